@@ -1,0 +1,3 @@
+"""From Search to Signal: one evaluated candidate stream, two consumers (search and learner)."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,55 @@
+"""One root error and one class per meaning. Every message says what happened and what to do next."""
+
+
+class S2SError(Exception):
+    """Root of every error that this package raises on purpose."""
+
+    exit_code = 1
+
+
+class ConfigError(S2SError):
+    """A profile or option is unknown, missing or out of range."""
+
+    exit_code = 2
+
+
+class ModelFileError(S2SError):
+    """A model file is missing or does not match its recorded checksum."""
+
+    exit_code = 3
+
+
+class RunDirectoryError(S2SError):
+    """A results directory is missing, incomplete, or already holds another run."""
+
+    exit_code = 4
+
+
+class RecordError(S2SError):
+    """A record line cannot be read, or contradicts its neighbours."""
+
+    exit_code = 5
+
+
+class IllFormedGroupError(S2SError):
+    """A group handed to a reward mapping or normalizer is not well formed."""
+
+    exit_code = 6
+
+
+class DataHashError(S2SError):
+    """Regenerated instances do not have the recorded SHA-256."""
+
+    exit_code = 7
+
+
+class SandboxError(S2SError):
+    """The isolation layer itself failed; never a candidate's fault and never a reward."""
+
+    exit_code = 8
+
+
+class LearnerError(S2SError):
+    """An update would use non-finite or inconsistent inputs."""
+
+    exit_code = 9

@@ -1,0 +1,23 @@
+"""Checks that regenerated arrays are the recorded ones, to the last bit."""
+
+import hashlib
+
+import numpy as np
+
+from search_to_signal.errors import DataHashError
+from search_to_signal.problems.base import Array
+
+
+def sha256_of(array: Array) -> str:
+    """SHA-256 of an array as little-endian float64 in C order."""
+    return hashlib.sha256(np.ascontiguousarray(array, dtype="<f8").tobytes()).hexdigest()
+
+
+def check_sha256(what: str, array: Array, expected: str) -> None:
+    """Raise DataHashError unless the array has the recorded bytes."""
+    found = sha256_of(array)
+    if found != expected:
+        raise DataHashError(
+            f"{what} has SHA-256 {found}, expected {expected}: this numpy draws other instances; "
+            "install the locked environment (uv sync --locked) and run again"
+        )

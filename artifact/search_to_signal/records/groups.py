@@ -1,0 +1,105 @@
+"""Groups as arrays: the form in which reward mappings and normalizers read records.
+
+N groups of equal size G. Mappings see this and nothing else, so that a live run, a replay and a
+stranger's file are one and the same to them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_to_signal.errors import IllFormedGroupError
+from search_to_signal.records.schema import CompletionRecord, Operator, Outcome
+
+OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
+VALID_CODE = OUTCOMES.index(Outcome.VALID)
+_CODE = {outcome: code for code, outcome in enumerate(OUTCOMES)}
+
+
+@dataclass(frozen=True)
+class GroupBatch:
+    """N well-formed groups of G completions, with their pre-generation context (D22).
+
+    outcome          (N, G) int8     index into OUTCOMES
+    score            (N, G) float64  higher is better; NaN where the completion is not valid
+    bases            (N, B) float64  scores of the prompt's base heuristics, padded with NaN
+    frontier         (N,)   float64  best score before the group; NaN for an empty archive
+    archive_gap      (N, G) float64  distance to the nearest archived score; NaN where absent
+    exposure         (N, G) float64  one-step parent exposure in [0, 1]; NaN where absent
+    response         (N, G) int64    equal numbers within a row mean identical response texts
+    matches_base_code (N, G) bool    canonical code equals that of a prompt base (D02 alternative)
+    """
+
+    outcome: NDArray[np.int8]
+    score: NDArray[np.float64]
+    bases: NDArray[np.float64]
+    frontier: NDArray[np.float64]
+    archive_gap: NDArray[np.float64]
+    exposure: NDArray[np.float64]
+    response: NDArray[np.int64]
+    matches_base_code: NDArray[np.bool_]
+
+    @property
+    def valid(self) -> NDArray[np.bool_]:
+        """(N, G): the completion ran and has a finite score."""
+        valid: NDArray[np.bool_] = self.outcome == VALID_CODE
+        return valid
+
+    @property
+    def best_base(self) -> NDArray[np.float64]:
+        """(N,): b_t, the best score among the prompt's bases; NaN without a comparator (D05)."""
+        best = np.fmax.reduce(self.bases, axis=1, initial=-np.inf)
+        return np.where(np.isneginf(best), np.nan, best)
+
+
+def _row(group: Sequence[CompletionRecord]) -> list[float]:
+    return [np.nan if record.score is None else record.score for record in group]
+
+
+def _optional(values: Sequence[float | None]) -> list[float]:
+    return [np.nan if value is None else value for value in values]
+
+
+def _padded(rows: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+    width = max((len(row) for row in rows), default=0)
+    out = np.full((len(rows), width), np.nan)
+    for target, row in zip(out, rows, strict=True):
+        target[: len(row)] = row
+    return out
+
+
+def _response_codes(group: Sequence[CompletionRecord]) -> list[int]:
+    first: dict[str, int] = {}
+    return [first.setdefault(record.response_sha256, len(first)) for record in group]
+
+
+def batch_of(groups: Sequence[Sequence[CompletionRecord]]) -> GroupBatch:
+    """Stack groups of one size into arrays.
+
+    Raises IllFormedGroupError when there is no group, sizes differ, or a group mixes prompts.
+    """
+    if len({len(group) for group in groups}) != 1 or not groups[0]:
+        raise IllFormedGroupError(
+            f"cannot stack groups of sizes {sorted({len(g) for g in groups})}: "
+            "pass at least one group, all of the same size G >= 1"
+        )
+    for group in groups:
+        if len({(r.step, r.prompt_sha256) for r in group}) != 1:
+            raise IllFormedGroupError(
+                f"step {group[0].step} mixes completions of several prompts: "
+                "a group is the set of completions of one prompt; group the records by step first"
+            )
+    heads = [group[0] for group in groups]
+    bases = [() if h.operator is Operator.CREATION else h.base_scores for h in heads]
+    return GroupBatch(
+        outcome=np.array([[_CODE[r.outcome] for r in g] for g in groups], dtype=np.int8),
+        score=np.array([_row(g) for g in groups], dtype=np.float64),
+        bases=_padded(bases),
+        frontier=np.array(_optional([h.frontier for h in heads]), dtype=np.float64),
+        archive_gap=np.array([_optional([r.archive_gap for r in g]) for g in groups], dtype=np.float64),
+        exposure=np.array([_optional([r.exposure for r in g]) for g in groups], dtype=np.float64),
+        response=np.array([_response_codes(g) for g in groups], dtype=np.int64),
+        matches_base_code=np.array([[r.matches_base_code for r in g] for g in groups], dtype=np.bool_),
+    )

@@ -1,0 +1,114 @@
+"""What one line of each record file says. Scores are higher-is-better throughout."""
+
+from enum import Enum
+
+import msgspec
+
+
+class Outcome(str, Enum):
+    """The five typed failures in the host's order of precedence (D04), and valid."""
+
+    VALID = "valid"
+    MISSING_RATIONALE = "missing_rationale"
+    MISSING_CODE = "missing_code"
+    MISSING_FUNCTION = "missing_function"
+    RUNTIME_FAILURE = "runtime_failure"
+    RANDOMNESS = "randomness"
+
+
+class Operator(str, Enum):
+    """How a prompt asks for its heuristic; creation is the only one without a comparator (D05)."""
+
+    SIMPLIFICATION = "simplification"
+    INJECTION = "injection"
+    REPLACEMENT = "replacement"
+    CROSSOVER = "crossover"
+    CREATION = "creation"
+
+
+class ArchiveEvent(str, Enum):
+    """What the search did with a completion; admission is neither credit nor discovery."""
+
+    ADMITTED = "admitted"
+    DUPLICATE_SCORE = "duplicate_score"
+    INVALID = "invalid"
+
+
+class CompletionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One completion with everything a reward mapping may read; context is pre-generation (D22).
+
+    ``base_scores`` are the scores of the prompt's base heuristics. ``frontier`` is the best score of
+    the search state before the group, absent for an empty archive. ``archive_gap`` is the distance to
+    the nearest archived score, ``exposure`` the one-step parent exposure (D13); both are absent for
+    an invalid completion. ``components``, ``reward`` and ``advantage`` are absent in a frozen run.
+    """
+
+    step: int
+    index: int
+    problem: str
+    operator: Operator
+    prompt_sha256: str
+    parents: tuple[str, ...]
+    base_scores: tuple[float, ...]
+    frontier: float | None
+    archive_size: int
+    outcome: Outcome
+    detail: str
+    score: float | None
+    evaluation: str
+    response_sha256: str
+    program_sha256: str | None
+    matches_base_code: bool
+    archive_gap: float | None
+    exposure: float | None
+    prompt_tokens: int
+    completion_tokens: int
+    truncated: bool
+    archive_event: ArchiveEvent
+    components: dict[str, float] | None
+    reward: float | None
+    advantage: float | None
+
+
+class StepRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One group: the search state around it and the optimizer opportunity that followed."""
+
+    step: int
+    operator: Operator
+    prompt_sha256: str
+    collapsed: bool
+    stagnation: int
+    archive_size: int
+    frontier_before: float | None
+    frontier_after: float | None
+    valid: int
+    admitted: int
+    mapping: str | None
+    zero_advantage: bool | None
+    loss: float | None
+    kl: float | None
+    grad_norm: float | None
+    training_tokens: int
+    adapter_sha256: str | None
+
+
+class GenerationRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The prompt of one group and the exact tokens that were sampled from it."""
+
+    step: int
+    prompt: str
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[tuple[int, ...], ...]
+    completions: tuple[str, ...]
+
+
+class HeuristicRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An admitted heuristic; ``id`` is the SHA-256 of its canonical code."""
+
+    id: str
+    step: int
+    index: int
+    operator: Operator | None
+    idea: str
+    code: str
+    score: float
