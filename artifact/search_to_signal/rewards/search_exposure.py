@@ -53,11 +53,19 @@ class SearchExposure:
         change, unit = unit_scaled(difference(groups.score, groups.best_base, eligible))
         direction = centred(change, eligible)
         quality = _channel(direction, eligible, unit)
-        weighted = centred(np.where(eligible, groups.exposure, 0.0) * change, eligible)
+        weighted = _exposed(np.where(eligible, groups.exposure, 0.0), change, eligible)
         along = (weighted * quality).sum(axis=1, keepdims=True)
         squared = (quality * quality).sum(axis=1, keepdims=True)
         residual = centred(weighted - along / (squared + EPSILON) * quality, eligible)
         return quality, _bounded(residual, rms(direction, eligible), eligible, unit)
+
+
+def _exposed(exposure: Floats, change: Floats, members: Bools) -> Floats:
+    """ctr(exposure * change), split so that equal exposures leave no rounding from a large common change."""
+    common = np.where(members, change, np.inf).min(axis=1, keepdims=True)
+    common = np.where(np.isinf(common), 0.0, common)
+    result: Floats = centred(exposure * (change - common), members) + common * centred(exposure, members)
+    return result
 
 
 def _channel(direction: Floats, members: Bools, unit: Floats) -> Floats:
