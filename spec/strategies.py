@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from search_to_signal.records.groups import OUTCOMES, GroupBatch
-from search_to_signal.records.schema import Outcome
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, Outcome
 
 Floats = NDArray[np.float64]
 FAILURES = tuple(outcome for outcome in OUTCOMES if outcome is not Outcome.VALID)
@@ -143,3 +143,65 @@ def reward_rows(
 
 # Multiples of 2^-10: sums and shifts of these are exact in float64.
 dyadics = st.integers(-4096, 4096).map(lambda number: number / 1024.0)
+
+
+def record(**changes: object) -> CompletionRecord:
+    """A valid completion record by hand, with some fields changed."""
+    plain: dict[str, object] = {
+        "step": 0,
+        "index": 0,
+        "problem": "tsp",
+        "operator": Operator.REPLACEMENT,
+        "prompt_sha256": "p",
+        "parents": ("a",),
+        "base_scores": (-7.0,),
+        "frontier": -6.5,
+        "archive_size": 1,
+        "outcome": Outcome.VALID,
+        "detail": "",
+        "score": -6.0,
+        "evaluation": "e",
+        "response_sha256": "r",
+        "program_sha256": None,
+        "matches_base_code": False,
+        "archive_gap": 0.5,
+        "exposure": 0.5,
+        "prompt_tokens": 1,
+        "completion_tokens": 1,
+        "truncated": False,
+        "archive_event": ArchiveEvent.DUPLICATE_SCORE,
+        "components": None,
+        "reward": None,
+        "advantage": None,
+    }
+    return CompletionRecord(**{**plain, **changes})  # type: ignore[arg-type]
+
+
+@st.composite
+def completion_groups(draw: st.DrawFn, size: int | None = None) -> tuple[CompletionRecord, ...]:
+    """The records of one group: one prompt, any mixture of outcomes, context present or absent."""
+    count = size or draw(st.integers(1, 6))
+    bases = tuple(draw(st.lists(ordinary_scores, max_size=2)))
+    frontier = draw(st.none() | ordinary_scores)
+    operator = draw(st.sampled_from(list(Operator)))
+    return tuple(
+        draw(_completions(index, {"base_scores": bases, "frontier": frontier, "operator": operator}))
+        for index in range(count)
+    )
+
+
+@st.composite
+def _completions(draw: st.DrawFn, index: int, context: dict[str, object]) -> CompletionRecord:
+    outcome = draw(st.sampled_from(OUTCOMES))
+    valid = outcome is Outcome.VALID
+    return record(
+        **context,
+        index=index,
+        outcome=outcome,
+        score=draw(st.floats(allow_nan=False, allow_infinity=False)) if valid else None,
+        archive_gap=draw(st.floats(0.0, 10.0)) if valid else None,
+        exposure=draw(st.floats(0.0, 1.0)) if valid else None,
+        response_sha256=draw(st.sampled_from("abcd")),
+        matches_base_code=draw(st.booleans()),
+        detail=draw(st.text(max_size=5)),
+    )
