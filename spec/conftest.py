@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from search_to_signal.normalizer import Floats, get_normalizer, group_advantages
-from search_to_signal.rewards import MAPPINGS, get_mapping
+from search_to_signal.normalizer import Floats, Normalizer, get_normalizer, group_advantages
+from search_to_signal.rewards import MAPPINGS, RewardMapping, get_mapping
 from spec import profiles
 
 profiles.register()
@@ -40,6 +40,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         other = metafunc.config.getoption("--normalizer")
         judged = get_normalizer(other) if other else group_advantages
         metafunc.parametrize("normalizer", [judged], ids=[other or "group"])
+
+
+@pytest.fixture(scope="session")
+def judged(pytestconfig: pytest.Config) -> Callable[[str], RewardMapping | Normalizer | None]:
+    """Find the mapping that bears a construction's name, or the normalizer; None where another is judged."""
+    chosen, other = pytestconfig.getoption("--mapping"), pytestconfig.getoption("--normalizer")
+    mappings = [get_mapping(chosen)] if chosen else list(MAPPINGS.values())
+    named: dict[str, RewardMapping | Normalizer] = {mapping.name: mapping for mapping in mappings}
+    named["normalizer"] = get_normalizer(other) if other else group_advantages
+    return named.get
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from search_to_signal.records.groups import GroupBatch
@@ -71,6 +71,7 @@ def test_zero_rms_alternative() -> None:
     assert Factorized(zero_rms=0.0)(batch).reward[0, 1] == pytest.approx(0.5 - 0.5 * math.sqrt(2.0))
 
 
+@example(batch=group([1e300, -1e300], bases=[0.0]))
 @given(batch=groups(compared=True))
 def test_bound(factorized: RewardMapping, batch: GroupBatch) -> None:
     """R-FAC-07: |q| is at most the root of the number of eligible completions, for scores of any size."""
@@ -113,6 +114,7 @@ def test_valid_below_failure(factorized: RewardMapping) -> None:
     assert result[0] < result[5] == -0.5
 
 
+@example(batch=group([-5.0, -7.0, FAILED], bases=[-9.0, -6.0]), other=0)
 @given(batch=groups(), other=st.integers(0, 2**32 - 1))
 def test_reads_best_base_only(factorized: RewardMapping, batch: GroupBatch, other: int) -> None:
     """R-FAC-12: Frontier, archive, exposure, repetition and the worse bases do not matter."""

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from search_to_signal.errors import ConfigError, IllFormedGroupError
@@ -12,12 +12,17 @@ from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import Outcome
 from search_to_signal.rewards import MAPPINGS, RewardMapping, get_mapping
-from spec.strategies import any_scores, group, groups, ordinary_groups, permuted, stacked
+from spec.strategies import FAILURES, LARGEST, any_scores, group, groups, ordinary_groups, permuted, stacked
 
 TOLERANCE = 1e-6
+FAILED = Outcome.RUNTIME_FAILURE
 STRANGER = MAPPINGS["factorized"]
 
 
+@example(batch=group([0.0, 1.0, -1.0], bases=[0.0], frontier=0.0))
+@example(batch=group([5e-324, -5e-324, 0.0], bases=[1e-300], frontier=0.0))
+@example(batch=group([LARGEST, -LARGEST, 1e300, FAILED], bases=[-LARGEST], frontier=-LARGEST))
+@example(batch=group([FAILED] * 3, bases=[-6.0], frontier=-6.0))
 @given(batch=groups())
 def test_totality(mapping: RewardMapping, batch: GroupBatch) -> None:
     """R-MAP-01: Every well-formed group, whatever its outcomes and scores, gets finite rewards (N, G)."""
@@ -69,7 +74,7 @@ def test_purity(mapping: RewardMapping, batch: GroupBatch) -> None:
     np.testing.assert_array_equal(first.reward, second.reward)
 
 
-@given(failure=st.sampled_from([o for o in Outcome if o is not Outcome.VALID]), size=st.integers(2, 16))
+@given(failure=st.sampled_from(FAILURES), size=st.integers(2, 16))
 def test_one_kind_of_failure(mapping: RewardMapping, failure: Outcome, size: int) -> None:
     """R-MAP-07: A group that fails in one way throughout teaches nothing."""
     reward = mapping(group([failure] * size, bases=[-6.0], frontier=-5.0)).reward
@@ -86,7 +91,7 @@ def test_one_score(mapping: RewardMapping, score: float, size: int, base: float)
 @pytest.mark.parametrize("size", range(2, 17))
 def test_one_valid(mapping: RewardMapping, size: int) -> None:
     """R-MAP-09: The only valid completion of a group, as good as its base, gets the highest reward."""
-    batch = group([-6.0] + [Outcome.RUNTIME_FAILURE] * (size - 1), bases=[-6.0], frontier=-6.0)
+    batch = group([-6.0] + [FAILED] * (size - 1), bases=[-6.0], frontier=-6.0)
     reward = mapping(batch).reward[0]
     assert (reward[0] > reward[1:]).all()
 
@@ -100,7 +105,7 @@ def test_no_comparator(mapping: RewardMapping, batch: GroupBatch) -> None:
 
 def faulty(**changes: object) -> None:
     """Make a group with one array replaced."""
-    good = group([-6.0, Outcome.RUNTIME_FAILURE], bases=[-6.0], frontier=-6.0)
+    good = group([-6.0, FAILED], bases=[-6.0], frontier=-6.0)
     GroupBatch(**{**{field.name: getattr(good, field.name) for field in fields(good)}, **changes})  # type: ignore[arg-type]
 
 
