@@ -96,6 +96,8 @@ def test_mixed_groups_are_refused() -> None:
         batch_of([one, two])
     with pytest.raises(IllFormedGroupError, match="several prompts"):
         batch_of([(record(), record(prompt_sha256="other"))])
+    with pytest.raises(IllFormedGroupError, match="search states"):
+        batch_of([(record(index=0), record(index=1, frontier=-1.0))])
     with pytest.raises(IllFormedGroupError, match="at least one group"):
         batch_of([])
 

@@ -111,7 +111,7 @@ def _response_codes(group: Sequence[CompletionRecord]) -> list[int]:
 def batch_of(groups: Sequence[Sequence[CompletionRecord]]) -> GroupBatch:
     """Stack groups of one size into arrays.
 
-    Raises IllFormedGroupError when there is no group, sizes differ, or a group mixes prompts.
+    Raises IllFormedGroupError when there is no group, sizes differ, or a group mixes contexts.
     """
     if len({len(group) for group in groups}) != 1 or not groups[0]:
         raise IllFormedGroupError(
@@ -119,9 +119,9 @@ def batch_of(groups: Sequence[Sequence[CompletionRecord]]) -> GroupBatch:
             "pass at least one group, all of the same size G >= 1"
         )
     for group in groups:
-        if len({(r.step, r.prompt_sha256) for r in group}) != 1:
+        if len({(r.step, r.prompt_sha256, r.operator, r.base_scores, r.frontier) for r in group}) != 1:
             raise IllFormedGroupError(
-                f"step {group[0].step} mixes completions of several prompts: "
+                f"step {group[0].step} mixes completions of several prompts or search states: "
                 "a group is the set of completions of one prompt; group the records by step first"
             )
     heads = [group[0] for group in groups]
