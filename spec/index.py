@@ -10,7 +10,7 @@ import tomli
 
 SPEC = Path(__file__).parent
 README = SPEC / "README.md"
-IDENTIFIER = re.compile(r"(R-[A-Z]+-\d\d): (.*)", re.DOTALL)
+IDENTIFIER = re.compile(r"(R-[A-Z]+-\d\d)( \(D\d\d\))?: (.*)", re.DOTALL)
 MARKERS = ("<!-- tables: python -m spec.index -->", "<!-- end of tables -->")
 
 
@@ -37,7 +37,8 @@ def requirements() -> list[Requirement]:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 match = IDENTIFIER.match(ast.get_docstring(node) or "")
                 if match:
-                    found.append(Requirement(match[1], match[2], path.name, node.name))
+                    sentence = match[3] + (match[2] or "")
+                    found.append(Requirement(match[1], sentence, path.name, node.name))
     return sorted(found, key=lambda item: item.identifier)
 
 

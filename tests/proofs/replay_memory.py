@@ -1,6 +1,6 @@
 """Show that a replay keeps its memory: write many groups, replay them in a process, print its peak.
 
-    python tests/proofs/replay_memory.py --groups 10000000
+    python -m tests.proofs.replay_memory --groups 10000000
 
 writes about 360 bytes per group to a temporary file (--folder says where), or about 2.4 kB with
 --form records, and removes it afterwards.
@@ -99,7 +99,7 @@ def main() -> None:
         seconds = time.perf_counter() - start
         mib, peak = size / 2**20, int(result.stdout) / 1024.0
         print(
-            f"{options.groups:,} groups ({options.form}), {mib:,.0f} MiB, {seconds:.1f} s, peak {peak:.0f} MiB"
+            f"{options.groups:,} groups ({options.form} {mib:,.0f} MiB): {seconds:.1f} s, peak {peak:.0f} MiB"
         )
 
 
