@@ -15,9 +15,9 @@ def equal(first: float, second: float) -> bool:
     return abs(first - second) < EQUAL_WITHIN
 
 
-def listed(archive: Sequence[Member]) -> tuple[Member, ...]:
-    """Best first; exact ties in reverse order of the previous listing (host point 8)."""
-    return tuple(sorted(archive, key=lambda member: member.score)[::-1])
+def head(archive: Sequence[Member], population_size: int) -> Sequence[Member]:
+    """The population head of a listed archive: its best ``population_size`` members."""
+    return archive[:population_size]
 
 
 def scores(archive: Sequence[Member]) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from search_to_signal.search.archive import equal
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import SearchState
+from search_to_signal.search.state import SearchState, state_of
 
 
 def collapse_probability(stagnation: int, settings: SearchSettings) -> float:
@@ -26,11 +26,10 @@ def collapsed(state: SearchState) -> SearchState:
 
     Injected components survive.
     """
-    if not state.archive:
-        return replace(state, archive=state.seeds, used_prompts=frozenset(), stagnation=0)
-    best = max(state.archive, key=lambda member: member.score)
-    seeds = tuple(seed for seed in state.seeds if not equal(seed.score, best.score))
-    return replace(state, archive=(best, *seeds), used_prompts=frozenset(), stagnation=0)
+    best = max(state.archive, key=lambda member: member.score, default=None)
+    kept = () if best is None else (best,)
+    seeds = (seed for seed in state.seeds if best is None or not equal(seed.score, best.score))
+    return replace(state_of((*kept, *seeds), state.seeds), injected=state.injected)
 
 
 def stagnation_after(before: int, archive_size: int, improved: bool, settings: SearchSettings) -> int:

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from search_to_signal.records.schema import Operator
-from search_to_signal.search.archive import bases, listed
+from search_to_signal.search.archive import bases
 from search_to_signal.search.collapse import collapse_due, collapsed
-from search_to_signal.search.operators import OPERATORS, operator_probabilities
 from search_to_signal.search.prompts import REPLACEMENT_VARIANTS
-from search_to_signal.search.sampling import draw_crossover, draw_index, draw_primary
+from search_to_signal.search.sampling import draw_parents
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import Member, SearchState
 
@@ -38,26 +37,15 @@ class Draw:
         return bases(self.state.archive, self.parents)
 
 
-def _creation(state: SearchState, was_collapsed: bool) -> Draw:
-    return Draw(state, Operator.CREATION, (), collapsed=was_collapsed)
-
-
 def _draw(
     state: SearchState, was_collapsed: bool, settings: SearchSettings, rng: np.random.Generator
 ) -> Draw | None:
-    """Operator and parents of one prompt, or None when none can be made of this archive."""
-    if not state.archive:
+    drawn = draw_parents(state, settings, rng)
+    if drawn is None:
         return None
-    probabilities = operator_probabilities(len(state.archive), settings)
-    if not probabilities.any():
-        return None
-    operator = OPERATORS[draw_index(probabilities, rng)]
-    if operator is Operator.CROSSOVER:
-        pair = draw_crossover(state.archive, settings, rng)
-        return None if pair is None else Draw(state, operator, pair, collapsed=was_collapsed)
-    parent = draw_primary(state.archive, settings, rng)
+    operator, parents = drawn
     variant = int(rng.integers(REPLACEMENT_VARIANTS)) if operator is Operator.REPLACEMENT else 0
-    return Draw(state, operator, (parent,), variant, was_collapsed)
+    return Draw(state, operator, parents, variant, was_collapsed)
 
 
 def _unused(
@@ -74,7 +62,7 @@ def _unused(
         prompt = render(draw)
         if prompt not in state.used_prompts:
             return replace(draw, prompt=prompt)
-    draw = _creation(state, was_collapsed)
+    draw = Draw(state, Operator.CREATION, (), collapsed=was_collapsed)
     return replace(draw, prompt=render(draw))
 
 
@@ -92,7 +80,7 @@ def plan_round(
     """
     was_collapsed = collapse_due(state.stagnation, settings, rng)
     state = collapsed(state) if was_collapsed else state
-    state = replace(state, archive=listed(state.archive))
+    state = state.listed()
     draw = _unused(state, was_collapsed, settings, rng, render)
     used = replace(state, used_prompts=state.used_prompts | {draw.prompt})
     return replace(draw, state=used)

@@ -5,16 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from search_to_signal.records.schema import Operator
 from search_to_signal.search.archive import EQUAL_WITHIN, scores
-from search_to_signal.search.selection import (
-    crossover_pairs,
-    distances,
-    primary,
-    secondary_by_diversity,
-    secondary_by_performance,
-)
+from search_to_signal.search.operators import OPERATORS, operator_probabilities
+from search_to_signal.search.selection import primary, secondary_by_diversity, secondary_by_performance
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member
+from search_to_signal.search.state import Member, SearchState
 
 
 def draw_index(probabilities: NDArray[np.float64], rng: np.random.Generator) -> int:
@@ -35,37 +31,50 @@ def draw_primary(archive: Sequence[Member], settings: SearchSettings, rng: np.ra
 
 
 def _draw_pair(
-    archive: Sequence[Member], settings: SearchSettings, rng: np.random.Generator
+    state: SearchState, settings: SearchSettings, rng: np.random.Generator
 ) -> tuple[Member, Member] | None:
-    head = primary(len(archive), settings)
+    head = primary(len(state.archive), settings)
     first = draw_index(head, rng)
     if rng.random() < 0.5:
-        second = draw_index_or_none(secondary_by_performance(scores(archive[: len(head)]), first), rng)
+        chances = secondary_by_performance(scores(state.archive[: len(head)]), first)
     else:
-        second = draw_index_or_none(secondary_by_diversity(distances(archive, archive[first])), rng)
-    return None if second is None else (archive[first], archive[second])
+        chances = secondary_by_diversity(state.distances(state.archive[first]))
+    second = draw_index_or_none(chances, rng)
+    return None if second is None else (state.archive[first], state.archive[second])
 
 
-def pair_exists(archive: Sequence[Member], settings: SearchSettings) -> bool:
-    """Whether some crossover pair can be used, so that starting again comes to an end."""
-    head = archive[: settings.population_size]
-    if len(archive) < 2:
-        return False
-    if head[0].score - head[-1].score >= EQUAL_WITHIN:
+def pair_exists(state: SearchState, settings: SearchSettings) -> bool:
+    """Whether some crossover pair of a listed archive can be used, so that starting again ends."""
+    head = state.archive[: settings.population_size]
+    if head and head[0].score - head[-1].score >= EQUAL_WITHIN:
         return True
-    return bool(crossover_pairs(archive, settings).any())
+    return any(state.distances(first).any() for first in head)
 
 
 def draw_crossover(
-    archive: Sequence[Member], settings: SearchSettings, rng: np.random.Generator
+    state: SearchState, settings: SearchSettings, rng: np.random.Generator
 ) -> tuple[Member, Member] | None:
     """Draw first and second parent of a listed archive, starting again as the host does (host point 11).
 
     None when no pair can ever be used.
     """
-    if not pair_exists(archive, settings):
+    if not pair_exists(state, settings):
         return None
     while True:
-        pair = _draw_pair(archive, settings, rng)
+        pair = _draw_pair(state, settings, rng)
         if pair is not None:
             return pair
+
+
+def draw_parents(
+    state: SearchState, settings: SearchSettings, rng: np.random.Generator
+) -> tuple[Operator, tuple[Member, ...]] | None:
+    """Draw an operator and its parents, primary first, from a listed state; None when none can be used."""
+    probabilities = operator_probabilities(len(state.archive), settings)
+    if not state.archive or not probabilities.any():
+        return None
+    operator = OPERATORS[draw_index(probabilities, rng)]
+    if operator is not Operator.CROSSOVER:
+        return operator, (draw_primary(state.archive, settings, rng),)
+    pair = draw_crossover(state, settings, rng)
+    return None if pair is None else (operator, pair)

@@ -1,17 +1,14 @@
 """Who becomes a parent, as exact distributions; sampling and exposure both read them.
 
-The archive is listed (best first). A distribution that sums to less than one leaves the rest to
-starting the whole crossover draw again (host point 11).
+All vectors are in listing order (best first). A distribution that sums to less than one leaves the rest
+to starting the whole crossover draw again (host points 10 and 11).
 """
-
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.search.archive import EQUAL_WITHIN, scores
+from search_to_signal.search.archive import EQUAL_WITHIN
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member
 
 Vector = NDArray[np.float64]
 
@@ -24,7 +21,7 @@ def by_rank(size: int) -> Vector:
 
 
 def primary(archive_size: int, settings: SearchSettings) -> Vector:
-    """(head,) chance of each head member as the only or first parent (host point 10)."""
+    """(head,) chance of each head member as the only or first parent."""
     return by_rank(min(archive_size, settings.population_size))
 
 
@@ -35,33 +32,56 @@ def secondary_by_performance(head_scores: Vector, first: int) -> Vector:
     return chances
 
 
-def distances(archive: Sequence[Member], first: Member) -> Vector:
-    """(n,) share of each idea's distinct words that the first parent's idea lacks; 0 for a wordless idea."""
-    known = first.words
-    return np.array([len(m.words - known) / len(m.words) if m.words else 0.0 for m in archive])
+def diversity_order(distance: Vector) -> NDArray[np.intp]:
+    """(n,) positions, most distant first; among equally distant ones the better listed first."""
+    return np.argsort(-distance, kind="stable")
 
 
 def secondary_by_diversity(distance: Vector) -> Vector:
-    """(n,) chance of each member by rank, most distant first, better listed first among equals.
-
-    Zero for members at distance zero.
-    """
-    ranked = np.argsort(-distance, kind="stable")
-    chance = np.empty(len(distance))
-    chance[ranked] = by_rank(len(distance))
-    return chance * (distance > 0)
+    """(n,) chance of each member by its rank in diversity_order; zero at distance zero."""
+    chances = np.empty(len(distance))
+    chances[diversity_order(distance)] = by_rank(len(distance))
+    return chances * (distance > 0)
 
 
-def crossover_pairs(archive: Sequence[Member], settings: SearchSettings) -> NDArray[np.float64]:
+def crossover_pairs(head_scores: Vector, distances: Vector) -> Vector:
     """(head, n) chance of each pair of first and second parent, given that the draw ends.
 
+    ``head_scores`` is (head,), row i of ``distances`` (head, n) holds the distances to head member i.
     All zero when no pair can ever be used.
     """
-    first = primary(len(archive), settings)
-    head_scores = scores(archive[: len(first)])
-    pairs = np.zeros((len(first), len(archive)))
-    for index, chance in enumerate(first):
-        pairs[index] += chance / 2 * secondary_by_diversity(distances(archive, archive[index]))
-        pairs[index, : len(first)] += chance / 2 * secondary_by_performance(head_scores, index)
+    pairs = np.zeros_like(distances)
+    for index, chance in enumerate(by_rank(len(head_scores))):
+        pairs[index] += chance / 2 * secondary_by_diversity(distances[index])
+        pairs[index, : len(head_scores)] += chance / 2 * secondary_by_performance(head_scores, index)
     total = pairs.sum()
     return pairs / total if total > 0 else pairs
+
+
+def _diversity_marginal(distances: Vector, member: int) -> tuple[Vector, Vector]:
+    """(head,) chance of one member, and (head,) chance of any, as rows of secondary_by_diversity give them.
+
+    Counts who comes before the member in diversity_order instead of sorting.
+    """
+    chances = by_rank(distances.shape[1])
+    own = distances[:, member, None]
+    before = (distances > own).sum(axis=1) + (distances[:, :member] == own).sum(axis=1)
+    usable = np.concatenate(([0.0], np.cumsum(chances)))[(distances > 0).sum(axis=1)]
+    return np.where(own[:, 0] > 0, chances[before], 0.0), usable
+
+
+def crossover_chance(head_scores: Vector, distances: Vector, member: int) -> float:
+    """Chance that one member is a parent of a crossover: row plus column of crossover_pairs, in linear time.
+
+    Zero when no pair can ever be used.
+    """
+    size = len(head_scores)
+    diverse, usable = _diversity_marginal(distances, member)
+    performing = np.array([secondary_by_performance(head_scores, first) for first in range(size)])
+    second = diverse + (performing[:, member] if member < size else 0.0)
+    ends = by_rank(size) * (usable + performing.sum(axis=1))
+    total = ends.sum()
+    if total <= 0:
+        return 0.0
+    first = ends[member] if member < size else 0.0
+    return float((first + by_rank(size) @ second) / total)

@@ -86,8 +86,7 @@ def transition(
     best = frontier(state.archive)
     improved = any(best is None or member.score > best for member in new)
     after = replace(
-        state,
-        archive=(*state.archive, *new),
+        state.extended(new),
         used_prompts=frozenset(),
         injected=_components(state.injected, results, operator),
         stagnation=stagnation_after(state.stagnation, len(state.archive), improved, settings),
