@@ -3,7 +3,7 @@
 import ast
 import hashlib
 import warnings
-from itertools import dropwhile
+from itertools import chain, dropwhile
 
 # CPython's parser overflows the C stack on chains of some 100,000 operators. Unparsing recurses in
 # Python, so without a depth limit its success would depend on how deep the caller already is.
@@ -11,12 +11,12 @@ _MOST_CHARACTERS = 50_000
 _DEEPEST = 100
 
 
-def _depth(tree: ast.AST) -> int:
-    depth, level = 0, [tree]
-    while level:
-        depth += 1
-        level = [child for node in level for child in ast.iter_child_nodes(node)]
-    return depth
+def _levels(tree: ast.AST) -> list[list[ast.AST]]:
+    """The nodes of a tree by depth, without recursion."""
+    levels = [[tree]]
+    while levels[-1]:
+        levels.append([child for node in levels[-1] for child in ast.iter_child_nodes(node)])
+    return levels
 
 
 def _is_bare_string(statement: ast.stmt) -> bool:
@@ -27,12 +27,11 @@ def _is_bare_string(statement: ast.stmt) -> bool:
     )
 
 
-def _drop_docstrings(tree: ast.Module) -> None:
+def _drop_docstring(node: ast.AST) -> None:
     """Drop every leading string: dropping only the first would make a docstring of the second."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            body = list(dropwhile(_is_bare_string, node.body))
-            node.body = body if body or isinstance(node, ast.Module) else [ast.Pass()]
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        body = list(dropwhile(_is_bare_string, node.body))
+        node.body = body if body or isinstance(node, ast.Module) else [ast.Pass()]
 
 
 def canonical(code: str) -> str:
@@ -47,9 +46,11 @@ def canonical(code: str) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(code)
-        if _depth(tree) > _DEEPEST:
+        levels = _levels(tree)
+        if len(levels) > _DEEPEST:
             return code.strip()
-        _drop_docstrings(tree)
+        for node in chain.from_iterable(levels):
+            _drop_docstring(node)
         return ast.unparse(tree)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return code.strip()

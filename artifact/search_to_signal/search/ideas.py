@@ -4,13 +4,14 @@ Ideas are stored in order of arrival and read in listing order; a new state shar
 old one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 WordSet = frozenset[str]
+Integers = NDArray[np.intp]
 
 
 def idea_distance(words: WordSet, known: WordSet) -> float:
@@ -22,46 +23,46 @@ def idea_distance(words: WordSet, known: WordSet) -> float:
 class Ideas:
     """n word sets. ``number`` numbers the words; ``order`` (n,) has the stored row of each listed idea.
 
-    Stored row r has the words ``words[ends[r] : ends[r + 1]]`` in numbers.
+    Stored row r has the words ``words[ends[r] : ends[r + 1]]``.
     """
 
     number: Mapping[str, int]
-    words: NDArray[np.int32]
-    ends: NDArray[np.int64]
-    order: NDArray[np.int64]
+    words: Integers
+    ends: Integers
+    order: Integers
 
     def __len__(self) -> int:
         return len(self.order)
 
-    def extended(self, word_sets: Iterable[WordSet]) -> "Ideas":
+    def extended(self, word_sets: Sequence[WordSet]) -> "Ideas":
         """These ideas, and then ``word_sets``."""
         number = dict(self.number)
-        rows = [[number.setdefault(word, len(number)) for word in sorted(words)] for words in word_sets]
-        new = np.array([word for row in rows for word in row], dtype=np.int32)
-        ends = self.ends[-1] + np.cumsum([len(row) for row in rows], dtype=np.int64)
-        stored = len(self.ends) - 1
+        words = [number.setdefault(word, len(number)) for known in word_sets for word in sorted(known)]
+        sizes = np.array([len(known) for known in word_sets], dtype=np.intp)
+        stored = np.arange(len(self), len(self) + len(sizes), dtype=np.intp)
         return Ideas(
             number=number,
-            words=np.concatenate((self.words, new)),
-            ends=np.concatenate((self.ends, ends)),
-            order=np.concatenate((self.order, np.arange(stored, stored + len(rows)))),
+            words=np.concatenate((self.words, np.array(words, dtype=np.intp))),
+            ends=np.concatenate((self.ends, self.ends[-1] + np.cumsum(sizes))),
+            order=np.concatenate((self.order, stored)),
         )
 
-    def taken(self, positions: NDArray[np.int64]) -> "Ideas":
-        """The same ideas, listed in the order of ``positions``."""
+    def taken(self, positions: Integers) -> "Ideas":
+        """The same ideas, listed in the order of ``positions``, a permutation."""
         return replace(self, order=self.order[positions])
 
     def distances(self, known: WordSet) -> NDArray[np.float64]:
         """(n,) idea_distance of every idea to ``known``, in listing order."""
-        is_known = np.zeros(len(self.number), dtype=np.bool_)
-        is_known[[self.number[word] for word in known if word in self.number]] = True
-        unknown = np.concatenate(([0], np.cumsum(~is_known[self.words])))
+        is_known = np.zeros(len(self.number), dtype=np.intp)
+        is_known[[self.number[word] for word in known if word in self.number]] = 1
+        shared = np.zeros(len(self.words) + 1, dtype=np.intp)
+        np.cumsum(is_known.take(self.words), out=shared[1:])
         sizes = np.diff(self.ends)
-        share: NDArray[np.float64] = np.diff(unknown[self.ends]) / np.maximum(sizes, 1)
+        share: NDArray[np.float64] = (sizes - np.diff(shared[self.ends])) / np.maximum(sizes, 1)
         return share[self.order]
 
 
-def ideas_of(word_sets: Iterable[WordSet]) -> Ideas:
+def ideas_of(word_sets: Sequence[WordSet]) -> Ideas:
     """The given word sets, listed as given."""
-    empty = Ideas({}, np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.int64))
-    return empty.extended(word_sets)
+    empty = np.empty(0, dtype=np.intp)
+    return Ideas({}, empty, np.zeros(1, dtype=np.intp), empty).extended(word_sets)

@@ -36,7 +36,7 @@ def _draw_pair(
     head = primary(len(state.archive), settings)
     first = draw_index(head, rng)
     if rng.random() < 0.5:
-        chances = secondary_by_performance(scores(state.archive[: len(head)]), first)
+        chances = secondary_by_performance(scores(state.archive[: len(head)]))[first]
     else:
         chances = secondary_by_diversity(state.distances(state.archive[first]))
     second = draw_index_or_none(chances, rng)

@@ -25,9 +25,9 @@ def primary(archive_size: int, settings: SearchSettings) -> Vector:
     return by_rank(min(archive_size, settings.population_size))
 
 
-def secondary_by_performance(head_scores: Vector, first: int) -> Vector:
-    """(head,) chance of each head member; zero for those equal to the first parent."""
-    usable = np.abs(head_scores - head_scores[first]) >= EQUAL_WITHIN
+def secondary_by_performance(head_scores: Vector) -> Vector:
+    """(head, head) chance of each head member by first parent; zero for those equal to it."""
+    usable = np.abs(head_scores - head_scores[:, None]) >= EQUAL_WITHIN
     chances: Vector = by_rank(len(head_scores)) * usable
     return chances
 
@@ -50,10 +50,10 @@ def crossover_pairs(head_scores: Vector, distances: Vector) -> Vector:
     ``head_scores`` is (head,), row i of ``distances`` (head, n) holds the distances to head member i.
     All zero when no pair can ever be used.
     """
-    pairs = np.zeros_like(distances)
-    for index, chance in enumerate(by_rank(len(head_scores))):
-        pairs[index] += chance / 2 * secondary_by_diversity(distances[index])
-        pairs[index, : len(head_scores)] += chance / 2 * secondary_by_performance(head_scores, index)
+    head = len(head_scores)
+    seconds = np.array([secondary_by_diversity(row) for row in distances])
+    seconds[:, :head] += secondary_by_performance(head_scores)
+    pairs: Vector = by_rank(head)[:, None] * seconds
     total = pairs.sum()
     return pairs / total if total > 0 else pairs
 
@@ -77,7 +77,7 @@ def crossover_chance(head_scores: Vector, distances: Vector, member: int) -> flo
     """
     size = len(head_scores)
     diverse, usable = _diversity_marginal(distances, member)
-    performing = np.array([secondary_by_performance(head_scores, first) for first in range(size)])
+    performing = secondary_by_performance(head_scores)
     second = diverse + (performing[:, member] if member < size else 0.0)
     ends = by_rank(size) * (usable + performing.sum(axis=1))
     total = ends.sum()

@@ -56,7 +56,7 @@ class SearchState:
 
     def extended(self, new: Sequence[Member]) -> "SearchState":
         """With new members at the end of the listing."""
-        ideas = self.ideas.extended(member.words for member in new)
+        ideas = self.ideas.extended([member.words for member in new])
         return replace(self, archive=(*self.archive, *new), ideas=ideas)
 
     def listed(self) -> "SearchState":
@@ -72,7 +72,7 @@ class SearchState:
 
 def state_of(members: Sequence[Member], seeds: Sequence[Member]) -> SearchState:
     """A state with these archive members, listed as given, and these seed members."""
-    ideas = ideas_of(member.words for member in members)
+    ideas = ideas_of([member.words for member in members])
     return SearchState(archive=tuple(members), seeds=tuple(seeds), ideas=ideas)
 
 

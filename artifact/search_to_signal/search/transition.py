@@ -21,6 +21,7 @@ from search_to_signal.search.state import Member, SearchState
 class Evaluated:
     """What the search sees of a completion. ``score`` is higher-is-better and present only when valid.
 
+    ``program`` is the program_sha256 of the code where the caller has it already, else it is computed.
     Raises RecordError when outcome and score contradict each other (D17).
     """
 
@@ -28,6 +29,7 @@ class Evaluated:
     idea: str = ""
     code: str = ""
     score: float | None = None
+    program: str | None = None
 
     def __post_init__(self) -> None:
         finite = self.score is not None and math.isfinite(self.score)
@@ -51,7 +53,7 @@ def _admitted(
             events.append(ArchiveEvent.DUPLICATE_SCORE)
         else:
             events.append(ArchiveEvent.ADMITTED)
-            identity = program_sha256(result.code)
+            identity = result.program or program_sha256(result.code)
             new.append(Member(result.idea, result.code, result.score, operator, step, index, identity))
     return tuple(new), tuple(events)
 
