@@ -40,20 +40,21 @@ def canonical(code: str) -> str:
     Code that does not parse, or is too long or too deep to parse safely, is only stripped. Never raises
     on any text.
     """
-    if len(code) > _MOST_CHARACTERS:
-        return code.strip()
+    text = code.strip()
+    if len(text) > _MOST_CHARACTERS:
+        return text
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(code)
+            tree = ast.parse(text)
         levels = _levels(tree)
         if len(levels) > _DEEPEST:
-            return code.strip()
+            return text
         for node in chain.from_iterable(levels):
             _drop_docstring(node)
         return ast.unparse(tree)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return code.strip()
+        return text
 
 
 def program_sha256(code: str) -> str:
