@@ -14,11 +14,8 @@ PIECES = [
     " walk the nearest node first", "def f(a):\n    return a\n", "random", "\0", "\ud800", "é", "''' ", "\\",
 ]  # fmt: skip
 completions = st.lists(st.sampled_from(PIECES) | st.text(max_size=12), max_size=14).map("".join)
-codes = st.lists(
-    st.sampled_from(["def f():\n", "    'doc'\n", "    x = 1  # c\n", "'s'\n", "x = [\n", "]\n", "\t", "(", "lambda: 0\n"])
-    | st.text(max_size=8),
-    max_size=10,
-).map("".join)  # fmt: skip
+LINES = ["def f():\n", "    'doc'\n", "    x = 1  # c\n", "'s'\n", "x = [\n", "]\n", "\t", "(", "lambda: 0\n"]
+codes = st.lists(st.sampled_from(LINES) | st.text(max_size=8), max_size=10).map("".join)
 
 
 def model(text: str) -> Outcome | None:

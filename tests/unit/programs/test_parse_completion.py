@@ -47,7 +47,9 @@ def test_other_braces_come_first() -> None:
     assert outcome_of(f"{{{{note}}}} {IDEA} {BLOCK}") is Outcome.MISSING_RATIONALE
 
 
-@pytest.mark.parametrize(("tail", "accepted"), [(" 23456789", False), (" 234567890", False), (" 2345678901", True)])
+@pytest.mark.parametrize(
+    ("tail", "accepted"), [(" 23456789", False), (" 234567890", False), (" 2345678901", True)]
+)
 def test_more_than_ten_characters_follow_the_opening(tail: str, accepted: bool) -> None:
     """Ten characters after the phrase are too few, eleven are enough."""
     assert isinstance(parse(f"{{{{{OPENING}{tail}}}}}{BLOCK}"), Proposal) is accepted
