@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from search_to_signal.records.schema import Operator, Outcome
+from search_to_signal.records.schema import Outcome
 from search_to_signal.search.collapse import collapse_due
 from search_to_signal.search.exposure import exposures, sampled_exposure
 from search_to_signal.search.planning import plan_round
-from search_to_signal.search.sampling import draw_parents
+from search_to_signal.search.sampling import draw_crossover, draw_parents
 from search_to_signal.search.selection import crossover_pairs
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import Member, SearchState, state_of
@@ -138,18 +138,27 @@ def test_operators_occur_as_often_as_the_host_says(members: int, weights: tuple[
     assert fits(counts, {name: w / sum(weights) for name, w in zip(names, weights, strict=True)})
 
 
-def test_parents_occur_as_often_as_the_closed_forms_say() -> None:
-    """R-HOST-09: inverse rank for lone parents, the conditioned pairs for crossover."""
+def positions(state: SearchState, parents: Sequence[Member]) -> str:
+    """Listing positions of parents, by the identity that state_from gives."""
+    listing = [member.id for member in state.archive]
+    return ",".join(str(listing.index(parent.id)) for parent in parents)
+
+
+def test_lone_parents_occur_by_inverse_rank() -> None:
+    """R-HOST-09: from the head alone, 1, 1/2, 1/3, 1/4."""
     state, rng = state_from(ARCHIVE), np.random.default_rng(21)
-    position = {member.id: index for index, member in enumerate(state.archive)}
-    lone, pairs = Counter[str](), Counter[str]()
-    for _ in range(12_000):
-        operator, parents = draw_parents(state, SETTINGS, rng) or (Operator.CREATION, ())
-        key = ",".join(str(position[parent.id]) for parent in parents)
-        (pairs if operator is Operator.CROSSOVER else lone)[key] += 1
-    assert fits(lone, {"0": 12 / 25, "1": 6 / 25, "2": 4 / 25, "3": 3 / 25})
+    drawn = (draw_parents(state, SETTINGS, rng) for _ in range(4000))
+    counts = Counter(positions(state, pair[1]) for pair in drawn if pair and len(pair[1]) == 1)
+    assert fits(counts, {"0": 12 / 25, "1": 6 / 25, "2": 4 / 25, "3": 3 / 25})
+
+
+def test_crossover_pairs_occur_as_often_as_enumeration_says() -> None:
+    """R-HOST-09: the sampler that starts again has the conditioned distribution."""
+    state, rng = state_from(ARCHIVE), np.random.default_rng(24)
+    drawn = (draw_crossover(state, SETTINGS, rng) for _ in range(25_000))
+    counts = Counter(positions(state, pair) for pair in drawn if pair is not None)
     model = model_pairs(shown(state), SETTINGS.population_size)
-    assert fits(pairs, {f"{first},{second}": float(chance) for (first, second), chance in model.items()})
+    assert fits(counts, {f"{first},{second}": float(chance) for (first, second), chance in model.items()})
 
 
 @pytest.mark.parametrize(

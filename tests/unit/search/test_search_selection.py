@@ -68,3 +68,21 @@ def test_draws_skip_zeros_and_report_what_is_missing() -> None:
     rng = np.random.default_rng(2)
     assert {draw_index(np.array([0.0, 3.0, 0.0, 1.0, 0.0]), rng) for _ in range(200)} == {1, 3}
     assert {draw_index_or_none(np.array([0.0, 0.4, 0.0]), rng) for _ in range(200)} == {1, None}
+
+
+class Fixed(np.random.Generator):
+    """A generator whose every draw is the same number."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__(np.random.PCG64(0))
+        self.value = value
+
+    def random(self, *_: object, **__: object) -> float:  # type: ignore[override]
+        return self.value
+
+
+@pytest.mark.parametrize(("value", "index"), [(0.0, 1), (1 - 2**-53, 3)])
+def test_draws_at_the_ends_skip_zeros_too(value: float, index: int) -> None:
+    """The smallest and the largest number that a generator can give."""
+    for chances in ([0.0, 0.7, 0.0, 0.3, 0.0], [0.0, 0.1, 0.0, 0.2, 0.0], [0.0, 3.0, 0.0, 5.0, 0.0]):
+        assert draw_index(np.array(chances), Fixed(value)) == index
