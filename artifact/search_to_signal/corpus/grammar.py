@@ -47,12 +47,13 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class Part:
-    """One weighted term of a program."""
+    """One weighted term of a program; ``name`` picks the words that ideas use for it."""
 
     term: str
     weight: float
     scale: str = "fixed"
     shape: str = "plain"
+    name: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,8 @@ def draw_part(vocabulary: Vocabulary, term: str, rng: np.random.Generator) -> Pa
     """A weighted term; most are fixed and plain."""
     scale = SCALES[int(rng.choice(3, p=(0.7, 0.15, 0.15)))]
     shape = SHAPES[int(rng.choice(3, p=(0.8, 0.1, 0.1)))]
-    return Part(term, draw_weight(vocabulary, term, rng), scale, shape)
+    name = int(rng.integers(len(vocabulary.terms[term].names)))
+    return Part(term, draw_weight(vocabulary, term, rng), scale, shape, name)
 
 
 def draw_program(vocabulary: Vocabulary, rng: np.random.Generator) -> Program:
@@ -96,7 +98,7 @@ def draw_program(vocabulary: Vocabulary, rng: np.random.Generator) -> Program:
     return Program((anchor, *(draw_part(vocabulary, others[int(i)], rng) for i in chosen)))
 
 
-_SCALE_CODE = {"fixed": "", "fading": "left * ", "growing": "(1 - left) * "}
+_SCALE_CODE = {"fixed": "", "fading": " * left", "growing": " * (1 - left)"}
 _SCALE_WORDS = {"fixed": "", "fading": "fading ", "growing": "growing "}
 _SHAPE_WORDS = {"plain": "", "root": "rooted ", "square": "squared "}
 
@@ -105,15 +107,14 @@ def _shaped(expression: str, shape: str) -> str:
     if shape == "root":
         return f"np.sqrt({expression})"
     if shape == "square":
-        return f"({expression}) ** 2" if " " in expression else f"{expression} ** 2"
+        return f"({expression}) ** 2" if " + " in expression else f"{expression} ** 2"
     return expression
 
 
 def _part_line(vocabulary: Vocabulary, part: Part, first: bool) -> str:
-    sign = "" if first else (" +" if part.weight > 0 else " -")
+    # The weight stands last, so that a model which copies a term has its weight at hand.
     expression = _shaped(vocabulary.terms[part.term].expression, part.shape)
-    weight = part.weight if first else abs(part.weight)
-    return f"    score{sign}= {weight:g} * {_SCALE_CODE[part.scale]}{expression}".replace("score=", "score =")
+    return f"    score {'=' if first else '+='} {expression}{_SCALE_CODE[part.scale]} * {part.weight:g}"
 
 
 def render_code(vocabulary: Vocabulary, program: Program) -> str:
@@ -127,17 +128,16 @@ def render_code(vocabulary: Vocabulary, program: Program) -> str:
     return "\n".join([*lines, vocabulary.closing_line])
 
 
-def name_part(vocabulary: Vocabulary, part: Part, rng: np.random.Generator) -> str:
-    """Words for one weighted term, as an idea would mention it."""
-    names = vocabulary.terms[part.term].names
-    name = names[int(rng.integers(len(names)))]
+def name_part(vocabulary: Vocabulary, part: Part) -> str:
+    """Words for one weighted term, as an idea mentions it."""
+    name = vocabulary.terms[part.term].names[part.name]
     return f"{_SCALE_WORDS[part.scale]}{_SHAPE_WORDS[part.shape]}{name}"
 
 
 def render_idea(vocabulary: Vocabulary, program: Program, rng: np.random.Generator) -> str:
     """One sentence that names every term of the program."""
     rule = vocabulary.rules[int(rng.integers(len(vocabulary.rules)))]
-    words = f"the {name_part(vocabulary, program.parts[0], rng)}"
+    words = f"the {name_part(vocabulary, program.parts[0])}"
     for part in program.parts[1:]:
-        words += f" {'plus' if part.weight > 0 else 'less'} the {name_part(vocabulary, part, rng)}"
+        words += f" {'plus' if part.weight > 0 else 'less'} the {name_part(vocabulary, part)}"
     return f"{OPENING} {rule} {words}."

@@ -74,7 +74,7 @@ def _parent(source: Source, rng: np.random.Generator, *, wanted_held_out: bool) 
     program = _program(source, rng, wanted_held_out=wanted_held_out)
     idea = render_idea(source.vocabulary, program, rng)
     if rng.random() < 0.25:
-        idea = _mention(idea, name_part(source.vocabulary, program.parts[-1], rng))
+        idea = _mention(idea, name_part(source.vocabulary, program.parts[-1]))
     return Parent(idea, render_code(source.vocabulary, program), score, program)
 
 
@@ -93,7 +93,7 @@ def _child(
 def _answer(source: Source, operator: Operator, child: Program, rng: np.random.Generator) -> Answer:
     idea = render_idea(source.vocabulary, child, rng)
     if operator is Operator.INJECTION:
-        idea = _mention(idea, name_part(source.vocabulary, child.parts[-1], rng))
+        idea = _mention(idea, name_part(source.vocabulary, child.parts[-1]))
     return Answer(idea, render_code(source.vocabulary, child))
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     num_attention_heads: int
     num_key_value_heads: int
     max_position_embeddings: int
+    initializer_range: float
 
 
 class Optimization(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,22 +97,58 @@ def _rate(step: int, steps: int, settings: Optimization) -> float:
     return settings.learning_rate * warm * (0.55 + 0.45 * math.cos(math.pi * step / steps))
 
 
-def train(
-    model: Any,
-    examples: Iterator[Example],
-    settings: Optimization,
-    *,
-    pad_id: int,
-    rng: np.random.Generator,
-    report: Callable[[int, int, float], None],
-) -> None:
-    """Minimise the weighted next-token loss in place; ``report(step, steps, loss)`` follows every step."""
-    steps = settings.examples // settings.batch_size
+@dataclass
+class Training:
+    """A run of pretraining that can be put down after any step and taken up again."""
+
+    model: Any
+    optimizer: torch.optim.Optimizer
+    step: int = 0
+
+    def save(self, path: Path) -> None:
+        """Write everything needed to go on, atomically."""
+        state = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "step": self.step,
+        }
+        torch.save(state, path.with_suffix(".tmp"))
+        path.with_suffix(".tmp").replace(path)
+
+    def load(self, path: Path) -> None:
+        """Take up what ``save`` put down."""
+        state = torch.load(path, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step = state["step"]
+
+
+def begin(model: Any, settings: Optimization) -> Training:
+    """A training run at step 0."""
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.98), weight_decay=settings.weight_decay
     )
+    return Training(model, optimizer)
+
+
+def train(
+    training: Training,
+    stream: Iterator[list[Example]],
+    settings: Optimization,
+    *,
+    pad_id: int,
+    report: Callable[[int, int, float], None],
+) -> None:
+    """Minimise the weighted next-token loss in place; ``report(step, steps, loss)`` follows every step.
+
+    ``stream`` is the whole run's batches from its first one: those before ``training.step`` are skipped.
+    """
+    model, optimizer = training.model, training.optimizer
+    steps = settings.examples // settings.batch_size
     model.train()
-    for step, batch in zip(range(steps), batches(examples, settings.batch_size, rng), strict=False):
+    for step, batch in zip(range(steps), stream, strict=False):
+        if step < training.step:
+            continue
         ids, weight = _padded(batch, pad_id, settings.prompt_loss_weight)
         loss = _loss(model, ids.to(model.device), weight.to(model.device))
         loss.backward()  # type: ignore[no-untyped-call]
@@ -119,5 +157,6 @@ def train(
             group["lr"] = _rate(step, steps, settings)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        report(step + 1, steps, float(loss))
+        training.step = step + 1
+        report(training.step, steps, float(loss))
     model.eval()
