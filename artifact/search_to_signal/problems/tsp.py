@@ -10,13 +10,13 @@ from search_to_signal.problems.data import check_sha256
 TRAIN_COORDINATES_SHA256 = "bee6f8b6bf7f4678ddee62c4d77657c844c8d24a47a4304fae385c3c4b7e47e1"
 TRAIN_DISTANCES_SHA256 = "12f9dc703dde4d51c6aa3f360d558898cdf425e052547db9c6c083875d3cd947"
 
-_TEMPLATE = '''import numpy as np
+_TEMPLATE = """import numpy as np
 
 def select_next_node(current_node, destination_node, unvisited_nodes, distance_matrix):
     return next_node
-'''
+"""
 
-_SEED = '''import numpy as np
+_SEED = """import numpy as np
 
 def select_next_node(current_node, destination_node, unvisited_nodes, distance_matrix):
     scores = {}
@@ -29,7 +29,7 @@ def select_next_node(current_node, destination_node, unvisited_nodes, distance_m
             - 0.1 * distance_matrix[destination_node][node]
         )
     return min(scores, key=scores.get)
-'''
+"""
 
 
 def distances(coordinates: Array) -> Array:
