@@ -16,7 +16,7 @@ MARKERS = ("<!-- tables: python -m spec.index -->", "<!-- end of tables -->")
 
 @dataclass(frozen=True)
 class Requirement:
-    """One test and the sentence it states."""
+    """One test and the sentence that it states."""
 
     identifier: str
     sentence: str
@@ -83,7 +83,7 @@ def _by_requirement(listed: list[Requirement]) -> str:
         for test in passage["tests"]:
             where.setdefault(test, []).append(passage["where"])
     rows = [
-        f"| {r.identifier} | {_cell(r.sentence)} | {'; '.join(where.get(r.identifier, ['ours']))} | "
+        f"| {r.identifier} | {_cell(r.sentence)} | {'; '.join(where.get(r.identifier, ['']))} | "
         f"{', '.join(r.decisions)} | `{r.file}::{r.test}` |"
         for r in listed
     ]

@@ -97,10 +97,8 @@ def main() -> None:
         child = [sys.executable, "-c", CHILD, str(file), folder, ",".join(MAPPINGS), ",".join(NORMALIZERS)]
         result = subprocess.run(child, check=True, capture_output=True, text=True)
         seconds = time.perf_counter() - start
-        mib, peak = size / 2**20, int(result.stdout) / 1024.0
-        print(
-            f"{options.groups:,} groups ({options.form} {mib:,.0f} MiB): {seconds:.1f} s, peak {peak:.0f} MiB"
-        )
+        mib, peak = round(size / 2**20), round(int(result.stdout) / 1024)
+        print(f"{options.groups:,} groups ({options.form} {mib:,} MiB): {seconds:.1f} s, peak {peak} MiB")
 
 
 if __name__ == "__main__":

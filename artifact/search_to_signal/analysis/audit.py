@@ -178,7 +178,8 @@ def _direction(rewards: Floats) -> Floats:
     shifted = rewards - rewards.min(axis=1, keepdims=True)
     centred = shifted - shifted.mean(axis=1, keepdims=True)
     length = np.abs(centred).max(axis=1, keepdims=True)
-    return np.divide(centred, length, out=np.zeros_like(centred), where=length > 0.0)
+    direction: Floats = np.divide(centred, length, out=np.zeros_like(centred), where=length > 0.0)
+    return direction
 
 
 def _merged(first: Mapping[Key, Tally], second: Mapping[Key, Tally]) -> dict[Key, Tally]:

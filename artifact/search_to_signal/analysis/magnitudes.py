@@ -43,7 +43,7 @@ class Magnitudes:
             self.number + other.number,
             self.total + other.total,
             max(self.largest, other.largest),
-            np.concatenate([self.kept, other.kept]) if small else None,  # type: ignore[list-item]
+            np.concatenate([self.kept, other.kept]) if small else None,
             self.bins + other.bins,
         )
 
