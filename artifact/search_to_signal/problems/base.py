@@ -123,7 +123,11 @@ def split_of(problem: str, recipes: Mapping[str, Callable[[], Any]], split: str)
 
 def as_matrix(answer: Any, shape: tuple[int, ...]) -> Array:
     """Return a real numeric matrix of that shape; raises InfeasibleAnswerError for anything else."""
-    if not isinstance(answer, np.ndarray) or answer.shape != shape or answer.dtype.kind not in "biuf":
+    if not isinstance(answer, np.ndarray) or answer.shape != shape or not _is_real(answer):
         found = getattr(answer, "shape", type(answer).__name__)
         raise InfeasibleAnswerError(f"expected a real matrix of shape {shape}, found {found}")
     return np.asarray(answer)
+
+
+def _is_real(answer: Array) -> bool:
+    return answer.dtype.kind in "biuf" and answer.dtype.itemsize <= 8

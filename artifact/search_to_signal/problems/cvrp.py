@@ -97,16 +97,17 @@ class Cvrp:
 
         Raises InfeasibleAnswerError for another shape or a matrix that gives no probabilities.
         """
-        from search_to_signal.problems.ant_colony import routing  # numba takes half a second to import
+        from search_to_signal.problems.ant_colony import routing  # numba takes a second to import
 
-        weights = as_matrix(answer, instance["distance"].shape)
-        return -routing.best_cost(
-            instance["distance"], instance["demands"], float(instance["capacity"]), weights, ANTS, ITERATIONS
-        )
+        matrix = as_matrix(answer, instance["distance"].shape)
+        demands, capacity = instance["demands"], float(instance["capacity"])
+        return -routing.best_cost(instance["distance"], demands, capacity, matrix, ANTS, ITERATIONS)
 
     def score_path(self, instance: Instance, answer: Array) -> ScorePath:
         """Say whether the compiled colony gives this score, or the slower one on torch operations."""
-        return "fast"
+        from search_to_signal.problems.ant_colony import routing  # numba takes a second to import
+
+        return routing.score_path(instance["demands"], float(instance["capacity"]), ANTS, ITERATIONS)
 
 
 def _nodes(rng: np.random.RandomState, customers: int) -> Array:

@@ -103,16 +103,17 @@ class Op:
 
         Raises InfeasibleAnswerError for another shape or no real numbers. Non-finite entries count as zero.
         """
-        from search_to_signal.problems.ant_colony import orienteering  # numba takes half a second to import
+        from search_to_signal.problems.ant_colony import orienteering  # numba takes a second to import
 
-        weights = as_matrix(answer, instance["distance"].shape)
-        return orienteering.best_prize(
-            instance["prize"], instance["distance"], float(instance["maxlen"]), weights, ANTS, ITERATIONS
-        )
+        matrix = as_matrix(answer, instance["distance"].shape)
+        prize, distance, limit = instance["prize"], instance["distance"], float(instance["maxlen"])
+        return orienteering.best_prize(prize, distance, limit, matrix, ANTS, ITERATIONS)
 
     def score_path(self, instance: Instance, answer: Array) -> ScorePath:
         """Say whether the compiled colony gives this score, or the slower one on torch operations."""
-        return "fast"
+        from search_to_signal.problems.ant_colony import orienteering  # numba takes a second to import
+
+        return orienteering.score_path(len(instance["prize"]), ANTS, ITERATIONS)
 
 
 def depot_prizes(from_depot: Array) -> Array:

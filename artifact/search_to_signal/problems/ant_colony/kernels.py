@@ -26,9 +26,6 @@ Bits = NDArray[np.int32]
 Coarse = NDArray[np.uint16]
 Scratch = tuple[Bits, Singles, Singles, Bits]
 
-FINISHED = 0
-NO_PROBABILITIES = 1
-
 RIVAL = 1 << 16
 NEAR = np.float32(1.0 - 2.0**-7)
 TINY = np.float32(1e-18)
@@ -309,8 +306,8 @@ def route(
     iterations: int,
     decay: float,
     floor: float,
-) -> tuple[float, int]:
-    """Run the routing colony: (cost of the best path, FINISHED or NO_PROBABILITIES).
+) -> float:
+    """Run the routing colony: cost of the best path, NaN when an ant has no probabilities.
 
     distance, heuristic (n, n) float64; demand (n,) float32, whole numbers; noise (draws, ants, n) float64;
     coarse (draws, ants, width >= n) uint16. The draws must suffice for 2 (n - 1) per iteration.
@@ -330,10 +327,10 @@ def route(
     lowest, draw = np.inf, 0
     for _ in range(iterations):
         if not multiply(pheromone, heuristic, weight):
-            return lowest, NO_PROBABILITIES
+            return np.nan
         length = build_routes(weight, noise, coarse, draw, demand, capacity, state, paths)
         if length < 0:
-            return lowest, NO_PROBABILITIES
+            return np.nan
         draw += length - 1
         fade(pheromone, decay)
         for step in range(length - 1):
@@ -346,7 +343,7 @@ def route(
         for i in range(n):
             for j in range(n):
                 pheromone[i, j] = max(pheromone[i, j], floor)
-    return lowest, FINISHED
+    return lowest
 
 
 @compiled
