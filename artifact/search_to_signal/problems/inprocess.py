@@ -5,6 +5,7 @@ give the same scores.
 """
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, cast
 
 import numpy as np
@@ -19,6 +20,14 @@ from search_to_signal.problems.base import (
 )
 
 Function = Callable[..., Any]
+
+
+def function_of(code: str) -> Function:
+    """Execute source text of our own and return the one function that it defines."""
+    namespace: dict[str, Any] = {}
+    exec(code, namespace)
+    (function,) = [value for value in namespace.values() if isinstance(value, FunctionType)]
+    return function
 
 
 def run_in_process(problem: Problem, function: Function, split: str) -> list[float]:

@@ -1,0 +1,18 @@
+"""Golden heuristics, and the way to the oracles."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).parents[2]
+sys.path.insert(0, str(TESTS / "oracles"))
+
+GOLDEN = json.loads((TESTS / "golden" / "heuristics.json").read_text())
+
+
+def pytest_generate_tests(metafunc: Any) -> None:
+    """Run a test that takes ``golden`` once per golden heuristic."""
+    if "golden" in metafunc.fixturenames:
+        ids = [f"{entry['problem']}-{entry['name']}" for entry in GOLDEN]
+        metafunc.parametrize("golden", GOLDEN, ids=ids)
