@@ -104,9 +104,19 @@ class MatrixProblem(Problem, Protocol):
         """
         ...
 
+
+@runtime_checkable
+class HasScorePaths(Protocol):
+    """A problem that scores by compiled kernels where these promise the reference's bits."""
+
     def score_path(self, instance: Instance, answer: Array) -> ScorePath:
         """Say how ``score`` gets its bits: ``fast`` kernels, or the slower exact ``fallback``."""
         ...
+
+
+def score_path_of(problem: Problem, instance: Instance, answer: Array) -> ScorePath:
+    """Say by which path a score came about, for the record; ``direct`` for problems with only one."""
+    return problem.score_path(instance, answer) if isinstance(problem, HasScorePaths) else "direct"
 
 
 def mean_score(scores: Sequence[float]) -> float:
@@ -122,12 +132,14 @@ def split_of(problem: str, recipes: Mapping[str, Callable[[], Any]], split: str)
 
 
 def as_matrix(answer: Any, shape: tuple[int, ...]) -> Array:
-    """Return a real numeric matrix of that shape; raises InfeasibleAnswerError for anything else."""
-    if not isinstance(answer, np.ndarray) or answer.shape != shape or not _is_real(answer):
-        found = getattr(answer, "shape", type(answer).__name__)
+    """Return a real matrix of that shape, at most 8 bytes an entry; InfeasibleAnswerError for anything else.
+
+    Asks the plain array, because a subclass can say what it likes about itself.
+    """
+    if not isinstance(answer, np.ndarray):
+        raise InfeasibleAnswerError(f"expected a matrix of shape {shape}, found {type(answer).__name__}")
+    matrix = np.asarray(answer)
+    if matrix.shape != shape or matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
+        found = f"{matrix.dtype} {matrix.shape}"
         raise InfeasibleAnswerError(f"expected a real matrix of shape {shape}, found {found}")
-    return np.asarray(answer)
-
-
-def _is_real(answer: Array) -> bool:
-    return answer.dtype.kind in "biuf" and answer.dtype.itemsize <= 8
+    return matrix

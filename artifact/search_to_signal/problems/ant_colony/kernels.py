@@ -29,6 +29,7 @@ Scratch = tuple[Bits, Singles, Singles, Bits]
 RIVAL = 1 << 16
 NEAR = np.float32(1.0 - 2.0**-7)
 TINY = np.float32(1e-18)
+SMALLEST, LARGEST = 1e-250, 1e250
 CASCADE = 16
 BLOCK = 16
 LANES = 4
@@ -89,14 +90,19 @@ def sum_row(values: Reals) -> float:
 
 @compiled
 def scale_rows(weight: Reals, single: Singles) -> None:
-    """Write weight (n, m), each row divided by its maximum, into single (n, width) of float32."""
+    """Write weight (n, m), each row divided by its maximum, into single (n, width) of float32.
+
+    A row whose quotients could leave the range of float64, and so tie at infinity, is written as zeros:
+    stage one then finds nothing, and stage two divides.
+    """
     for i in range(weight.shape[0]):
         largest = 0.0
         for j in range(weight.shape[1]):
             largest = weight[i, j] if weight[i, j] > largest else largest
-        divisor = largest if largest > 0.0 else 1.0
+        factor = 1.0 if SMALLEST < largest < LARGEST else 0.0
+        divisor = largest if factor > 0.0 else 1.0
         for j in range(weight.shape[1]):
-            single[i, j] = weight[i, j] / divisor
+            single[i, j] = factor * (weight[i, j] / divisor)
 
 
 @compiled
