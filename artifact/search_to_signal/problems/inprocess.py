@@ -49,9 +49,10 @@ def build_tour(function: Function, distance: Array) -> Array:
     while unvisited:
         node = int(function(tour[-1], 0, set(unvisited), distance.copy()))
         node = unvisited[-1] if node == -1 else node
-        if node not in unvisited:
-            raise InfeasibleAnswerError(f"node {node} is not unvisited")
-        unvisited.remove(node)
+        try:
+            unvisited.remove(node)
+        except ValueError as error:
+            raise InfeasibleAnswerError(f"node {node} is not unvisited") from error
         tour.append(node)
     return np.array(tour)
 

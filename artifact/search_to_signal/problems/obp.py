@@ -54,6 +54,7 @@ class Packing:
         self._remaining = np.full(len(items), self._capacity)
         self._untouched = 0
         self._position = 0
+        self._fitting = self._find_fitting()
 
     @property
     def done(self) -> bool:
@@ -67,37 +68,40 @@ class Packing:
 
     def question(self) -> tuple[float, Array]:
         """Return (item size, capacities left in the bins that fit it, in bin order), a fresh array."""
-        item = self._items[self._position]
-        opened = self._remaining[: self._untouched]
-        fitting = opened[opened >= item]
-        capacities = np.empty(len(fitting) + len(self._remaining) - self._untouched)
-        capacities[: len(fitting)] = fitting
-        capacities[len(fitting) :] = self._capacity
-        return item, capacities
+        fitting = self._remaining.take(self._fitting)
+        return self._items[self._position], np.concatenate((fitting, self._remaining[self._untouched :]))
 
     def decide(self, choice: int) -> None:
         """Put the open item into the ``choice``-th bin of its question.
 
         Raises InfeasibleAnswerError when the question had no such bin.
         """
-        item = self._items[self._position]
-        bin_ = self._bin(item, choice)
-        self._remaining[bin_] -= item
-        self._untouched = max(self._untouched, bin_ + 1)
+        chosen = self._bin(choice)
+        self._remaining[chosen] -= self._items[self._position]
+        if chosen >= self._untouched:
+            self._untouched = chosen + 1
         self._position += 1
+        self._fitting = self._find_fitting()
 
     def score(self) -> float:
         """Return minus the gap to the lower bound in percent."""
         return gap_score(self.bins_used, lower_bound(self._items, self._capacity))
 
-    def _bin(self, item: float, choice: int) -> int:
-        fitting = np.flatnonzero(self._remaining[: self._untouched] >= item)
-        if 0 <= choice < len(fitting):
-            return int(fitting[choice])
-        bin_ = self._untouched + choice - len(fitting)
-        if choice < 0 or bin_ >= len(self._remaining):
+    def _find_fitting(self) -> Array:
+        if self.done:
+            return np.empty(0, dtype=np.intp)
+        opened = self._remaining[: self._untouched]
+        fitting: Array = (opened >= self._items[self._position]).nonzero()[0]
+        return fitting
+
+    def _bin(self, choice: int) -> int:
+        opened = len(self._fitting)
+        if 0 <= choice < opened:
+            return int(self._fitting[choice])
+        unopened = self._untouched + choice - opened
+        if choice < 0 or unopened >= len(self._remaining):
             raise InfeasibleAnswerError(f"item {self._position} has no {choice}-th bin that fits")
-        return bin_
+        return unopened
 
 
 def lower_bound(items: Sequence[float], capacity: float) -> int:
