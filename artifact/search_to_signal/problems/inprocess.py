@@ -4,7 +4,7 @@ For tests and benchmarks only: nothing here protects against the function. The i
 give the same scores.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any, cast
 
@@ -35,8 +35,13 @@ def run_in_process(problem: Problem, function: Function, split: str) -> list[flo
 
     Raises InfeasibleAnswerError for an answer that is no solution, and whatever the function raises.
     """
+    return evaluate_in_process(problem, function, problem.instances(split))
+
+
+def evaluate_in_process(problem: Problem, function: Function, instances: Sequence[Instance]) -> list[float]:
+    """Score a function on these instances, as ``run_in_process`` does."""
     run = _RUNNERS[problem.dialogue]
-    return [run(problem, function, instance) for instance in problem.instances(split)]
+    return [run(problem, function, instance) for instance in instances]
 
 
 def _tour(problem: Problem, function: Function, instance: Instance) -> float:
