@@ -1,11 +1,11 @@
 """The worker's side of each dialogue: call the heuristic as the host does, answer with decisions only."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from search_to_signal.evaluation.frames import Array
+from search_to_signal.evaluation.frames import DTYPES, Argument, Array
 
 Function = Callable[..., Any]
 
@@ -35,3 +35,25 @@ def build_tour(function: Function, distance: Array) -> bytes:
         unvisited.remove(node)
         tour.append(node)
     return np.array(tour, dtype="<i8").tobytes()
+
+
+def choose(function: Function, arguments: Sequence[Argument]) -> int:
+    """Index of the first maximum of the returned priorities; a NaN counts as one, as in numpy."""
+    return int(np.argmax(function(*arguments)))
+
+
+def fill_matrix(
+    function: Function, shape: tuple[int, ...], arguments: Sequence[Argument]
+) -> tuple[int, bytes]:
+    """Call once; the matrix with the number of its element type, which is kept.
+
+    Raises OutputError when the answer is no numpy array of that shape and of a known type.
+    """
+    matrix = function(*arguments)
+    if not isinstance(matrix, np.ndarray):
+        raise OutputError(f"the answer is no array of shape {shape}")
+    if matrix.shape != shape:
+        raise OutputError(f"the answer has shape {matrix.shape}, expected {shape}")
+    if matrix.dtype.str not in DTYPES:
+        raise OutputError(f"the answer has elements of type {matrix.dtype}")
+    return DTYPES.index(matrix.dtype.str), matrix.tobytes()

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation import frames
 from search_to_signal.evaluation.channel import Channel, WorkerGoneError
-from search_to_signal.evaluation.dialogues import DIALOGUES, score
+from search_to_signal.evaluation.dialogues import decisions
 from search_to_signal.evaluation.outcomes import CandidateError, Isolation
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.evaluation.zygotes import Zygote
@@ -87,10 +87,9 @@ def _converse(
         channel.wait_until_ready()
         progress.ready = True
         channel.ask(frames.LOAD, code.encode("utf-8", "replace"))
-        channel.value()
-        answers = DIALOGUES[task.problem.dialogue](channel, task.problem, task.instances)
-        for instance, answer in zip(task.instances, answers, strict=True):
-            progress.scores.append(score(task.problem, instance, answer))
+        parameters = channel.value()
+        for answer, score in decisions(channel, task.problem, parameters, task.instances):
+            progress.scores.append(score)
             progress.decisions.append(hashlib.blake2b(answer.tobytes(), digest_size=16).hexdigest())
     except (CandidateError, WorkerGoneError) as error:
         return error

@@ -1,11 +1,16 @@
 """The parent's end of a worker's data socket: ask, and accept exactly the expected answer."""
 
+import math
 import os
 import socket
 import struct
 import time
+from collections.abc import Sequence
+
+import numpy as np
 
 from search_to_signal.evaluation import frames
+from search_to_signal.evaluation.frames import Array
 from search_to_signal.evaluation.outcomes import CandidateError, Isolation
 
 _NONCES = struct.Struct("<64q")
@@ -30,7 +35,7 @@ class Channel:
 
     def wait_until_ready(self) -> None:
         """Return once the worker has locked itself up; raises WorkerGoneError when it could not."""
-        self._expect(frames.READY, 0)
+        self._expect(frames.READY)
 
     def ask(self, kind: int, payload: bytes = b"") -> None:
         """Send one question; raises WorkerGoneError, or CandidateError when nobody reads it."""
@@ -46,23 +51,28 @@ class Channel:
 
     def value(self) -> int:
         """Receive an answer that is one integer."""
-        value, _ = self._expect(frames.VALUE, 0)
+        value, _ = self._expect(frames.VALUE)
         return value
 
-    def data(self, size: int) -> bytes:
-        """Receive an answer of exactly ``size`` bytes."""
-        _, raw = self._expect(frames.DATA, size)
-        return raw
+    def array(self, shape: tuple[int, ...], dtypes: Sequence[str]) -> Array:
+        """Receive an array of exactly this shape in one of these element types, read-only."""
+        number, length = self._expect(frames.DATA)
+        if not 0 <= number < len(dtypes):
+            raise CandidateError(Isolation.PROTOCOL, "unknown element type")
+        dtype = np.dtype(dtypes[number])
+        if length != math.prod(shape) * dtype.itemsize:
+            raise CandidateError(Isolation.PROTOCOL, "unexpected length")
+        return np.frombuffer(self._read(length), dtype).reshape(shape)
 
-    def _expect(self, kind: int, size: int) -> tuple[int, bytes]:
+    def _expect(self, kind: int) -> tuple[int, int]:
         found, length, nonce, value = frames.ANSWER.unpack(self._read(frames.ANSWER.size))
         if nonce != self._nonce:
             raise CandidateError(Isolation.PROTOCOL, "answer to another question")
         if found == frames.FAILED:
             raise self._failure(length, value)
-        if found != kind or length != size:
+        if found != kind or (length and kind != frames.DATA):
             raise CandidateError(Isolation.PROTOCOL, "unexpected frame")
-        return value, self._read(length)
+        return value, length
 
     def _failure(self, length: int, code: int) -> CandidateError:
         if length > frames.DETAIL_LIMIT or not 0 <= code < len(frames.FAILURES):

@@ -5,19 +5,21 @@ its question, so that one prepared in advance or sent twice is recognised. Both 
 therefore it needs numpy and the standard library only.
 """
 
+import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+Argument = Array | float | int
 
 QUESTION = struct.Struct("<IIq")  # kind, payload length, nonce
 ANSWER = struct.Struct("<IIqq")  # kind, payload length, nonce, value
 
-LOAD, TOUR, MATRIX, OPEN_STREAM, ITEM = 1, 2, 3, 4, 5
+LOAD, TOUR, CHOICE, MATRIX = 1, 2, 3, 4
 READY, VALUE, DATA, FAILED = 1, 2, 3, 4
 
 # What a worker may say about its own failure, by number; anything else is a protocol error.
@@ -28,32 +30,38 @@ DTYPES = ("<f8", "<f4", "<f2", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", 
 DETAIL_LIMIT = 200
 SOURCE_LIMIT = 1 << 20
 
-_ENTRY = struct.Struct("<24s4sI4Q")  # name, dtype, dimensions, shape
-_ENTRY_DIMENSIONS = 4
+_ENTRY = struct.Struct("<7sB4Q")  # type, dimensions, shape
+_SCALARS: dict[str, type] = {"float": float, "int": int}
+_NO_SHAPE = (0, 0, 0, 0)
 
 
-def pack_arrays(arrays: Mapping[str, Array]) -> bytes:
-    """Encode named arrays (at most four dimensions) in order."""
-    parts = [struct.pack("<I", len(arrays))]
-    for name, array in arrays.items():
-        raw = np.ascontiguousarray(array)
-        shape = tuple(array.shape) + (0,) * (_ENTRY_DIMENSIONS - array.ndim)
-        parts += [_ENTRY.pack(name.encode(), raw.dtype.str.encode(), array.ndim, *shape), raw.tobytes()]
+def pack_arguments(arguments: Sequence[Argument]) -> bytes:
+    """Encode the positional arguments of a call: arrays of up to four dimensions, floats, integers."""
+    parts = [struct.pack("<I", len(arguments))]
+    for argument in arguments:
+        if isinstance(argument, np.ndarray):
+            shape = (*argument.shape, *_NO_SHAPE)[:4]
+            kind = argument.dtype.str.encode()
+            parts += (_ENTRY.pack(kind, argument.ndim, *shape), argument.tobytes())
+        else:
+            kind, form = (b"int", "<q") if isinstance(argument, int) else (b"float", "<d")
+            parts += (_ENTRY.pack(kind, 0, *_NO_SHAPE), struct.pack(form, argument))
     return b"".join(parts)
 
 
-def unpack_arrays(payload: bytes) -> dict[str, Array]:
-    """Decode what pack_arrays made; the arrays are read-only views of the payload."""
-    (count,) = struct.unpack_from("<I", payload)
-    offset, arrays = 4, {}
+def unpack_arguments(payload: bytes) -> list[Argument]:
+    """Decode what pack_arguments made; every array is fresh and writable."""
+    (count,), offset = struct.unpack_from("<I", payload), 4
+    arguments: list[Argument] = []
     for _ in range(count):
-        name, dtype, dimensions, *shape = _ENTRY.unpack_from(payload, offset)
-        kind, offset = np.dtype(dtype.rstrip(b"\0").decode()), offset + _ENTRY.size
-        size = int(np.prod(shape[:dimensions], dtype=np.int64))
-        array = np.frombuffer(payload, kind, size, offset).reshape(shape[:dimensions])
-        arrays[name.rstrip(b"\0").decode()] = array
-        offset += array.nbytes
-    return arrays
+        kind, dimensions, *shape = _ENTRY.unpack_from(payload, offset)
+        name, offset = kind.rstrip(b"\0").decode(), offset + _ENTRY.size
+        scalar = _SCALARS.get(name)
+        dtype = np.dtype(scalar or name)
+        values = np.frombuffer(payload, dtype, math.prod(shape[:dimensions]), offset)
+        offset += values.nbytes
+        arguments.append(values.item() if scalar else values.reshape(shape[:dimensions]).copy())
+    return arguments
 
 
 def printable(text: str) -> str:

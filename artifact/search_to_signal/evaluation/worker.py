@@ -11,7 +11,14 @@ from types import CodeType
 from typing import Any
 
 from search_to_signal.evaluation import frames
-from search_to_signal.evaluation.answers import DecisionError, Function, OutputError, build_tour
+from search_to_signal.evaluation.answers import (
+    DecisionError,
+    Function,
+    OutputError,
+    build_tour,
+    choose,
+    fill_matrix,
+)
 from search_to_signal.evaluation.locks.limits import DATA_FD
 
 _FILE_NAME = "<candidate>"
@@ -56,11 +63,20 @@ def serve() -> None:
 
 
 def _answer(state: dict[str, Any], kind: int, payload: bytes, nonce: int) -> bytes:
+    if kind == frames.LOAD:
+        function = state["function"] = load(payload.decode("utf-8", "replace"))
+        return frames.ANSWER.pack(frames.VALUE, 0, nonce, function.__code__.co_argcount)
+    function = state["function"]
+    arguments: list[Any] = frames.unpack_arguments(payload)
+    if kind == frames.CHOICE:
+        return frames.ANSWER.pack(frames.VALUE, 0, nonce, choose(function, arguments))
     if kind == frames.TOUR:
-        tour = build_tour(state["function"], frames.unpack_arrays(payload)["distance"])
-        return frames.ANSWER.pack(frames.DATA, len(tour), nonce, 0) + tour
-    state["function"] = load(payload.decode("utf-8", "replace"))
-    return frames.ANSWER.pack(frames.VALUE, 0, nonce, 0)
+        (distance,) = arguments
+        code, raw = 0, build_tour(function, distance)
+    else:
+        rows, columns, *arguments = arguments
+        code, raw = fill_matrix(function, (rows, columns), arguments)
+    return frames.ANSWER.pack(frames.DATA, len(raw), nonce, code) + raw
 
 
 def load(source: str) -> Function:
