@@ -4,18 +4,17 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation import frames
 from search_to_signal.evaluation.channel import Channel, WorkerGoneError
-from search_to_signal.evaluation.dialogues import decisions
+from search_to_signal.evaluation.dialogues import Task, decide
 from search_to_signal.evaluation.outcomes import CandidateError, Isolation
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.evaluation.zygotes import Zygote
-from search_to_signal.problems.base import Instance, Problem
 
 # The worker's own timers come first; the parent's deadline is for machines where they cannot be had.
 _GRACE_S = 1.0
@@ -31,16 +30,11 @@ _SIGNALS: Mapping[int, Isolation] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Task:
-    """What a candidate is asked to do: a problem and its instances in order."""
-
-    problem: Problem
-    instances: Sequence[Instance]
-
-
-@dataclass(frozen=True)
 class Run:
-    """What one worker did: typed ending, and per instance the score and a digest of its decisions."""
+    """What one worker did: typed ending, and per instance the score and a digest of its decisions.
+
+    ``scores`` and ``decisions`` are empty unless the run is OK. ``cpu_s`` and ``wall_s`` are in seconds.
+    """
 
     isolation: Isolation
     detail: str
@@ -58,7 +52,7 @@ class _Progress:
 
 
 def run_candidate(zygote: Zygote, task: Task, code: str, settings: EvaluationSettings) -> Run:
-    """Run one program on the instances in order.
+    """Run one program on the instances of a task in order, in a process of its own.
 
     Raises ZygoteGoneError when the zygote dies, and SandboxError when a worker cannot lock itself up.
     """
@@ -66,8 +60,10 @@ def run_candidate(zygote: Zygote, task: Task, code: str, settings: EvaluationSet
     wall_s = settings.timeout_s * settings.wall_factor
     progress = _Progress()
     with zygote.spawn(wall_s, settings.timeout_s, settings.memory_mb << 20) as data:
-        failure = _converse(Channel(data, wall_s + _GRACE_S), task, code, progress)
-        ending = zygote.reap()
+        try:
+            failure = _converse(Channel(data, wall_s + _GRACE_S), task, code, progress)
+        finally:
+            ending = zygote.reap()
     if isinstance(failure, WorkerGoneError):
         failure = _death(ending.status, progress.ready)
     return Run(
@@ -86,9 +82,9 @@ def _converse(
     try:
         channel.wait_until_ready()
         progress.ready = True
-        channel.ask(frames.LOAD, code.encode("utf-8", "replace"))
+        channel.ask(frames.LOAD, code.encode("utf-8", "surrogatepass"))
         parameters = channel.value()
-        for answer, score in decisions(channel, task.problem, parameters, task.instances):
+        for answer, score in decide(channel, task, parameters):
             progress.scores.append(score)
             progress.decisions.append(hashlib.blake2b(answer.tobytes(), digest_size=16).hexdigest())
     except (CandidateError, WorkerGoneError) as error:

@@ -1,11 +1,12 @@
 """The parent's side of each dialogue: ask for decisions, check them, score them with the problem.
 
-Each dialogue yields, instance by instance, the decisions as an array and their score. What a worker is
-told is what the heuristic may see at that moment: of an online problem, never a later item.
+What a worker is told is what the heuristic may see at that moment: of an online problem, never a later
+item. What it answers is a decision; the score is computed here from instances that it cannot reach.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -16,69 +17,73 @@ from search_to_signal.evaluation.channel import Channel
 from search_to_signal.evaluation.outcomes import CandidateError, Isolation
 from search_to_signal.problems.base import Array, InfeasibleAnswerError, Instance
 
-Scored = tuple[Array, float]
-Dialogue = Callable[[Channel, Any, int, Sequence[Instance]], Iterator[Scored]]
+
+@dataclass(frozen=True)
+class Task:
+    """What a candidate is asked: a problem of any dialogue and some of its instances, in this order.
+
+    Without ``scored`` the decisions are collected and the objective, an ant colony perhaps, is not computed.
+    """
+
+    problem: Any
+    instances: Sequence[Instance]
+    scored: bool = True
 
 
-def _tours(
-    channel: Channel, problem: Any, parameters: int, instances: Sequence[Instance]
-) -> Iterator[Scored]:
-    """Whole visiting orders, int64 of shape (n,): the function sees the full matrix at every step anyway."""
-    for instance in instances:
-        distance = instance["distance"]
-        channel.ask(frames.TOUR, frames.pack_arguments([distance]))
-        tour = channel.array((len(distance),), ("<i8",))
-        yield tour, problem.score(instance, tour)
+Decided = tuple[Array, Callable[[], float]]
+Dialogue = Callable[[Channel, Any, Instance, int], Decided]
 
 
-def _streams(
-    channel: Channel, problem: Any, parameters: int, instances: Sequence[Instance]
-) -> Iterator[Scored]:
-    """One choice at a time; the next question leaves the parent when the last one is decided."""
-    for instance in instances:
-        stream, choices = problem.open(instance), []
-        while not stream.done:
-            channel.ask(frames.CHOICE, frames.pack_arguments(stream.question()))
-            choices.append(channel.value())
-            stream.decide(choices[-1])
-        yield np.array(choices, dtype=np.int64), stream.score()
+def _tour(channel: Channel, problem: Any, instance: Instance, parameters: int) -> Decided:
+    """The whole visiting order, int64 (n,): the function sees the full matrix at every step anyway."""
+    distance = instance["distance"]
+    channel.ask(frames.TOUR, frames.pack_arguments([distance]))
+    tour = channel.array((len(distance),), ("<i8",))
+    return tour, lambda: float(problem.score(instance, tour))
 
 
-def _matrices(
-    channel: Channel, problem: Any, parameters: int, instances: Sequence[Instance]
-) -> Iterator[Scored]:
-    """One matrix per instance in the element type that the heuristic gave it."""
-    for instance in instances:
-        shape = instance["distance"].shape
-        arguments = problem.arguments(instance, parameters)
-        channel.ask(frames.MATRIX, frames.pack_arguments([*shape, *arguments]))
-        matrix = channel.array(shape, frames.DTYPES)
-        yield matrix, problem.score(instance, matrix)
+def _stream(channel: Channel, problem: Any, instance: Instance, parameters: int) -> Decided:
+    """One choice at a time, int64 (questions,); a question leaves when the one before is decided."""
+    stream, choices = problem.open(instance), []
+    while not stream.done:
+        channel.ask(frames.CHOICE, frames.pack_arguments(stream.question()))
+        choices.append(channel.value())
+        stream.decide(choices[-1])
+    return np.array(choices, dtype=np.int64), lambda: float(stream.score())
 
 
-# What an answer is called that the problem refuses.
+def _matrix(channel: Channel, problem: Any, instance: Instance, parameters: int) -> Decided:
+    """One matrix in the shape of the distances and the element type that the heuristic gave it."""
+    shape = instance["distance"].shape
+    arguments = problem.arguments(instance, parameters)
+    channel.ask(frames.MATRIX, frames.pack_arguments([*shape, *arguments]))
+    matrix = channel.array(shape, frames.DTYPES)
+    return matrix, lambda: float(problem.score(instance, matrix))
+
+
+# With each dialogue, what it is called when the problem refuses an answer.
 _DIALOGUES: Mapping[str, tuple[Dialogue, Isolation]] = MappingProxyType(
     {
-        "tour": (_tours, Isolation.INVALID_DECISION),
-        "stream": (_streams, Isolation.INVALID_DECISION),
-        "matrix": (_matrices, Isolation.BAD_OUTPUT),
+        "tour": (_tour, Isolation.INVALID_DECISION),
+        "stream": (_stream, Isolation.INVALID_DECISION),
+        "matrix": (_matrix, Isolation.BAD_OUTPUT),
     }
 )
 
 
-def decisions(
-    channel: Channel, problem: Any, parameters: int, instances: Sequence[Instance]
-) -> Iterator[Scored]:
-    """Hold the problem's dialogue about a function with so many parameters.
+def decide(channel: Channel, task: Task, parameters: int) -> Iterator[tuple[Array, float]]:
+    """Hold the dialogue about a function with so many parameters; decisions and score per instance.
 
-    Raises CandidateError for decisions that are no solution or have no finite score (D17), and
-    WorkerGoneError when the worker ends.
+    The score is NaN when the task is not scored. Raises CandidateError for decisions that are no
+    solution or have no finite score (D17), and WorkerGoneError when the worker ends.
     """
-    dialogue, refused = _DIALOGUES[problem.dialogue]
-    try:
-        for answer, score in dialogue(channel, problem, parameters, instances):
-            if not math.isfinite(score):
-                raise CandidateError(Isolation.BAD_OUTPUT, "the score is not finite")
-            yield answer, score
-    except InfeasibleAnswerError as error:
-        raise CandidateError(refused, frames.printable(str(error))) from error
+    dialogue, refused = _DIALOGUES[task.problem.dialogue]
+    for instance in task.instances:
+        try:
+            answer, score = dialogue(channel, task.problem, instance, parameters)
+            value = score() if task.scored else math.nan
+        except InfeasibleAnswerError as error:
+            raise CandidateError(refused, frames.printable(str(error))) from error
+        if task.scored and not math.isfinite(value):
+            raise CandidateError(Isolation.BAD_OUTPUT, "the score is not finite")
+        yield answer, value

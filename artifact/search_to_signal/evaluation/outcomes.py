@@ -55,7 +55,7 @@ class Evaluation:
 
     ``per_instance`` holds the parts whose mean is ``score``. ``detail`` is at most 200 printable ASCII
     characters and may have been written by the candidate. ``cpu_s`` and ``wall_s`` are seconds of the
-    worker; ``repeat`` says that the result was known from an equal program and nothing ran.
+    worker that scored it; ``repeat`` says that an equal program was evaluated before and nothing ran.
     """
 
     isolation: Isolation

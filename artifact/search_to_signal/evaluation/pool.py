@@ -1,109 +1,137 @@
 """Evaluates programs on one split of one problem, several at a time, in the order of the input."""
 
+import hashlib
 import queue
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from types import TracebackType
 
 import numpy as np
 
-from search_to_signal.errors import SandboxError
-from search_to_signal.evaluation.candidates import Run, Task, run_candidate
+from search_to_signal.evaluation.candidates import Run
+from search_to_signal.evaluation.dialogues import Task
+from search_to_signal.evaluation.lanes import Lane
 from search_to_signal.evaluation.locks import ALL, Layer
-from search_to_signal.evaluation.outcomes import Evaluation, outcome_of
+from search_to_signal.evaluation.outcomes import Evaluation, Isolation, outcome_of
+from search_to_signal.evaluation.replay import confirmed, spot_indices
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.evaluation.zygotes import SCORING, Zygote, ZygoteGoneError
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.schema import Outcome
 
-_ATTEMPTS = 3
+# Raise it when an equal program could end otherwise than before: part of every evaluation key.
+EVALUATOR_VERSION = "1"
 
 
 class EvaluationPool:
-    """A context manager; within it ``evaluate`` may be called any number of times."""
+    """A context manager; within it ``evaluate`` and ``replay`` may be called any number of times.
+
+    A program that was evaluated before is not run again: its evaluation comes back as a ``repeat``.
+    """
 
     def __init__(
         self, problem: Problem, split: str, settings: EvaluationSettings, wanted: Layer = ALL
     ) -> None:
-        """Make the instances ready; ``wanted`` is for tests that switch a layer off."""
-        self._task = Task(problem, problem.instances(split))
+        """Build the instances; ``wanted`` is for tests that switch a layer off."""
         self._settings = settings
-        self._wanted = wanted
-        self._lanes: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
-        self._all: list[_Lane] = []
+        self._task = Task(problem, problem.instances(split))
+        self._context = _context(self._task, settings)
+        self._known: dict[str, Run] = {}
+        self._lanes = [Lane(settings, wanted) for _ in range(settings.slots)]
+        self._free: queue.SimpleQueue[Lane] = queue.SimpleQueue()
         self._threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="evaluation")
 
     def __enter__(self) -> "EvaluationPool":
-        """Start the zygotes; raises SandboxError when a required layer is missing."""
-        for _ in range(self._settings.slots):
-            lane = _Lane(self._task, self._settings, self._wanted)
-            self._all.append(lane)
-            self._lanes.put(lane)
+        """Start the zygotes; raises SandboxError when a required layer does not hold."""
+        try:
+            list(self._threads.map(Lane.start, self._lanes))
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        for lane in self._lanes:
+            self._free.put(lane)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End all zygotes and workers."""
+        """End every process that the pool started."""
         self._threads.shutdown(cancel_futures=True)
-        for lane in self._all:
+        for lane in self._lanes:
             lane.close()
 
     def evaluate(self, codes: Sequence[str]) -> list[Evaluation]:
         """Evaluate programs; results come in input order. Raises SandboxError for a fault of ours."""
-        return list(self._threads.map(self._evaluate, codes))
+        return self._through(codes, self._measure)
+
+    def replay(self, codes: Sequence[str]) -> list[Evaluation]:
+        """Evaluate programs and repeat the valid ones on all instances in a differently seeded zygote.
+
+        For everything that enters an archive. A program that decides otherwise comes back, from now on,
+        with isolation NONDETERMINISTIC; its outcome and score stay (D20). Raises SandboxError.
+        """
+        self.evaluate(codes)
+        return self._through(codes, self._confirm, again=True)
 
     def layers(self) -> Mapping[str, str | bool]:
         """The isolation layers that hold, for the manifest."""
-        return self._all[0].layers()
+        return self._lanes[0].layers()
 
-    def _evaluate(self, code: str) -> Evaluation:
-        lane = self._lanes.get()
+    def key(self, code: str) -> str:
+        """What an evaluation depends on: program, instances, limits and evaluator version, hashed."""
+        return hashlib.sha256(self._context + code.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def _through(
+        self, codes: Sequence[str], work: Callable[[str], Run], again: bool = False
+    ) -> list[Evaluation]:
+        keys = [self.key(code) for code in codes]
+        fresh = {key: code for key, code in zip(keys, codes, strict=True) if again or key not in self._known}
+        runs = dict(self._known)
+        runs |= zip(fresh, self._threads.map(work, fresh.values()), strict=True)
+        # A kill from outside says nothing about the program: it may be tried again.
+        self._known = {key: run for key, run in runs.items() if run.isolation is not Isolation.KILLED}
+        return [
+            _evaluation(runs[key], code, repeat=key not in fresh or key in keys[:index])
+            for index, (key, code) in enumerate(zip(keys, codes, strict=True))
+        ]
+
+    def _measure(self, code: str) -> Run:
+        with self._lane() as lane:
+            run = lane.run(self._task, code)
+            if run.isolation is not Isolation.OK or self._settings.replay == "off":
+                return run
+            count = len(self._task.instances)
+            spots = self._settings.spot_instances if self._settings.replay == "spot" else count
+            indices = spot_indices(code, count, spots)
+            return confirmed(lane, self._task, code, run, indices, self._settings.timeout_s)
+
+    def _confirm(self, code: str) -> Run:
+        run = self._known.get(self.key(code)) or self._measure(code)
+        if run.isolation is not Isolation.OK:
+            return run
+        indices = range(len(self._task.instances))[::-1]
+        with self._lane() as lane:
+            return confirmed(lane, self._task, code, run, indices, self._settings.timeout_s)
+
+    @contextmanager
+    def _lane(self) -> Iterator[Lane]:
+        lane = self._free.get()
         try:
-            return _evaluation(lane.run(code), code)
+            yield lane
         finally:
-            self._lanes.put(lane)
+            self._free.put(lane)
 
 
-class _Lane:
-    """One slot: a zygote that is replaced when it dies."""
-
-    def __init__(self, task: Task, settings: EvaluationSettings, wanted: Layer) -> None:
-        self._task, self._settings, self._wanted = task, settings, wanted
-        self._zygote = self._start()
-
-    def _start(self) -> Zygote:
-        zygote = Zygote(SCORING, self._wanted)
-        if self._settings.require_seccomp and Layer.SECCOMP not in zygote.layers:
-            zygote.close()
-            raise SandboxError(
-                "this machine does not let the evaluation use seccomp, so programs would not be isolated; "
-                "run elsewhere, or accept that with evaluation.require_seccomp = false"
-            )
-        return zygote
-
-    def run(self, code: str) -> Run:
-        for _ in range(_ATTEMPTS):
-            try:
-                return run_candidate(self._zygote, self._task, code, self._settings)
-            except ZygoteGoneError:
-                self._zygote.close()
-                self._zygote = self._start()
-        raise SandboxError(
-            f"the zygote died {_ATTEMPTS} times under one program; look for an out-of-memory killer in the "
-            "kernel log and lower evaluation.slots or evaluation.memory_mb"
-        )
-
-    def layers(self) -> Mapping[str, str | bool]:
-        on = self._zygote.layers
-        held: dict[str, str | bool] = {str(layer.name).lower(): layer in on for layer in Layer}
-        return held | {"landlock_abi": str(self._zygote.landlock_abi), "mode": self._settings.mode}
-
-    def close(self) -> None:
-        self._zygote.close()
+def _context(task: Task, settings: EvaluationSettings) -> bytes:
+    limits = f"{settings.timeout_s} {settings.memory_mb} {settings.mode} {settings.replay}"
+    digest = hashlib.sha256(f"{EVALUATOR_VERSION} {task.problem.name} {limits}".encode())
+    for instance in task.instances:
+        for name, array in instance.items():
+            digest.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
+    return digest.digest()
 
 
-def _evaluation(run: Run, code: str) -> Evaluation:
+def _evaluation(run: Run, code: str, repeat: bool) -> Evaluation:
     outcome = outcome_of(run.isolation, code)
     valid = outcome is Outcome.VALID
     return Evaluation(
@@ -114,5 +142,5 @@ def _evaluation(run: Run, code: str) -> Evaluation:
         detail=run.detail,
         cpu_s=run.cpu_s,
         wall_s=run.wall_s,
-        repeat=False,
+        repeat=repeat,
     )

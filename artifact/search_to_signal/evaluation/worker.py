@@ -64,7 +64,7 @@ def serve() -> None:
 
 def _answer(state: dict[str, Any], kind: int, payload: bytes, nonce: int) -> bytes:
     if kind == frames.LOAD:
-        function = state["function"] = load(payload.decode("utf-8", "replace"))
+        function = state["function"] = load(payload.decode("utf-8", "surrogatepass"))
         return frames.ANSWER.pack(frames.VALUE, 0, nonce, function.__code__.co_argcount)
     function = state["function"]
     arguments: list[Any] = frames.unpack_arguments(payload)
