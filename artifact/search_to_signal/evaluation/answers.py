@@ -49,9 +49,10 @@ def fill_matrix(
 
     Raises OutputError when the answer is no numpy array of that shape and of a known type.
     """
-    matrix = function(*arguments)
-    if not isinstance(matrix, np.ndarray):
+    answer = function(*arguments)
+    if not isinstance(answer, np.ndarray):
         raise OutputError(f"the answer is no array of shape {shape}")
+    matrix = np.asarray(answer)
     if matrix.shape != shape:
         raise OutputError(f"the answer has shape {matrix.shape}, expected {shape}")
     if matrix.dtype.str not in DTYPES:

@@ -18,6 +18,8 @@ from search_to_signal.evaluation.zygotes import Zygote
 
 # The worker's own timers come first; the parent's deadline is for machines where they cannot be had.
 _GRACE_S = 1.0
+# More than any completion holds; keeps a frame small whatever a caller sends.
+_LONGEST_SOURCE = 1 << 20
 _SIGNALS: Mapping[int, Isolation] = MappingProxyType(
     {
         signal.SIGSYS: Isolation.VIOLATION,
@@ -61,7 +63,7 @@ def run_candidate(zygote: Zygote, task: Task, code: str, settings: EvaluationSet
     progress = _Progress()
     with zygote.spawn(wall_s, settings.timeout_s, settings.memory_mb << 20) as data:
         try:
-            failure = _converse(Channel(data, wall_s + _GRACE_S), task, code, progress)
+            failure = _converse(Channel(data, wall_s + _GRACE_S), task, code, settings.mode, progress)
         finally:
             ending = zygote.reap()
     if isinstance(failure, WorkerGoneError):
@@ -77,19 +79,27 @@ def run_candidate(zygote: Zygote, task: Task, code: str, settings: EvaluationSet
 
 
 def _converse(
-    channel: Channel, task: Task, code: str, progress: _Progress
+    channel: Channel, task: Task, code: str, mode: str, progress: _Progress
 ) -> CandidateError | WorkerGoneError | None:
     try:
         channel.wait_until_ready()
         progress.ready = True
-        channel.ask(frames.LOAD, code.encode("utf-8", "surrogatepass"))
-        parameters = channel.value()
+        parameters = _load(channel, code, mode)
         for answer, score in decide(channel, task, parameters):
             progress.scores.append(score)
             progress.decisions.append(hashlib.blake2b(answer.tobytes(), digest_size=16).hexdigest())
     except (CandidateError, WorkerGoneError) as error:
         return error
     return None
+
+
+def _load(channel: Channel, code: str, mode: str) -> int:
+    """Hand over the source; returns the number of positional parameters of its function."""
+    raw = code.encode("utf-8", "surrogatepass")
+    if len(raw) > _LONGEST_SOURCE:
+        raise CandidateError(Isolation.GATE, f"the source is longer than {_LONGEST_SOURCE} bytes")
+    channel.ask(frames.LOAD_STRICT if mode == "strict" else frames.LOAD, raw)
+    return channel.value()
 
 
 def _death(status: int, ready: bool) -> CandidateError:

@@ -19,7 +19,7 @@ Argument = Array | float | int
 QUESTION = struct.Struct("<IIq")  # kind, payload length, nonce
 ANSWER = struct.Struct("<IIqq")  # kind, payload length, nonce, value
 
-LOAD, TOUR, CHOICE, MATRIX = 1, 2, 3, 4
+LOAD, LOAD_STRICT, TOUR, CHOICE, MATRIX = 1, 2, 3, 4, 5
 READY, VALUE, DATA, FAILED = 1, 2, 3, 4
 
 # What a worker may say about its own failure, by number; anything else is a protocol error.
@@ -28,7 +28,6 @@ FAILURES = ("no_function", "gate", "exception", "memory", "bad_output", "invalid
 DTYPES = ("<f8", "<f4", "<f2", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1", "|b1")
 
 DETAIL_LIMIT = 200
-SOURCE_LIMIT = 1 << 20
 
 _ENTRY = struct.Struct("<7sB4Q")  # type, dimensions, shape
 _SCALARS: dict[str, type] = {"float": float, "int": int}

@@ -5,19 +5,25 @@ import warnings
 from collections.abc import Sequence
 
 _STANDARD = (
-    "abc", "array", "bisect", "builtins", "cmath", "collections", "collections.abc", "contextlib", "copy",
-    "dataclasses", "datetime", "decimal", "enum", "fractions", "functools", "gc", "hashlib", "heapq",
-    "inspect", "io", "itertools", "json", "logging", "math", "numbers", "operator", "os", "pickle",
-    "queue", "random", "re", "secrets", "statistics", "string", "struct", "sys", "textwrap", "threading",
-    "time", "traceback", "types", "typing", "unicodedata", "warnings", "weakref", "encodings.ascii",
-    "encodings.idna", "encodings.latin_1", "encodings.unicode_escape",
+    "abc", "argparse", "array", "ast", "asyncio", "atexit", "base64", "binascii", "bisect", "builtins",
+    "calendar", "cmath", "collections", "collections.abc", "colorsys", "concurrent.futures", "contextlib",
+    "contextvars", "copy", "csv", "ctypes", "dataclasses", "datetime", "decimal", "difflib", "dis", "enum",
+    "errno", "fcntl", "fractions", "functools", "gc", "getpass", "glob", "graphlib", "hashlib", "heapq",
+    "hmac", "html", "http.client", "importlib", "inspect", "io", "itertools", "json", "keyword", "linecache",
+    "locale", "logging", "marshal", "math", "mmap", "multiprocessing", "numbers", "operator", "os",
+    "pathlib", "pickle", "platform", "pprint", "queue", "random", "re", "resource", "sched", "secrets",
+    "select", "selectors", "shelve", "shlex", "shutil", "signal", "socket", "sqlite3", "statistics",
+    "string", "struct", "subprocess", "sys", "tempfile", "textwrap", "threading", "time", "timeit",
+    "traceback", "types", "typing", "typing_extensions", "unicodedata", "urllib.request", "uuid",
+    "warnings", "weakref", "zlib", "encodings.ascii", "encodings.idna", "encodings.latin_1",
+    "encodings.unicode_escape", "multiprocessing.shared_memory",
 )  # fmt: skip
 _NUMERIC = (
-    "numpy", "numpy.core._dtype", "numpy.core._methods", "numpy.fft", "numpy.lib.stride_tricks",
-    "numpy.linalg", "numpy.ma", "numpy.polynomial", "numpy.random", "numpy.typing", "scipy",
-    "scipy.cluster.hierarchy", "scipy.cluster.vq", "scipy.interpolate", "scipy.linalg", "scipy.ndimage",
-    "scipy.optimize", "scipy.sparse", "scipy.sparse.csgraph", "scipy.sparse.linalg", "scipy.spatial",
-    "scipy.spatial.distance", "scipy.special", "scipy.stats",
+    "numpy", "numpy.core._dtype", "numpy.core._methods", "numpy.ctypeslib", "numpy.fft",
+    "numpy.lib.stride_tricks", "numpy.linalg", "numpy.ma", "numpy.polynomial", "numpy.random",
+    "numpy.typing", "scipy", "scipy.cluster.hierarchy", "scipy.cluster.vq", "scipy.interpolate",
+    "scipy.linalg", "scipy.ndimage", "scipy.optimize", "scipy.sparse", "scipy.sparse.csgraph",
+    "scipy.sparse.linalg", "scipy.spatial", "scipy.spatial.distance", "scipy.special", "scipy.stats",
 )  # fmt: skip
 
 

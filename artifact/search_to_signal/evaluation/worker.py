@@ -10,7 +10,7 @@ import sys
 from types import CodeType
 from typing import Any
 
-from search_to_signal.evaluation import frames
+from search_to_signal.evaluation import frames, gate
 from search_to_signal.evaluation.answers import (
     DecisionError,
     Function,
@@ -22,14 +22,25 @@ from search_to_signal.evaluation.answers import (
 from search_to_signal.evaluation.locks.limits import DATA_FD
 
 _FILE_NAME = "<candidate>"
-_TRUSTED_TEXT = ("builtins", "numpy", "numpy.core._exceptions", "numpy.linalg")
+_HEAP_TYPE = 1 << 9
+_PRINTABLE = (str, int, float, type(None))
 
 
 class _FunctionError(Exception):
     """The source does not define exactly one function."""
 
 
-_OURS = {_FunctionError: "no_function", DecisionError: "invalid_decision", OutputError: "bad_output"}
+class _RefusedError(Exception):
+    """Strict mode does not run this program."""
+
+
+_LOADS = (frames.LOAD, frames.LOAD_STRICT)
+_OURS = {
+    _RefusedError: "gate",
+    _FunctionError: "no_function",
+    DecisionError: "invalid_decision",
+    OutputError: "bad_output",
+}
 
 
 class _Silence:
@@ -63,8 +74,11 @@ def serve() -> None:
 
 
 def _answer(state: dict[str, Any], kind: int, payload: bytes, nonce: int) -> bytes:
-    if kind == frames.LOAD:
-        function = state["function"] = load(payload.decode("utf-8", "surrogatepass"))
+    if kind in _LOADS:
+        source = payload.decode("utf-8", "surrogatepass")
+        if kind == frames.LOAD_STRICT and (reason := gate.refusal(source)):
+            raise _RefusedError(reason)
+        function = state["function"] = load(source)
         return frames.ANSWER.pack(frames.VALUE, 0, nonce, function.__code__.co_argcount)
     function = state["function"]
     arguments: list[Any] = frames.unpack_arguments(payload)
@@ -102,17 +116,19 @@ def _failure(error: BaseException, kind: int, nonce: int) -> bytes:
 
 def _describe(error: BaseException, kind: int) -> tuple[str, str]:
     if isinstance(error, MemoryError):
-        return "memory" if kind != frames.LOAD else "no_function", ""
+        return "memory" if kind not in _LOADS else "no_function", ""
     for kind_of_error, code in _OURS.items():
         if isinstance(error, kind_of_error):
             return code, str(error)
     text = f"{type(error).__name__}: {_text(error)}{_line(error)}"
-    return "no_function" if kind == frames.LOAD else "exception", text
+    return "no_function" if kind in _LOADS else "exception", text
 
 
 def _text(error: BaseException) -> str:
-    # Printing an exception runs its code; only classes that are not the candidate's are printed.
-    return str(error) if type(error).__module__ in _TRUSTED_TEXT else ""
+    # Printing runs the code of the exception and of what it holds: only what is all C is printed.
+    if type(error).__flags__ & _HEAP_TYPE or any(type(part) not in _PRINTABLE for part in error.args):
+        return ""
+    return str(error)
 
 
 def _line(error: BaseException) -> str:

@@ -19,6 +19,7 @@ from search_to_signal.evaluation.control import HELLO, KILL, SPAWN, STATUS
 from search_to_signal.evaluation.locks import Layer, clock, landlock, limits, privileges, seccomp
 from search_to_signal.evaluation.locks.linux import syscall
 from search_to_signal.evaluation.preload import preload
+from search_to_signal.evaluation.vocabulary import allowed_attributes
 
 _LOCK_FAILED = 98
 _PARENT_CHECK_MS = 500
@@ -39,6 +40,7 @@ def main(control_fd: int, wanted: Layer, seed: int) -> None:
     parent = os.getppid()
     control = socket.socket(fileno=control_fd)
     preload()
+    allowed_attributes()
     lock, abi = _prepare(wanted, seed)
     control.send(HELLO.pack(int(lock.layers), abi, os.getuid()))
     while True:
@@ -135,7 +137,18 @@ def _become_worker(zygote: int, data_fd: int, lock: Lock, wall_s: float, cpu_s: 
         os._exit(_LOCK_FAILED)
     if lock.filter is not None and not lock.filter.install():
         os._exit(_LOCK_FAILED)
+    ballast = _shake_heap(lock.seed)
     worker.serve()
+    del ballast
+
+
+def _shake_heap(seed: int) -> list[bytes]:
+    """Shift the addresses of small objects of every size, differently for every seed but 0."""
+    if seed == 0:
+        return []
+    draw = random.Random(seed)
+    header = sys.getsizeof(b"")
+    return [bytes(size) for size in range(0, 512 - header, 16) for _ in range(draw.randrange(1, 40))]
 
 
 if __name__ == "__main__":
