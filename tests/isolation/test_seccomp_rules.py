@@ -81,6 +81,12 @@ def test_opening_is_refused_and_for_writing_kills(number: int, index: int) -> No
         assert verdict(number, (0,) * index + (flags,)) == expected
 
 
+@pytest.mark.parametrize("clock", range(12))
+def test_no_clock_is_read(clock: int) -> None:
+    """Asking for the processor time fails, any other clock kills."""
+    assert verdict(NUMBERS["clock_gettime"], (clock,)) == (REFUSE if clock == 2 else KILL)
+
+
 def test_other_interfaces_of_the_processor_are_killed() -> None:
     """x32 numbers and foreign architectures do not slip past."""
     for name in ("read", "write", "exit"):
