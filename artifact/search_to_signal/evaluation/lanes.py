@@ -1,12 +1,14 @@
 """One slot of a pool: a zygote that scores and one that replays, both replaced when they die."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation import canary
 from search_to_signal.evaluation.candidates import Run, run_candidate
 from search_to_signal.evaluation.dialogues import Task
 from search_to_signal.evaluation.locks import Layer
+from search_to_signal.evaluation.preload import needs_wide
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.evaluation.zygotes import REPLAYING, SCORING, Variation, Zygote, ZygoteGoneError
 
@@ -47,6 +49,7 @@ class Lane:
         self._zygotes.clear()
 
     def _run(self, variation: Variation, task: Task, code: str) -> Run:
+        variation = replace(variation, wide=needs_wide(code))
         for _ in range(_ATTEMPTS):
             try:
                 return run_candidate(self._zygote(variation), task, code, self._settings)

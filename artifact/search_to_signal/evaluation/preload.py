@@ -1,36 +1,47 @@
-"""The modules that heuristics find: a worker cannot open files, so what is not imported here is absent."""
+"""The modules that heuristics find: a worker cannot open files, so what is not imported here is absent.
+
+There are two sets, because a fork costs time for everything that was imported: the lean one has what
+nearly all heuristics use, the wide one adds scipy and rarer parts of the standard library.
+"""
 
 import importlib
+import re
 import warnings
-from collections.abc import Sequence
 
-_STANDARD = (
-    "abc", "argparse", "array", "ast", "asyncio", "atexit", "base64", "binascii", "bisect", "builtins",
-    "calendar", "cmath", "collections", "collections.abc", "colorsys", "concurrent.futures", "contextlib",
-    "contextvars", "copy", "csv", "ctypes", "dataclasses", "datetime", "decimal", "difflib", "dis", "enum",
-    "errno", "fcntl", "fractions", "functools", "gc", "getpass", "glob", "graphlib", "hashlib", "heapq",
-    "hmac", "html", "http.client", "importlib", "inspect", "io", "itertools", "json", "keyword", "linecache",
-    "locale", "logging", "marshal", "math", "mmap", "multiprocessing", "numbers", "operator", "os",
-    "pathlib", "pickle", "platform", "pprint", "queue", "random", "re", "resource", "sched", "secrets",
-    "select", "selectors", "shelve", "shlex", "shutil", "signal", "socket", "sqlite3", "statistics",
-    "string", "struct", "subprocess", "sys", "tempfile", "textwrap", "threading", "time", "timeit",
-    "traceback", "types", "typing", "typing_extensions", "unicodedata", "urllib.request", "uuid",
-    "warnings", "weakref", "zlib", "encodings.ascii", "encodings.idna", "encodings.latin_1",
-    "encodings.unicode_escape", "multiprocessing.shared_memory",
+LEAN = (
+    "abc", "array", "bisect", "builtins", "cmath", "collections", "collections.abc", "contextlib", "copy",
+    "ctypes", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools", "gc", "heapq",
+    "inspect", "io", "itertools", "json", "logging", "math", "numbers", "operator", "os", "pickle", "queue",
+    "random", "re", "resource", "secrets", "select", "signal", "socket", "statistics", "string", "struct",
+    "sys", "textwrap", "threading", "time", "traceback", "types", "typing", "unicodedata", "warnings",
+    "weakref", "encodings.ascii", "encodings.idna", "encodings.latin_1", "encodings.unicode_escape",
+    "numpy", "numpy.core._dtype", "numpy.core._methods", "numpy.fft", "numpy.lib.stride_tricks",
+    "numpy.linalg", "numpy.ma", "numpy.polynomial", "numpy.random", "numpy.typing",
 )  # fmt: skip
-_NUMERIC = (
-    "numpy", "numpy.core._dtype", "numpy.core._methods", "numpy.ctypeslib", "numpy.fft",
-    "numpy.lib.stride_tricks", "numpy.linalg", "numpy.ma", "numpy.polynomial", "numpy.random",
-    "numpy.typing", "scipy", "scipy.cluster.hierarchy", "scipy.cluster.vq", "scipy.interpolate",
-    "scipy.linalg", "scipy.ndimage", "scipy.optimize", "scipy.sparse", "scipy.sparse.csgraph",
-    "scipy.sparse.linalg", "scipy.spatial", "scipy.spatial.distance", "scipy.special", "scipy.stats",
+WIDE = (
+    "argparse", "ast", "asyncio", "atexit", "base64", "binascii", "calendar", "colorsys",
+    "concurrent.futures", "contextvars", "csv", "difflib", "dis", "errno", "fcntl", "getpass", "glob",
+    "graphlib", "hashlib", "hmac", "html", "http.client", "importlib", "importlib.util", "keyword",
+    "linecache", "locale", "marshal", "mmap", "multiprocessing", "multiprocessing.shared_memory", "pathlib",
+    "platform", "pprint", "sched", "selectors", "shelve", "shlex", "shutil", "sqlite3", "subprocess",
+    "tempfile", "timeit", "urllib.request", "uuid", "zlib",
+    "scipy", "scipy.cluster.hierarchy", "scipy.cluster.vq", "scipy.interpolate", "scipy.linalg",
+    "scipy.ndimage", "scipy.optimize", "scipy.sparse", "scipy.sparse.csgraph", "scipy.sparse.linalg",
+    "scipy.spatial", "scipy.spatial.distance", "scipy.special", "scipy.stats",
 )  # fmt: skip
+_WORDS = re.compile(r"\w+")
+_WIDE_ROOTS = frozenset(name.partition(".")[0] for name in WIDE)
 
 
-def preload(modules: Sequence[str] = (*_STANDARD, *_NUMERIC)) -> None:
-    """Import what heuristics use and touch the linear algebra once, so that workers start warm."""
+def needs_wide(code: str) -> bool:
+    """Whether a module of the wide set is named anywhere in a program, by its text alone."""
+    return not _WIDE_ROOTS.isdisjoint(_WORDS.findall(code))
+
+
+def preload(wide: bool) -> None:
+    """Import one of the sets and touch the linear algebra once, so that workers start warm."""
     warnings.simplefilter("ignore")
-    for module in modules:
+    for module in (*LEAN, *WIDE) if wide else LEAN:
         importlib.import_module(module)
     import numpy as np
 

@@ -1,7 +1,6 @@
 """A process that has imported everything and knows nothing: it forks one locked worker per candidate.
 
-Started by ``zygotes.py`` as a program of its own, never forked from the trainer. Arguments: descriptor
-of the control socket, mask of wanted layers, seed.
+Started by ``zygotes.py`` as a program of its own, never forked from the trainer.
 """
 
 import array
@@ -35,11 +34,11 @@ class Lock:
     seed: int
 
 
-def main(control_fd: int, wanted: Layer, seed: int) -> None:
+def main(control_fd: int, wanted: Layer, seed: int, wide: bool) -> None:
     """Prepare, report which layers hold, then serve the parent until its end of the socket closes."""
     parent = os.getppid()
     control = socket.socket(fileno=control_fd)
-    preload()
+    preload(wide)
     allowed_attributes()
     lock, abi = _prepare(wanted, seed)
     control.send(HELLO.pack(int(lock.layers), abi, os.getuid()))
@@ -60,16 +59,15 @@ def _prepare(wanted: Layer, seed: int) -> tuple[Lock, int]:
     layers |= Layer.NO_NEW_PRIVS if held else Layer(0)
     abi = landlock.deny_everything() if Layer.LANDLOCK in wanted else 0
     layers |= Layer.LANDLOCK if abi else Layer(0)
-    _seed_generators(seed)
+    _seed_numpy(seed)
     gc.collect()
     gc.freeze()
     return Lock(layers, program, used, seed), abi
 
 
-def _seed_generators(seed: int) -> None:
+def _seed_numpy(seed: int) -> None:
     import numpy as np
 
-    random.seed(seed)
     np.random.seed(seed)
 
 
@@ -135,6 +133,8 @@ def _become_worker(zygote: int, data_fd: int, lock: Lock, wall_s: float, cpu_s: 
         limits.set_timers(wall_s, cpu_s)
     if Layer.CLOCK in lock.layers and not clock.trap_clock():
         os._exit(_LOCK_FAILED)
+    # The standard library reseeds its generator from entropy in every forked child.
+    random.seed(lock.seed)
     if lock.filter is not None and not lock.filter.install():
         os._exit(_LOCK_FAILED)
     ballast = _shake_heap(lock.seed)
@@ -149,7 +149,3 @@ def _shake_heap(seed: int) -> list[bytes]:
     draw = random.Random(seed)
     header = sys.getsizeof(b"")
     return [bytes(size) for size in range(0, 512 - header, 16) for _ in range(draw.randrange(1, 40))]
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), Layer(int(sys.argv[2])), int(sys.argv[3]))

@@ -18,7 +18,8 @@ _BOOT = (
     "import sys; sys.path[0] = sys.argv.pop(1); "
     "from search_to_signal.evaluation.locks import Layer; "
     "from search_to_signal.evaluation.zygote import main; "
-    "main(int(sys.argv[1]), Layer(int(sys.argv[2])), int(sys.argv[3]))"
+    "fd, layers, seed, wide = map(int, sys.argv[1:]); "
+    "main(fd, Layer(layers), seed, bool(wide))"
 )
 _START_S = 120.0
 _REAP_S = 30.0
@@ -26,11 +27,12 @@ _REAP_S = 30.0
 
 @dataclass(frozen=True)
 class Variation:
-    """What differs between a scoring zygote and a replaying one."""
+    """What differs between a scoring zygote and a replaying one, and which modules are preloaded."""
 
     seed: int
     hash_seed: int
     malloc_perturb: int
+    wide: bool = False
 
 
 SCORING = Variation(seed=0, hash_seed=0, malloc_perturb=0)
@@ -122,8 +124,9 @@ def _start(control_fd: int, variation: Variation, wanted: Layer) -> "subprocess.
     }
     if variation.malloc_perturb:
         environment["MALLOC_PERTURB_"] = str(variation.malloc_perturb)
+    arguments = (control_fd, int(wanted), variation.seed, int(variation.wide))
     return subprocess.Popen(
-        [sys.executable, "-s", "-c", _BOOT, _ROOT, str(control_fd), str(int(wanted)), str(variation.seed)],
+        [sys.executable, "-s", "-c", _BOOT, _ROOT, *map(str, arguments)],
         env=environment,
         cwd="/",
         pass_fds=[control_fd],
