@@ -19,7 +19,7 @@ def ask(raw: bytes) -> object:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         channel = Channel(ours, 5.0)
-        channel.ask(frames.TOUR)
+        channel.ask(frames.TOURS)
         _, _, number = frames.QUESTION.unpack(theirs.recv(frames.QUESTION.size))
         theirs.sendall(raw.replace(b"NONCE..!", number.to_bytes(8, "little", signed=True)))
         theirs.shutdown(socket.SHUT_WR)
@@ -81,7 +81,7 @@ def test_a_dribbling_worker_meets_the_deadline() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         channel = Channel(ours, 0.2)
-        channel.ask(frames.TOUR)
+        channel.ask(frames.TOURS)
         theirs.send(b"x" * 10)
         time.sleep(0.25)
         theirs.send(b"x")

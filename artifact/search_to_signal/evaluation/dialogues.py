@@ -7,6 +7,7 @@ item. What it answers is a decision; the score is computed here from instances t
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -31,42 +32,57 @@ class Task:
 
 
 Decided = tuple[Array, Callable[[], float]]
-Dialogue = Callable[[Channel, Any, Instance, int], Decided]
+Dialogue = Callable[[Channel, Any, int, Sequence[Instance]], Iterator[Decided]]
+
+# Tours asked for with one question: a question costs as much as building a short tour.
+_TOURS_AT_ONCE = 16
 
 
-def _tour(channel: Channel, problem: Any, instance: Instance, parameters: int) -> Decided:
-    """The whole visiting order, int64 (n,): the function sees the full matrix at every step anyway."""
-    distance = instance["distance"]
-    channel.ask(frames.TOUR, frames.pack_arguments([distance]))
-    tour = channel.array((len(distance),), ("<i8",))
-    return tour, lambda: float(problem.score(instance, tour))
+def _tours(
+    channel: Channel, problem: Any, parameters: int, instances: Sequence[Instance]
+) -> Iterator[Decided]:
+    """Whole visiting orders, int64 (n,): the function sees the full matrix at every step anyway."""
+    for start in range(0, len(instances), _TOURS_AT_ONCE):
+        group = instances[start : start + _TOURS_AT_ONCE]
+        matrices = [instance["distance"] for instance in group]
+        channel.ask(frames.TOURS, frames.pack_arguments(matrices))
+        ends = np.cumsum([len(matrix) for matrix in matrices])
+        answer = channel.array((int(ends[-1]),), ("<i8",))
+        for instance, tour in zip(group, np.split(answer, ends[:-1]), strict=True):
+            yield tour, partial(problem.score, instance, tour)
 
 
-def _stream(channel: Channel, problem: Any, instance: Instance, parameters: int) -> Decided:
+def _streams(
+    channel: Channel, problem: Any, parameters: int, instances: Sequence[Instance]
+) -> Iterator[Decided]:
     """One choice at a time, int64 (questions,); a question leaves when the one before is decided."""
-    stream, choices = problem.open(instance), []
-    while not stream.done:
-        channel.ask(frames.CHOICE, frames.pack_arguments(stream.question()))
-        choices.append(channel.value())
-        stream.decide(choices[-1])
-    return np.array(choices, dtype=np.int64), lambda: float(stream.score())
+    for instance in instances:
+        stream, choices = problem.open(instance), []
+        while not stream.done:
+            channel.ask(frames.CHOICE, frames.pack_arguments(stream.question()))
+            choices.append(channel.value())
+            stream.decide(choices[-1])
+        yield np.array(choices, dtype=np.int64), stream.score
 
 
-def _matrix(channel: Channel, problem: Any, instance: Instance, parameters: int) -> Decided:
-    """One matrix in the shape of the distances and the element type that the heuristic gave it."""
-    shape = instance["distance"].shape
-    arguments = problem.arguments(instance, parameters)
-    channel.ask(frames.MATRIX, frames.pack_arguments([*shape, *arguments]))
-    matrix = channel.array(shape, frames.DTYPES)
-    return matrix, lambda: float(problem.score(instance, matrix))
+def _matrices(
+    channel: Channel, problem: Any, parameters: int, instances: Sequence[Instance]
+) -> Iterator[Decided]:
+    """Matrices in the shape of the distances and the element type that the heuristic gave them."""
+    for instance in instances:
+        shape = instance["distance"].shape
+        arguments = problem.arguments(instance, parameters)
+        channel.ask(frames.MATRIX, frames.pack_arguments([*shape, *arguments]))
+        matrix = channel.array(shape, frames.DTYPES)
+        yield matrix, partial(problem.score, instance, matrix)
 
 
 # With each dialogue, what it is called when the problem refuses an answer.
 _DIALOGUES: Mapping[str, tuple[Dialogue, Isolation]] = MappingProxyType(
     {
-        "tour": (_tour, Isolation.INVALID_DECISION),
-        "stream": (_stream, Isolation.INVALID_DECISION),
-        "matrix": (_matrix, Isolation.BAD_OUTPUT),
+        "tour": (_tours, Isolation.INVALID_DECISION),
+        "stream": (_streams, Isolation.INVALID_DECISION),
+        "matrix": (_matrices, Isolation.BAD_OUTPUT),
     }
 )
 
@@ -78,12 +94,11 @@ def decide(channel: Channel, task: Task, parameters: int) -> Iterator[tuple[Arra
     solution or have no finite score (D17), and WorkerGoneError when the worker ends.
     """
     dialogue, refused = _DIALOGUES[task.problem.dialogue]
-    for instance in task.instances:
-        try:
-            answer, score = dialogue(channel, task.problem, instance, parameters)
-            value = score() if task.scored else math.nan
-        except InfeasibleAnswerError as error:
-            raise CandidateError(refused, frames.printable(str(error))) from error
-        if task.scored and not math.isfinite(value):
-            raise CandidateError(Isolation.BAD_OUTPUT, "the score is not finite")
-        yield answer, value
+    try:
+        for answer, score in dialogue(channel, task.problem, parameters, task.instances):
+            value = float(score()) if task.scored else math.nan
+            if task.scored and not math.isfinite(value):
+                raise CandidateError(Isolation.BAD_OUTPUT, "the score is not finite")
+            yield answer, value
+    except InfeasibleAnswerError as error:
+        raise CandidateError(refused, frames.printable(str(error))) from error

@@ -84,9 +84,8 @@ def _answer(state: dict[str, Any], kind: int, payload: bytes, nonce: int) -> byt
     arguments: list[Any] = frames.unpack_arguments(payload)
     if kind == frames.CHOICE:
         return frames.ANSWER.pack(frames.VALUE, 0, nonce, choose(function, arguments))
-    if kind == frames.TOUR:
-        (distance,) = arguments
-        code, raw = 0, build_tour(function, distance)
+    if kind == frames.TOURS:
+        code, raw = 0, b"".join(build_tour(function, distance) for distance in arguments)
     else:
         rows, columns, *arguments = arguments
         code, raw = fill_matrix(function, (rows, columns), arguments)
