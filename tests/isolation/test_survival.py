@@ -1,5 +1,6 @@
 """Whoever dies, results stay right and no process stays behind."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -7,10 +8,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
 
+from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation.outcomes import Evaluation, Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
@@ -107,6 +110,24 @@ def test_a_killed_worker_is_typed_and_not_remembered(pool: EvaluationPool) -> No
         (again,) = pool.evaluate([SLOW])
     assert killed.isolation is Isolation.KILLED
     assert (again.isolation, again.repeat) == (Isolation.OK, False)
+
+
+def test_leaving_the_pool_does_not_wait_for_programs(pool: EvaluationPool) -> None:
+    """Leaving while a program runs ends the program at once and leaves nothing behind."""
+    before = descendants(os.getpid())
+    thread = threading.Thread(target=lambda: _swallow(pool, LOOP))
+    start = time.monotonic()
+    with pool:
+        thread.start()
+        assert until(lambda: bool(workers()))
+    thread.join()
+    assert time.monotonic() - start < 4.0
+    assert until(lambda: descendants(os.getpid()) == before)
+
+
+def _swallow(pool: EvaluationPool, code: str) -> None:
+    with contextlib.suppress(SandboxError, CancelledError):
+        pool.evaluate([code])
 
 
 @pytest.mark.parametrize("parent", ["plain", "forked"])

@@ -23,6 +23,7 @@ class Lane:
         self._settings = settings
         self._wanted = wanted
         self._zygotes: dict[Variation, Zygote] = {}
+        self._closed = False
 
     def start(self) -> None:
         """Start the scoring zygote; raises SandboxError when a required layer does not hold."""
@@ -43,10 +44,10 @@ class Lane:
         return held | {"landlock_abi": str(zygote.landlock_abi), "mode": self._settings.mode}
 
     def close(self) -> None:
-        """End the zygotes; the lane may be used again."""
-        for zygote in self._zygotes.values():
+        """End the zygotes and what runs in them; a program at work meets a SandboxError."""
+        self._closed = True
+        for zygote in list(self._zygotes.values()):
             zygote.close()
-        self._zygotes.clear()
 
     def _run(self, variation: Variation, task: Task, code: str) -> Run:
         variation = replace(variation, wide=needs_wide(code))
@@ -55,6 +56,8 @@ class Lane:
                 return run_candidate(self._zygote(variation), task, code, self._settings)
             except ZygoteGoneError:
                 self._zygotes.pop(variation).close()
+                if self._closed:
+                    raise SandboxError("the evaluation pool was left while a program ran") from None
         raise SandboxError(
             f"the zygote died {_ATTEMPTS} times under one program; look for an out-of-memory killer in the "
             "kernel log and lower evaluation.slots or evaluation.memory_mb"

@@ -56,9 +56,10 @@ class EvaluationPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End every process that the pool started."""
-        self._threads.shutdown(cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
         for lane in self._lanes:
             lane.close()
+        self._threads.shutdown()
 
     def evaluate(self, codes: Sequence[str]) -> list[Evaluation]:
         """Evaluate programs; results come in input order. Raises SandboxError for a fault of ours."""

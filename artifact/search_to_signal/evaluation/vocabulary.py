@@ -50,7 +50,8 @@ def allowed_attributes() -> frozenset[str]:
     """Public names of what heuristics legitimately use, without those that reach out of it."""
     found = set(_MORE)
     for path in _SOURCES:
-        found |= set(dir(_resolve(path)))
+        source = _resolve(path)
+        found |= set(getattr(source, "__all__", dir(source)))
     for kind in _TYPES:
         found |= set(dir(kind))
     return frozenset(name for name in found if not name.startswith("_")) - _DENIED

@@ -96,7 +96,9 @@ class Zygote:
         return Ending(status, user + system)
 
     def close(self) -> None:
-        """End the zygote and its worker; never raises."""
+        """End the zygote and its worker, whoever waits for them; never raises."""
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
         self._control.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(5)
