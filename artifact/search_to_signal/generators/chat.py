@@ -1,20 +1,11 @@
 """How messages become tokens: the chat template of the embedded models, and its vocabulary."""
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-
-class Prompt(Protocol):
-    """The two chat messages that a search asks with."""
-
-    @property
-    def system(self) -> str: ...
-    @property
-    def user(self) -> str: ...
-
+from search_to_signal.generators.base import ChatPrompt
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 
@@ -51,6 +42,6 @@ def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> PreTrainedTok
     return wrapped
 
 
-def messages(prompt: Prompt) -> list[dict[str, str]]:
+def messages(prompt: ChatPrompt) -> list[dict[str, str]]:
     """A prompt as chat messages."""
     return [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]

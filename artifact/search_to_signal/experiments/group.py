@@ -1,0 +1,118 @@
+"""One group on its way from completions to records: what search and learner both read."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from search_to_signal.evaluation.outcomes import Evaluation
+from search_to_signal.evaluation.pool import EvaluationPool
+from search_to_signal.generators.base import Completion, Generation
+from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.programs.parsing import Failure, Proposal, parse
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Outcome
+from search_to_signal.search.archive import archive_gap, frontier
+from search_to_signal.search.planning import Draw
+from search_to_signal.search.transition import Evaluated
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One completion after parsing and evaluation; ``evaluation`` is absent for what never ran."""
+
+    completion: Completion
+    outcome: Outcome
+    detail: str
+    score: float | None
+    proposal: Proposal | None
+    program: str | None
+    evaluation: Evaluation | None
+
+    @property
+    def evaluated(self) -> Evaluated:
+        """What the search sees."""
+        if self.proposal is None:
+            return Evaluated(self.outcome)
+        return Evaluated(self.outcome, self.proposal.idea, self.proposal.code, self.score, self.program)
+
+
+# Addresses differ from run to run, and records must not.
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
+
+
+def sha256_text(text: str) -> str:
+    """SHA-256 of a text's UTF-8 bytes."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _failed(completion: Completion, failure: Failure) -> Judged:
+    return Judged(completion, failure.outcome, failure.detail, None, None, None, None)
+
+
+def _ran(completion: Completion, proposal: Proposal, evaluation: Evaluation) -> Judged:
+    program = program_sha256(proposal.code)
+    detail = _ADDRESS.sub("0x", evaluation.detail)
+    return Judged(completion, evaluation.outcome, detail, evaluation.score, proposal, program, evaluation)
+
+
+def judge(completions: Sequence[Completion], pool: EvaluationPool) -> list[Judged]:
+    """Parse and evaluate the completions of a group, in order."""
+    parsed = [parse(completion.text) for completion in completions]
+    codes = [item.code for item in parsed if isinstance(item, Proposal)]
+    evaluations = iter(pool.evaluate(codes))
+    return [
+        _failed(completion, item) if isinstance(item, Failure) else _ran(completion, item, next(evaluations))
+        for completion, item in zip(completions, parsed, strict=True)
+    ]
+
+
+def _evaluation_kind(judged: Judged) -> str:
+    if judged.evaluation is None:
+        return "not_run"
+    kind = judged.evaluation.isolation.value
+    return f"{kind}, repeat" if judged.evaluation.repeat else kind
+
+
+def completion_records(
+    draw: Draw,
+    step: int,
+    problem: str,
+    generation: Generation,
+    judged: Sequence[Judged],
+    events: Sequence[ArchiveEvent],
+    exposures: Sequence[float | None],
+) -> list[CompletionRecord]:
+    """The records of a group before any reward; everything in them was known to the search alone."""
+    prompt = sha256_text(generation.prompt)
+    archive, bases = draw.state.archive, draw.bases
+    base_programs = {base.id for base in bases}
+    return [
+        CompletionRecord(
+            step=step,
+            index=index,
+            problem=problem,
+            operator=draw.operator,
+            prompt_sha256=prompt,
+            parents=tuple(parent.id for parent in draw.parents),
+            base_scores=tuple(base.score for base in bases),
+            frontier=frontier(archive),
+            archive_size=len(archive),
+            outcome=item.outcome,
+            detail=item.detail,
+            score=item.score,
+            evaluation=_evaluation_kind(item),
+            response_sha256=sha256_text(item.completion.text),
+            program_sha256=item.program,
+            matches_base_code=item.program in base_programs,
+            archive_gap=None if item.score is None else archive_gap(archive, item.score),
+            exposure=exposures[index],
+            prompt_tokens=len(generation.prompt_ids),
+            completion_tokens=len(item.completion.ids),
+            truncated=item.completion.truncated,
+            archive_event=events[index],
+            components=None,
+            reward=None,
+            advantage=None,
+        )
+        for index, item in enumerate(judged)
+    ]

@@ -1,0 +1,168 @@
+"""A live run: search and learner side by side on one stream of evaluated candidates."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from search_to_signal.evaluation.pool import EvaluationPool
+from search_to_signal.experiments.clock import StepClock
+from search_to_signal.experiments.configuration import RunConfig
+from search_to_signal.experiments.group import completion_records, judge
+from search_to_signal.experiments.learning import Training, credited
+from search_to_signal.experiments.output import RunFiles, StepTiming
+from search_to_signal.generators.base import Generation
+from search_to_signal.generators.local import LocalGenerator
+from search_to_signal.learner.adapter import save_adapter
+from search_to_signal.learner.grpo import StepResult
+from search_to_signal.problems.base import Problem
+from search_to_signal.progress import Progress
+from search_to_signal.records.schema import (
+    ArchiveEvent,
+    CompletionRecord,
+    GenerationRecord,
+    HeuristicRecord,
+    StepRecord,
+)
+from search_to_signal.search.archive import frontier
+from search_to_signal.search.exposure import exposures
+from search_to_signal.search.planning import Draw, plan_round
+from search_to_signal.search.prompts import Prompt, build_prompt
+from search_to_signal.search.state import Member, SearchState, initial_state
+from search_to_signal.search.transition import transition
+from search_to_signal.seeding import derive_seed, stream
+
+
+@dataclass(frozen=True)
+class Live:
+    """The parts of a run that stay while its state moves; ``training`` is None when frozen."""
+
+    config: RunConfig
+    problem: Problem
+    generator: LocalGenerator
+    pool: EvaluationPool
+    training: Training | None
+    files: RunFiles
+
+    def prompt(self, draw: Draw) -> Prompt:
+        """The prompt of a draw."""
+        return build_prompt(
+            self.problem, draw.operator, draw.parents, variant=draw.variant, injected=draw.state.injected
+        )
+
+
+def starting_state(live: Live) -> SearchState:
+    """The search before the first group: the evaluated seed heuristic."""
+    seed = live.problem.seed
+    (evaluation,) = live.pool.evaluate([seed.code])
+    if evaluation.score is None:
+        raise msgspec.ValidationError(
+            f"the seed heuristic of {live.problem.name} failed: {evaluation.detail}"
+        )
+    state = initial_state(seed, evaluation.score)
+    live.files.heuristics.write(_heuristic(state.archive[0]))
+    return state
+
+
+def live_step(live: Live, state: SearchState, step: int) -> SearchState:
+    """One round of the paper's loop: draw, generate, evaluate, move the search, teach the model."""
+    config, clock = live.config, StepClock()
+    rng = stream(config.seed, "search", step)
+    draw = plan_round(state, rng, config.search, lambda d: live.prompt(d).user)
+    with clock.phase("generation"):
+        generation = live.generator.generate(live.prompt(draw), derive_seed(config.seed, "sample", step))
+    with clock.phase("evaluation"):
+        judged = judge(generation.completions, live.pool)
+    evaluated = [item.evaluated for item in judged]
+    after, events = transition(
+        draw.state, evaluated, operator=draw.operator, step=step, settings=config.search
+    )
+    reach = exposures(draw.state, evaluated, config.search)
+    records = completion_records(draw, step, config.problem, generation, judged, events, reach)
+    result = None
+    if live.training is not None:
+        records = credited(records, live.training.mapping)
+        with clock.phase("update"):
+            result = live.training.update(generation, records, live.generator.model)
+    _write(live, draw, after, generation, records, result)
+    live.files.timings.write(StepTiming(step=step, seconds=clock.split()))
+    return after
+
+
+def run_live(live: Live, progress: Progress) -> SearchState:
+    """Run every group of the configuration; returns the final search state."""
+    state = starting_state(live)
+    for step in range(live.config.groups):
+        state = live_step(live, state, step)
+        best = frontier(state.archive)
+        note = f"best {best:.4f} archive {len(state.archive)}" if best is not None else ""
+        progress.update(live.config.name, step + 1, live.config.groups, note)
+    if live.training is not None:
+        save_adapter(live.training.learner.model, live.files.directory / "adapter")
+    return state
+
+
+def _write(
+    live: Live,
+    draw: Draw,
+    after: SearchState,
+    generation: Generation,
+    records: list[CompletionRecord],
+    result: StepResult | None,
+) -> None:
+    for record in records:
+        live.files.completions.write(record)
+    live.files.generations.write(_generation_record(records[0].step, generation))
+    for member in after.archive[len(draw.state.archive) :]:
+        live.files.heuristics.write(_heuristic(member))
+    live.files.steps.write(_step_record(live, draw, after, records, result))
+
+
+def _step_record(
+    live: Live,
+    draw: Draw,
+    after: SearchState,
+    records: list[CompletionRecord],
+    result: StepResult | None,
+) -> StepRecord:
+    trained = live.training is not None
+    return StepRecord(
+        step=records[0].step,
+        operator=draw.operator,
+        prompt_sha256=records[0].prompt_sha256,
+        collapsed=draw.collapsed,
+        stagnation=after.stagnation,
+        archive_size=len(after.archive),
+        frontier_before=frontier(draw.state.archive),
+        frontier_after=frontier(after.archive),
+        valid=sum(record.score is not None for record in records),
+        admitted=sum(record.archive_event is ArchiveEvent.ADMITTED for record in records),
+        mapping=live.config.condition if trained else None,
+        zero_advantage=all(record.advantage == 0 for record in records) if trained else None,
+        loss=result.loss if result else None,
+        kl=result.kl if result else None,
+        grad_norm=result.grad_norm if result else None,
+        training_tokens=result.training_tokens if result else 0,
+        adapter_sha256=result.adapter_sha256 if result else None,
+    )
+
+
+def _generation_record(step: int, generation: Generation) -> GenerationRecord:
+    return GenerationRecord(
+        step=step,
+        prompt=generation.prompt,
+        prompt_ids=generation.prompt_ids,
+        completion_ids=tuple(completion.ids for completion in generation.completions),
+        completions=tuple(completion.text for completion in generation.completions),
+    )
+
+
+def _heuristic(member: Member) -> HeuristicRecord:
+    return HeuristicRecord(
+        id=member.id,
+        step=member.step,
+        index=member.index,
+        operator=member.operator,
+        idea=member.idea,
+        code=member.code,
+        score=member.score,
+    )

@@ -1,0 +1,49 @@
+"""Model directories: found by name, and checked against their recorded SHA-256 before use."""
+
+import hashlib
+from pathlib import Path
+
+from search_to_signal.errors import ModelFileError
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+CHECKSUMS = "SHA256SUMS"
+
+
+def model_directory(name_or_path: str) -> Path:
+    """The directory of an embedded model by name, or of any model by path; raises ModelFileError."""
+    for candidate in (MODELS / name_or_path, Path(name_or_path)):
+        if candidate.is_dir():
+            return candidate
+    known = ", ".join(sorted(path.name for path in MODELS.iterdir() if path.is_dir()))
+    raise ModelFileError(
+        f"there is no model {name_or_path!r}: give one of {known}, or the path of a model directory"
+    )
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def checked_files(directory: Path) -> dict[str, str]:
+    """The SHA-256 of every file that the directory's SHA256SUMS lists, by name.
+
+    Raises ModelFileError when the list or a file is missing, or a file has other bytes.
+    """
+    listing = directory / CHECKSUMS
+    if not listing.is_file():
+        raise ModelFileError(
+            f"{listing} is missing: model files are checked before use; make the list with "
+            f"'sha256sum *.json *.safetensors > {CHECKSUMS}' inside the directory, if you trust it"
+        )
+    sums = {}
+    for line in listing.read_text().splitlines():
+        expected, name = line.split(maxsplit=1)
+        path = directory / name.lstrip("*")
+        if not path.is_file():
+            raise ModelFileError(
+                f"model file {path} is missing: restore it (git checkout, or download again)"
+            )
+        if _sha256(path) != expected:
+            raise ModelFileError(f"model file {path} does not match {listing}: restore it before you run")
+        sums[path.name] = expected
+    return sums

@@ -1,0 +1,77 @@
+"""LoRA adapters: a seeded start, a canonical file form, and one checksum over their tensors."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft.mapping import get_peft_model
+from peft.tuners.lora import LoraConfig
+from peft.utils.save_and_load import get_peft_model_state_dict
+from safetensors.torch import save_file
+
+from search_to_signal.learner.settings import LearnerSettings
+
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def attach_adapter(model: Any, settings: LearnerSettings, seed: int) -> Any:
+    """The model with a fresh LoRA adapter on all seven projections; the seed decides its matrices."""
+    torch.manual_seed(seed)
+    config = LoraConfig(
+        r=settings.lora_rank,
+        lora_alpha=settings.lora_alpha,
+        target_modules=list(PROJECTIONS),
+        lora_dropout=0.0,
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+    return get_peft_model(model, config)
+
+
+def adapter_tensors(model: Any) -> dict[str, torch.Tensor]:
+    """The adapter's tensors by name, sorted, on the CPU."""
+    tensors = get_peft_model_state_dict(model)  # type: ignore[no-untyped-call]
+    return {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
+
+
+def adapter_sha256(model: Any) -> str:
+    """SHA-256 over names, shapes and bytes of the adapter's tensors, in order of name."""
+    digest = hashlib.sha256()
+    for name, tensor in adapter_tensors(model).items():
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _canonical(value: Any) -> Any:
+    # PEFT keeps the module names in a set, whose order follows the hash seed.
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    plain = isinstance(value, str | int | float | bool | list | dict | None)
+    return value if plain else str(value)
+
+
+def save_adapter(model: Any, directory: Path) -> None:
+    """Write the adapter in PEFT's file form; equal adapters give equal bytes."""
+    directory.mkdir(parents=True, exist_ok=True)
+    save_file(adapter_tensors(model), directory / "adapter_model.safetensors", metadata={"format": "pt"})
+    config = {name: _canonical(value) for name, value in model.peft_config["default"].to_dict().items()}
+    config["base_model_name_or_path"] = None
+    text = json.dumps(config, indent=2, sort_keys=True, default=_canonical)
+    (directory / "adapter_config.json").write_text(f"{text}\n")
+
+
+@torch.no_grad()
+def publish(adapted: Any, plain: Any) -> None:
+    """Make ``plain``, a copy of the base model, compute what the adapted model computes.
+
+    Every call starts from the untouched base weights, so nothing accumulates. Sampling from plain
+    weights costs less per token than sampling through the adapter.
+    """
+    weights = dict(plain.named_modules())
+    for name, module in adapted.base_model.model.named_modules():
+        if hasattr(module, "lora_A"):
+            delta = module.get_delta_weight("default")
+            weights[name].weight.copy_(module.base_layer.weight + delta)

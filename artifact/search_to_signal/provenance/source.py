@@ -1,0 +1,38 @@
+"""Which source made a result: one hash over the files that decide it, and the state of the checkout."""
+
+import hashlib
+import subprocess
+from pathlib import Path
+
+from search_to_signal.records.manifest import Source
+
+ROOT = Path(__file__).resolve().parents[3]
+_DECIDING = ("artifact/search_to_signal/**/*", "artifact/profiles/*.toml", "pyproject.toml", "uv.lock")
+
+
+def _files() -> list[Path]:
+    found = {path for pattern in _DECIDING for path in ROOT.glob(pattern)}
+    return sorted(p for p in found if p.is_file() and "__pycache__" not in p.parts)
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def source() -> Source:
+    """Hash the source bundle and ask git about the checkout."""
+    digest = hashlib.sha256()
+    for path in _files():
+        digest.update(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(ROOT)}\n".encode())
+    status = _git("status", "--porcelain")
+    return Source(
+        sha256=digest.hexdigest(),
+        commit=_git("rev-parse", "HEAD"),
+        clean=None if status is None else status == "",
+    )

@@ -1,0 +1,47 @@
+"""Check a results directory without trusting whoever made it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.provenance.checksums import SUMS, read_sums, sum_problems
+from search_to_signal.provenance.consistency import record_problems
+from search_to_signal.records.manifest import MANIFEST, read_manifest
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was checked and every problem found, one line each."""
+
+    files: int
+    runs: int
+    problems: tuple[str, ...]
+
+
+def run_directories(directory: Path) -> list[Path]:
+    """The run directories at or directly below a directory, sorted by name."""
+    found = [directory, *sorted(path for path in directory.iterdir() if path.is_dir())]
+    return [path for path in found if (path / MANIFEST).is_file()]
+
+
+def _run_problems(run: Path) -> list[str]:
+    try:
+        manifest = read_manifest(run)
+    except RunDirectoryError as error:
+        return [str(error)]
+    if manifest.status != "complete":
+        return [f"{run.name}: the run is not complete"]
+    return [f"{run.name}: {problem}" for problem in record_problems(run, manifest)]
+
+
+def verify(directory: Path) -> Verdict:
+    """Check every checksum, and the records of every run; raises RunDirectoryError where there is none."""
+    if not directory.is_dir():
+        raise RunDirectoryError(f"there is no directory {directory}: check the path")
+    problems = sum_problems(directory)
+    runs = run_directories(directory)
+    if not runs:
+        raise RunDirectoryError(f"{directory} has {SUMS} but no run: check the path")
+    for run in runs:
+        problems += _run_problems(run)
+    return Verdict(len(read_sums(directory)), len(runs), tuple(problems))

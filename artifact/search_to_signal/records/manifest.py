@@ -1,0 +1,78 @@
+"""The manifest of a run: what ran, from which source, on what, and how long it took."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from search_to_signal.errors import RunDirectoryError
+
+MANIFEST = "manifest.json"
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``sha256`` covers package, profiles and lock; ``clean`` is None where git cannot tell."""
+
+    sha256: str
+    commit: str | None
+    clean: bool | None
+
+
+class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a run ran on. ``packages`` lists None for what is not installed."""
+
+    python: str
+    packages: dict[str, str | None]
+    system: str
+    kernel: str
+    libc: str
+    machine: str
+    cpu: str
+    cpu_flags_simd: tuple[str, ...]
+    cpu_count: int
+    memory_mib: int
+
+
+class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Seconds of the loop by phase, set-up excluded, and live groups per minute."""
+
+    generation: float
+    evaluation: float
+    update: float
+    other: float
+    total: float
+    groups_per_minute: float
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One run. Only ``complete`` runs of purpose ``formal`` may enter a formal table."""
+
+    status: Literal["running", "complete"]
+    config: dict[str, Any]
+    config_sha256: str
+    source: Source
+    environment: Environment
+    model_files: dict[str, str]
+    isolation: dict[str, str | bool]
+    initial_adapter_sha256: str | None = None
+    final_adapter_sha256: str | None = None
+    timing: Timing | None = None
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Write the manifest atomically, in readable canonical form."""
+    text = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
+    temporary = directory / f"{MANIFEST}.tmp"
+    temporary.write_bytes(text + b"\n")
+    temporary.replace(directory / MANIFEST)
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read a run's manifest; raises RunDirectoryError when it is missing or unreadable."""
+    path = directory / MANIFEST
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except FileNotFoundError as error:
+        raise RunDirectoryError(f"{directory} has no {MANIFEST}: it is not a run directory") from error
+    except (OSError, msgspec.MsgspecError) as error:
+        raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error
