@@ -1,0 +1,62 @@
+"""Programs with known endings, run before anything else: does a worker compute right, do its locks hold?"""
+
+from collections.abc import Iterator
+from types import MappingProxyType
+
+import numpy as np
+
+from search_to_signal.errors import SandboxError
+from search_to_signal.evaluation.candidates import Run, run_candidate
+from search_to_signal.evaluation.dialogues import Task
+from search_to_signal.evaluation.locks import Layer
+from search_to_signal.evaluation.outcomes import Isolation
+from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.evaluation.zygotes import Zygote
+from search_to_signal.problems.base import Array, InfeasibleAnswerError, Instance
+
+_POSITIONS = np.array([0, 9, 2, 7, 4, 30])
+_INSTANCE: Instance = MappingProxyType(
+    {"distance": np.abs(_POSITIONS[:, None] - _POSITIONS[None, :]).astype(np.float64)}
+)
+_TOUR = (0, 2, 4, 3, 1, 5)
+_SETTINGS = EvaluationSettings(timeout_s=10.0, memory_mb=64)
+
+_HEAD = "def canary(current, destination, unvisited, matrix):\n    "
+_NEAREST = _HEAD + "return min(sorted(unvisited), key=lambda node: matrix[current][node])"
+_TRAPS = MappingProxyType(
+    {
+        Layer.SECCOMP: (_HEAD + "import socket; socket.socket()", Isolation.VIOLATION),
+        Layer.CLOCK: (_HEAD + "import time; time.perf_counter()", Isolation.CRASH),
+        Layer.LIMITS: (_HEAD + "return bytes(2**30)", Isolation.MEMORY),
+    }
+)
+
+
+class _Line:
+    """Six places on a line with whole distances, so that the known tour is the same on every machine."""
+
+    dialogue = "tour"
+
+    def score(self, instance: Instance, answer: Array) -> float:
+        if tuple(answer.tolist()) != _TOUR:
+            raise InfeasibleAnswerError("another tour than the known one")
+        return 0.0
+
+
+def check(zygote: Zygote) -> None:
+    """Raise SandboxError unless the known programs end as known under the layers that hold."""
+    for name, expected, run in _endings(zygote):
+        if run.isolation is not expected:
+            raise SandboxError(
+                f"the canary for {name} ended in {run.isolation.value} ({run.detail}), expected "
+                f"{expected.value}: this machine does not isolate as it should; run tests/isolation/tally.py"
+            )
+
+
+def _endings(zygote: Zygote) -> Iterator[tuple[str, Isolation, Run]]:
+    task = Task(_Line(), [_INSTANCE])
+    run = run_candidate(zygote, task, _NEAREST, _SETTINGS)
+    yield "a known tour", Isolation.OK, run
+    for layer, (code, expected) in _TRAPS.items():
+        if layer in zygote.layers:
+            yield str(layer.name).lower(), expected, run_candidate(zygote, task, code, _SETTINGS)

@@ -1,0 +1,104 @@
+"""The parent's side of each dialogue: ask for decisions, check them, score them with the problem.
+
+What a worker is told is what the heuristic may see at that moment: of an online problem, never a later
+item. What it answers is a decision; the score is computed here from instances that it cannot reach.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from search_to_signal.evaluation import frames
+from search_to_signal.evaluation.channel import Channel
+from search_to_signal.evaluation.outcomes import CandidateError, Isolation
+from search_to_signal.problems.base import Array, InfeasibleAnswerError, Instance
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a candidate is asked: a problem of any dialogue and some of its instances, in this order.
+
+    Without ``scored`` the decisions are collected and the objective, an ant colony perhaps, is not computed.
+    """
+
+    problem: Any
+    instances: Sequence[Instance]
+    scored: bool = True
+
+
+Decided = tuple[Array, Callable[[], float]]
+Dialogue = Callable[[Channel, Any, int, Sequence[Instance]], Iterator[Decided]]
+
+# Tours asked for with one question: a question costs as much as building a short tour.
+_TOURS_AT_ONCE = 16
+
+
+def _tours(
+    channel: Channel, problem: Any, parameters: int, instances: Sequence[Instance]
+) -> Iterator[Decided]:
+    """Whole visiting orders, int64 (n,): the function sees the full matrix at every step anyway."""
+    for start in range(0, len(instances), _TOURS_AT_ONCE):
+        group = instances[start : start + _TOURS_AT_ONCE]
+        matrices = [instance["distance"] for instance in group]
+        channel.ask(frames.TOURS, frames.pack_arguments(matrices))
+        ends = np.cumsum([len(matrix) for matrix in matrices])
+        answer = channel.array((int(ends[-1]),), ("<i8",))
+        for instance, tour in zip(group, np.split(answer, ends[:-1]), strict=True):
+            yield tour, partial(problem.score, instance, tour)
+
+
+def _streams(
+    channel: Channel, problem: Any, parameters: int, instances: Sequence[Instance]
+) -> Iterator[Decided]:
+    """One choice at a time, int64 (questions,); a question leaves when the one before is decided."""
+    for instance in instances:
+        stream, choices = problem.open(instance), []
+        while not stream.done:
+            channel.ask(frames.CHOICE, frames.pack_arguments(stream.question()))
+            choices.append(channel.value())
+            stream.decide(choices[-1])
+        yield np.array(choices, dtype=np.int64), stream.score
+
+
+def _matrices(
+    channel: Channel, problem: Any, parameters: int, instances: Sequence[Instance]
+) -> Iterator[Decided]:
+    """Matrices in the shape of the distances and the element type that the heuristic gave them."""
+    for instance in instances:
+        shape = instance["distance"].shape
+        arguments = problem.arguments(instance, parameters)
+        channel.ask(frames.MATRIX, frames.pack_arguments([*shape, *arguments]))
+        matrix = channel.array(shape, frames.DTYPES)
+        yield matrix, partial(problem.score, instance, matrix)
+
+
+# With each dialogue, what it is called when the problem refuses an answer.
+_DIALOGUES: Mapping[str, tuple[Dialogue, Isolation]] = MappingProxyType(
+    {
+        "tour": (_tours, Isolation.INVALID_DECISION),
+        "stream": (_streams, Isolation.INVALID_DECISION),
+        "matrix": (_matrices, Isolation.BAD_OUTPUT),
+    }
+)
+
+
+def decide(channel: Channel, task: Task, parameters: int) -> Iterator[tuple[Array, float]]:
+    """Hold the dialogue about a function with so many parameters; decisions and score per instance.
+
+    The score is NaN when the task is not scored. Raises CandidateError for decisions that are no
+    solution or have no finite score (D17), and WorkerGoneError when the worker ends.
+    """
+    dialogue, refused = _DIALOGUES[task.problem.dialogue]
+    try:
+        for answer, score in dialogue(channel, task.problem, parameters, task.instances):
+            value = float(score()) if task.scored else math.nan
+            if task.scored and not math.isfinite(value):
+                raise CandidateError(Isolation.BAD_OUTPUT, "the score is not finite")
+            yield answer, value
+    except InfeasibleAnswerError as error:
+        raise CandidateError(refused, frames.printable(str(error))) from error

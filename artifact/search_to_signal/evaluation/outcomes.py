@@ -1,0 +1,90 @@
+"""How an isolated evaluation can end, and what each ending means to the paper's typed failures."""
+
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+from search_to_signal.records.schema import Outcome
+
+
+class Isolation(str, Enum):
+    """Every way in which the run of a candidate ends; the list is closed."""
+
+    OK = "ok"
+    GATE = "gate"
+    EXCEPTION = "exception"
+    MEMORY = "memory"
+    BAD_OUTPUT = "bad_output"
+    INVALID_DECISION = "invalid_decision"
+    TIMEOUT = "timeout"
+    VIOLATION = "violation"
+    CRASH = "crash"
+    EXIT = "exit"
+    KILLED = "killed"
+    PROTOCOL = "protocol"
+    NO_FUNCTION = "no_function"
+    NONDETERMINISTIC = "nondeterministic"
+    SANDBOX_ERROR = "sandbox_error"
+
+
+# SANDBOX_ERROR is absent on purpose: it raises errors.SandboxError and is never an outcome.
+# NONDETERMINISTIC stays valid: the host's textual rule decides, behaviour is recorded beside it (D20).
+OUTCOMES = MappingProxyType(
+    {
+        Isolation.OK: Outcome.VALID,
+        Isolation.NONDETERMINISTIC: Outcome.VALID,
+        Isolation.NO_FUNCTION: Outcome.MISSING_FUNCTION,
+        Isolation.GATE: Outcome.RUNTIME_FAILURE,
+        Isolation.EXCEPTION: Outcome.RUNTIME_FAILURE,
+        Isolation.MEMORY: Outcome.RUNTIME_FAILURE,
+        Isolation.BAD_OUTPUT: Outcome.RUNTIME_FAILURE,
+        Isolation.INVALID_DECISION: Outcome.RUNTIME_FAILURE,
+        Isolation.TIMEOUT: Outcome.RUNTIME_FAILURE,
+        Isolation.VIOLATION: Outcome.RUNTIME_FAILURE,
+        Isolation.CRASH: Outcome.RUNTIME_FAILURE,
+        Isolation.EXIT: Outcome.RUNTIME_FAILURE,
+        Isolation.KILLED: Outcome.RUNTIME_FAILURE,
+        Isolation.PROTOCOL: Outcome.RUNTIME_FAILURE,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is known about one candidate; only a valid outcome has a score (higher is better).
+
+    ``per_instance`` holds the parts whose mean is ``score``. ``detail`` is at most 200 printable ASCII
+    characters and may have been written by the candidate. ``cpu_s`` and ``wall_s`` are seconds of the
+    worker that scored it; ``repeat`` says that an equal program was evaluated before and nothing ran.
+    """
+
+    isolation: Isolation
+    outcome: Outcome
+    score: float | None
+    per_instance: tuple[float, ...]
+    detail: str
+    cpu_s: float
+    wall_s: float
+    repeat: bool
+
+
+class CandidateError(Exception):
+    """A candidate ended in a way that is its own doing; carries the typed outcome."""
+
+    def __init__(self, isolation: Isolation, detail: str = "") -> None:
+        super().__init__(f"{isolation.value}: {detail}")
+        self.isolation = isolation
+        self.detail = detail
+
+
+def mentions_randomness(code: str) -> bool:
+    """The host's rule: the text ``random`` anywhere in the code."""
+    return "random" in code
+
+
+def outcome_of(isolation: Isolation, code: str) -> Outcome:
+    """Return the typed outcome of a finished run; randomness is asked last, after success (D04)."""
+    outcome = OUTCOMES[isolation]
+    if outcome is Outcome.VALID and mentions_randomness(code):
+        return Outcome.RANDOMNESS
+    return outcome

@@ -1,0 +1,147 @@
+"""Evaluates programs on one split of one problem, several at a time, in the order of the input."""
+
+import hashlib
+import queue
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import TracebackType
+
+import numpy as np
+
+from search_to_signal.evaluation.candidates import Run
+from search_to_signal.evaluation.dialogues import Task
+from search_to_signal.evaluation.lanes import Lane
+from search_to_signal.evaluation.locks import ALL, Layer
+from search_to_signal.evaluation.outcomes import Evaluation, Isolation, outcome_of
+from search_to_signal.evaluation.replay import confirmed, spot_indices
+from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.problems.base import Problem
+from search_to_signal.records.schema import Outcome
+
+# Raise it when an equal program could end otherwise than before: part of every evaluation key.
+EVALUATOR_VERSION = "1"
+
+
+class EvaluationPool:
+    """A context manager; within it ``evaluate`` and ``replay`` may be called any number of times.
+
+    A program that was evaluated before is not run again: its evaluation comes back as a ``repeat``.
+    """
+
+    def __init__(
+        self, problem: Problem, split: str, settings: EvaluationSettings, wanted: Layer = ALL
+    ) -> None:
+        """Build the instances; ``wanted`` is for tests that switch a layer off."""
+        self._settings = settings
+        self._task = Task(problem, problem.instances(split))
+        self._context = _context(self._task, settings)
+        self._known: dict[str, Run] = {}
+        self._lanes = [Lane(settings, wanted) for _ in range(settings.slots)]
+        self._free: queue.SimpleQueue[Lane] = queue.SimpleQueue()
+        self._threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="evaluation")
+
+    def __enter__(self) -> "EvaluationPool":
+        """Start the zygotes; raises SandboxError when a required layer does not hold."""
+        try:
+            list(self._threads.map(Lane.start, self._lanes))
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        for lane in self._lanes:
+            self._free.put(lane)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End every process that the pool started."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for lane in self._lanes:
+            lane.close()
+        self._threads.shutdown()
+
+    def evaluate(self, codes: Sequence[str]) -> list[Evaluation]:
+        """Evaluate programs; results come in input order. Raises SandboxError for a fault of ours."""
+        return self._through(codes, self._measure)
+
+    def replay(self, codes: Sequence[str]) -> list[Evaluation]:
+        """Evaluate programs and repeat the valid ones on all instances in a differently seeded zygote.
+
+        For everything that enters an archive. A program that decides otherwise comes back, from now on,
+        with isolation NONDETERMINISTIC; its outcome and score stay (D20). Raises SandboxError.
+        """
+        self.evaluate(codes)
+        return self._through(codes, self._confirm, again=True)
+
+    def layers(self) -> Mapping[str, str | bool]:
+        """The isolation layers that hold, for the manifest."""
+        return self._lanes[0].layers()
+
+    def key(self, code: str) -> str:
+        """What an evaluation depends on: program, instances, limits and evaluator version, hashed."""
+        return hashlib.sha256(self._context + code.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def _through(
+        self, codes: Sequence[str], work: Callable[[str], Run], again: bool = False
+    ) -> list[Evaluation]:
+        keys = [self.key(code) for code in codes]
+        fresh = {key: code for key, code in zip(keys, codes, strict=True) if again or key not in self._known}
+        runs = dict(self._known)
+        runs |= zip(fresh, self._threads.map(work, fresh.values()), strict=True)
+        # A kill from outside says nothing about the program: it may be tried again.
+        self._known = {key: run for key, run in runs.items() if run.isolation is not Isolation.KILLED}
+        return [
+            _evaluation(runs[key], code, repeat=key not in fresh or key in keys[:index])
+            for index, (key, code) in enumerate(zip(keys, codes, strict=True))
+        ]
+
+    def _measure(self, code: str) -> Run:
+        with self._lane() as lane:
+            run = lane.run(self._task, code)
+            if run.isolation is not Isolation.OK or self._settings.replay == "off":
+                return run
+            count = len(self._task.instances)
+            spots = self._settings.spot_instances if self._settings.replay == "spot" else count
+            indices = spot_indices(code, count, spots)
+            return confirmed(lane, self._task, code, run, indices, self._settings.timeout_s)
+
+    def _confirm(self, code: str) -> Run:
+        run = self._known.get(self.key(code)) or self._measure(code)
+        if run.isolation is not Isolation.OK:
+            return run
+        indices = range(len(self._task.instances))[::-1]
+        with self._lane() as lane:
+            return confirmed(lane, self._task, code, run, indices, self._settings.timeout_s)
+
+    @contextmanager
+    def _lane(self) -> Iterator[Lane]:
+        lane = self._free.get()
+        try:
+            yield lane
+        finally:
+            self._free.put(lane)
+
+
+def _context(task: Task, settings: EvaluationSettings) -> bytes:
+    limits = f"{settings.timeout_s} {settings.memory_mb} {settings.mode} {settings.replay}"
+    digest = hashlib.sha256(f"{EVALUATOR_VERSION} {task.problem.name} {limits}".encode())
+    for instance in task.instances:
+        for name, array in instance.items():
+            digest.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
+    return digest.digest()
+
+
+def _evaluation(run: Run, code: str, repeat: bool) -> Evaluation:
+    outcome = outcome_of(run.isolation, code)
+    valid = outcome is Outcome.VALID
+    return Evaluation(
+        isolation=run.isolation,
+        outcome=outcome,
+        score=float(np.mean(run.scores)) if valid else None,
+        per_instance=run.scores if valid else (),
+        detail=run.detail,
+        cpu_s=run.cpu_s,
+        wall_s=run.wall_s,
+        repeat=repeat,
+    )

@@ -1,0 +1,36 @@
+"""What a run may choose about isolation; every default is the paper's or the safe one."""
+
+from typing import Literal
+
+import msgspec
+
+from search_to_signal.errors import ConfigError
+
+
+class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Limits and policies of an evaluation pool.
+
+    ``timeout_s`` is the processor time of one candidate over all instances together; elapsed time is
+    limited to ``wall_factor`` times that, so that a busy machine does not fail honest programs.
+    ``memory_mb`` is what a candidate may allocate beyond the interpreter. ``slots`` candidates run at
+    once; ``slots * memory_mb`` has to fit in memory. ``require_seccomp = false`` is for machines that
+    cannot have seccomp: programs then run with rlimits and timers only. ``replay`` repeats valid
+    candidates in a differently seeded zygote: ``spot`` on ``spot_instances`` instances, ``full`` on all.
+    ``mode = "strict"`` adds readable refusals by the static gate; ``paper`` refuses nothing.
+    """
+
+    timeout_s: float = 60.0
+    wall_factor: float = 2.0
+    memory_mb: int = 512
+    slots: int = 1
+    require_seccomp: bool = True
+    replay: Literal["off", "spot", "full"] = "spot"
+    spot_instances: int = 1
+    mode: Literal["paper", "strict"] = "paper"
+
+    def __post_init__(self) -> None:
+        """Refuse values that could never work; raises ConfigError."""
+        smallest = {"timeout_s": 0.01, "wall_factor": 1.0, "memory_mb": 16, "slots": 1, "spot_instances": 1}
+        for name, least in smallest.items():
+            if not getattr(self, name) >= least:
+                raise ConfigError(f"evaluation.{name} is {getattr(self, name)}, it must be at least {least}")

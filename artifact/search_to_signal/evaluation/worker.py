@@ -1,0 +1,158 @@
+"""The process in which one candidate runs: lock up, read the source, answer questions until killed.
+
+Nothing in here is trusted once the candidate has been executed. What protects the score is that the
+parent checks every answer; what protects the machine is the kernel's locks, set before the source
+arrives. This file therefore may catch everything: it is the isolation boundary.
+"""
+
+import os
+import sys
+from types import CodeType
+from typing import Any
+
+from search_to_signal.evaluation import frames, gate
+from search_to_signal.evaluation.answers import (
+    DecisionError,
+    Function,
+    OutputError,
+    build_tour,
+    choose,
+    fill_matrix,
+)
+from search_to_signal.evaluation.locks.limits import DATA_FD
+
+_FILE_NAME = "<candidate>"
+_HEAP_TYPE = 1 << 9
+_PRINTABLE = (str, int, float, type(None))
+
+
+class _FunctionError(Exception):
+    """The source does not define exactly one function."""
+
+
+class _RefusedError(Exception):
+    """Strict mode does not run this program."""
+
+
+_LOADS = (frames.LOAD, frames.LOAD_STRICT)
+_OURS = {
+    _RefusedError: "gate",
+    _FunctionError: "no_function",
+    DecisionError: "invalid_decision",
+    OutputError: "bad_output",
+}
+
+
+class _Silence:
+    """Stands in for stdout and stderr, which no longer exist."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+
+def silence() -> None:
+    """Point the standard streams to nothing."""
+    sys.stdout = sys.__stdout__ = sys.stderr = sys.__stderr__ = _Silence()  # type: ignore[misc, assignment]
+    sys.stdin = sys.__stdin__ = None  # type: ignore[misc]
+
+
+def serve() -> None:
+    """Announce readiness, then answer one question after the other; ends with the data socket."""
+    state: dict[str, Any] = {}
+    _send(frames.ANSWER.pack(frames.READY, 0, 0, 0))
+    while True:
+        kind, length, nonce = frames.QUESTION.unpack(_receive(frames.QUESTION.size))
+        payload = _receive(length)
+        try:
+            answer = _answer(state, kind, payload, nonce)
+        except BaseException as error:  # noqa: BLE001 - the isolation boundary
+            answer = _failure(error, kind, nonce)
+        _send(answer)
+
+
+def _answer(state: dict[str, Any], kind: int, payload: bytes, nonce: int) -> bytes:
+    if kind in _LOADS:
+        source = payload.decode("utf-8", "surrogatepass")
+        if kind == frames.LOAD_STRICT and (reason := gate.refusal(source)):
+            raise _RefusedError(reason)
+        function = state["function"] = load(source)
+        return frames.ANSWER.pack(frames.VALUE, 0, nonce, function.__code__.co_argcount)
+    function = state["function"]
+    arguments: list[Any] = frames.unpack_arguments(payload)
+    if kind == frames.CHOICE:
+        return frames.ANSWER.pack(frames.VALUE, 0, nonce, choose(function, arguments))
+    if kind == frames.TOURS:
+        code, raw = 0, b"".join(build_tour(function, distance) for distance in arguments)
+    else:
+        rows, columns, *arguments = arguments
+        code, raw = fill_matrix(function, (rows, columns), arguments)
+    return frames.ANSWER.pack(frames.DATA, len(raw), nonce, code) + raw
+
+
+def load(source: str) -> Function:
+    """Execute a block in an empty namespace; it must leave one callable that has a code object."""
+    namespace: dict[str, Any] = {}
+    exec(compile(source, _FILE_NAME, "exec", dont_inherit=True), namespace)
+    found = [value for value in namespace.values() if callable(value) and _has_code(value)]
+    if len(found) != 1:
+        raise _FunctionError(f"{len(found)} functions at the top level instead of one")
+    function: Function = found[0]
+    return function
+
+
+def _has_code(value: object) -> bool:
+    return isinstance(getattr(value, "__code__", None), CodeType)
+
+
+def _failure(error: BaseException, kind: int, nonce: int) -> bytes:
+    code, text = _describe(error, kind)
+    raw = frames.printable(text).encode()
+    return frames.ANSWER.pack(frames.FAILED, len(raw), nonce, frames.FAILURES.index(code)) + raw
+
+
+def _describe(error: BaseException, kind: int) -> tuple[str, str]:
+    if isinstance(error, MemoryError):
+        return "memory" if kind not in _LOADS else "no_function", ""
+    for kind_of_error, code in _OURS.items():
+        if isinstance(error, kind_of_error):
+            return code, str(error)
+    text = f"{type(error).__name__}: {_text(error)}{_line(error)}"
+    return "no_function" if kind in _LOADS else "exception", text
+
+
+def _text(error: BaseException) -> str:
+    # Printing runs the code of the exception and of what it holds: only what is all C is printed.
+    if type(error).__flags__ & _HEAP_TYPE or any(type(part) not in _PRINTABLE for part in error.args):
+        return ""
+    return str(error)
+
+
+def _line(error: BaseException) -> str:
+    line, trace = 0, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == _FILE_NAME:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return f" (line {line})" if line else ""
+
+
+def _receive(size: int) -> bytes:
+    chunk = os.read(DATA_FD, size) if size else b""
+    if len(chunk) == size:
+        return chunk
+    parts, have = [chunk], len(chunk)
+    while have < size:
+        if not parts[-1]:
+            os._exit(0)
+        parts.append(os.read(DATA_FD, min(size - have, 1 << 20)))
+        have += len(parts[-1])
+    return b"".join(parts)
+
+
+def _send(raw: bytes) -> None:
+    view = memoryview(raw)
+    while view:
+        view = view[os.write(DATA_FD, view) :]

@@ -1,0 +1,151 @@
+"""A process that has imported everything and knows nothing: it forks one locked worker per candidate.
+
+Started by ``zygotes.py`` as a program of its own, never forked from the trainer.
+"""
+
+import array
+import gc
+import os
+import random
+import select
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+
+from search_to_signal.evaluation import worker
+from search_to_signal.evaluation.control import HELLO, KILL, SPAWN, STATUS
+from search_to_signal.evaluation.locks import Layer, clock, landlock, limits, privileges, seccomp
+from search_to_signal.evaluation.locks.linux import syscall
+from search_to_signal.evaluation.preload import preload
+from search_to_signal.evaluation.vocabulary import allowed_attributes
+
+_LOCK_FAILED = 98
+_PARENT_CHECK_MS = 500
+
+
+@dataclass(frozen=True)
+class Lock:
+    """What every worker of a zygote gets: layers, filter, memory in use before the fork, seed."""
+
+    layers: Layer
+    filter: seccomp.Filter | None
+    used: tuple[int, int]
+    seed: int
+
+
+def main(control_fd: int, wanted: Layer, seed: int, wide: bool) -> None:
+    """Prepare, report which layers hold, then serve the parent until its end of the socket closes."""
+    parent = os.getppid()
+    control = socket.socket(fileno=control_fd)
+    preload(wide)
+    allowed_attributes()
+    lock, abi = _prepare(wanted, seed)
+    control.send(HELLO.pack(int(lock.layers), abi, os.getuid()))
+    while True:
+        order, descriptors = _next_order(control, parent)
+        if len(order) == SPAWN.size and descriptors:
+            _run_worker(control, parent, order, descriptors[0], lock)
+
+
+def _prepare(wanted: Layer, seed: int) -> tuple[Lock, int]:
+    layers = wanted & (Layer.LIMITS | Layer.TIMERS)
+    program = seccomp.Filter(seccomp.rules()) if Layer.SECCOMP in wanted and seccomp.can_filter() else None
+    used = limits.footprint()
+    layers |= Layer.SECCOMP if program else Layer(0)
+    layers |= Layer.CLOCK if Layer.CLOCK in wanted and clock.can_trap_clock() else Layer(0)
+    layers |= Layer.UNPRIVILEGED if Layer.UNPRIVILEGED in wanted and privileges.drop_user() else Layer(0)
+    held = Layer.NO_NEW_PRIVS in wanted and privileges.forbid_new_privileges()
+    layers |= Layer.NO_NEW_PRIVS if held else Layer(0)
+    abi = landlock.deny_everything() if Layer.LANDLOCK in wanted else 0
+    layers |= Layer.LANDLOCK if abi else Layer(0)
+    _seed_numpy(seed)
+    gc.collect()
+    gc.freeze()
+    return Lock(layers, program, used, seed), abi
+
+
+def _seed_numpy(seed: int) -> None:
+    import numpy as np
+
+    np.random.seed(seed)
+
+
+def _next_order(control: socket.socket, parent: int) -> tuple[bytes, list[int]]:
+    _wait(parent, control.fileno())
+    size = array.array("i").itemsize
+    order, ancillary, _, _ = control.recvmsg(64, socket.CMSG_SPACE(size))
+    if not order:
+        os._exit(0)
+    received = array.array("i")
+    for _, _, raw in ancillary:
+        received.frombytes(raw[:size])
+    return order, list(received)
+
+
+def _wait(parent: int, *descriptors: int) -> list[int]:
+    """Wait until a descriptor is readable; exits when the parent is gone.
+
+    End of file on the control socket says the same, unless a process that the parent forked keeps a
+    copy of the other end.
+    """
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    while True:
+        ready = [descriptor for descriptor, _ in poll.poll(_PARENT_CHECK_MS)]
+        if ready:
+            return ready
+        if os.getppid() != parent:
+            os._exit(0)
+
+
+def _run_worker(control: socket.socket, parent: int, order: bytes, data_fd: int, lock: Lock) -> None:
+    wall_s, cpu_s, memory = SPAWN.unpack(order)
+    zygote = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _become_worker(zygote, data_fd, lock, wall_s, cpu_s, memory)
+        finally:
+            os._exit(_LOCK_FAILED)
+    os.close(data_fd)
+    process = os.pidfd_open(pid)
+    while process not in _wait(parent, process, control.fileno()):
+        word = control.recv(64)
+        os.kill(pid, signal.SIGKILL)
+        if word != KILL:
+            os._exit(0)
+    os.close(process)
+    _, status, usage = os.wait4(pid, 0)
+    control.send(STATUS.pack(pid, status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss))
+
+
+def _become_worker(zygote: int, data_fd: int, lock: Lock, wall_s: float, cpu_s: float, memory: int) -> None:
+    privileges.die_with_parent(zygote)
+    os.dup2(data_fd, limits.DATA_FD)
+    syscall("close_range", 0, limits.DATA_FD - 1, 0)
+    syscall("close_range", limits.DATA_FD + 1, 0x7FFFFFFF, 0)
+    worker.silence()
+    if Layer.LIMITS in lock.layers:
+        limits.set_limits(lock.used, memory, cpu_s)
+    if Layer.TIMERS in lock.layers:
+        limits.set_timers(wall_s, cpu_s)
+    if Layer.CLOCK in lock.layers and not clock.trap_clock():
+        os._exit(_LOCK_FAILED)
+    # The standard library reseeds its generator from entropy in every forked child.
+    random.seed(lock.seed)
+    if lock.filter is not None and not lock.filter.install():
+        os._exit(_LOCK_FAILED)
+    ballast = _shake_heap(lock.seed)
+    worker.serve()
+    del ballast
+
+
+def _shake_heap(seed: int) -> list[bytes]:
+    """Shift the addresses of small objects of every size, differently for every seed but 0."""
+    if seed == 0:
+        return []
+    draw = random.Random(seed)
+    header = sys.getsizeof(b"")
+    return [bytes(size) for size in range(0, 512 - header, 16) for _ in range(draw.randrange(1, 40))]

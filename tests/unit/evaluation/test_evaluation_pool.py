@@ -1,0 +1,154 @@
+"""What a user of the pool relies on: exact scores, typed outcomes, order, and no process left behind."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from search_to_signal.errors import ConfigError
+from search_to_signal.evaluation.outcomes import OUTCOMES, Isolation
+from search_to_signal.evaluation.pool import EvaluationPool
+from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.problems.tsp import Tsp
+from search_to_signal.records.schema import Outcome
+
+SETTINGS = EvaluationSettings(timeout_s=0.5, memory_mb=128)
+NEAREST = """def select_next_node(current_node, destination_node, unvisited_nodes, distance_matrix):
+    return min(unvisited_nodes, key=lambda v: distance_matrix[current_node][v])
+"""
+HEAD = "def f(current, destination, unvisited, matrix):\n    "
+FAILURES = {
+    "endless loop": (HEAD + "while True: pass", Isolation.TIMEOUT),
+    "endless loop in C": (HEAD + "import itertools; sum(itertools.repeat(1))", Isolation.TIMEOUT),
+    "exception": (HEAD + "return 1 / 0", Isolation.EXCEPTION),
+    "no return": (HEAD + "pass", Isolation.EXCEPTION),
+    "exit by exception": (HEAD + "import sys; sys.exit()", Isolation.EXCEPTION),
+    "syntax error": ("def f(:", Isolation.NO_FUNCTION),
+    "nul byte": ("def f():\0", Isolation.NO_FUNCTION),
+    "exception at the top level": ("1 / 0\n" + NEAREST, Isolation.NO_FUNCTION),
+    "exit at the top level": ("raise SystemExit\n" + NEAREST, Isolation.NO_FUNCTION),
+    "two functions": (NEAREST + "def g(): pass", Isolation.NO_FUNCTION),
+    "no function": ("x = 1", Isolation.NO_FUNCTION),
+    "visited node": (HEAD + "return 0", Isolation.INVALID_DECISION),
+    "node that does not exist": (HEAD + "return 10 ** 400", Isolation.INVALID_DECISION),
+    "huge list": (HEAD + "x = [0] * 10 ** 10", Isolation.MEMORY),
+    "growing list": (HEAD + "x = [0]\n    while True: x = x + x", Isolation.MEMORY),
+    "huge array": (HEAD + "import numpy; numpy.ones(10 ** 9)", Isolation.MEMORY),
+    "raw exit": (HEAD + "import os; os._exit(98)", Isolation.EXIT),
+    "crash": (HEAD + "import ctypes; ctypes.string_at(0)", Isolation.CRASH),
+    "file": (HEAD + "open('/tmp/s2s-forbidden', 'w')", Isolation.VIOLATION),
+    "socket": (HEAD + "import socket; socket.socket()", Isolation.VIOLATION),
+    "process": (HEAD + "import os; os.fork()", Isolation.VIOLATION),
+    "signal": (HEAD + "import os; os.kill(1, 9)", Isolation.VIOLATION),
+}
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[EvaluationPool]:
+    """A pool with the training instances of the travelling salesman."""
+    with EvaluationPool(Tsp(), "train", SETTINGS) as running:
+        yield running
+
+
+def children() -> list[int]:
+    """Process ids of the direct children of this process."""
+    lists = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
+    return sorted(int(pid) for pid in " ".join(lists).split())
+
+
+def test_seed_heuristic_scores_as_recorded() -> None:
+    """The isolated score of the seed is the golden one to the last bit."""
+    with EvaluationPool(Tsp(), "train", EvaluationSettings()) as pool:
+        (result,) = pool.evaluate([Tsp.seed.code])
+    assert (result.isolation, result.outcome) == (Isolation.OK, Outcome.VALID)
+    assert result.score == -6.273092009780198
+    assert len(result.per_instance) == 64
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_failures_are_typed(pool: EvaluationPool, name: str) -> None:
+    """Every way to fail has its own isolation outcome, no score, and the pool goes on."""
+    code, expected = FAILURES[name]
+    failed, honest = pool.evaluate([code, NEAREST])
+    assert failed.isolation is expected
+    assert failed.outcome is OUTCOMES[expected]
+    assert (failed.score, failed.per_instance) == (None, ())
+    assert honest.score == -7.0043697989867315
+
+
+def test_mutated_arguments_do_not_disturb(pool: EvaluationPool) -> None:
+    """A heuristic that scribbles over its arguments gets the score of its decisions."""
+    wreck = NEAREST.replace("return", "best =")
+    wreck += "    distance_matrix[:] = 0\n    unvisited_nodes.clear()\n    return best\n"
+    (result,) = pool.evaluate([wreck])
+    assert result.score == -7.0043697989867315
+
+
+def test_minus_one_is_the_last_unvisited_node(pool: EvaluationPool) -> None:
+    """-1 stands for the last unvisited node in ascending order, as in the host."""
+    minus, explicit = pool.evaluate([HEAD + "return -1", HEAD + "return max(unvisited)"])
+    assert minus.score == explicit.score is not None
+
+
+def test_the_word_random_is_decided_after_success(pool: EvaluationPool) -> None:
+    """A running program that mentions randomness is typed so; a failing one stays a runtime failure."""
+    running, failing = pool.evaluate([NEAREST + "# random", HEAD + "import random; return None"])
+    assert (running.outcome, running.score) == (Outcome.RANDOMNESS, None)
+    assert failing.outcome is Outcome.RUNTIME_FAILURE
+
+
+def test_messages_are_short_and_printable(pool: EvaluationPool) -> None:
+    """Text from a worker cannot carry control characters or grow without bound."""
+    (result,) = pool.evaluate([HEAD + r"raise ValueError('\x1b[31m\n' + 'x' * 10**5)"])
+    assert len(result.detail) <= 200
+    assert all(32 <= ord(c) < 127 for c in result.detail)
+
+
+def test_warnings_are_no_errors(pool: EvaluationPool) -> None:
+    """The mean of nothing warns and goes on, as on the host."""
+    (result,) = pool.evaluate([HEAD + "import numpy as np; np.mean([]); return min(unvisited)"])
+    assert result.outcome is Outcome.VALID
+
+
+def test_results_keep_the_input_order() -> None:
+    """With several slots the slow first program is still the first result."""
+    slow = NEAREST.replace("return", "sum(range(2000))\n    return")
+    settings = EvaluationSettings(slots=2, memory_mb=128)
+    with EvaluationPool(Tsp(), "train", settings) as pool:
+        results = pool.evaluate([slow, HEAD + "return 0", NEAREST, HEAD + "return 1 / 0"])
+    kinds = [result.isolation.value for result in results]
+    assert kinds == ["ok", "invalid_decision", "ok", "exception"]
+
+
+def test_a_killed_zygote_is_replaced(pool: EvaluationPool) -> None:
+    """Killing every child process costs time, not results."""
+    killed = children()
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    (result,) = pool.evaluate([NEAREST + "# once more"])
+    assert killed
+    assert (result.score, result.repeat) == (-7.0043697989867315, False)
+
+
+def test_nothing_is_left_after_the_pool() -> None:
+    """Leaving the context ends every process that it started."""
+    before = children()
+    with EvaluationPool(Tsp(), "embedded", SETTINGS) as pool:
+        pool.evaluate([NEAREST])
+        assert len(children()) > len(before)
+    time.sleep(0.05)
+    assert children() == before
+
+
+def test_every_ending_has_a_typed_outcome() -> None:
+    """The visible table covers the whole enumeration but our own fault."""
+    assert set(Isolation) - set(OUTCOMES) == {Isolation.SANDBOX_ERROR}
+
+
+def test_impossible_settings_are_refused() -> None:
+    """A limit that can never work is an error that names the option."""
+    with pytest.raises(ConfigError, match=r"evaluation\.slots"):
+        EvaluationSettings(slots=0)

@@ -1,0 +1,92 @@
+"""Nondeterminism is found by a replay elsewhere, recorded, and never changes outcome or score."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from search_to_signal.evaluation.outcomes import Isolation
+from search_to_signal.evaluation.pool import EvaluationPool
+from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.problems.tsp import Tsp
+from search_to_signal.records.schema import Outcome
+
+HEAD = "def f(current, destination, unvisited, matrix):\n    "
+HONEST = HEAD + "return min(unvisited)"
+# Each needs another variation between the two zygotes to be seen.
+CHANGING = {
+    "hash seed": HEAD + "return sorted(unvisited)[hash('key' + str(current)) % len(unvisited)]",
+    "order of a set of words": HEAD + "return int(next(iter({str(v) for v in unvisited})))",
+    "addresses": HEAD + "return sorted(unvisited)[(id(object()) >> 4) % len(unvisited)]",
+    "fresh memory": HEAD
+    + "import numpy as np\n    dirt = np.empty(3000).view('u1').sum()"
+    + "\n    return sorted(unvisited)[int(dirt) % len(unvisited)]",
+    "generator": "import numpy as np\npick = getattr(np, 'ran' + 'dom').randint\n"
+    + HEAD
+    + "return sorted(unvisited)[pick(len(unvisited))]",
+}
+COUNTING = "calls = []\n" + HEAD + "calls.append(0)\n    return sorted(unvisited)[len(calls) // 25 % 2 - 1]"
+
+
+def pool(replay: str) -> EvaluationPool:
+    """A pool on the small split with a replay policy."""
+    settings = EvaluationSettings(timeout_s=2.0, memory_mb=128, replay=replay)  # type: ignore[arg-type]
+    return EvaluationPool(Tsp(), "embedded", settings)
+
+
+@pytest.fixture(scope="module")
+def off() -> Iterator[EvaluationPool]:
+    """Replays only when asked."""
+    with pool("off") as running:
+        yield running
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_changing_programs_are_recorded(off: EvaluationPool, name: str) -> None:
+    """The evaluation keeps outcome and score of the scoring run and says that it may differ."""
+    (before,) = off.evaluate([CHANGING[name]])
+    (after,) = off.replay([CHANGING[name]])
+    assert (before.isolation, after.isolation) == (Isolation.OK, Isolation.NONDETERMINISTIC)
+    assert (after.outcome, after.score) == (Outcome.VALID, before.score)
+
+
+def test_honest_programs_are_confirmed(off: EvaluationPool) -> None:
+    """A program that depends on its arguments alone is confirmed, the seed too."""
+    results = off.replay([HONEST, Tsp.seed.code])
+    assert [result.isolation for result in results] == [Isolation.OK, Isolation.OK]
+
+
+def test_failures_are_not_replayed(off: EvaluationPool) -> None:
+    """Asking to replay what failed gives the failure."""
+    (result,) = off.replay([HEAD + "return 0"])
+    assert result.isolation is Isolation.INVALID_DECISION
+
+
+def test_state_across_instances_is_seen(off: EvaluationPool) -> None:
+    """A counter that outlives an instance gives other decisions in reverse order."""
+    (result,) = off.replay([COUNTING])
+    assert result.isolation is Isolation.NONDETERMINISTIC
+
+
+def test_the_policy_spot_replays_without_being_asked() -> None:
+    """With the default policy a hash-dependent program is recorded by evaluate itself."""
+    with pool("spot") as running:
+        results = running.evaluate([CHANGING["hash seed"], HONEST])
+    assert [result.isolation for result in results] == [Isolation.NONDETERMINISTIC, Isolation.OK]
+
+
+def test_a_known_program_is_not_run_again(off: EvaluationPool) -> None:
+    """Repeats are marked and equal, within one call and across calls."""
+    fresh = HONEST + "  # once"
+    first, second = off.evaluate([fresh, fresh])
+    (third,) = off.evaluate([fresh])
+    assert [first.repeat, second.repeat, third.repeat] == [False, True, True]
+    assert first.score == second.score == third.score
+
+
+def test_the_key_depends_on_program_and_limits(off: EvaluationPool) -> None:
+    """Other code or another time limit is another evaluation; the number of slots is not."""
+    assert off.key(HONEST) != off.key(HONEST + " ")
+    slots = EvaluationPool(Tsp(), "embedded", EvaluationSettings(slots=3, replay="off"))
+    limits = EvaluationPool(Tsp(), "embedded", EvaluationSettings(timeout_s=5.0, replay="off"))
+    reference = EvaluationPool(Tsp(), "embedded", EvaluationSettings(replay="off"))
+    assert slots.key(HONEST) == reference.key(HONEST) != limits.key(HONEST)
