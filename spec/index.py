@@ -71,8 +71,8 @@ def tables() -> str:
 
 
 def _by_passage() -> str:
-    rows = [f"| {p['where']} | {p['says']} | {', '.join(p['tests'])} |" for p in passages()["passage"]]
-    rows += [f"| ours | {p['why']} | {', '.join(p['tests'])} |" for p in passages()["ours"]]
+    rows = [f"| {p['where']} | {_cell(p['says'])} | {', '.join(p['tests'])} |" for p in passages()["passage"]]
+    rows += [f"| ours | {_cell(p['why'])} | {', '.join(p['tests'])} |" for p in passages()["ours"]]
     head = "## From the paper to the tests\n\n| where | sentence | requirements |\n|---|---|---|\n"
     return head + "\n".join(rows)
 

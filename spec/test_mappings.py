@@ -11,7 +11,7 @@ from search_to_signal.errors import ConfigError, IllFormedGroupError
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import Outcome
-from search_to_signal.rewards import MAPPINGS, RewardMapping, get_mapping
+from search_to_signal.rewards import ALTERNATIVES, MAPPINGS, RewardMapping, get_mapping
 from spec.strategies import FAILURES, LARGEST, any_scores, group, groups, ordinary_groups, permuted, stacked
 
 TOLERANCE = 1e-6
@@ -130,11 +130,33 @@ def test_ill_formed(changes: dict[str, object]) -> None:
         faulty(**changes)
 
 
+# For each alternative a group on which the decision matters.
+TELLING = {
+    "native_d02": group([-7.0, -6.5], bases=[-7.0, -6.0], copies=[False, False]),
+    "factorized_d06": group([1e-9, -1e-9, 0.0], bases=[0.0]),
+    "tail_weighted_d07_score_first": group([-6.5, -8.0, FAILED], [-6.0], -6.0, gap=[0.0, 1.0, 0.0]),
+    "tail_weighted_d07_summed": group([-8.0, -8.0, -7.0], [-6.0], -6.0, gap=[1, 1, 0], responses=[0, 0, 1]),
+    "tail_weighted_d08": group([-6.5, -8.0, FAILED], [-6.0], -6.0, gap=[0.0, 5e-8, 0.0]),
+    "tail_weighted_d09": group([-7.0, -7.0, FAILED], [-6.0], -6.0, responses=[0, 0, 1]),
+    "search_exposure_d14": group([Outcome.MISSING_CODE, Outcome.RANDOMNESS, -6.0], bases=[-6.0]),
+}
+
+
+@pytest.mark.parametrize("name", ALTERNATIVES)
+@given(batch=groups())
+def test_alternatives(name: str, batch: GroupBatch) -> None:
+    """R-MAP-13: Every alternative reading of a decision is total and differs from the choice somewhere."""
+    assert np.isfinite(ALTERNATIVES[name](batch).reward).all()
+    chosen = MAPPINGS[name[: name.index("_d")]]
+    changed = ALTERNATIVES[name](TELLING[name]).reward - chosen(TELLING[name]).reward
+    assert np.abs(changed).max() > 0.1
+
+
 def test_registry() -> None:
     """R-MAP-12: Mappings are found by name and by import path; an unknown name lists the known ones."""
     assert get_mapping("native") is MAPPINGS["native"]
     assert get_mapping("spec.test_mappings:STRANGER") is STRANGER
-    with pytest.raises(ConfigError, match="factorized, native, search_exposure, tail_weighted"):
+    with pytest.raises(ConfigError, match=r"factorized, .*native, .*search_exposure, .*tail_weighted,"):
         get_mapping("frozen")
     with pytest.raises(ConfigError, match="is not a reward mapping"):
         get_mapping("spec.test_mappings:TOLERANCE")

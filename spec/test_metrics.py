@@ -162,6 +162,13 @@ def test_group_shares() -> None:
     assert credit.idle_credit_rounds(total) == 0.25
 
 
+def test_no_peer() -> None:
+    """R-CRD-09: A group of one is counted as having no peer, besides having no advantage (D16)."""
+    counts = credit.count_credit(group([-6.0], bases=[-6.0]), np.zeros((1, 1)))
+    assert (counts.no_peer_groups, counts.zero_groups, counts.groups) == (1, 1, 1)
+    assert credit.count_credit(FOUR, np.zeros((1, 4))).no_peer_groups == 0
+
+
 @given(batch=ordinary_groups(), data=st.data())
 def test_credit_ignores_order(batch: GroupBatch, data: st.DataObject) -> None:
     """R-CRD-08: The credit table does not depend on the order of the completions."""

@@ -74,6 +74,7 @@ def signal_rows(audit: Audit) -> Iterator[Row]:
             "normalizer": normalizer,
             "mapping": mapping,
             "groups": counts.groups,
+            "no_peer_groups": counts.no_peer_groups,
             "zero_advantage_groups": counts.zero_groups,
             "zero_advantage_share": zero_advantage_share(counts),
             "non_improving_groups": counts.non_improving_groups,

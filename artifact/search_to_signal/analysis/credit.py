@@ -45,7 +45,8 @@ def class_membership(groups: GroupBatch, nested: bool = False) -> Bools:
 class CreditCounts:
     """Sums over groups, from which the credit table follows; adding two joins their groups.
 
-    Arrays are (4,) in the order of CLASSES. ``mass`` sums [A]_+.
+    Arrays are (4,) in the order of CLASSES. ``mass`` sums [A]_+. ``no_peer_groups`` have G = 1, and
+    are among the ``zero_groups`` (D16).
     """
 
     candidates: NDArray[np.int64]
@@ -55,6 +56,7 @@ class CreditCounts:
     total_mass: float
     groups: int
     zero_groups: int
+    no_peer_groups: int
     non_improving_groups: int
     credited_groups: int
     credited_valid_groups: int
@@ -77,6 +79,7 @@ def count_credit(groups: GroupBatch, advantages: Floats, nested: bool = False) -
         total_mass=float(mass.sum()),
         groups=len(positive),
         zero_groups=int((advantages == 0.0).all(axis=1).sum()),
+        no_peer_groups=len(positive) if positive.shape[1] == 1 else 0,
         non_improving_groups=int(idle.sum()),
         credited_groups=int((idle & positive.any(axis=1)).sum()),
         credited_valid_groups=int((idle & (positive & member[_NON_IMPROVING]).any(axis=1)).sum()),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -20,8 +21,8 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     outcome: Outcome
     score: float | None = None
     response: str | None = None
-    archive_gap: float | None = None
-    exposure: float | None = None
+    archive_gap: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
+    exposure: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] | None = None
     matches_base_code: bool = False
 
 
@@ -53,6 +54,8 @@ def read_external(path: Path) -> Iterator[ExternalGroup]:
                 raise RecordError(f"{path}:{number}: not a group ({error}); see {SCHEMA.name}") from error
             if not group.candidates:
                 raise RecordError(f"{path}:{number}: a group without candidates; leave the line out")
+            if any((c.outcome is Outcome.VALID) != (c.score is not None) for c in group.candidates):
+                raise RecordError(f"{path}:{number}: give a score to every valid candidate and to no other")
             yield group
 
 

@@ -9,6 +9,7 @@ from search_to_signal.rewards.search_exposure import SearchExposure
 from search_to_signal.rewards.tail_weighted import TailWeighted
 
 __all__ = [
+    "ALTERNATIVES",
     "MAPPINGS",
     "Factorized",
     "Native",
@@ -24,12 +25,27 @@ MAPPINGS: dict[str, RewardMapping] = {
 }
 
 
+ALTERNATIVES: dict[str, RewardMapping] = {
+    mapping.name: mapping
+    for mapping in (
+        Native(copies="code", name="native_d02"),
+        Factorized(zero_rms=0.0, name="factorized_d06"),
+        TailWeighted(order="score_first", name="tail_weighted_d07_score_first"),
+        TailWeighted(order="summed", name="tail_weighted_d07_summed"),
+        TailWeighted(novelty=0.0, name="tail_weighted_d08"),
+        TailWeighted(repetition="all_but_first", name="tail_weighted_d09"),
+        SearchExposure(validity="binary", name="search_exposure_d14"),
+    )
+}
+"""The constructions under the other reading of one decision, so that a replay can tell what hangs on it."""
+
+
 def get_mapping(name_or_path: str) -> RewardMapping:
     """Return a mapping by name, by entry point of group search_to_signal.mappings, or by pkg.mod:obj.
 
     Raises ConfigError with the known names.
     """
-    found = plugins.load(name_or_path, MAPPINGS, "search_to_signal.mappings")
+    found = plugins.load(name_or_path, {**MAPPINGS, **ALTERNATIVES}, "search_to_signal.mappings")
     if isinstance(found, type) or not isinstance(found, RewardMapping):
         raise ConfigError(
             f"{name_or_path!r} is not a reward mapping: give an object that has a name and maps a GroupBatch "
