@@ -49,6 +49,38 @@ def test_changing_programs_are_recorded(off: EvaluationPool, name: str) -> None:
     assert (after.outcome, after.score) == (Outcome.VALID, before.score)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "random.random()",
+        "random.seed()",
+        "random.Random().random()",
+        "random.Random('words').random()",
+        "np.random.seed()",
+        "np.random.RandomState(0).rand()",
+        "np.random.default_rng().random()",
+        "np.random.Generator(np.random.PCG64()).random()",
+    ],
+)
+def test_every_generator_can_be_used(off: EvaluationPool, call: str) -> None:
+    """As on the host such a program succeeds and is then typed by its text."""
+    (result,) = off.evaluate([f"import random\nimport numpy as np\n{HEAD}{call}; return min(unvisited)"])
+    assert (result.isolation, result.outcome) == (Isolation.OK, Outcome.RANDOMNESS)
+
+
+@pytest.mark.parametrize("module", ["random", "numpy.random"])
+def test_unseeded_draws_are_the_same_every_time(module: str) -> None:
+    """A hidden draw decides the same in another pool, so that a run can be repeated."""
+    module = module.replace("random", "' + 'ran' + 'dom")
+    draw = f"getattr(__import__('{module}', fromlist=['x']), 'ran' + 'dom')()"
+    code = f"{HEAD}return sorted(unvisited)[int({draw} * len(unvisited))]"
+    scores = []
+    for _ in range(2):
+        with pool("off") as running:
+            scores.append(running.evaluate([code])[0].score)
+    assert scores[0] == scores[1] is not None
+
+
 def test_honest_programs_are_confirmed(off: EvaluationPool) -> None:
     """A program that depends on its arguments alone is confirmed, the seed too."""
     results = off.replay([HONEST, Tsp.seed.code])
