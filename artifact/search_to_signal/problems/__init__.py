@@ -2,9 +2,13 @@
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.problems.base import Problem
+from search_to_signal.problems.cvrp import Cvrp
+from search_to_signal.problems.obp import Obp
+from search_to_signal.problems.op import Op
 from search_to_signal.problems.tsp import Tsp
 
-PROBLEMS: dict[str, Problem] = {problem.name: problem for problem in (Tsp(),)}
+_ALL: tuple[Problem, ...] = (Tsp(), Cvrp(), Op(), Obp())
+PROBLEMS: dict[str, Problem] = {problem.name: problem for problem in _ALL}
 
 
 def get_problem(name: str) -> Problem:

@@ -1,13 +1,18 @@
 """What a problem is. Adding one is one file that defines a Problem and one line in the registry."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
+import numpy as np
 from numpy.typing import NDArray
+
+from search_to_signal.errors import ConfigError
 
 Array = NDArray[Any]
 Instance = Mapping[str, Array]
+Dialogue = Literal["tour", "stream", "matrix"]
+ScorePath = Literal["direct", "fast", "fallback"]
 
 
 class InfeasibleAnswerError(Exception):
@@ -25,9 +30,15 @@ class Heuristic:
 class Problem(Protocol):
     """A search problem. All scores are higher-is-better; ``unit`` names what the number measures.
 
+    The performance of a heuristic is the plain mean of its scores on the instances of a split.
     ``dialogue`` says how an isolated worker is asked, and decides which answers it may give:
-    ``tour`` (the worker builds the whole visiting order of one instance), ``stream`` (the parent
-    reveals one item at a time), ``matrix`` (one call per instance that returns a matrix).
+
+    ``tour``    the worker builds the visiting order of ``instance["distance"]`` (n, n) step by step;
+                the answer is that order, (n,) integers, node 0 first
+    ``stream``  the parent reveals one question at a time (StreamProblem); the answer is the chosen
+                index per question, (questions,) integers
+    ``matrix``  one call per instance (MatrixProblem); the answer is the matrix as returned, dtype
+                included, because single precision and integers are rounded as the host rounds them
     """
 
     name: str
@@ -37,12 +48,98 @@ class Problem(Protocol):
     function_name: str
     template: str
     seed: Heuristic
-    dialogue: str
+    dialogue: Dialogue
+    splits: tuple[str, ...]
 
     def instances(self, split: str) -> tuple[Instance, ...]:
-        """Return the instances of a split; raises DataHashError when they are not the recorded ones."""
+        """Return the instances of a split as read-only arrays.
+
+        Raises ConfigError for an unknown split, DataHashError when they are not the recorded ones.
+        """
         ...
 
     def score(self, instance: Instance, answer: Array) -> float:
         """Score one answer in the parent; raises InfeasibleAnswerError when it is no solution."""
         ...
+
+
+class Stream(Protocol):
+    """The parent's side of one stream dialogue: ask, then decide, until it is done."""
+
+    @property
+    def done(self) -> bool:
+        """Whether every question has been decided."""
+        ...
+
+    def question(self) -> tuple[Any, ...]:
+        """Return fresh positional arguments of the next call; asking twice is asking the same."""
+        ...
+
+    def decide(self, choice: int) -> None:
+        """Take the choice for the open question; raises InfeasibleAnswerError when it is none."""
+        ...
+
+    def score(self) -> float:
+        """Score of the decisions; call it when done."""
+        ...
+
+
+@runtime_checkable
+class StreamProblem(Problem, Protocol):
+    """A problem of dialogue ``stream``: the choice is the first maximum of the returned priorities."""
+
+    def open(self, instance: Instance) -> Stream:
+        """Open the dialogue on one instance."""
+        ...
+
+
+@runtime_checkable
+class MatrixProblem(Problem, Protocol):
+    """A problem of dialogue ``matrix``."""
+
+    def arguments(self, instance: Instance, parameters: int) -> tuple[Any, ...]:
+        """Return fresh positional arguments for a function with that many parameters.
+
+        Raises InfeasibleAnswerError when the host calls no function with so many.
+        """
+        ...
+
+
+@runtime_checkable
+class HasScorePaths(Protocol):
+    """A problem that scores by compiled kernels where these promise the reference's bits."""
+
+    def score_path(self, instance: Instance, answer: Array) -> ScorePath:
+        """Say how ``score`` gets its bits: ``fast`` kernels, or the slower exact ``fallback``."""
+        ...
+
+
+def score_path_of(problem: Problem, instance: Instance, answer: Array) -> ScorePath:
+    """Say by which path a score came about, for the record; ``direct`` for problems with only one."""
+    return problem.score_path(instance, answer) if isinstance(problem, HasScorePaths) else "direct"
+
+
+def mean_score(scores: Sequence[float]) -> float:
+    """Performance of a heuristic: the plain mean of its scores, with the bits of numpy's pairwise sum."""
+    return float(np.mean(scores))
+
+
+def split_of(problem: str, recipes: Mapping[str, Callable[[], Any]], split: str) -> Any:
+    """Build the named split; raises ConfigError that lists the known ones."""
+    if split not in recipes:
+        raise ConfigError(f"{problem} has no split {split!r}: choose one of {', '.join(recipes)}")
+    return recipes[split]()
+
+
+def as_matrix(answer: Any, shape: tuple[int, ...]) -> Array:
+    """Return a real matrix of that shape, at most 8 bytes an entry; InfeasibleAnswerError for anything else.
+
+    Asks the plain array, because a subclass can say what it likes about itself.
+    """
+    if not isinstance(answer, np.ndarray):
+        raise InfeasibleAnswerError(f"expected a matrix of shape {shape}, found {type(answer).__name__}")
+    matrix = np.asarray(answer)
+    if matrix.shape != shape or matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
+        found = f"{matrix.dtype} {matrix.shape}"
+        raise InfeasibleAnswerError(f"expected a real matrix of shape {shape}, found {found}")
+    return matrix

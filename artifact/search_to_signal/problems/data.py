@@ -1,11 +1,12 @@
-"""Checks that regenerated arrays are the recorded ones, to the last bit."""
+"""Frozen instances, and checks that regenerated arrays are the recorded ones, to the last bit."""
 
 import hashlib
+from types import MappingProxyType
 
 import numpy as np
 
 from search_to_signal.errors import DataHashError
-from search_to_signal.problems.base import Array
+from search_to_signal.problems.base import Array, Instance
 
 
 def sha256_of(array: Array) -> str:
@@ -21,3 +22,18 @@ def check_sha256(what: str, array: Array, expected: str) -> None:
             f"{what} has SHA-256 {found}, expected {expected}: this numpy draws other instances; "
             "install the locked environment (uv sync --locked) and run again"
         )
+
+
+def frozen_instance(**arrays: Array) -> Instance:
+    """Return the arrays as an instance that nobody can write to: read-only contiguous copies."""
+    copies = {name: np.array(array, order="C") for name, array in arrays.items()}
+    for copy in copies.values():
+        copy.setflags(write=False)
+    return MappingProxyType(copies)
+
+
+def euclidean(coordinates: Array) -> Array:
+    """Distance matrices (N, n, n) of coordinates (N, n, 2), plain float64."""
+    delta = coordinates[:, :, None, :] - coordinates[:, None, :, :]
+    out: Array = np.sqrt((delta**2).sum(axis=-1))
+    return out

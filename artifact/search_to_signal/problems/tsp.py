@@ -1,22 +1,41 @@
 """Travelling salesman by step-by-step construction: pick the next node until the tour is whole."""
 
-from types import MappingProxyType
+from collections.abc import Callable
 
 import numpy as np
 
-from search_to_signal.problems.base import Array, Heuristic, InfeasibleAnswerError, Instance
-from search_to_signal.problems.data import check_sha256
+from search_to_signal.problems.base import (
+    Array,
+    Dialogue,
+    Heuristic,
+    InfeasibleAnswerError,
+    Instance,
+    split_of,
+)
+from search_to_signal.problems.data import check_sha256, euclidean, frozen_instance
 
-TRAIN_COORDINATES_SHA256 = "bee6f8b6bf7f4678ddee62c4d77657c844c8d24a47a4304fae385c3c4b7e47e1"
-TRAIN_DISTANCES_SHA256 = "12f9dc703dde4d51c6aa3f360d558898cdf425e052547db9c6c083875d3cd947"
+COORDINATES_SHA256 = {
+    "train": "bee6f8b6bf7f4678ddee62c4d77657c844c8d24a47a4304fae385c3c4b7e47e1",
+    "heldout_50": "5085dcda67e4e7ff752e2772a50fc90c92c7a2dd231e7c3fab1ed1bf654f59f4",
+    "heldout_100": "54a6ed8bba470349cb2822024512061b46477d3c32e8380e1eeae82e44050c62",
+    "heldout_200": "20836553107110fe612633748432e615ede1650005bcf4adbde976c6e9239957",
+    "embedded": "02e0cff9e3b4d125b8ba3ea00d427f675bebb13e2ecd8e2a4d856694ba350c01",
+}
+DISTANCES_SHA256 = {
+    "train": "12f9dc703dde4d51c6aa3f360d558898cdf425e052547db9c6c083875d3cd947",
+    "heldout_50": "bd8f9eee117bf81ac09eef67102f4197506767f91fd67bda13feecfd8c4d663c",
+    "heldout_100": "041dd1f7223c6c7b366556194c385fb7d6091256223b967354dba0ea1f92e4d2",
+    "heldout_200": "f72200698a71201d18624653be544fb58e2130dc7a4e37d8ad58d48b7b8ff488",
+    "embedded": "550baf601d6b0e4d6b259f0fff3fb3312a6c4b8c49a736d9c608794ce1da0b50",
+}
 
-_TEMPLATE = '''import numpy as np
+_TEMPLATE = """import numpy as np
 
 def select_next_node(current_node, destination_node, unvisited_nodes, distance_matrix):
     return next_node
-'''
+"""
 
-_SEED = '''import numpy as np
+_SEED = """import numpy as np
 
 def select_next_node(current_node, destination_node, unvisited_nodes, distance_matrix):
     scores = {}
@@ -29,21 +48,14 @@ def select_next_node(current_node, destination_node, unvisited_nodes, distance_m
             - 0.1 * distance_matrix[destination_node][node]
         )
     return min(scores, key=scores.get)
-'''
-
-
-def distances(coordinates: Array) -> Array:
-    """Euclidean distance matrices (N, n, n) of coordinates (N, n, 2), float64."""
-    delta = coordinates[:, :, None, :] - coordinates[:, None, :, :]
-    out: Array = np.sqrt((delta**2).sum(axis=-1))
-    return out
+"""
 
 
 def tour_length(distance: Array, tour: Array) -> float:
     """Length of a closed tour, edges added in visiting order as distance[new, previous]."""
     total = 0.0
-    for previous, new in zip(tour, (*tour[1:], tour[0]), strict=True):
-        total += float(distance[new, previous])
+    for edge in distance[np.roll(tour, -1), tour].tolist():
+        total += edge
     return total
 
 
@@ -67,32 +79,38 @@ class Tsp:
         ),
         code=_SEED,
     )
-    dialogue = "tour"
+    dialogue: Dialogue = "tour"
+    splits: tuple[str, ...] = tuple(COORDINATES_SHA256)
 
     def instances(self, split: str) -> tuple[Instance, ...]:
-        """Return the instances of ``train`` (64 x 50 nodes) or ``embedded`` (16 x 30 nodes)."""
-        coordinates = _COORDINATES[split]()
-        matrices = distances(coordinates)
-        if split == "train":
-            check_sha256("tsp/train distances", matrices, TRAIN_DISTANCES_SHA256)
-        return tuple(MappingProxyType({"distance": matrix}) for matrix in matrices)
+        """Return ``distance`` (n, n) of every instance.
+
+        ``train`` has 64 instances of 50 nodes, ``heldout_50``, ``heldout_100`` and ``heldout_200`` 64 of
+        that size, ``embedded`` 16 of 30.
+        """
+        coordinates: Array = split_of(self.name, _SPLITS, split)
+        matrices = euclidean(coordinates)
+        check_sha256(f"tsp/{split} coordinates", coordinates, COORDINATES_SHA256[split])
+        check_sha256(f"tsp/{split} distances", matrices, DISTANCES_SHA256[split])
+        return tuple(frozen_instance(distance=matrix) for matrix in matrices)
 
     def score(self, instance: Instance, answer: Array) -> float:
         """Return minus the length of the tour ``answer`` (node 0 first); raises InfeasibleAnswerError."""
         distance = instance["distance"]
-        if sorted(answer.tolist()) != list(range(len(distance))) or answer[0] != 0:
+        whole = answer.dtype.kind in "iu" and answer.shape == (len(distance),)
+        if not whole or answer[0] != 0 or sorted(answer.tolist()) != list(range(len(distance))):
             raise InfeasibleAnswerError("the tour does not visit every node exactly once from node 0")
         return -tour_length(distance, answer)
 
 
-def _train() -> Array:
-    coordinates = np.random.RandomState(1234).rand(64, 50, 2)
-    check_sha256("tsp/train coordinates", coordinates, TRAIN_COORDINATES_SHA256)
-    return coordinates
+def _draw(seed: int, count: int, nodes: int) -> Array:
+    return np.random.RandomState(seed).rand(count, nodes, 2)
 
 
-def _embedded() -> Array:
-    return np.random.RandomState(2027).rand(16, 30, 2)
-
-
-_COORDINATES = {"train": _train, "embedded": _embedded}
+_SPLITS: dict[str, Callable[[], Array]] = {
+    "train": lambda: _draw(1234, 64, 50),
+    "heldout_50": lambda: _draw(4321, 64, 50),
+    "heldout_100": lambda: _draw(4321, 64, 100),
+    "heldout_200": lambda: _draw(4321, 64, 200),
+    "embedded": lambda: _draw(2027, 16, 30),
+}

@@ -41,6 +41,9 @@ class GroupBatch:
     response: NDArray[np.int64]
     matches_base_code: NDArray[np.bool_]
 
+    def __post_init__(self) -> None:
+        _check(self)
+
     @property
     def valid(self) -> NDArray[np.bool_]:
         """(N, G): the completion ran and has a finite score."""
@@ -53,9 +56,39 @@ class GroupBatch:
         best = np.fmax.reduce(self.bases, axis=1, initial=-np.inf)
         return np.where(np.isneginf(best), np.nan, best)
 
+    @property
+    def eligible(self) -> NDArray[np.bool_]:
+        """(N, G): valid, in a group whose prompt gives a comparator (D05)."""
+        compared: NDArray[np.bool_] = ~np.isnan(self.best_base)
+        return self.valid & compared[:, None]
+
+
+def _check(groups: GroupBatch) -> None:
+    """Raise IllFormedGroupError unless shapes agree and every value is in its documented range."""
+    shape = groups.outcome.shape
+    rows = (groups.score, groups.archive_gap, groups.exposure, groups.response, groups.matches_base_code)
+    gap, exposure, context = groups.archive_gap, groups.exposure, (groups.bases, groups.frontier)
+    known = (groups.outcome >= 0) & (groups.outcome < len(OUTCOMES))
+    faults = {
+        "groups are not (N, G) arrays with G >= 1": len(shape) != 2 or shape[1] < 1,
+        "arrays disagree in shape": any(row.shape != shape for row in rows)
+        or groups.bases.shape[:1] != shape[:1]
+        or groups.frontier.shape != shape[:1],
+        "an outcome code is unknown": not known.all(),
+        "a valid completion lacks a finite score (a non-finite score is a runtime failure, D17), "
+        "or a failed one has a score": not np.array_equal(groups.valid, np.isfinite(groups.score)),
+        "a base score or frontier is infinite": any(np.isinf(values).any() for values in context),
+        "an archive gap is negative": bool((gap < 0.0).any()),
+        "an exposure is outside [0, 1]": bool(((exposure < 0.0) | (exposure > 1.0)).any()),
+    }
+    for fault, present in faults.items():
+        if present:
+            raise IllFormedGroupError(f"{fault}: repair the record or the code that made this group")
+
 
 def _row(group: Sequence[CompletionRecord]) -> list[float]:
-    return [np.nan if record.score is None else record.score for record in group]
+    """Scores of the valid; a typed failure has none, even where its evaluation returned one."""
+    return [np.nan if r.score is None or r.outcome is not Outcome.VALID else r.score for r in group]
 
 
 def _optional(values: Sequence[float | None]) -> list[float]:
@@ -78,7 +111,7 @@ def _response_codes(group: Sequence[CompletionRecord]) -> list[int]:
 def batch_of(groups: Sequence[Sequence[CompletionRecord]]) -> GroupBatch:
     """Stack groups of one size into arrays.
 
-    Raises IllFormedGroupError when there is no group, sizes differ, or a group mixes prompts.
+    Raises IllFormedGroupError when there is no group, sizes differ, or a group mixes contexts.
     """
     if len({len(group) for group in groups}) != 1 or not groups[0]:
         raise IllFormedGroupError(
@@ -86,9 +119,9 @@ def batch_of(groups: Sequence[Sequence[CompletionRecord]]) -> GroupBatch:
             "pass at least one group, all of the same size G >= 1"
         )
     for group in groups:
-        if len({(r.step, r.prompt_sha256) for r in group}) != 1:
+        if len({(r.step, r.prompt_sha256, r.operator, r.base_scores, r.frontier) for r in group}) != 1:
             raise IllFormedGroupError(
-                f"step {group[0].step} mixes completions of several prompts: "
+                f"step {group[0].step} mixes completions of several prompts or search states: "
                 "a group is the set of completions of one prompt; group the records by step first"
             )
     heads = [group[0] for group in groups]

@@ -1,0 +1,38 @@
+"""Reward constructions: what an evaluated group tells the learner. Frozen is the absence of a mapping."""
+
+from search_to_signal import plugins
+from search_to_signal.errors import ConfigError
+from search_to_signal.rewards.base import RewardMapping, Rewards
+from search_to_signal.rewards.factorized import Factorized
+from search_to_signal.rewards.native import Native
+from search_to_signal.rewards.search_exposure import SearchExposure
+from search_to_signal.rewards.tail_weighted import TailWeighted
+
+__all__ = [
+    "MAPPINGS",
+    "Factorized",
+    "Native",
+    "RewardMapping",
+    "Rewards",
+    "SearchExposure",
+    "TailWeighted",
+    "get_mapping",
+]
+
+MAPPINGS: dict[str, RewardMapping] = {
+    mapping.name: mapping for mapping in (Native(), Factorized(), TailWeighted(), SearchExposure())
+}
+
+
+def get_mapping(name_or_path: str) -> RewardMapping:
+    """Return a mapping by name, by entry point of group search_to_signal.mappings, or by pkg.mod:obj.
+
+    Raises ConfigError with the known names.
+    """
+    found = plugins.load(name_or_path, MAPPINGS, "search_to_signal.mappings")
+    if isinstance(found, type) or not isinstance(found, RewardMapping):
+        raise ConfigError(
+            f"{name_or_path!r} is not a reward mapping: give an object that has a name and maps a GroupBatch "
+            "to Rewards; call a class or factory first"
+        )
+    return found

@@ -1,0 +1,130 @@
+"""Proposal-stream and search metrics (paper, Controlled Evaluation, Metrics). Scores: higher is better.
+
+A ratio is None where its denominator is zero: absent is not zero.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from search_to_signal.numerics import Bools, Floats
+from search_to_signal.records.groups import GroupBatch, batch_of
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord
+
+
+def ratio(part: float, whole: float) -> float | None:
+    """part / whole, or None where whole is zero."""
+    return None if whole == 0 else part / whole
+
+
+def improves(groups: GroupBatch) -> Bools:
+    """(N, G): eligible and strictly better than the best prompt base (D05)."""
+    better: Bools = groups.score > groups.best_base[:, None]
+    return better
+
+
+def beats_frontier(groups: GroupBatch) -> Bools:
+    """(N, G): valid and strictly better than the pre-generation frontier (D22); never without a frontier."""
+    better: Bools = groups.score > groups.frontier[:, None]
+    return better
+
+
+def valid_rate(groups: GroupBatch) -> float | None:
+    """|V| / N over completions: the share with a finite score."""
+    return ratio(int(groups.valid.sum()), groups.valid.size)
+
+
+def valid_only_performance(groups: GroupBatch) -> float | None:
+    """Mean score over valid completions."""
+    return ratio(float(groups.score[groups.valid].sum()), int(groups.valid.sum()))
+
+
+def improve_yield(groups: GroupBatch) -> float | None:
+    """Eligible completions that beat their best base, per completion (not per eligible one)."""
+    return ratio(int(improves(groups).sum()), groups.valid.size)
+
+
+def strict_frontier_yield(groups: GroupBatch) -> float | None:
+    """Completions that beat the pre-generation frontier, per completion."""
+    return ratio(int(beats_frontier(groups).sum()), groups.valid.size)
+
+
+def best_so_far(frontier: Floats, admitted: Floats) -> Floats:
+    """B_t after each of T groups (D19): (T,) frontiers before, (T,) best admitted scores or NaN -> (T,)."""
+    best: Floats = np.fmax.accumulate(np.fmax(frontier, admitted))
+    return best
+
+
+def final_best(best: Floats) -> float | None:
+    """B_T, or None without a group or without any score."""
+    return float(best[-1]) if len(best) and not np.isnan(best[-1]) else None
+
+
+def trajectory_auc(best: Floats) -> float | None:
+    """Plain mean of B_t over groups (D19); None where some B_t does not exist."""
+    return float(best.mean()) if len(best) and not np.isnan(best).any() else None
+
+
+def uniqueness(keys: Sequence[Hashable]) -> float | None:
+    """Distinct keys per key: exact recurrence, not semantic diversity."""
+    return ratio(len(set(keys)), len(keys))
+
+
+def admission_precision(records: Iterable[CompletionRecord]) -> float | None:
+    """Among archive admissions, the share that beats the pre-generation frontier."""
+    admitted = [r for r in records if r.archive_event is ArchiveEvent.ADMITTED]
+    return ratio(sum(map(_beats_frontier, admitted)), len(admitted))
+
+
+@dataclass(frozen=True)
+class RunMetrics:
+    """The metrics of one run. Rates are fractions of 1; scores are in the problem's unit."""
+
+    groups: int
+    completions: int
+    valid_rate: float | None
+    valid_only_performance: float | None
+    improve_yield: float | None
+    strict_frontier_yield: float | None
+    final_best: float | None
+    trajectory_auc: float | None
+    admissions: int
+    admission_precision: float | None
+    response_uniqueness: float | None
+    prompt_uniqueness: float | None
+    parent_uniqueness: float | None
+
+
+def run_metrics(groups: Sequence[Sequence[CompletionRecord]]) -> RunMetrics:
+    """Compute every metric of a run from its groups, in order and of one size.
+
+    Prompts and parent contexts are counted once per group, responses once per completion.
+    Raises IllFormedGroupError for an empty run or groups of several sizes.
+    """
+    batch, records = batch_of(groups), [record for group in groups for record in group]
+    best = best_so_far(batch.frontier, np.array([_best_admitted(group) for group in groups]))
+    return RunMetrics(
+        groups=len(groups),
+        completions=len(records),
+        valid_rate=valid_rate(batch),
+        valid_only_performance=valid_only_performance(batch),
+        improve_yield=improve_yield(batch),
+        strict_frontier_yield=strict_frontier_yield(batch),
+        final_best=final_best(best),
+        trajectory_auc=trajectory_auc(best),
+        admissions=sum(r.archive_event is ArchiveEvent.ADMITTED for r in records),
+        admission_precision=admission_precision(records),
+        response_uniqueness=uniqueness([r.response_sha256 for r in records]),
+        prompt_uniqueness=uniqueness([group[0].prompt_sha256 for group in groups]),
+        parent_uniqueness=uniqueness([tuple(sorted(group[0].parents)) for group in groups]),
+    )
+
+
+def _beats_frontier(record: CompletionRecord) -> bool:
+    return record.score is not None and record.frontier is not None and record.score > record.frontier
+
+
+def _best_admitted(group: Sequence[CompletionRecord]) -> float:
+    scores = (r.score for r in group if r.archive_event is ArchiveEvent.ADMITTED and r.score is not None)
+    return max(scores, default=np.nan)

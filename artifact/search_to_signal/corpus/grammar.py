@@ -1,0 +1,143 @@
+"""A grammar of greedy scoring heuristics: a program is a weighted sum of named terms.
+
+The tables of a problem (its vocabulary) say which terms exist and how code reads them; everything
+else here is common to all problems, so that another problem is another table.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from search_to_signal.programs.markers import OPENING
+
+WEIGHTS = tuple(round(0.05 * k, 2) for k in range(1, 21))
+SCALES = ("fixed", "fading", "growing")
+SHAPES = ("plain", "root", "square")
+MAX_TERMS = 6
+HELD_OUT_SHARE = 10
+
+
+@dataclass(frozen=True)
+class Term:
+    """A feature of a choice: code that computes it, the local it reads, and names a person would use.
+
+    ``sign`` is the share of positive weights that the grammar draws for it.
+    """
+
+    expression: str
+    needs: tuple[str, ...]
+    names: tuple[str, ...]
+    sign: float
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The terms of one problem and the frame of its function."""
+
+    opening_lines: tuple[str, ...]
+    locals: Mapping[str, str]
+    progress: str
+    terms: Mapping[str, Term]
+    anchor: str
+    closing_line: str
+    rules: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One weighted term of a program; ``name`` picks the words that ideas use for it."""
+
+    term: str
+    weight: float
+    scale: str = "fixed"
+    shape: str = "plain"
+    name: int = 0
+
+
+@dataclass(frozen=True)
+class Program:
+    """A heuristic as the grammar sees it; the first part is the anchor term."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        return tuple(part.term for part in self.parts)
+
+
+def held_out(program: Program) -> bool:
+    """Whether this combination of terms, scales and shapes is kept out of training (one in ten)."""
+    combination = sorted(f"{p.term}/{p.scale}/{p.shape}" for p in program.parts)
+    return hashlib.sha256("+".join(combination).encode()).digest()[0] % HELD_OUT_SHARE == 0
+
+
+def draw_weight(vocabulary: Vocabulary, term: str, rng: np.random.Generator) -> float:
+    """A weight from the grid: large for the anchor, mostly small with the usual sign for the others."""
+    if term == vocabulary.anchor:
+        return WEIGHTS[int(rng.integers(7, len(WEIGHTS)))]
+    size = WEIGHTS[int(min(rng.geometric(0.25) - 1, 13))]
+    return size if rng.random() < vocabulary.terms[term].sign else -size
+
+
+def draw_part(vocabulary: Vocabulary, term: str, rng: np.random.Generator) -> Part:
+    """A weighted term; most are fixed and plain."""
+    scale = SCALES[int(rng.choice(3, p=(0.7, 0.15, 0.15)))]
+    shape = SHAPES[int(rng.choice(3, p=(0.8, 0.1, 0.1)))]
+    name = int(rng.integers(len(vocabulary.terms[term].names)))
+    return Part(term, draw_weight(vocabulary, term, rng), scale, shape, name)
+
+
+def draw_program(vocabulary: Vocabulary, rng: np.random.Generator) -> Program:
+    """A program of the anchor and one to four other terms."""
+    others = [term for term in vocabulary.terms if term != vocabulary.anchor]
+    count = int(rng.integers(1, 5))
+    chosen = rng.choice(len(others), size=count, replace=False)
+    anchor = replace(draw_part(vocabulary, vocabulary.anchor, rng), scale="fixed")
+    return Program((anchor, *(draw_part(vocabulary, others[int(i)], rng) for i in chosen)))
+
+
+_SCALE_CODE = {"fixed": "", "fading": " * left", "growing": " * (1 - left)"}
+_SCALE_WORDS = {"fixed": "", "fading": "fading ", "growing": "growing "}
+_SHAPE_WORDS = {"plain": "", "root": "rooted ", "square": "squared "}
+
+
+def _shaped(expression: str, shape: str) -> str:
+    if shape == "root":
+        return f"np.sqrt({expression})"
+    if shape == "square":
+        return f"({expression}) ** 2" if " + " in expression else f"{expression} ** 2"
+    return expression
+
+
+def _part_line(vocabulary: Vocabulary, part: Part, first: bool) -> str:
+    # The weight stands last, so that a model which copies a term has its weight at hand.
+    expression = _shaped(vocabulary.terms[part.term].expression, part.shape)
+    return f"    score {'=' if first else '+='} {expression}{_SCALE_CODE[part.scale]} * {part.weight:g}"
+
+
+def render_code(vocabulary: Vocabulary, program: Program) -> str:
+    """The program as Python source; one line per term."""
+    needed = {name for term in program.terms for name in vocabulary.terms[term].needs}
+    lines = [*vocabulary.opening_lines]
+    lines += [line for name, line in vocabulary.locals.items() if name in needed]
+    if any(part.scale != "fixed" for part in program.parts):
+        lines.append(vocabulary.progress)
+    lines += [_part_line(vocabulary, part, first=i == 0) for i, part in enumerate(program.parts)]
+    return "\n".join([*lines, vocabulary.closing_line])
+
+
+def name_part(vocabulary: Vocabulary, part: Part) -> str:
+    """Words for one weighted term, as an idea mentions it."""
+    name = vocabulary.terms[part.term].names[part.name]
+    return f"{_SCALE_WORDS[part.scale]}{_SHAPE_WORDS[part.shape]}{name}"
+
+
+def render_idea(vocabulary: Vocabulary, program: Program, rng: np.random.Generator) -> str:
+    """One sentence that names every term of the program."""
+    rule = vocabulary.rules[int(rng.integers(len(vocabulary.rules)))]
+    words = f"the {name_part(vocabulary, program.parts[0])}"
+    for part in program.parts[1:]:
+        words += f" {'plus' if part.weight > 0 else 'less'} the {name_part(vocabulary, part)}"
+    return f"{OPENING} {rule} {words}."

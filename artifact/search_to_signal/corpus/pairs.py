@@ -1,0 +1,133 @@
+"""Prompt-response pairs: what a faithful, a spoiled and a held-out example look like."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from search_to_signal.corpus.defects import Answer, spoil, write
+from search_to_signal.corpus.edits import apply
+from search_to_signal.corpus.grammar import (
+    Program,
+    Vocabulary,
+    draw_program,
+    held_out,
+    name_part,
+    render_code,
+    render_idea,
+)
+from search_to_signal.problems.base import Problem
+from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE
+from search_to_signal.records.schema import Operator
+from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, Prompt, build_prompt
+
+SEED_SHARE = 0.15
+_OPERATORS = tuple(Operator)
+_OPERATOR_SHARES = (0.15, 0.3, 0.25, 0.28, 0.02)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where pairs come from: a problem, its vocabulary, and its seed heuristic as a program."""
+
+    problem: Problem
+    vocabulary: Vocabulary
+    seed: Program
+
+
+@dataclass(frozen=True)
+class Parent:
+    """A heuristic shown in a prompt, together with the program behind it."""
+
+    idea: str
+    code: str
+    score: float
+    program: Program
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One training example; ``spoiled`` says whether its response carries a planted defect."""
+
+    prompt: Prompt
+    response: str
+    operator: Operator
+    parents: tuple[Parent, ...]
+    spoiled: bool
+
+
+def _program(source: Source, rng: np.random.Generator, *, wanted_held_out: bool) -> Program:
+    while True:
+        program = draw_program(source.vocabulary, rng)
+        if held_out(program) is wanted_held_out:
+            return program
+
+
+def _mention(idea: str, component: str) -> str:
+    return f"{idea} {COMPONENT_BEFORE} {component} {COMPONENT_AFTER}."
+
+
+def _parent(source: Source, rng: np.random.Generator, *, wanted_held_out: bool) -> Parent:
+    score = -float(rng.uniform(4.0, 9.0))
+    if not wanted_held_out and rng.random() < SEED_SHARE:
+        return Parent(source.problem.seed.idea, source.problem.seed.code, score, source.seed)
+    program = _program(source, rng, wanted_held_out=wanted_held_out)
+    idea = render_idea(source.vocabulary, program, rng)
+    if rng.random() < 0.25:
+        idea = _mention(idea, name_part(source.vocabulary, program.parts[-1]))
+    return Parent(idea, render_code(source.vocabulary, program), score, program)
+
+
+def _injected(source: Source, rng: np.random.Generator) -> list[str]:
+    names = [name for term in source.vocabulary.terms.values() for name in term.names]
+    return [names[int(i)] for i in rng.permutation(len(names))[: int(rng.integers(0, 11))]]
+
+
+def _child(
+    source: Source, operator: Operator, variant: int, parents: tuple[Parent, ...], rng: np.random.Generator
+) -> Program | None:
+    child = apply(source.vocabulary, operator, variant, [p.program for p in parents], rng)
+    return None if held_out(child) else child
+
+
+def _answer(source: Source, operator: Operator, child: Program, rng: np.random.Generator) -> Answer:
+    idea = render_idea(source.vocabulary, child, rng)
+    if operator is Operator.INJECTION:
+        idea = _mention(idea, name_part(source.vocabulary, child.parts[-1]))
+    return Answer(idea, render_code(source.vocabulary, child))
+
+
+def draw_prompt(
+    source: Source, rng: np.random.Generator, *, wanted_held_out: bool = False
+) -> tuple[Prompt, Operator, int, tuple[Parent, ...]]:
+    """A prompt as the search would show it, from parents inside or outside the held-out combinations."""
+    operator = _OPERATORS[int(rng.choice(len(_OPERATORS), p=_OPERATOR_SHARES))]
+    variant = int(rng.integers(REPLACEMENT_VARIANTS))
+    count = {Operator.CROSSOVER: 2, Operator.CREATION: 0}.get(operator, 1)
+    drawn = [_parent(source, rng, wanted_held_out=wanted_held_out) for _ in range(count)]
+    parents = tuple(sorted(drawn, key=lambda parent: parent.score, reverse=True))
+    injected = _injected(source, rng) if operator is Operator.INJECTION else ()
+    prompt = build_prompt(source.problem, operator, parents, variant=variant, injected=injected)
+    return prompt, operator, variant, parents
+
+
+def draw_pair(source: Source, defect_shares: Mapping[str, float], rng: np.random.Generator) -> Pair | None:
+    """A prompt with an answer that follows its operator, spoiled with the operator's defect share.
+
+    None when the drawn child is a held-out combination: some parents have no other child.
+    """
+    prompt, operator, variant, parents = draw_prompt(source, rng)
+    child = _child(source, operator, variant, parents, rng)
+    if child is None:
+        return None
+    answer = _answer(source, operator, child, rng)
+    spoiled = bool(rng.random() < defect_shares[operator.value])
+    return Pair(prompt, spoil(answer, rng) if spoiled else write(answer), operator, parents, spoiled)
+
+
+def pairs(source: Source, defect_shares: Mapping[str, float], rng: np.random.Generator) -> Iterator[Pair]:
+    """An endless stream of training pairs."""
+    while True:
+        pair = draw_pair(source, defect_shares, rng)
+        if pair is not None:
+            yield pair

@@ -1,0 +1,200 @@
+"""Group normalizers: rewards of N groups to advantages. The paper's is the default everywhere.
+
+Every normalizer maps (N, G) finite rewards to (N, G) finite advantages; a higher reward never gets a
+lower advantage. A group of one has no peer and gets 0. Other input raises IllFormedGroupError.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, cast, runtime_checkable
+
+import numpy as np
+
+from search_to_signal import plugins
+from search_to_signal.errors import ConfigError, IllFormedGroupError
+from search_to_signal.numerics import Floats, midranks, tilted
+
+Normalizer = Callable[[Floats], Floats]
+
+STABILIZER = 1e-4
+LEAVE_ONE_OUT_FLOOR = 1e-12
+_LARGE = 1e100
+_LARGE_FLOAT32 = 1e36
+
+
+@runtime_checkable
+class ComponentNormalizer(Protocol):
+    """A normalizer that reads named reward components instead of the scalar reward."""
+
+    def of_components(self, components: Mapping[str, Floats]) -> Floats:
+        """Map components, (N, G) each, to advantages, (N, G)."""
+
+
+def group_advantages(rewards: Floats) -> Floats:
+    """A = (r - mean) / (s + 1e-4) with the sample standard deviation s of the group (ddof 1), in float64.
+
+    rewards: (N, G). Zero sum, |A| <= (G - 1) / sqrt(G), and exact zeros where max == min.
+    Source: paper, eq. grpo-normalization; D16.
+    """
+    centred, unit = _centred(rewards)
+    peers = max(centred.shape[1] - 1, 1)
+    deviation = np.sqrt((centred * centred).sum(axis=1, keepdims=True) / peers)
+    result: Floats = centred / (deviation + STABILIZER / unit)
+    return result
+
+
+def trl_float32(rewards: Floats) -> Floats:
+    """The same expression in float32 and in TRL 0.15.1's order of operations, for parity (D16).
+
+    The mean is a sequential float32 sum, the deviation a float32 rounding of the float64 one, as on the
+    CPU. Flat groups can keep a rounding residue, which divided by 1e-4 becomes a small advantage.
+    """
+    checked = _checked(rewards)
+    if (np.abs(checked) > _LARGE_FLOAT32).any():
+        raise IllFormedGroupError("rewards exceed 1e36, whose sums float32 cannot hold: use the default")
+    single = checked.astype(np.float32)
+    count = np.float32(single.shape[1])
+    total = np.zeros((len(single), 1), dtype=np.float32)
+    for column in single.T:
+        total += column[:, None]
+    if count == 1:
+        return np.zeros(single.shape)
+    deviation = single.astype(np.float64).std(axis=1, ddof=1, keepdims=True).astype(np.float32)
+    result = (single - total / count) / (deviation + np.float32(STABILIZER))
+    return np.asarray(result, dtype=np.float64)
+
+
+def dr_grpo(rewards: Floats) -> Floats:
+    """A = r - mean: no division by the deviation (Dr. GRPO)."""
+    centred, unit = _centred(rewards)
+    return _finite(centred, unit)
+
+
+def rloo(rewards: Floats) -> Floats:
+    """A = r - mean of the other completions of the group (leave one out)."""
+    centred, unit = _centred(rewards)
+    size = centred.shape[1]
+    return _finite(centred * (size / max(size - 1, 1)), unit)
+
+
+def rank(rewards: Floats) -> Floats:
+    """The paper's normalizer over average ranks: keeps the order and forgets the spacing."""
+    return group_advantages(midranks(_checked(rewards)))
+
+
+def entropic(rewards: Floats) -> Floats:
+    """TTT-Discover's rule: A_i = e_i / (mean of the other e_j + 1e-12) - 1 with e = exp(beta (r - max r)).
+
+    beta is set per group so that KL(softmax(beta r) || uniform) = log 2, or goes to infinity where ties or
+    G = 2 put log 2 out of reach; there the floor 1e-12 bounds the advantage of a lone maximum by 1e12.
+    """
+    scaled, _ = _sized(_checked(rewards))
+    size = scaled.shape[1]
+    if size == 1:
+        return np.zeros_like(scaled)
+    weight = tilted(scaled)
+    weight /= weight.max(axis=1, keepdims=True)
+    others = np.maximum(weight.sum(axis=1, keepdims=True) - weight, 0.0) / (size - 1)
+    flat = scaled.max(axis=1, keepdims=True) == scaled.min(axis=1, keepdims=True)
+    return np.where(flat, 0.0, weight / (others + LEAVE_ONE_OUT_FLOOR) - 1.0)
+
+
+@dataclass(frozen=True)
+class BatchScaled:
+    """A = (r - group mean) / (s + 1e-4) with s over a batch of consecutive groups.
+
+    ``groups`` is the number of groups in a batch; with 1, the study's batch, it is the paper's normalizer.
+    """
+
+    groups: int = 8
+
+    def __call__(self, rewards: Floats) -> Floats:
+        """rewards: (N, G); rows [0, groups), [groups, 2 groups), ... share a scale."""
+        scaled, unit = _sized(_checked(rewards), whole=True)
+        centred, _ = _centred(scaled)
+        out = np.empty_like(centred)
+        for start in range(0, len(scaled), self.groups):
+            rows = slice(start, start + self.groups)
+            deviation = np.std(scaled[rows], ddof=1) if scaled[rows].size > 1 else 0.0
+            out[rows] = centred[rows] / (deviation + STABILIZER / float(unit))
+        return out
+
+
+@dataclass(frozen=True)
+class Gdpo:
+    """The paper's normalizer applied to each reward component, then a weighted sum (GDPO).
+
+    ``weights`` default to 1 for every component. GDPO's last step, a rescaling over the batch, is left
+    out: the study's batch is one group. Given a scalar reward alone, that is the only component.
+    """
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def __call__(self, rewards: Floats) -> Floats:
+        """Treat the scalar reward, (N, G), as the only component."""
+        return group_advantages(rewards)
+
+    def of_components(self, components: Mapping[str, Floats]) -> Floats:
+        """components: (N, G) each -> (N, G)."""
+        parts = [self.weights.get(name, 1.0) * group_advantages(part) for name, part in components.items()]
+        total: Floats = np.sum(parts, axis=0)
+        return total
+
+
+NORMALIZERS: dict[str, Normalizer] = {
+    "group": group_advantages,
+    "trl_float32": trl_float32,
+    "dr_grpo": dr_grpo,
+    "rloo": rloo,
+    "batch": BatchScaled(),
+    "rank": rank,
+    "gdpo": Gdpo(),
+    "entropic": entropic,
+}
+
+
+def get_normalizer(name_or_path: str) -> Normalizer:
+    """Return a normalizer by name, by entry point of group search_to_signal.normalizers, or by pkg.mod:obj.
+
+    Raises ConfigError with the known names.
+    """
+    found = plugins.load(name_or_path, NORMALIZERS, "search_to_signal.normalizers")
+    if not callable(found):
+        raise ConfigError(f"{name_or_path!r} is not callable: a normalizer maps (N, G) rewards to advantages")
+    return cast(Normalizer, found)
+
+
+def advantages(normalizer: Normalizer, reward: Floats, components: Mapping[str, Floats]) -> Floats:
+    """Apply a normalizer to what it reads: the components where it asks for them, else the scalar reward."""
+    if isinstance(normalizer, ComponentNormalizer):
+        return normalizer.of_components(components)
+    return normalizer(reward)
+
+
+def _checked(rewards: Floats) -> Floats:
+    rewards = np.asarray(rewards, dtype=np.float64)
+    if rewards.ndim != 2 or rewards.shape[1] < 1:
+        raise IllFormedGroupError(f"rewards have shape {rewards.shape}: pass N groups of G >= 1 as (N, G)")
+    if not np.isfinite(rewards).all():
+        raise IllFormedGroupError("rewards contain NaN or infinity: repair the mapping that made them")
+    return rewards
+
+
+def _sized(rewards: Floats, whole: bool = False) -> tuple[Floats, Floats]:
+    """rewards / unit and unit, where unit is 1 unless a group is so large that its squares overflow."""
+    unit = np.abs(rewards).max(axis=None if whole else 1, keepdims=not whole, initial=0.0)
+    unit = np.where(unit > _LARGE, unit, 1.0)
+    return rewards / unit, unit
+
+
+def _centred(rewards: Floats) -> tuple[Floats, Floats]:
+    """(r - mean) / unit and unit; measured from the minimum, so that a shared offset leaves no rounding."""
+    scaled, unit = _sized(_checked(rewards))
+    shifted = scaled - scaled.min(axis=1, keepdims=True)
+    return shifted - shifted.mean(axis=1, keepdims=True), unit
+
+
+def _finite(values: Floats, unit: Floats) -> Floats:
+    limit = np.finfo(np.float64).max
+    with np.errstate(over="ignore"):
+        return np.clip(values * unit, -limit, limit)

@@ -1,0 +1,52 @@
+"""The colony of OP."""
+
+import numpy as np
+
+from search_to_signal.problems.ant_colony import kernels
+from search_to_signal.problems.ant_colony.floor import floored
+from search_to_signal.problems.ant_colony.noise import GENERATOR_SEED, Colony, noise_for
+from search_to_signal.problems.base import Array, ScorePath
+
+DECAY = 0.9
+
+
+def colony_of(nodes: int, ants: int, iterations: int) -> Colony:
+    """A path visits every node at most once; a further node is where finished ants stay."""
+    return Colony(iterations * nodes, ants, nodes + 1)
+
+
+def score_path(nodes: int, ants: int, iterations: int) -> ScorePath:
+    """Say which colony runs: the compiled one wherever torch was found to agree with it."""
+    return "fast" if noise_for(colony_of(nodes, ants, iterations)).agrees else "fallback"
+
+
+def best_prize(
+    prize: Array, distance: Array, maxlen: float, matrix: Array, ants: int, iterations: int
+) -> float:
+    """Return the largest prize sum of a path; non-finite probabilities count as zero."""
+    run = _compiled if score_path(len(prize), ants, iterations) == "fast" else _on_torch
+    return run(prize, distance, maxlen, matrix, ants, iterations)
+
+
+def _compiled(
+    prize: Array, distance: Array, maxlen: float, matrix: Array, ants: int, iterations: int
+) -> float:
+    noise = noise_for(colony_of(len(prize), ants, iterations))
+    return kernels.orient(
+        np.array(prize),
+        np.array(distance),
+        maxlen,
+        floored(matrix),
+        noise.exact,
+        noise.coarse,
+        iterations,
+        DECAY,
+    )
+
+
+def _on_torch(
+    prize: Array, distance: Array, maxlen: float, matrix: Array, ants: int, iterations: int
+) -> float:
+    from search_to_signal.problems.ant_colony import fallback  # imports torch
+
+    return fallback.orient(prize, distance, maxlen, floored(matrix), ants, iterations, DECAY, GENERATOR_SEED)

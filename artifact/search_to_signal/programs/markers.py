@@ -1,0 +1,5 @@
+"""The markers that prompts ask for and that parsing relies on (host facts 1 and 15)."""
+
+OPENING = "The idea of the algorithm is to"
+COMPONENT_BEFORE = "The new component"
+COMPONENT_AFTER = "has been introduced"

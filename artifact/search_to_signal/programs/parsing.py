@@ -1,0 +1,77 @@
+"""Completion text to a proposal or a typed failure, by its text alone (host section 2, points 1, 2 and 5)."""
+
+import re
+from dataclasses import dataclass
+
+from search_to_signal.programs.markers import OPENING
+from search_to_signal.records.schema import Outcome
+
+__all__ = ["OPENING", "Failure", "Proposal", "mentions_randomness", "parse"]
+
+_FEWEST_CHARACTERS = 10
+_FENCE = "```"
+# Only the last opening can lack a closing fence, because the next opening closes it: linear time.
+_PYTHON_BLOCK = re.compile(r"```python(.*?)```", re.DOTALL | re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """An idea, as written, and the stripped text of the one python block."""
+
+    idea: str
+    code: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a completion is no proposal; ``detail`` is for people."""
+
+    outcome: Outcome
+    detail: str
+
+
+def _stated_idea(text: str) -> str | None:
+    """The text between the first double braces or, failing those, from the opening to the next fence."""
+    start = text.find("{{")
+    end = text.find("}}", start + 2) if start >= 0 else -1
+    if end >= 0:
+        return text[start + 2 : end]
+    start = text.find(OPENING)
+    if start < 0:
+        return None
+    end = text.find(_FENCE, start)
+    return text[start:] if end < 0 else text[start:end]
+
+
+def _rationale_fault(idea: str | None) -> str | None:
+    if idea is None:
+        return "no double braces and no opening phrase"
+    if not idea.startswith(OPENING):
+        return f"the idea does not start with {OPENING!r}"
+    if len(idea) - len(OPENING) <= _FEWEST_CHARACTERS:
+        return f"at most {_FEWEST_CHARACTERS} characters follow the opening phrase"
+    return None
+
+
+def parse(text: str) -> Proposal | Failure:
+    """Return the proposal that a completion makes, or the first failure in the order of D04.
+
+    Decides missing rationale, missing code, and missing function for several blocks. Whether the one
+    block defines exactly one function takes executing it, which only the isolated worker may do.
+    Linear in the length of the text; never raises.
+    """
+    idea = _stated_idea(text)
+    fault = _rationale_fault(idea)
+    if idea is None or fault is not None:
+        return Failure(Outcome.MISSING_RATIONALE, fault or "")
+    blocks = _PYTHON_BLOCK.findall(text)
+    if not blocks:
+        return Failure(Outcome.MISSING_CODE, "no fenced block tagged python")
+    if len(blocks) > 1:
+        return Failure(Outcome.MISSING_FUNCTION, f"{len(blocks)} fenced python blocks instead of one")
+    return Proposal(idea=idea, code=blocks[0].strip())
+
+
+def mentions_randomness(code: str) -> bool:
+    """Whether the text ``random`` occurs anywhere, comments included (host point 5, D20)."""
+    return "random" in code

@@ -1,0 +1,70 @@
+"""Progress on long work: one live line per task on a terminal, plain lines everywhere else."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+
+PLAIN_SECONDS = 10.0
+
+
+class Progress(Protocol):
+    """Where long work reports to."""
+
+    def update(self, task: str, done: int, total: int, note: str = "") -> None: ...
+    def say(self, line: str) -> None: ...
+
+
+class PlainProgress:
+    """A line now and then, at least one at the end of every task."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, float] = {}
+
+    def update(self, task: str, done: int, total: int, note: str = "") -> None:
+        """Print when the task has said nothing for PLAIN_SECONDS, or is done."""
+        now = time.monotonic()
+        if done < total and now - self._last.get(task, 0.0) < PLAIN_SECONDS:
+            return
+        self._last[task] = now
+        self.say(f"{task}: {done}/{total} {note}".rstrip())
+
+    def say(self, line: str) -> None:
+        """Print one line at once."""
+        print(line, flush=True)
+
+
+class LiveProgress:
+    """Bars that redraw in place."""
+
+    def __init__(self, bars: RichProgress) -> None:
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
+
+    def update(self, task: str, done: int, total: int, note: str = "") -> None:
+        """Move the task's bar."""
+        if task not in self._tasks:
+            self._tasks[task] = self._bars.add_task(task, total=total, note=note)
+        self._bars.update(self._tasks[task], completed=done, note=note)
+
+    def say(self, line: str) -> None:
+        """Print one line above the bars."""
+        self._bars.console.print(line, markup=False, highlight=False)
+
+
+@contextmanager
+def progress_display() -> Iterator[Progress]:
+    """Live bars on a terminal, plain lines otherwise."""
+    if not sys.stdout.isatty():
+        yield PlainProgress()
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+    with RichProgress(
+        *columns, TimeElapsedColumn(), TextColumn("{task.fields[note]}"), console=Console()
+    ) as bars:
+        yield LiveProgress(bars)

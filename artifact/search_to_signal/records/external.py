@@ -1,0 +1,103 @@
+"""Groups from outside: JSON Lines, one group per line, as ``group.schema.json`` beside this file says."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from search_to_signal.errors import IllFormedGroupError, RecordError
+from search_to_signal.records.groups import OUTCOMES, GroupBatch
+from search_to_signal.records.schema import Outcome
+
+SCHEMA = Path(__file__).with_name("group.schema.json")
+_CODE = {outcome: code for code, outcome in enumerate(OUTCOMES)}
+
+
+class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One evaluated completion; equal ``response`` strings within a group mean identical responses."""
+
+    outcome: Outcome
+    score: float | None = None
+    response: str | None = None
+    archive_gap: float | None = None
+    exposure: float | None = None
+    matches_base_code: bool = False
+
+
+class ExternalGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The completions of one prompt with their pre-generation context (D22).
+
+    ``archive`` holds the archived scores; where it is given, frontier and archive gaps follow from it.
+    """
+
+    candidates: tuple[Candidate, ...]
+    group: str = ""
+    problem: str = ""
+    bases: tuple[float, ...] = ()
+    frontier: float | None = None
+    archive: tuple[float, ...] | None = None
+
+
+def read_external(path: Path) -> Iterator[ExternalGroup]:
+    """Yield the groups of a file in order.
+
+    Raises RecordError, naming file and line, for a line that does not follow the schema.
+    """
+    decoder = msgspec.json.Decoder(ExternalGroup)
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                group = decoder.decode(line)
+            except msgspec.DecodeError as error:
+                raise RecordError(f"{path}:{number}: not a group ({error}); see {SCHEMA.name}") from error
+            if not group.candidates:
+                raise RecordError(f"{path}:{number}: a group without candidates; leave the line out")
+            yield group
+
+
+def external_batch(groups: Sequence[ExternalGroup]) -> GroupBatch:
+    """Stack external groups of one size into arrays. Raises IllFormedGroupError when they do not stack."""
+    sizes = {len(group.candidates) for group in groups}
+    if len(sizes) != 1:
+        raise IllFormedGroupError(f"cannot stack groups of sizes {sorted(sizes)}: pass groups of one size")
+    score = _floats([[c.score for c in g.candidates] for g in groups])
+    width = max(len(group.bases) for group in groups)
+    bases = [[*group.bases, *[None] * (width - len(group.bases))] for group in groups]
+    return GroupBatch(
+        outcome=np.array([[_CODE[c.outcome] for c in g.candidates] for g in groups], dtype=np.int8),
+        score=score,
+        bases=_floats(bases).reshape(len(groups), width),
+        frontier=_floats([_frontier(group) for group in groups]),
+        archive_gap=_floats([_gaps(group) for group in groups]),
+        exposure=_floats([[c.exposure for c in g.candidates] for g in groups]),
+        response=np.array([_responses(group) for group in groups], dtype=np.int64),
+        matches_base_code=np.array([[c.matches_base_code for c in g.candidates] for g in groups], dtype=bool),
+    )
+
+
+def _floats(values: Sequence[object]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    return np.array(values, dtype=np.float64)
+
+
+def _frontier(group: ExternalGroup) -> float | None:
+    if group.frontier is not None or not group.archive:
+        return group.frontier
+    return max(group.archive)
+
+
+def _gaps(group: ExternalGroup) -> list[float | None]:
+    if not group.archive:
+        return [candidate.archive_gap for candidate in group.candidates]
+    archive = group.archive
+    scores = (candidate.score for candidate in group.candidates)
+    return [None if score is None else min(abs(score - old) for old in archive) for score in scores]
+
+
+def _responses(group: ExternalGroup) -> list[int]:
+    """Row-wise codes: a response without a text equals no other."""
+    first: dict[str, int] = {}
+    return [
+        index if c.response is None else first.setdefault(c.response, index)
+        for index, c in enumerate(group.candidates)
+    ]

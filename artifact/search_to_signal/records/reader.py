@@ -1,0 +1,56 @@
+"""Read completion records as a stream; memory does not grow with the file."""
+
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+import msgspec
+
+from search_to_signal.errors import RecordError
+from search_to_signal.records.schema import CompletionRecord
+
+COMPLETIONS = "completions.jsonl"
+
+
+def read_completions(path: Path) -> Iterator[CompletionRecord]:
+    """Yield the completion records of a file, or of the completions.jsonl of a run directory.
+
+    Raises RecordError, naming file and line, for a line that cannot be read.
+    """
+    for record, _ in _numbered(path):
+        yield record
+
+
+def read_groups(path: Path) -> Iterator[tuple[CompletionRecord, ...]]:
+    """Yield the groups of a file in order: consecutive completions of one step, indices 0 to G - 1.
+
+    Raises RecordError for an unreadable, missing, duplicated or reordered line.
+    """
+    last = None
+    for step, numbered in groupby(_numbered(path), key=lambda item: item[0].step):
+        lines = list(numbered)
+        if last is not None and step <= last:
+            raise _error(path, lines[0][1], f"step {step} after step {last}: lines reordered or duplicated")
+        for index, (record, number) in enumerate(lines):
+            if record.index != index:
+                raise _error(path, number, f"step {step} has index {record.index} where {index} is due")
+        last = step
+        yield tuple(record for record, _ in lines)
+
+
+def _numbered(path: Path) -> Iterator[tuple[CompletionRecord, int]]:
+    decoder = msgspec.json.Decoder(CompletionRecord)
+    file = path / COMPLETIONS if path.is_dir() else path
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                record = decoder.decode(line)
+            except msgspec.DecodeError as error:
+                raise _error(file, number, f"unreadable line ({error})") from error
+            if not line.endswith(b"\n"):
+                raise _error(file, number, "the last line is cut off")
+            yield record, number
+
+
+def _error(path: Path, number: int, problem: str) -> RecordError:
+    return RecordError(f"{path}:{number}: {problem}; restore the file from its checksummed copy or rerun")

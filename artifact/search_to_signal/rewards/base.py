@@ -1,0 +1,62 @@
+"""What a reward construction is: a pure function from evaluated groups to learner rewards."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_to_signal.errors import IllFormedGroupError
+from search_to_signal.records.groups import OUTCOMES, GroupBatch
+from search_to_signal.records.schema import Outcome
+
+Floats = NDArray[np.float64]
+
+SEVERITY: dict[Outcome, float] = {
+    Outcome.MISSING_RATIONALE: -1.0,
+    Outcome.MISSING_CODE: -0.95,
+    Outcome.MISSING_FUNCTION: -0.90,
+    Outcome.RUNTIME_FAILURE: -0.85,
+    Outcome.RANDOMNESS: -0.75,
+}
+"""Native severities of the typed failures (paper, Reward Constructions, Native CALM)."""
+
+NUMERICALLY_ZERO = 1e-8
+"""An RMS of at most this counts as zero (D06)."""
+
+EQUAL_SCORES = 1e-7
+"""The host calls two heuristics equal when their scores differ by less than this (D02, D08)."""
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """Named reward components and the scalar that reaches the learner, (N, G) each, finite."""
+
+    components: Mapping[str, Floats]
+    reward: Floats
+
+
+@runtime_checkable
+class RewardMapping(Protocol):
+    """A reward construction phi_a. Pure: equal groups give equal rewards, whatever else is in the batch."""
+
+    @property
+    def name(self) -> str:
+        """Name in configurations, records and tables."""
+
+    def __call__(self, groups: GroupBatch) -> Rewards:
+        """Map N groups of G completions to rewards, (N, G)."""
+
+
+def severity(groups: GroupBatch, valid: float) -> Floats:
+    """(N, G): the Native severity of a failure, and the given value for a valid completion."""
+    table = np.array([SEVERITY.get(outcome, valid) for outcome in OUTCOMES])
+    levels: Floats = table[groups.outcome]
+    return levels
+
+
+def require(condition: NDArray[np.bool_] | bool, problem: str, remedy: str) -> None:
+    """Raise IllFormedGroupError unless the condition holds everywhere."""
+    if not np.all(condition):
+        raise IllFormedGroupError(f"{problem}: {remedy}")

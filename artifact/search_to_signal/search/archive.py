@@ -1,0 +1,47 @@
+"""Questions to the archive, a tuple of members in listing order. Scores are higher-is-better."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_to_signal.search.state import Member
+
+EQUAL_WITHIN = 1e-7
+
+
+def equal(first: float, second: float) -> bool:
+    """Whether two heuristics with these scores count as one (host point 6)."""
+    return abs(first - second) < EQUAL_WITHIN
+
+
+def head(archive: Sequence[Member], population_size: int) -> Sequence[Member]:
+    """The population head of a listed archive: its best ``population_size`` members."""
+    return archive[:population_size]
+
+
+def scores(archive: Sequence[Member]) -> NDArray[np.float64]:
+    """(n,) scores in listing order."""
+    return np.array([member.score for member in archive], dtype=np.float64)
+
+
+def frontier(archive: Sequence[Member]) -> float | None:
+    """The best score, or None for an empty archive."""
+    return max((member.score for member in archive), default=None)
+
+
+def archive_gap(archive: Sequence[Member], score: float) -> float | None:
+    """Distance to the nearest archived score, or None for an empty archive."""
+    return float(np.abs(scores(archive) - score).min()) if archive else None
+
+
+def admits(archive: Sequence[Member], score: float) -> bool:
+    """Whether a valid heuristic with this score equals no member (host point 7)."""
+    gap = archive_gap(archive, score)
+    return gap is None or gap >= EQUAL_WITHIN
+
+
+def bases(archive: Sequence[Member], parents: Sequence[Member]) -> tuple[Member, ...]:
+    """The members, as listed, whose stripped code a prompt with these parents shows (host section 4)."""
+    shown = {parent.code.strip() for parent in parents}
+    return tuple(member for member in archive if member.code.strip() in shown)

@@ -1,0 +1,100 @@
+"""Prompts: the host's contents and markers, in words of our own (host facts, section 4)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from search_to_signal.problems.base import Problem
+from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE, OPENING
+from search_to_signal.records.schema import Operator
+
+REPLACEMENT_VARIANTS = 3
+
+
+class Shown(Protocol):
+    """What a prompt shows of a heuristic; ``score`` is higher-is-better."""
+
+    @property
+    def idea(self) -> str: ...
+    @property
+    def code(self) -> str: ...
+    @property
+    def score(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The two chat messages of one prompt."""
+
+    system: str
+    user: str
+
+
+_REPLACEMENTS = (
+    "Write a new algorithm that turns one fixed rule of it into a rule that depends on the instance.",
+    "Write a new algorithm that turns one key constant of it into a better justified one.",
+    "Write a new algorithm that tells apart choices which it credits nearly equally.",
+)
+_SIMPLIFICATION = "Write a simpler and more elegant algorithm that keeps only its core."
+_INJECTION = (
+    "Write a new algorithm that adds one meaningful component to it, of your own or from another field, "
+    f'and end the idea with the sentence "{COMPONENT_BEFORE} ... {COMPONENT_AFTER}."'
+)
+_CROSSOVER = "Write a new algorithm motivated by both that does better on any instance."
+_CREATION = "Be inventive and write a new algorithm from this template."
+
+
+def truncated(value: float, decimals: int = 3) -> str:
+    """Absolute value cut, not rounded, to the given decimals."""
+    scale = 10**decimals
+    return f"{math.floor(abs(value) * scale) / scale:.{decimals}f}"
+
+
+def system_message(problem: Problem) -> str:
+    """The part that never changes within a run: the problem and the form of the answer."""
+    return (
+        f"{problem.title}. {problem.description}\n"
+        "You are given algorithms and write a new one. Answer in exactly two parts and nothing else.\n"
+        f'1. The idea, between double braces, starting with "{OPENING}": self-contained and original, '
+        "without reference to earlier ideas or code.\n"
+        "2. One Python function in one python code block, with the same name, inputs, outputs and types; "
+        "deterministic, without usage examples and without needless tuned constants."
+    )
+
+
+def _shown(problem: Problem, rank: int, heuristic: Shown) -> str:
+    return (
+        f"Algorithm {rank}, rank {rank}, {problem.unit} {truncated(heuristic.score)}\n"
+        f"{{{{{heuristic.idea}}}}}\n```python\n{heuristic.code.strip()}\n```"
+    )
+
+
+def _task(operator: Operator, variant: int, injected: Sequence[str]) -> str:
+    if operator is Operator.REPLACEMENT:
+        return _REPLACEMENTS[variant]
+    if operator is Operator.INJECTION and injected:
+        return f"{_INJECTION} Already explored: {', '.join(injected[-10:])}."
+    return {
+        Operator.SIMPLIFICATION: _SIMPLIFICATION,
+        Operator.INJECTION: _INJECTION,
+        Operator.CROSSOVER: _CROSSOVER,
+        Operator.CREATION: _CREATION,
+    }[operator]
+
+
+def build_prompt(
+    problem: Problem,
+    operator: Operator,
+    parents: Sequence[Shown],
+    *,
+    variant: int = 0,
+    injected: Sequence[str] = (),
+) -> Prompt:
+    """Render the prompt of one operator; parents are shown best first, whatever order they come in."""
+    ranked = sorted(parents, key=lambda heuristic: heuristic.score, reverse=True)
+    blocks = [_shown(problem, rank, heuristic) for rank, heuristic in enumerate(ranked, start=1)]
+    if operator is Operator.CREATION:
+        blocks = [f"```python\n{problem.template.strip()}\n```"]
+    user = "\n".join([*blocks, f"Task: {_task(operator, variant, injected)}"])
+    return Prompt(system=system_message(problem), user=user)

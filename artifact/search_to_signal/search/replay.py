@@ -1,0 +1,56 @@
+"""The search states of a recorded run, from its records alone: no model, no evaluation, no draws."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from search_to_signal.errors import RecordError
+from search_to_signal.programs.parsing import Proposal, parse
+from search_to_signal.records.schema import CompletionRecord, Operator
+from search_to_signal.search.collapse import collapsed
+from search_to_signal.search.settings import SearchSettings
+from search_to_signal.search.state import SearchState
+from search_to_signal.search.transition import Evaluated, transition
+
+
+@dataclass(frozen=True)
+class Round:
+    """One recorded round: its step record's facts, its completion records, and their texts, in order."""
+
+    step: int
+    operator: Operator
+    collapsed: bool
+    records: Sequence[CompletionRecord]
+    texts: Sequence[str]
+
+
+def evaluated(record: CompletionRecord, text: str) -> Evaluated:
+    """What the search saw of a recorded completion; raises RecordError when text and record disagree."""
+    proposal = parse(text)
+    if isinstance(proposal, Proposal):
+        return Evaluated(record.outcome, proposal.idea, proposal.code, record.score, record.program_sha256)
+    if record.score is not None:
+        raise RecordError(
+            f"step {record.step}, completion {record.index} is recorded as {record.outcome.value}, but its "
+            f"text is {proposal.outcome.value}: the texts belong to another run or were edited"
+        )
+    return Evaluated(record.outcome)
+
+
+def replay(state: SearchState, rounds: Iterable[Round], settings: SearchSettings) -> Iterator[SearchState]:
+    """Yield the state after each round, starting from ``state``.
+
+    Raises RecordError when what became of a completion differs from its record.
+    """
+    for played in rounds:
+        before = (collapsed(state) if played.collapsed else state).listed()
+        pairs = zip(played.records, played.texts, strict=True)
+        results = [evaluated(record, text) for record, text in pairs]
+        state, events = transition(
+            before, results, operator=played.operator, step=played.step, settings=settings
+        )
+        if events != tuple(record.archive_event for record in played.records):
+            raise RecordError(
+                f"step {played.step} replays to other archive events than recorded: check that the records "
+                "start at the first step, are complete, and were made with these settings"
+            )
+        yield state

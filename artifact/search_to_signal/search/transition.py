@@ -1,0 +1,96 @@
+"""What one group does to the search: a pure function of the state and the evaluated completions."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_to_signal.errors import RecordError
+from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.records.schema import ArchiveEvent, Operator, Outcome
+from search_to_signal.search.archive import EQUAL_WITHIN, equal, frontier, scores
+from search_to_signal.search.collapse import stagnation_after
+from search_to_signal.search.injection import remembered
+from search_to_signal.search.settings import SearchSettings
+from search_to_signal.search.state import Member, SearchState
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What the search sees of a completion. ``score`` is higher-is-better and present only when valid.
+
+    ``program`` is the program_sha256 of the code where the caller has it already, else it is computed.
+    Raises RecordError when outcome and score contradict each other (D17).
+    """
+
+    outcome: Outcome
+    idea: str = ""
+    code: str = ""
+    score: float | None = None
+    program: str | None = None
+
+    def __post_init__(self) -> None:
+        finite = self.score is not None and math.isfinite(self.score)
+        if finite != (self.outcome is Outcome.VALID) or (self.score is not None and not finite):
+            raise RecordError(
+                f"outcome {self.outcome.value} with score {self.score}: a valid completion has a finite "
+                "score and any other has none; a non-finite score is a runtime failure"
+            )
+
+
+def _admitted(
+    state: SearchState, results: Sequence[Evaluated], operator: Operator, step: int
+) -> tuple[tuple[Member, ...], tuple[ArchiveEvent, ...]]:
+    archived = scores(state.archive)
+    new: list[Member] = []
+    events: list[ArchiveEvent] = []
+    for index, result in enumerate(results):
+        if result.score is None:
+            events.append(ArchiveEvent.INVALID)
+        elif _taken(archived, new, result.score):
+            events.append(ArchiveEvent.DUPLICATE_SCORE)
+        else:
+            events.append(ArchiveEvent.ADMITTED)
+            identity = result.program or program_sha256(result.code)
+            new.append(Member(result.idea, result.code, result.score, operator, step, index, identity))
+    return tuple(new), tuple(events)
+
+
+def _taken(archived: NDArray[np.float64], new: Sequence[Member], score: float) -> bool:
+    return bool((np.abs(archived - score) < EQUAL_WITHIN).any()) or any(equal(m.score, score) for m in new)
+
+
+def _components(
+    injected: tuple[str, ...], results: Sequence[Evaluated], operator: Operator
+) -> tuple[str, ...]:
+    if operator is not Operator.INJECTION:
+        return injected
+    return remembered(injected, (result.idea for result in results if result.score is not None))
+
+
+def transition(
+    state: SearchState,
+    results: Sequence[Evaluated],
+    *,
+    operator: Operator,
+    step: int,
+    settings: SearchSettings,
+) -> tuple[SearchState, tuple[ArchiveEvent, ...]]:
+    """Return the state after a group, and what became of each completion, in order.
+
+    ``state`` is that of the draw, ``operator`` the one of the prompt. Admission goes completion by
+    completion, so the second of two equal children is a duplicate (host points 7, 13 and 15). The round
+    ends here: its used prompts are forgotten.
+    """
+    new, events = _admitted(state, results, operator, step)
+    best = frontier(state.archive)
+    improved = any(best is None or member.score > best for member in new)
+    after = replace(
+        state.extended(new),
+        used_prompts=frozenset(),
+        injected=_components(state.injected, results, operator),
+        stagnation=stagnation_after(state.stagnation, len(state.archive), improved, settings),
+    )
+    return after, events

@@ -1,0 +1,1 @@
+"""The executable specification: one requirement, one test, one sentence. See README.md."""

@@ -1,0 +1,117 @@
+"""Build the tables of README.md from the tests: ``python -m spec.index`` rewrites them."""
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli
+
+SPEC = Path(__file__).parent
+README = SPEC / "README.md"
+IDENTIFIER = re.compile(r"(R-[A-Z]+-\d\d)( \(D\d\d\))?: (.*)", re.DOTALL)
+MARKERS = ("<!-- tables: python -m spec.index -->", "<!-- end of tables -->")
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One test and the sentence that it states."""
+
+    identifier: str
+    sentence: str
+    file: str
+    test: str
+
+    @property
+    def decisions(self) -> tuple[str, ...]:
+        """The decisions that the sentence relies on, as it names them."""
+        return tuple(re.findall(r"D\d\d", self.sentence))
+
+
+def requirements() -> list[Requirement]:
+    """Every requirement of the specification, from the first words of the tests' docstrings."""
+    found = []
+    for path in sorted(SPEC.glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                match = IDENTIFIER.match(ast.get_docstring(node) or "")
+                if match:
+                    sentence = match[3] + (match[2] or "")
+                    found.append(Requirement(match[1], sentence, path.name, node.name))
+    return sorted(found, key=lambda item: item.identifier)
+
+
+def unnamed() -> list[str]:
+    """Tests of this room whose docstring does not begin with an identifier."""
+    return [
+        f"{path.name}::{node.name}"
+        for path in sorted(SPEC.glob("test_*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+        and node.name.startswith("test_")
+        and not IDENTIFIER.match(ast.get_docstring(node) or "")
+    ]
+
+
+def passages() -> dict[str, list[dict[str, Any]]]:
+    """The sentences of the paper, and the requirements of our own, as data."""
+    return tomli.loads((SPEC / "passages.toml").read_text(encoding="utf-8"))
+
+
+def decisions() -> dict[str, dict[str, str]]:
+    """The list of decisions as data."""
+    return tomli.loads((SPEC / "decisions.toml").read_text(encoding="utf-8"))
+
+
+def tables() -> str:
+    """The three tables as Markdown."""
+    listed = requirements()
+    return "\n\n".join([_by_passage(), _by_requirement(listed), _by_decision(listed)])
+
+
+def _by_passage() -> str:
+    rows = [f"| {p['where']} | {p['says']} | {', '.join(p['tests'])} |" for p in passages()["passage"]]
+    rows += [f"| ours | {p['why']} | {', '.join(p['tests'])} |" for p in passages()["ours"]]
+    head = "## From the paper to the tests\n\n| where | sentence | requirements |\n|---|---|---|\n"
+    return head + "\n".join(rows)
+
+
+def _by_requirement(listed: list[Requirement]) -> str:
+    where: dict[str, list[str]] = {}
+    for passage in passages()["passage"]:
+        for test in passage["tests"]:
+            where.setdefault(test, []).append(passage["where"])
+    rows = [
+        f"| {r.identifier} | {_cell(r.sentence)} | {'; '.join(where.get(r.identifier, ['']))} | "
+        f"{', '.join(r.decisions)} | `{r.file}::{r.test}` |"
+        for r in listed
+    ]
+    head = "## Requirements\n\n| id | requirement | paper | decisions | test |\n|---|---|---|---|---|\n"
+    return head + "\n".join(rows)
+
+
+def _by_decision(listed: list[Requirement]) -> str:
+    rows = []
+    for name, entry in decisions().items():
+        tests = ", ".join(r.identifier for r in listed if name in r.decisions)
+        reach = f"`{_cell(entry['reach'])}`" if entry["reach"] else ""
+        rows.append(f"| {name} | {_cell(entry['open'])} | {tests or 'room ' + entry['room']} | {reach} |")
+    head = "## Decisions\n\n| id | open point | stated by | alternative |\n|---|---|---|---|\n"
+    return head + "\n".join(rows)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def rendered() -> str:
+    """README.md with its tables up to date."""
+    text = README.read_text(encoding="utf-8")
+    before, rest = text.split(MARKERS[0])
+    after = rest.split(MARKERS[1])[1]
+    return f"{before}{MARKERS[0]}\n\n{tables()}\n\n{MARKERS[1]}{after}"
+
+
+if __name__ == "__main__":
+    README.write_text(rendered(), encoding="utf-8")

@@ -1,0 +1,173 @@
+"""Proposal, search and credit metrics (paper, Controlled Evaluation, Metrics; D18, D19)."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search_to_signal.analysis import credit, metrics
+from search_to_signal.analysis.credit import CandidateClass
+from search_to_signal.normalizer import group_advantages
+from search_to_signal.records.groups import GroupBatch
+from search_to_signal.records.schema import ArchiveEvent, Outcome
+from search_to_signal.rewards import MAPPINGS
+from spec.strategies import group, groups, ordinary_groups, permuted, record, stacked
+
+FAILED = Outcome.RUNTIME_FAILURE
+
+# Bases -7 and -6.5, frontier -6: invalid, non-improving (a tie), parent-improving, strict-frontier.
+FOUR = group([FAILED, -6.5, -6.2, -5.0], bases=[-7.0, -6.5], frontier=-6.0)
+
+
+def test_proposal_metrics() -> None:
+    """R-MET-01: Valid rate 3/4, valid-only mean -5.9, two improvers and one strict frontier in four."""
+    assert metrics.valid_rate(FOUR) == 0.75
+    assert metrics.valid_only_performance(FOUR) == pytest.approx(-5.9)
+    assert metrics.improve_yield(FOUR) == 0.5
+    assert metrics.strict_frontier_yield(FOUR) == 0.25
+
+
+def test_absent_ratios() -> None:
+    """R-MET-02: A ratio without denominator is absent, not zero."""
+    failed = group([FAILED, FAILED])
+    assert metrics.valid_only_performance(failed) is None
+    assert metrics.valid_rate(failed) == 0.0
+    assert metrics.admission_precision([]) is None
+    assert metrics.uniqueness([]) is None
+    assert metrics.trajectory_auc(np.array([])) is None
+    assert metrics.final_best(np.array([np.nan])) is None
+
+
+@given(batch=groups(compared=False))
+def test_initialization_never_improves(batch: GroupBatch) -> None:
+    """R-MET-03: Without a comparator nothing counts as an improvement (D05)."""
+    assert metrics.improve_yield(batch) == 0.0
+
+
+def test_best_so_far() -> None:
+    """R-MET-04: B_t is the running best of frontier and admissions, seed included; AUC its mean (D19)."""
+    best = metrics.best_so_far(np.array([-7.0, -7.0, -6.0]), np.array([np.nan, -6.0, -6.5]))
+    assert best.tolist() == [-7.0, -6.0, -6.0]
+    assert metrics.final_best(best) == -6.0
+    assert metrics.trajectory_auc(best) == pytest.approx(-19.0 / 3.0)
+
+
+def test_auc_needs_every_group() -> None:
+    """R-MET-05: A trajectory that starts without any score has no AUC (D19)."""
+    best = metrics.best_so_far(np.array([np.nan, -7.0]), np.array([np.nan, np.nan]))
+    assert metrics.trajectory_auc(best) is None
+    assert metrics.final_best(best) == -7.0
+
+
+def test_admission_precision() -> None:
+    """R-MET-06: Of three admissions one beats the frontier before the group; a mere duplicate is none."""
+    kept = ArchiveEvent.ADMITTED
+    records = [
+        record(index=0, score=-5.0, frontier=-6.0, archive_event=kept),
+        record(index=1, score=-6.0, frontier=-6.0, archive_event=kept),
+        record(index=2, score=-7.0, frontier=-6.0, archive_event=kept),
+        record(index=3, score=-5.0, frontier=-6.0, archive_event=ArchiveEvent.DUPLICATE_SCORE),
+    ]
+    assert metrics.admission_precision(records) == pytest.approx(1.0 / 3.0)
+
+
+def test_run_metrics() -> None:
+    """R-MET-07: A run's metrics come from its records: prompts once per group, responses per completion."""
+    kept = ArchiveEvent.ADMITTED
+    first = (
+        record(step=0, index=0, score=-6.0, frontier=-7.0, base_scores=(-7.0,), archive_event=kept),
+        record(step=0, index=1, score=-6.0, frontier=-7.0, base_scores=(-7.0,)),
+    )
+    second = (
+        record(step=1, index=0, score=None, outcome=FAILED, frontier=-6.0, base_scores=(-6.0,)),
+        record(step=1, index=1, score=-8.0, frontier=-6.0, base_scores=(-6.0,), response_sha256="b"),
+    )
+    result = metrics.run_metrics([first, second])
+    assert (result.groups, result.completions, result.admissions) == (2, 4, 1)
+    assert result.valid_rate == 0.75
+    assert result.improve_yield == result.strict_frontier_yield == 0.5
+    assert (result.final_best, result.trajectory_auc) == (-6.0, -6.0)
+    assert (result.response_uniqueness, result.prompt_uniqueness) == (0.5, 0.5)
+    assert result.admission_precision == 1.0
+
+
+def test_classes() -> None:
+    """R-CRD-01: The four classes of the hand example, each candidate in one of them (D18)."""
+    assert np.argmax(credit.class_membership(FOUR)[:, 0], axis=0).tolist() == [0, 1, 2, 3]
+
+
+@given(batch=groups())
+def test_classes_are_exclusive(batch: GroupBatch) -> None:
+    """R-CRD-02: Every candidate is in exactly one class; nesting adds frontier improvers to parents (D18)."""
+    exclusive, nested = credit.class_membership(batch), credit.class_membership(batch, nested=True)
+    assert (exclusive.sum(axis=0) == 1).all()
+    np.testing.assert_array_equal(nested[2], metrics.improves(batch))
+
+
+def test_credit_table() -> None:
+    """R-CRD-03: P_D, P_A, E_A and the positive rate of advantages (-1.5, -0.5, 0.5, 1.5) by hand."""
+    table = credit.credit_table(credit.count_credit(FOUR, np.array([[-1.5, -0.5, 0.5, 1.5]])))
+    assert [row.prevalence for row in table] == [0.25] * 4
+    assert [row.mass_share for row in table] == [0.0, 0.0, 0.25, 0.75]
+    assert [row.enrichment for row in table] == [0.0, 0.0, 1.0, 3.0]
+    assert [row.positive_rate for row in table] == [0.0, 0.0, 1.0, 1.0]
+    assert [row.candidate_class for row in table] == list(CandidateClass)
+
+
+def test_absent_credit() -> None:
+    """R-CRD-04: Without positive mass P_A and E_A are absent; so is the rate of an empty class."""
+    table = credit.credit_table(credit.count_credit(group([FAILED, FAILED]), np.zeros((1, 2))))
+    assert [row.mass_share for row in table] == [None] * 4
+    assert [row.enrichment for row in table] == [None] * 4
+    assert [row.positive_rate for row in table] == [0.0, None, None, None]
+
+
+@given(batch=ordinary_groups(), name=st.sampled_from(sorted(MAPPINGS)))
+def test_shares_sum_to_one(batch: GroupBatch, name: str) -> None:
+    """R-CRD-05: With exclusive classes prevalences and mass shares each add up to one (D18)."""
+    counts = credit.count_credit(batch, group_advantages(MAPPINGS[name](batch).reward))
+    table = credit.credit_table(counts)
+    assert sum(row.prevalence or 0.0 for row in table) == pytest.approx(1.0)
+    if counts.total_mass > 0.0:
+        assert sum(row.mass_share or 0.0 for row in table) == pytest.approx(1.0)
+
+
+@given(first=ordinary_groups(size=st.just(4)), second=ordinary_groups(size=st.just(4)))
+def test_counts_add(first: GroupBatch, second: GroupBatch) -> None:
+    """R-CRD-06: The counts of two batches add up to the counts of both, so that a replay can stream."""
+    native = MAPPINGS["native"]
+    both, parts = stacked(first, second), [first, second]
+    total = credit.count_credit(both, group_advantages(native(both).reward))
+    added = [credit.count_credit(part, group_advantages(native(part).reward)) for part in parts]
+    assert credit.credit_table(added[0] + added[1])[0].candidates == credit.credit_table(total)[0].candidates
+    for row, expected in zip(
+        credit.credit_table(added[0] + added[1]), credit.credit_table(total), strict=True
+    ):
+        assert row.positive_rate == expected.positive_rate
+        assert (row.mass_share or 0.0) == pytest.approx(expected.mass_share or 0.0, abs=1e-9)
+
+
+def test_group_shares() -> None:
+    """R-CRD-07: Zero-advantage share, and credit in groups without improvers, over a hand-made stream."""
+    idle = group([-6.5, -6.5, -7.0, FAILED], bases=[-6.0], frontier=-6.0)
+    counts = [
+        credit.count_credit(idle, np.array([[0.5, 0.5, -1.0, 0.0]])),
+        credit.count_credit(idle, np.zeros((1, 4))),
+        credit.count_credit(FOUR, np.array([[-1.5, -0.5, 0.5, 1.5]])),
+        credit.count_credit(group([FAILED] * 4, bases=[-6.0]), np.array([[1.0, -1.0, 0.0, 0.0]])),
+    ]
+    total = counts[0] + counts[1] + counts[2] + counts[3]
+    assert credit.zero_advantage_share(total) == 0.25
+    assert credit.idle_credit_share(total) == pytest.approx(2.0 / 3.0)
+    assert credit.idle_credit_rounds(total) == 0.25
+
+
+@given(batch=ordinary_groups(), data=st.data())
+def test_credit_ignores_order(batch: GroupBatch, data: st.DataObject) -> None:
+    """R-CRD-08: The credit table does not depend on the order of the completions."""
+    order = data.draw(st.permutations(range(batch.outcome.shape[1])))
+    advantages = group_advantages(MAPPINGS["native"](batch).reward)
+    first = credit.credit_table(credit.count_credit(batch, advantages))
+    second = credit.credit_table(credit.count_credit(permuted(batch, order), advantages[:, np.array(order)]))
+    assert [row.candidates for row in first] == [row.candidates for row in second]
+    assert [row.positive_rate for row in first] == [row.positive_rate for row in second]

@@ -1,0 +1,70 @@
+"""Parsing survives anything and types everything; hostile text costs linear time."""
+
+import time
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from search_to_signal.programs.canonical import canonical, program_sha256
+from search_to_signal.programs.parsing import OPENING, Failure, Proposal, mentions_randomness, parse
+from search_to_signal.records.schema import Outcome
+
+PIECES = [
+    "{{", "}}", "{", "}", "```", "`", "```python", "```PYTHON\n", "```py", "\n", " ", OPENING, OPENING[:20],
+    " walk the nearest node first", "def f(a):\n    return a\n", "random", "\0", "\ud800", "é", "''' ", "\\",
+]  # fmt: skip
+completions = st.lists(st.sampled_from(PIECES) | st.text(max_size=12), max_size=14).map("".join)
+LINES = ["def f():\n", "    'doc'\n", "    x = 1  # c\n", "'s'\n", "x = [\n", "]\n", "\t", "(", "lambda: 0\n"]
+codes = st.lists(st.sampled_from(LINES) | st.text(max_size=8), max_size=10).map("".join)
+
+
+def model(text: str) -> Outcome | None:
+    """The host's points 1 and 2 with splits alone; None for a proposal."""
+    _, _, rest = text.partition("{{")
+    if "}}" in rest:
+        idea = rest.split("}}")[0]
+    else:
+        idea = OPENING + text.split(OPENING, 1)[1].split("```")[0] if OPENING in text else ""
+    if not idea.startswith(OPENING) or len(idea[len(OPENING) :]) <= 10:
+        return Outcome.MISSING_RATIONALE
+    blocks, rest = 0, text.lower()
+    while "```python" in rest:
+        _, _, rest = rest.partition("```python")
+        if "```" not in rest:
+            break
+        _, _, rest = rest.partition("```")
+        blocks += 1
+    return [Outcome.MISSING_CODE, None, Outcome.MISSING_FUNCTION][min(blocks, 2)]
+
+
+@settings(max_examples=600, deadline=None)
+@given(completions)
+def test_every_completion_gets_its_type(text: str) -> None:
+    """R-PARSE-01: any text is a proposal or the first failure in the host's order (D04), and none crashes."""
+    result = parse(text)
+    assert (result.outcome if isinstance(result, Failure) else None) == model(text)
+    if isinstance(result, Proposal):
+        assert result.idea in text
+        assert result.idea.startswith(OPENING)
+        assert result.code in text
+        assert result.code == result.code.strip()
+        assert mentions_randomness(result.code) == ("random" in result.code)
+
+
+@settings(max_examples=400, deadline=None)
+@given(codes)
+def test_every_code_has_one_canonical_form(code: str) -> None:
+    """R-PARSE-02: canonical form never fails, is its own canonical form, and names the program."""
+    form = canonical(code)
+    assert canonical(form) == form
+    assert program_sha256(code) == program_sha256(form)
+
+
+def test_hostile_completions_cost_linear_time() -> None:
+    """R-PARSE-03: a megabyte of the worst repetitions of every marker is parsed at once."""
+    heads = ["", OPENING, f"{{{{{OPENING} go to the nearest"]
+    started = time.perf_counter()
+    for head in heads:
+        for piece in PIECES:
+            parse(head + piece * (1_000_000 // len(piece)))
+    assert time.perf_counter() - started < 10

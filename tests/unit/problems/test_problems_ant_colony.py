@@ -1,0 +1,147 @@
+"""The compiled colonies and the torch ones give the oracle's bits, ugly matrices included."""
+
+import colony_oracles
+import numpy as np
+import pytest
+import torch
+from colonies import MATRICES, orienteering_case, routing_case
+
+from search_to_signal.problems import PROBLEMS
+from search_to_signal.problems.ant_colony import kernels, noise, orienteering, routing
+from search_to_signal.problems.base import InfeasibleAnswerError
+from search_to_signal.problems.inprocess import function_of
+
+REFUSED = "refused"
+
+
+def _outcome(call, *refusals):
+    try:
+        return call()
+    except refusals:
+        return REFUSED
+
+
+def _routing_oracle(case, matrix, iterations):
+    distance, demands, capacity = case
+    return _outcome(
+        lambda: colony_oracles.cvrp_best_cost(distance, demands, capacity, matrix.copy(), 30, iterations),
+        RuntimeError,
+    )
+
+
+def _orienteering_oracle(case, matrix, iterations):
+    return colony_oracles.op_best_prize(*case, matrix.copy(), 20, iterations)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    """Keep noise of odd shapes out of the user's cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp()))
+
+
+@pytest.fixture(params=["compiled", "torch"])
+def way(request, monkeypatch):
+    """Run the colonies both ways, whatever torch was found to agree to."""
+    chosen = "fast" if request.param == "compiled" else "fallback"
+    monkeypatch.setattr(routing, "score_path", lambda *_: chosen)
+    monkeypatch.setattr(orienteering, "score_path", lambda *_: chosen)
+    return request.param
+
+
+@pytest.mark.parametrize("kind", MATRICES)
+def test_routing_equals_the_oracle(kind, way):
+    """Cost of the best path, or refusal, of small instances for every kind of matrix."""
+    for seed, customers in ((0, 4), (1, 9), (2, 16)):
+        case = routing_case(seed, customers)
+        matrix = MATRICES[kind](np.random.RandomState(seed), case[0].shape)
+        ours = _outcome(lambda c=case, m=matrix: routing.best_cost(*c, m, 30, 6), InfeasibleAnswerError)
+        assert ours == _routing_oracle(case, matrix, 6)
+
+
+@pytest.mark.parametrize("kind", MATRICES)
+def test_orienteering_equals_the_oracle(kind, way):
+    """Largest prize sum of small instances for every kind of matrix; nothing is refused."""
+    for seed, nodes in ((0, 5), (1, 12), (2, 20)):
+        case = orienteering_case(seed, nodes)
+        matrix = MATRICES[kind](np.random.RandomState(seed), case[1].shape)
+        assert orienteering.best_prize(*case, matrix, 20, 6) == _orienteering_oracle(case, matrix, 6)
+
+
+def test_more_nodes_than_one_vector_lane(way):
+    """Sizes around a multiple of the padded width lose no node."""
+    for customers in (62, 63):
+        case = routing_case(customers, customers)
+        matrix = 1.0 / case[0]
+        assert routing.best_cost(*case, matrix, 30, 1) == _routing_oracle(case, matrix, 1)
+        other = orienteering_case(customers, customers)
+        matrix = 1.0 / other[1]
+        assert orienteering.best_prize(*other, matrix, 20, 2) == _orienteering_oracle(other, matrix, 2)
+
+
+def test_golden_heuristics_equal_the_oracle_on_an_embedded_instance(golden_colony):
+    """Each golden colony heuristic agrees with the oracle under the full number of iterations."""
+    problem = PROBLEMS[golden_colony["problem"]]
+    instance = problem.instances("embedded")[0]
+    matrix = function_of(golden_colony["code"])(*problem.arguments(instance, 4))
+    if problem.name == "cvrp":
+        case = (instance["distance"].copy(), instance["demands"].copy(), float(instance["capacity"]))
+        expected = -colony_oracles.cvrp_best_cost(*case, matrix)
+    else:
+        case = (instance["prize"].copy(), instance["distance"].copy(), float(instance["maxlen"]))
+        expected = colony_oracles.op_best_prize(*case, matrix)
+    assert problem.score(instance, matrix) == expected
+
+
+def test_near_ties_are_decided_by_division():
+    """Weights made proportional to the noise leave quotients a few ulp apart; the exact maximum wins."""
+    table = noise.noise_for(noise.Colony(100, 30, 21))
+    rng = np.random.RandomState(0)
+    for draw in range(100):
+        weight = table.exact[draw] * (1.0 + rng.randint(-3, 4, (30, 21)) * 2.0**-52)
+        single = np.zeros((30, 64), np.float32)
+        kernels.scale_rows(weight, single)
+        need = np.full((30, 64), np.inf, np.float32)
+        need[:, :21] = rng.rand(30, 21) > 0.6
+        choice, ants = np.empty(30, np.int64), np.arange(30)
+        room, scratch = np.zeros(30, np.float32), kernels.new_scratch(30, 64)
+        kernels.choose(weight, single, table.exact, table.coarse, draw, ants, need, room, scratch, choice)
+        quotient = np.where(need[:, :21] <= 0, weight / table.exact[draw], -1.0)
+        assert np.array_equal(choice, quotient.argmax(axis=1))
+
+
+@pytest.mark.parametrize("ants", [2, 5, 15, 16, 20, 30, 33, 64])
+def test_sums_have_the_order_of_torch(ants):
+    """Column and row sums equal torch's to the last bit, for lengths across every cascade level."""
+    rng = np.random.RandomState(ants)
+    for length in [*range(1, 120), 255, 256, 257, 300, 1023, 1024, 1100]:
+        values = rng.rand(length, ants)
+        expected = torch.from_numpy(values).t().sum(dim=1).tolist()
+        assert [kernels.sum_steps(values, length, ant) for ant in range(ants)] == expected
+        assert kernels.sum_row(values[:, 0].copy()) == float(torch.from_numpy(values[:, 0].copy()).sum())
+
+
+def test_broken_loads_take_the_slower_path():
+    """Fractional demands could round in single precision, so torch runs them, and the record can say so."""
+    distance, demands, capacity = routing_case(3, 6)
+    assert routing.score_path(demands, capacity, 30, 4) == "fast"
+    demands[1] = 2.7
+    assert routing.score_path(demands, capacity, 30, 4) == "fallback"
+    matrix = 1.0 / distance
+    expected = _routing_oracle((distance, demands, capacity), matrix, 4)
+    assert routing.best_cost(distance, demands, capacity, matrix, 30, 4) == expected
+
+
+def test_customer_that_fits_no_vehicle_is_refused():
+    """An impossible demand leaves an ant without probabilities; it does not loop for ever."""
+    distance, demands, capacity = routing_case(3, 6)
+    demands[2] = capacity + 1
+    with pytest.raises(InfeasibleAnswerError, match="no probabilities"):
+        routing.best_cost(distance, demands, capacity, 1.0 / distance, 30, 4)
+
+
+@pytest.mark.parametrize("name", ["cvrp", "op"])
+def test_colonies_take_the_compiled_path_here(name):
+    """On the locked torch no training instance needs the fallback."""
+    problem = PROBLEMS[name]
+    instance = problem.instances("train")[0]
+    assert problem.score_path(instance, np.ones_like(instance["distance"])) == "fast"
