@@ -108,16 +108,23 @@ def test_the_policy_spot_replays_without_being_asked() -> None:
 
 def test_a_known_program_is_not_run_again(off: EvaluationPool) -> None:
     """Repeats are marked and equal, within one call and across calls."""
-    fresh = HONEST + "  # once"
-    first, second = off.evaluate([fresh, fresh])
+    fresh = HONEST.replace("min", "max")
+    first, second = off.evaluate([fresh, fresh + "  # layout is no difference"])
     (third,) = off.evaluate([fresh])
     assert [first.repeat, second.repeat, third.repeat] == [False, True, True]
     assert first.score == second.score == third.score
 
 
+def test_the_text_rule_asks_every_text(off: EvaluationPool) -> None:
+    """A repeat that mentions randomness in a comment is typed so, though its program is known."""
+    plain, commented = off.evaluate([HONEST, HONEST + "  # random"])
+    assert (plain.outcome, commented.outcome) == (Outcome.VALID, Outcome.RANDOMNESS)
+    assert (commented.repeat, commented.score) == (True, None)
+
+
 def test_the_key_depends_on_program_and_limits(off: EvaluationPool) -> None:
     """Other code or another time limit is another evaluation; the number of slots is not."""
-    assert off.key(HONEST) != off.key(HONEST + " ")
+    assert off.key(HONEST) != off.key(HONEST.replace("min", "max"))
     slots = EvaluationPool(Tsp(), "embedded", EvaluationSettings(slots=3, replay="off"))
     limits = EvaluationPool(Tsp(), "embedded", EvaluationSettings(timeout_s=5.0, replay="off"))
     reference = EvaluationPool(Tsp(), "embedded", EvaluationSettings(replay="off"))
