@@ -161,7 +161,7 @@ def throughput(slots: int) -> str:
     """Cheap and medium programs on the small split, elapsed."""
     from search_to_signal.problems.tsp import Tsp
 
-    codes = [(Tsp.seed.code if i % 4 == 0 else CHEAP["tsp"]) + f"# {i}" for i in range(ROUNDS)]
+    codes = [(Tsp.seed.code if i % 4 == 0 else CHEAP["tsp"]) + f"\nN = {i}" for i in range(ROUNDS)]
     settings = EvaluationSettings(slots=slots, replay="off")
     with EvaluationPool(Tsp(), "embedded", settings) as pool:
         pool.evaluate([CHEAP["tsp"]] * slots)
@@ -178,7 +178,9 @@ def replay_cost(code: str) -> str:
         settings = EvaluationSettings(replay=policy)  # type: ignore[arg-type]
         with EvaluationPool(Tsp(), "train", settings) as pool:
             pool.evaluate([code])
-            samples = [timed(lambda i=i: pool.evaluate([code + f"# {i}"])) for i in range(5 if QUICK else 9)]
+            samples = [
+                timed(lambda i=i: pool.evaluate([code + f"\nN = {i}"])) for i in range(5 if QUICK else 9)
+            ]
         parts.append(f"{policy} {1e3 * float(np.median(samples)):.1f} ms")
     return ", ".join(parts)
 

@@ -54,7 +54,11 @@ class Judge:
     def __init__(self, mode: str, wanted: Layer = ALL, require_seccomp: bool = True) -> None:
         self.mode = mode
         self._settings = EvaluationSettings(
-            timeout_s=TIMEOUT_S, memory_mb=MEMORY_MB, mode=mode, require_seccomp=require_seccomp
+            timeout_s=TIMEOUT_S,
+            wall_factor=4.0,
+            memory_mb=MEMORY_MB,
+            mode=mode,
+            require_seccomp=require_seccomp,
         )
         self.lane = Lane(self._settings, wanted)
 

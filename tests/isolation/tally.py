@@ -1,9 +1,9 @@
 """Print how the corpus of hostile programs ends: gate off and on, as the caller and as nobody.
 
-    PYTHONPATH=artifact python tests/isolation/tally.py [--verbose]
+    PYTHONPATH=artifact python tests/isolation/tally.py [--verbose] [--once]
 
 Exits with 1 when anything is not as expected. Started as root it also runs the corpus as an unprivileged
-user, in a mount namespace of its own where the interpreter is hidden from that user.
+user, unless ``--once`` is given; where the interpreter is hidden from that user, in a mount namespace.
 """
 
 import os

@@ -48,7 +48,8 @@ def test_without_a_layer_its_program_succeeds(
 def test_timers_hold_the_time_limit(paper: Judge) -> None:
     """With timers a loop ends at the limit; without them whole seconds or the parent end it, later."""
     punctual, late = paper.run("tsp", LOOP), run_without(Layer.TIMERS, LOOP)
-    assert (punctual.isolation, punctual.detail) == (Isolation.TIMEOUT, "SIGPROF")
+    assert punctual.isolation is Isolation.TIMEOUT
+    assert punctual.detail in ("SIGPROF", "SIGALRM")
     assert punctual.cpu_s < TIMEOUT_S + 0.2
     assert late.isolation is Isolation.TIMEOUT
     assert late.detail in ("SIGXCPU", "elapsed time")

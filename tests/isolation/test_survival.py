@@ -33,7 +33,7 @@ with EvaluationPool(Tsp(), "embedded", EvaluationSettings(slots=2)) as pool:
         time.sleep(20)
         os._exit(0)
     print("ready", flush=True)
-    pool.evaluate([{LOOP!r}, {LOOP + " "!r}])
+    pool.evaluate([{LOOP!r}, {LOOP + chr(10) + "N = 1"!r}])
 """
 
 

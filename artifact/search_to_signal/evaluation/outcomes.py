@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
+from search_to_signal.programs.parsing import mentions_randomness
 from search_to_signal.records.schema import Outcome
 
 
@@ -75,11 +76,6 @@ class CandidateError(Exception):
         super().__init__(f"{isolation.value}: {detail}")
         self.isolation = isolation
         self.detail = detail
-
-
-def mentions_randomness(code: str) -> bool:
-    """The host's rule: the text ``random`` anywhere in the code."""
-    return "random" in code
 
 
 def outcome_of(isolation: Isolation, code: str) -> Outcome:

@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import TracebackType
 
-import numpy as np
-
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.evaluation.dialogues import Task
 from search_to_signal.evaluation.lanes import Lane
@@ -16,7 +14,8 @@ from search_to_signal.evaluation.locks import ALL, Layer
 from search_to_signal.evaluation.outcomes import Evaluation, Isolation, outcome_of
 from search_to_signal.evaluation.replay import confirmed, spot_indices
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.problems.base import Problem
+from search_to_signal.problems.base import Problem, mean_score
+from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import Outcome
 
 # Raise it when an equal program could end otherwise than before: part of every evaluation key.
@@ -79,8 +78,8 @@ class EvaluationPool:
         return self._lanes[0].layers()
 
     def key(self, code: str) -> str:
-        """What an evaluation depends on: program, instances, limits and evaluator version, hashed."""
-        return hashlib.sha256(self._context + code.encode("utf-8", "surrogatepass")).hexdigest()
+        """What an evaluation depends on: canonical program, instances, limits, evaluator version; hashed."""
+        return hashlib.sha256(self._context + program_sha256(code).encode()).hexdigest()
 
     def _through(
         self, codes: Sequence[str], work: Callable[[str], Run], again: bool = False
@@ -138,7 +137,7 @@ def _evaluation(run: Run, code: str, repeat: bool) -> Evaluation:
     return Evaluation(
         isolation=run.isolation,
         outcome=outcome,
-        score=float(np.mean(run.scores)) if valid else None,
+        score=mean_score(run.scores) if valid else None,
         per_instance=run.scores if valid else (),
         detail=run.detail,
         cpu_s=run.cpu_s,

@@ -13,7 +13,7 @@ import socket
 import sys
 from dataclasses import dataclass
 
-from search_to_signal.evaluation import worker
+from search_to_signal.evaluation import chance, worker
 from search_to_signal.evaluation.control import HELLO, KILL, SPAWN, STATUS
 from search_to_signal.evaluation.locks import Layer, clock, landlock, limits, privileges, seccomp
 from search_to_signal.evaluation.locks.linux import syscall
@@ -59,16 +59,10 @@ def _prepare(wanted: Layer, seed: int) -> tuple[Lock, int]:
     layers |= Layer.NO_NEW_PRIVS if held else Layer(0)
     abi = landlock.deny_everything() if Layer.LANDLOCK in wanted else 0
     layers |= Layer.LANDLOCK if abi else Layer(0)
-    _seed_numpy(seed)
+    chance.replace_entropy(seed)
     gc.collect()
     gc.freeze()
     return Lock(layers, program, used, seed), abi
-
-
-def _seed_numpy(seed: int) -> None:
-    import numpy as np
-
-    np.random.seed(seed)
 
 
 def _next_order(control: socket.socket, parent: int) -> tuple[bytes, list[int]]:
@@ -133,8 +127,7 @@ def _become_worker(zygote: int, data_fd: int, lock: Lock, wall_s: float, cpu_s: 
         limits.set_timers(wall_s, cpu_s)
     if Layer.CLOCK in lock.layers and not clock.trap_clock():
         os._exit(_LOCK_FAILED)
-    # The standard library reseeds its generator from entropy in every forked child.
-    random.seed(lock.seed)
+    chance.reseed(lock.seed)
     if lock.filter is not None and not lock.filter.install():
         os._exit(_LOCK_FAILED)
     ballast = _shake_heap(lock.seed)

@@ -15,7 +15,8 @@ from search_to_signal.evaluation.locks import ALL, Layer
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _BOOT = (
-    "import sys; sys.path[0] = sys.argv.pop(1); "
+    "import sys; paths = sys.argv.pop(1).split(':'); sys.path[0] = paths[0]; "
+    "sys.path += [path for path in paths if path not in sys.path]; "
     "from search_to_signal.evaluation.locks import Layer; "
     "from search_to_signal.evaluation.zygote import main; "
     "fd, layers, seed, wide = map(int, sys.argv[1:]); "
@@ -126,9 +127,11 @@ def _start(control_fd: int, variation: Variation, wanted: Layer) -> "subprocess.
     }
     if variation.malloc_perturb:
         environment["MALLOC_PERTURB_"] = str(variation.malloc_perturb)
+    # The environment is not passed on, so where packages lie has to be; the standard library comes first.
+    paths = ":".join([_ROOT, *(path for path in sys.path if path.startswith("/"))])
     arguments = (control_fd, int(wanted), variation.seed, int(variation.wide))
     return subprocess.Popen(
-        [sys.executable, "-s", "-c", _BOOT, _ROOT, *map(str, arguments)],
+        [sys.executable, "-s", "-c", _BOOT, paths, *map(str, arguments)],
         env=environment,
         cwd="/",
         pass_fds=[control_fd],

@@ -128,7 +128,7 @@ def test_a_killed_zygote_is_replaced(pool: EvaluationPool) -> None:
     killed = children()
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
-    (result,) = pool.evaluate([NEAREST + "# once more"])
+    (result,) = pool.evaluate([NEAREST + "ONCE_MORE = True"])
     assert killed
     assert (result.score, result.repeat) == (-7.0043697989867315, False)
 

@@ -49,6 +49,38 @@ def test_changing_programs_are_recorded(off: EvaluationPool, name: str) -> None:
     assert (after.outcome, after.score) == (Outcome.VALID, before.score)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "random.random()",
+        "random.seed()",
+        "random.Random().random()",
+        "random.Random('words').random()",
+        "np.random.seed()",
+        "np.random.RandomState(0).rand()",
+        "np.random.default_rng().random()",
+        "np.random.Generator(np.random.PCG64()).random()",
+    ],
+)
+def test_every_generator_can_be_used(off: EvaluationPool, call: str) -> None:
+    """As on the host such a program succeeds and is then typed by its text."""
+    (result,) = off.evaluate([f"import random\nimport numpy as np\n{HEAD}{call}; return min(unvisited)"])
+    assert (result.isolation, result.outcome) == (Isolation.OK, Outcome.RANDOMNESS)
+
+
+@pytest.mark.parametrize("module", ["random", "numpy.random"])
+def test_unseeded_draws_are_the_same_every_time(module: str) -> None:
+    """A hidden draw decides the same in another pool, so that a run can be repeated."""
+    module = module.replace("random", "' + 'ran' + 'dom")
+    draw = f"getattr(__import__('{module}', fromlist=['x']), 'ran' + 'dom')()"
+    code = f"{HEAD}return sorted(unvisited)[int({draw} * len(unvisited))]"
+    scores = []
+    for _ in range(2):
+        with pool("off") as running:
+            scores.append(running.evaluate([code])[0].score)
+    assert scores[0] == scores[1] is not None
+
+
 def test_honest_programs_are_confirmed(off: EvaluationPool) -> None:
     """A program that depends on its arguments alone is confirmed, the seed too."""
     results = off.replay([HONEST, Tsp.seed.code])
@@ -76,16 +108,23 @@ def test_the_policy_spot_replays_without_being_asked() -> None:
 
 def test_a_known_program_is_not_run_again(off: EvaluationPool) -> None:
     """Repeats are marked and equal, within one call and across calls."""
-    fresh = HONEST + "  # once"
-    first, second = off.evaluate([fresh, fresh])
+    fresh = HONEST.replace("min", "max")
+    first, second = off.evaluate([fresh, fresh + "  # layout is no difference"])
     (third,) = off.evaluate([fresh])
     assert [first.repeat, second.repeat, third.repeat] == [False, True, True]
     assert first.score == second.score == third.score
 
 
+def test_the_text_rule_asks_every_text(off: EvaluationPool) -> None:
+    """A repeat that mentions randomness in a comment is typed so, though its program is known."""
+    plain, commented = off.evaluate([HONEST, HONEST + "  # random"])
+    assert (plain.outcome, commented.outcome) == (Outcome.VALID, Outcome.RANDOMNESS)
+    assert (commented.repeat, commented.score) == (True, None)
+
+
 def test_the_key_depends_on_program_and_limits(off: EvaluationPool) -> None:
     """Other code or another time limit is another evaluation; the number of slots is not."""
-    assert off.key(HONEST) != off.key(HONEST + " ")
+    assert off.key(HONEST) != off.key(HONEST.replace("min", "max"))
     slots = EvaluationPool(Tsp(), "embedded", EvaluationSettings(slots=3, replay="off"))
     limits = EvaluationPool(Tsp(), "embedded", EvaluationSettings(timeout_s=5.0, replay="off"))
     reference = EvaluationPool(Tsp(), "embedded", EvaluationSettings(replay="off"))
