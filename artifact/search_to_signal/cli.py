@@ -83,11 +83,28 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 
 def _pretrain(arguments: argparse.Namespace) -> int:
-    from search_to_signal.experiments.pretraining import load_recipe, pretrain
+    from search_to_signal.config import load_toml
+    from search_to_signal.experiments.model_card import write_card
+    from search_to_signal.experiments.pretraining import RECIPE, Recipe, pretrain
+
+    recipe = load_toml(arguments.recipe, Recipe)
+    with progress_display() as progress:
+        pretrain(recipe, arguments.out, progress)
+        (arguments.out / RECIPE).write_bytes(arguments.recipe.read_bytes())
+        write_card(recipe, arguments.out, progress)
+    print(f"s2s: model in {arguments.out}")
+    return 0
+
+
+def _card(arguments: argparse.Namespace) -> int:
+    from search_to_signal.config import load_toml
+    from search_to_signal.experiments.model_card import write_card
+    from search_to_signal.experiments.pretraining import RECIPE, Recipe
 
     with progress_display() as progress:
-        pretrain(load_recipe(arguments.recipe), arguments.out, progress)
-    print(f"s2s: model in {arguments.out}")
+        write_card(load_toml(arguments.model / RECIPE, Recipe), arguments.model, progress)
+    print((arguments.model / "README.md").read_text(encoding="utf-8"))
+    print(f"s2s: card in {arguments.model}")
     return 0
 
 
@@ -139,6 +156,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     make.add_argument("recipe", type=Path)
     make.add_argument("--out", required=True, type=Path)
+    card = add("card", _card, "measure an embedded model again", "s2s card artifact/models/qwen2-1.8m")
+    card.add_argument("model", type=Path)
     return parser
 
 

@@ -11,7 +11,6 @@ import torch
 
 from search_to_signal.corpus.pairs import Pair
 from search_to_signal.corpus.recipe import mixed_pairs
-from search_to_signal.errors import ConfigError
 from search_to_signal.generators.chat import END, messages, train_tokenizer
 from search_to_signal.learner.pretrain import (
     Architecture,
@@ -24,6 +23,8 @@ from search_to_signal.learner.pretrain import (
 )
 from search_to_signal.progress import Progress
 from search_to_signal.seeding import derive_seed, stream
+
+RECIPE = "recipe.toml"
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,14 +39,6 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     architecture: Architecture
     optimization: Optimization
     defect_shares: dict[str, float]
-
-
-def load_recipe(path: Path) -> Recipe:
-    """Read a recipe; raises ConfigError with the offending key."""
-    try:
-        return msgspec.toml.decode(path.read_bytes(), type=Recipe)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise ConfigError(f"cannot use recipe {path}: {error}") from error
 
 
 def _text(tokenizer: Any, pair: Pair) -> tuple[str, str]:

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Set everything up and run a profile:   ./reproduce.sh [PROFILE]     (default: embedded)
+# Set everything up and run the tests:   ./reproduce.sh test
+# Results go to results/PROFILE; set S2S_RESULTS to put them elsewhere.
+set -euo pipefail
+
+UV_VERSION=0.12.24
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+say() { printf 's2s: %s\n' "$*"; }
+
+usage() {
+    sed -n '2,4p' "${BASH_SOURCE[0]}" | sed 's/^# //'
+    printf 'profiles: '
+    find artifact/profiles -name '*.toml' -exec basename {} .toml \; | sort | paste -sd' '
+}
+
+# The pinned uv: the one on the PATH if it is that version, else from PyPI into .uv/.
+find_uv() {
+    if command -v uv >/dev/null && [[ "$(uv --version)" == "uv ${UV_VERSION}"* ]]; then
+        UV=$(command -v uv)
+        return
+    fi
+    UV=$PWD/.uv/bin/uv
+    if [[ ! -x $UV ]]; then
+        say "installing uv ${UV_VERSION} from PyPI into .uv"
+        python3 -m venv .uv || { say "error: python3 with venv is needed to install uv"; exit 2; }
+        .uv/bin/python -m pip install --quiet --disable-pip-version-check "uv==${UV_VERSION}"
+    fi
+}
+
+setup() {
+    find_uv
+    say "installing the locked environment (a few GB the first time)"
+    "$UV" sync --locked --quiet "$@"
+    say "environment ready"
+}
+
+run_tests() {
+    setup
+    say "running the property suite and the tests"
+    .venv/bin/ruff check artifact spec tests
+    .venv/bin/mypy
+    mkdir -p results
+    .venv/bin/python -m pytest spec tests -n 2 --dist loadfile -o junit_family=xunit2 --junitxml=results/tests.xml
+    say "OK: tests passed, results in results/tests.xml"
+}
+
+run_profile() {
+    local out=${S2S_RESULTS:-results/$1}
+    setup
+    say "running profile $1 into $out"
+    .venv/bin/s2s run --profile "$1" --out "$out"
+    .venv/bin/s2s verify "$out"
+    (cd "$out" && sha256sum -c --strict --quiet SHA256SUMS)
+    say "OK: results in $out"
+}
+
+case ${1:-embedded} in
+    -h | --help) usage ;;
+    test) run_tests ;;
+    *)
+        if [[ ! -f artifact/profiles/${1:-embedded}.toml ]]; then
+            say "error: there is no profile '${1}'"
+            usage
+            exit 2
+        fi
+        run_profile "${1:-embedded}"
+        ;;
+esac
