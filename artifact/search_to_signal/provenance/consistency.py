@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.errors import RecordError
+from search_to_signal.errors import RecordError, S2SError
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import Manifest
@@ -87,7 +87,7 @@ def record_problems(directory: Path, manifest: Manifest) -> list[str]:
             problems += _outcome_problems(group)
             problems += _step_problems(group, step)
             problems += _credit_problems(group, config["condition"])
-    except (RecordError, OSError) as error:
+    except (S2SError, OSError) as error:
         return [str(error)]
     if len(steps) != config["groups"]:
         problems.append(f"{len(steps)} steps are recorded, the configuration asks for {config['groups']}")
