@@ -46,7 +46,7 @@ def _set_aside(directory: Path) -> None:
     directory.rename(target)
 
 
-def _place(config: RunConfig, directory: Path, source_sha256: str) -> Place:
+def _place(config: RunConfig, directory: Path, source_sha256: str, model_files: dict[str, str]) -> Place:
     if not directory.exists():
         return Place(config, directory, done=False)
     other = f"{directory} already holds another run: give another --out, or move it away"
@@ -57,8 +57,8 @@ def _place(config: RunConfig, directory: Path, source_sha256: str) -> Place:
         raise RunDirectoryError(other)
     if found.status != "complete":
         return Place(config, directory, done=False)
-    if found.source.sha256 != source_sha256:
-        raise RunDirectoryError(f"{directory} holds this run made by another version of the source: {other}")
+    if (found.source.sha256, found.model_files) != (source_sha256, model_files):
+        raise RunDirectoryError(f"{directory} holds this run of another version of source or model: {other}")
     if problems := verify(directory).problems:
         raise RunDirectoryError(f"{directory} is complete but damaged ({problems[0]}): {other}")
     return Place(config, directory, done=True)
@@ -67,7 +67,10 @@ def _place(config: RunConfig, directory: Path, source_sha256: str) -> Place:
 def places(configs: Sequence[RunConfig], out: Path) -> list[Place]:
     """Where each run goes; raises RunDirectoryError, before anything is touched, where it cannot."""
     sha256 = source().sha256
-    return [_place(config, out / config.name, sha256) for config in configs]
+    return [
+        _place(config, out / config.name, sha256, checked_files(model_directory(config.model)))
+        for config in configs
+    ]
 
 
 def _environment(threads: int) -> dict[str, str]:
@@ -117,7 +120,6 @@ def run_cohort(profile: Profile, out: Path, progress: Progress) -> list[Path]:
     An unfinished directory of the same run is set aside under another name, never deleted. Raises
     RunDirectoryError before anything starts where a directory holds something else.
     """
-    checked_files(model_directory(profile.model))
     todo = places(profile.runs(), out)
     for place in todo:
         if place.done:
