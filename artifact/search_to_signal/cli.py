@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+from rich.console import Console
+from rich.markdown import Markdown
 
 from search_to_signal.errors import ConfigError, S2SError
 from search_to_signal.progress import progress_display
@@ -13,6 +15,14 @@ from search_to_signal.progress import progress_display
 # Rooms that load torch are imported inside their command, so that reading records stays light.
 
 Command = Callable[[argparse.Namespace], int]
+
+
+def _show(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    if sys.stdout.isatty():
+        Console().print(Markdown(text))
+    else:
+        print(text)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -26,7 +36,7 @@ def _run(arguments: argparse.Namespace) -> int:
         run_cohort(profile, arguments.out, progress)
     page = report(arguments.out, arguments.out / "report")
     write_sums(arguments.out)
-    print(page.read_text(encoding="utf-8"))
+    _show(page)
     print(f"s2s: results in {arguments.out}")
     return 0
 
@@ -57,7 +67,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from search_to_signal.analysis.report import report
 
     page = report(arguments.directory, arguments.out or arguments.directory / "report")
-    print(page.read_text(encoding="utf-8"))
+    _show(page)
     print(f"s2s: report in {page.parent}")
     return 0
 
@@ -77,7 +87,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     from search_to_signal.experiments.normalizer_replay import replay
 
     page = replay(arguments.directories, arguments.out, arguments.mapping, arguments.normalizer or ["group"])
-    print(page.read_text(encoding="utf-8"))
+    _show(page)
     print(f"s2s: replay in {arguments.out}")
     return 0
 
@@ -103,7 +113,7 @@ def _card(arguments: argparse.Namespace) -> int:
 
     with progress_display() as progress:
         write_card(load_toml(arguments.model / RECIPE, Recipe), arguments.model, progress)
-    print((arguments.model / "README.md").read_text(encoding="utf-8"))
+    _show(arguments.model / "README.md")
     print(f"s2s: card in {arguments.model}")
     return 0
 
