@@ -118,7 +118,7 @@ def test_ratings_lost_to_single_precision_are_decided_by_division():
     need = np.full((30, 64), np.inf, np.float32)
     need[:, 1:21] = 0.0
     for draw in range(100):
-        weight = 10.0 ** (-38 - 7 * rng.rand(30, 21))
+        weight = 10.0 ** (-43 - rng.rand(30, 21))
         weight[:, 0] = 1.0
         single, choice = np.zeros((30, 64), np.float32), np.empty(30, np.int64)
         kernels.scale_rows(weight, single)
