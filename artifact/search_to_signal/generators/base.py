@@ -5,6 +5,8 @@ from typing import Protocol
 
 import msgspec
 
+from search_to_signal.errors import ConfigError
+
 
 class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Group size G, limits in tokens, and the sampling temperature (nothing else filters, D23)."""
@@ -13,6 +15,14 @@ class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     max_prompt_tokens: int = 2048
     max_completion_tokens: int = 1024
     temperature: float = 0.9
+
+    def __post_init__(self) -> None:
+        """Refuse values that could never sample; raises ConfigError."""
+        for name in ("group_size", "max_prompt_tokens", "max_completion_tokens"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"generation.{name} is {getattr(self, name)}: give at least 1")
+        if not self.temperature > 0:
+            raise ConfigError(f"generation.temperature is {self.temperature}: give a number above 0")
 
 
 class ChatPrompt(Protocol):

@@ -14,7 +14,7 @@ def model_directory(name_or_path: str) -> Path:
     for candidate in (MODELS / name_or_path, Path(name_or_path)):
         if candidate.is_dir():
             return candidate
-    known = ", ".join(sorted(path.name for path in MODELS.iterdir() if path.is_dir()))
+    known = ", ".join(sorted(path.name for path in MODELS.glob("*") if path.is_dir()))
     raise ModelFileError(
         f"there is no model {name_or_path!r}: give one of {known}, or the path of a model directory"
     )
@@ -27,7 +27,8 @@ def _sha256(path: Path) -> str:
 def checked_files(directory: Path) -> dict[str, str]:
     """The SHA-256 of every file that the directory's SHA256SUMS lists, by name.
 
-    Raises ModelFileError when the list or a file is missing, or a file has other bytes.
+    Raises ModelFileError when the list or a file is missing, the list is unreadable or lists no weights, or
+    a file has other bytes.
     """
     listing = directory / CHECKSUMS
     if not listing.is_file():
@@ -36,9 +37,11 @@ def checked_files(directory: Path) -> dict[str, str]:
             f"'sha256sum *.json *.safetensors > {CHECKSUMS}' inside the directory, if you trust it"
         )
     sums = {}
-    for line in listing.read_text().splitlines():
-        expected, name = line.split(maxsplit=1)
-        path = directory / name.lstrip("*")
+    for number, line in enumerate(listing.read_text(errors="replace").splitlines(), start=1):
+        expected, _, name = line.partition(" ")
+        if len(expected) != 64 or name[:1] not in (" ", "*"):
+            raise ModelFileError(f"{listing}:{number}: not a checksum line; restore the file")
+        path = directory / name[1:]
         if not path.is_file():
             raise ModelFileError(
                 f"model file {path} is missing: restore it (git checkout, or download again)"
@@ -46,4 +49,6 @@ def checked_files(directory: Path) -> dict[str, str]:
         if _sha256(path) != expected:
             raise ModelFileError(f"model file {path} does not match {listing}: restore it before you run")
         sums[path.name] = expected
+    if not any(name.endswith(".safetensors") for name in sums):
+        raise ModelFileError(f"{listing} lists no *.safetensors file, so no weights were checked: list them")
     return sums

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from search_to_signal.errors import ConfigError, ModelFileError
@@ -17,7 +18,7 @@ def load_model(directory: Path) -> Any:
         model = AutoModelForCausalLM.from_pretrained(
             directory, torch_dtype="float32", attn_implementation="sdpa", local_files_only=True
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise ModelFileError(f"cannot load the model in {directory}: {error}") from error
     return model.eval()
 

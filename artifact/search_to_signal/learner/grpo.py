@@ -53,6 +53,10 @@ class Learner:
         """Update the adapter once; raises LearnerError before anything non-finite reaches a weight."""
         if not np.isfinite(advantages).all():
             raise LearnerError(f"advantages {advantages.tolist()} are not finite: check the reward mapping")
+        if advantages.shape != (len(completion_ids),):
+            raise LearnerError(
+                f"advantages of shape {advantages.shape} for {len(completion_ids)} completions: give one each"
+            )
         group = token_group(prompt_ids, completion_ids, self._pad_id, self.model.device)
         reference = self._reference(group)
         credit = torch.tensor(advantages, dtype=torch.float32, device=self.model.device)
@@ -60,6 +64,7 @@ class Learner:
         loss.backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm)
         if not torch.isfinite(norm):
+            self._optimizer.zero_grad(set_to_none=True)
             raise LearnerError("the gradient is not finite: lower the learning rate or inspect the group")
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)

@@ -1,0 +1,193 @@
+"""Each operator's edit does what its prompt asks for, and the grammar writes what it means."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from search_to_signal.corpus.edits import apply, cross, inject, rewrite, simplify
+from search_to_signal.corpus.grammar import (
+    MAX_TERMS,
+    WEIGHTS,
+    Part,
+    Program,
+    draw_program,
+    held_out,
+    name_part,
+    render_code,
+    render_idea,
+)
+from search_to_signal.corpus.tsp import SEED, TSP
+from search_to_signal.programs.markers import OPENING
+from search_to_signal.records.schema import Operator
+
+generators = st.integers(0, 2**32).map(np.random.default_rng)
+TERMS = list(TSP.terms)
+FULL = Program(tuple(Part(term, 0.5) for term in TERMS[:MAX_TERMS]))
+ONE = Program((Part("step", 0.4, "fading", "root"),))
+
+each = settings(deadline=None, max_examples=60)
+
+
+@given(generators)
+@each
+def test_drawn_programs_are_well_formed(rng: np.random.Generator) -> None:
+    """A program has its anchor first, fixed, and one to four other terms, none twice, weights on the grid."""
+    program = draw_program(TSP, rng)
+    assert program.terms[0] == TSP.anchor
+    assert program.parts[0].scale == "fixed"
+    assert 2 <= len(program.parts) <= 5
+    assert len(set(program.terms)) == len(program.parts)
+    assert all(abs(part.weight) in WEIGHTS for part in program.parts)
+
+
+@given(generators)
+@each
+def test_simplification_removes_one_term(rng: np.random.Generator) -> None:
+    """The child is the parent without one term, never without its anchor."""
+    parent = draw_program(TSP, rng)
+    child = simplify(TSP, parent, rng)
+    assert len(child.parts) == len(parent.parts) - 1
+    assert child.parts[0] == parent.parts[0]
+    assert [part for part in parent.parts if part in child.parts] == list(child.parts)
+
+
+def test_simplification_of_one_term_makes_it_plain() -> None:
+    """A program of one term keeps it, without its scale and shape."""
+    assert simplify(TSP, ONE, np.random.default_rng(0)) == Program((Part("step", 0.4),))
+
+
+@given(generators)
+@each
+def test_injection_adds_a_term_that_was_lacking(rng: np.random.Generator) -> None:
+    """The child is the parent with one new term at its end; a full program gives its last term for it."""
+    for parent in (draw_program(TSP, rng), FULL):
+        child = inject(TSP, parent, rng)
+        assert child.parts[:-1] == parent.parts[: MAX_TERMS - 1]
+        assert child.terms[-1] not in parent.terms
+        assert len(child.parts) <= MAX_TERMS
+
+
+@pytest.mark.parametrize(("variant", "what"), [(0, "scale"), (1, "weight"), (2, "shape")])
+@given(rng=generators)
+@each
+def test_replacement_rewrites_one_thing(variant: int, what: str, rng: np.random.Generator) -> None:
+    """One term changes, in the one respect that the prompt's variant names."""
+    parent = draw_program(TSP, rng)
+    child = rewrite(parent, variant, rng)
+    changed = [(old, new) for old, new in zip(parent.parts, child.parts, strict=True) if old != new]
+    assert len(changed) == 1
+    ((old, new),) = changed
+    assert replace(old, **{what: getattr(new, what)}) == new
+    assert child.parts[0].scale == "fixed"
+
+
+@given(generators, st.sampled_from(WEIGHTS), st.sampled_from((1, -1)))
+@each
+def test_new_weights_stay_on_the_grid(rng: np.random.Generator, size: float, sign: int) -> None:
+    """A rewritten weight differs, keeps its sign, stays on the grid and moves by at most three steps."""
+    (part,) = rewrite(Program((Part("step", sign * size),)), 1, rng).parts
+    assert abs(part.weight) in WEIGHTS
+    assert part.weight != sign * size
+    assert math.copysign(1, part.weight) == sign
+    assert abs(abs(part.weight) - size) < 0.16
+
+
+@given(generators)
+@each
+def test_crossover_mixes_both_parents(rng: np.random.Generator) -> None:
+    """The child has one parent's anchor and other terms of both, none twice, none of its own making."""
+    first, second = draw_program(TSP, rng), draw_program(TSP, rng)
+    child = cross(first, second, rng)
+    assert child.parts[0] in (first.parts[0], second.parts[0])
+    assert 2 <= len(child.parts) <= MAX_TERMS
+    assert set(child.parts[1:]) <= {*first.parts[1:], *second.parts[1:]}
+    assert len(set(child.terms)) == len(child.parts)
+
+
+def test_crossover_takes_from_either_parent() -> None:
+    """Over many draws a child holds terms that only the first has, and terms that only the second has."""
+    first = Program((Part("step", 0.4), Part("mean", 0.1), Part("home", 0.2)))
+    second = Program((Part("step", 0.8), Part("trip", 0.1), Part("ring", 0.2)))
+    rng = np.random.default_rng(0)
+    children = [cross(first, second, rng) for _ in range(40)]
+    assert {part.weight for child in children for part in child.parts[:1]} == {0.4, 0.8}
+    both = [c for c in children if {"mean", "home"} & set(c.terms) and {"trip", "ring"} & set(c.terms)]
+    assert len(both) > 20
+
+
+def test_apply_follows_the_operator() -> None:
+    """Each operator leads to its own edit; creation needs no parent."""
+    edits: dict[Operator, Callable[[np.random.Generator], Program]] = {
+        Operator.SIMPLIFICATION: lambda rng: simplify(TSP, SEED, rng),
+        Operator.INJECTION: lambda rng: inject(TSP, SEED, rng),
+        Operator.REPLACEMENT: lambda rng: rewrite(SEED, 2, rng),
+        Operator.CROSSOVER: lambda rng: cross(SEED, FULL, rng),
+        Operator.CREATION: lambda rng: draw_program(TSP, rng),
+    }
+    assert set(edits) == set(Operator)
+    for operator, edit in edits.items():
+        parents = () if operator is Operator.CREATION else (SEED, FULL)
+        found = apply(TSP, operator, 2, parents, np.random.default_rng(4))
+        assert found == edit(np.random.default_rng(4))
+
+
+def test_held_out_looks_at_the_combination_alone() -> None:
+    """Order, weights and names do not decide whether a combination is held out; about a tenth is."""
+    rng = np.random.default_rng(0)
+    programs = [draw_program(TSP, rng) for _ in range(3000)]
+    for program in programs[:200]:
+        turned = tuple(replace(part, weight=0.05, name=0) for part in reversed(program.parts))
+        assert held_out(Program(turned)) is held_out(program)
+    assert 0.08 < np.mean([held_out(program) for program in programs]) < 0.12
+
+
+@given(generators)
+@each
+def test_ideas_name_every_term(rng: np.random.Generator) -> None:
+    """An idea opens as prompts ask and names every term with the sign of its weight."""
+    program = draw_program(TSP, rng)
+    idea = render_idea(TSP, program, rng)
+    assert idea.startswith(f"{OPENING} ")
+    assert idea.endswith(".")
+    for part in program.parts[1:]:
+        assert f" {'plus' if part.weight > 0 else 'less'} the {name_part(TSP, part)}" in idea
+
+
+@given(generators)
+@each
+def test_code_computes_the_weighted_sum(rng: np.random.Generator) -> None:
+    """The rendered function chooses the node that the program's formula, written by hand, ranks lowest."""
+    program = draw_program(TSP, rng)
+    namespace: dict[str, Callable[..., int]] = {}
+    exec(render_code(TSP, program), namespace)  # type: ignore[arg-type]
+    points = rng.random((12, 2))
+    matrix = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    unvisited = {int(node) for node in rng.permutation(11)[:7] + 1}
+    here = next(node for node in range(12) if node not in unvisited)
+    nodes = np.array(sorted(unvisited))
+    step, home, rest = matrix[here, nodes], matrix[0, nodes], matrix[np.ix_(nodes, nodes)]
+    features = {
+        "step": step,
+        "home": home,
+        "mean": rest.sum(axis=1) / len(nodes),
+        "spread": np.sqrt(((rest - rest.mean(axis=1, keepdims=True)) ** 2).mean(axis=1)),
+        "median": np.sort(rest, axis=1)[:, len(nodes) // 2],
+        "reach": -np.sort(-rest, axis=1)[:, 0],
+        "local": np.partition(rest, 2, axis=1)[:, :3].sum(axis=1) / 3,
+        "ring": np.partition(rest, 5, axis=1)[:, :6].sum(axis=1) / 6,
+        "crowd": np.exp(-4 * rest).sum(axis=1) / len(nodes),
+        "centre": rest[np.argsort(rest.sum(axis=1))[0]],
+        "balance": np.maximum(home - step, step - home),
+        "trip": step + home,
+    }
+    left = len(nodes) / 12
+    scales = {"fixed": 1.0, "fading": left, "growing": 1 - left}
+    powers = {"plain": 1.0, "root": 0.5, "square": 2.0}
+    score = sum(p.weight * scales[p.scale] * features[p.term] ** powers[p.shape] for p in program.parts)
+    chosen = namespace["select_next_node"](here, 0, unvisited, matrix)
+    assert score[list(nodes).index(chosen)] <= score.min() + 1e-9

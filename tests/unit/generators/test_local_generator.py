@@ -1,0 +1,179 @@
+"""Sampling: reproducible, unfiltered, and cut where the end token says."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from search_to_signal.errors import ConfigError
+from search_to_signal.generators.base import GenerationSettings
+from search_to_signal.generators.local import LocalGenerator
+from search_to_signal.generators.sampling import sample_group
+from search_to_signal.search.prompts import Prompt
+
+PROMPT = Prompt("You are told nothing.", "def select_next_node(current_node): return 0.4 # é")
+IDS = [40, 41, 42, 43, 44]
+NEVER = -1
+
+
+@dataclass
+class FixedModel:
+    """Says the same next-token logits whatever it reads."""
+
+    logits: torch.Tensor
+    device: str = "cpu"
+
+    def __call__(self, input_ids: torch.Tensor, past_key_values: Any, **options: Any) -> Any:
+        logits = self.logits.expand(*input_ids.shape, -1)
+        return SimpleNamespace(logits=logits, past_key_values=past_key_values)
+
+
+@dataclass
+class Recorder:
+    """Passes everything on to a model and keeps the last logits of every call."""
+
+    model: Any
+    seen: list[torch.Tensor] = field(default_factory=list)
+
+    @property
+    def device(self) -> Any:
+        return self.model.device
+
+    def __call__(self, **options: Any) -> Any:
+        out = self.model(**options)
+        self.seen.append(out.logits[:, -1].clone())
+        return out
+
+
+def sampled(model: Any, seed: int = 1, end_id: int = NEVER, tokens: int = 24) -> Any:
+    """Three completions of one prompt."""
+    return sample_group(model, IDS, count=3, max_new_tokens=tokens, temperature=0.9, end_id=end_id, seed=seed)
+
+
+def generator(model: Any, tokenizer: Any, **changes: Any) -> LocalGenerator:
+    """A generator with small limits."""
+    settings = {"group_size": 3, "max_prompt_tokens": 200, "max_completion_tokens": 16, **changes}
+    return LocalGenerator(model, tokenizer, GenerationSettings(**settings))
+
+
+def test_the_seed_decides_the_tokens(new_model: Callable[..., Any], tokenizer: Any) -> None:
+    """Equal prompt and seed give equal completions, another seed others."""
+    source = generator(new_model(), tokenizer)
+    first = source.generate(PROMPT, 7)
+    assert source.generate(PROMPT, 7) == first
+    assert source.generate(PROMPT, 8).completions != first.completions
+    assert len(set(first.completions)) == 3
+
+
+def test_global_randomness_plays_no_part(new_model: Callable[..., Any]) -> None:
+    """Neither does the global seed change the tokens, nor sampling the global stream."""
+    model = new_model()
+    torch.manual_seed(1)
+    first = sampled(model)
+    after = torch.rand(1)
+    torch.manual_seed(1)
+    assert torch.equal(torch.rand(1), after)
+    assert sampled(model) == first
+
+
+def test_temperature_and_nothing_else(tokenizer: Any) -> None:
+    """Drawn frequencies are those of softmax(logits / T) over the whole vocabulary (D23)."""
+    logits = torch.linspace(0.0, 3.0, len(tokenizer))
+    logits[tokenizer.eos_token_id] = -torch.inf
+    source = generator(FixedModel(logits), tokenizer, group_size=400, max_completion_tokens=50)
+    drawn = np.concatenate([completion.ids for completion in source.generate(PROMPT, 3).completions])
+    counts = np.bincount(drawn, minlength=len(tokenizer))
+    likely = np.arange(len(tokenizer)) != tokenizer.eos_token_id
+
+    def p_value(temperature: float) -> float:
+        expected = torch.softmax(logits.double() / temperature, dim=-1).numpy()[likely] * len(drawn)
+        return float(chisquare(counts[likely], expected).pvalue)
+
+    assert len(drawn) == 20_000
+    assert counts[tokenizer.eos_token_id] == 0
+    assert p_value(0.9) > 0.01
+    assert p_value(1.0) < 1e-6
+
+
+def test_completions_end_with_the_end_token(new_model: Callable[..., Any]) -> None:
+    """A completion is what would have been sampled anyway, to its first end token, that one included."""
+    model = new_model()
+    whole = sampled(model)
+    assert whole.truncated == (True, True, True)
+    assert [len(ids) for ids in whole.completion_ids] == [24] * 3
+    end = whole.completion_ids[1][10]
+    short = sampled(model, end_id=end)
+    for before, after, truncated in zip(
+        whole.completion_ids, short.completion_ids, short.truncated, strict=True
+    ):
+        assert after == (before[: before.index(end) + 1] if end in before else before)
+        assert truncated is (end not in before)
+    assert not all(short.truncated)
+
+
+def test_end_token_in_the_last_place_is_no_cut(new_model: Callable[..., Any]) -> None:
+    """A completion whose end token is the last that the limit allows is whole."""
+    whole = sampled(new_model(), tokens=6).completion_ids[0]
+    last = next(at for at, token in enumerate(whole) if at >= 2 and token not in whole[:at])
+    group = sampled(new_model(), end_id=whole[last], tokens=last + 1)
+    assert group.completion_ids[0] == whole[: last + 1]
+    assert group.truncated[0] is False
+
+
+def test_cached_steps_see_what_an_uncached_pass_sees(new_model: Callable[..., Any]) -> None:
+    """The logits of every step are those of the whole text read afresh."""
+    recorder = Recorder(new_model())
+    group = sampled(recorder, tokens=8)
+    ids = torch.tensor([[*IDS, *completion] for completion in group.completion_ids])
+    with torch.no_grad():
+        whole = recorder.model(input_ids=ids).logits[:, len(IDS) - 1 : -1]
+    assert len(recorder.seen) == 8
+    for step, seen in enumerate(recorder.seen):
+        torch.testing.assert_close(seen.expand(3, -1), whole[:, step], rtol=1e-4, atol=1e-4)
+
+
+def test_generation_keeps_prompt_and_text(new_model: Callable[..., Any], tokenizer: Any) -> None:
+    """A generation holds the exact prompt that was read, and the text of each answer without its end."""
+    generation = generator(new_model(), tokenizer).generate(PROMPT, 7)
+    assert generation.prompt == f"<|im_start|>user\n{PROMPT.user}<|im_end|>\n<|im_start|>assistant\n"
+    assert tokenizer.decode(generation.prompt_ids) == generation.prompt
+    for completion in generation.completions:
+        assert completion.text == tokenizer.decode(completion.ids).removesuffix("<|im_end|>")
+
+
+def test_a_long_prompt_is_refused(new_model: Callable[..., Any], tokenizer: Any) -> None:
+    """A prompt over the limit is an error that names the knob; one at the limit is not."""
+    length = len(generator(new_model(), tokenizer).generate(PROMPT, 1).prompt_ids)
+    assert generator(new_model(), tokenizer, max_prompt_tokens=length).generate(PROMPT, 1).prompt_ids
+    with pytest.raises(ConfigError, match=rf"{length} tokens.*max_prompt_tokens is {length - 1}"):
+        generator(new_model(), tokenizer, max_prompt_tokens=length - 1).generate(PROMPT, 1)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"group_size": 0},
+        {"temperature": 0.0},
+        {"temperature": float("nan")},
+        {"max_completion_tokens": 0},
+        {"max_prompt_tokens": 0},
+    ],
+)
+def test_impossible_settings_are_refused(changes: dict[str, Any]) -> None:
+    """Settings that could never sample are refused by name before anything starts."""
+    with pytest.raises(ConfigError, match=f"generation.{next(iter(changes))}"):
+        GenerationSettings(**changes)
+
+
+def test_sampler_takes_any_sequence_of_ids(new_model: Callable[..., Any]) -> None:
+    """A single completion of a single-token prompt is sampled like any other."""
+    ids: Sequence[int] = [5]
+    group = sample_group(
+        new_model(), list(ids), count=1, max_new_tokens=3, temperature=0.9, end_id=NEVER, seed=1
+    )
+    assert [len(row) for row in group.completion_ids] == [3]

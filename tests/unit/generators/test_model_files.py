@@ -1,0 +1,123 @@
+"""Model files: found by name, checked before use, and one clear error for each way to be wrong."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from search_to_signal.errors import ModelFileError
+from search_to_signal.generators import files
+from search_to_signal.generators.files import CHECKSUMS, checked_files, model_directory
+from search_to_signal.generators.local import load_model, load_tokenizer
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A directory with two listed files."""
+    lines = []
+    for name, text in (("config.json", b"{}"), ("model.safetensors", b"weights")):
+        (tmp_path / name).write_bytes(text)
+        lines.append(f"{hashlib.sha256(text).hexdigest()}  {name}\n")
+    (tmp_path / CHECKSUMS).write_text("".join(lines))
+    return tmp_path
+
+
+def test_good_files_are_named_with_their_sums(model: Path) -> None:
+    """The sums come back by name, for the manifest."""
+    sums = checked_files(model)
+    assert sums["model.safetensors"] == hashlib.sha256(b"weights").hexdigest()
+    assert sorted(sums) == ["config.json", "model.safetensors"]
+
+
+def test_binary_mode_lists_are_read(model: Path) -> None:
+    """A list that sha256sum made in binary mode is the same list."""
+    listing = model / CHECKSUMS
+    listing.write_text(listing.read_text().replace("  ", " *"))
+    assert sorted(checked_files(model)) == ["config.json", "model.safetensors"]
+
+
+def _remove_list(model: Path) -> None:
+    (model / CHECKSUMS).unlink()
+
+
+def _remove_file(model: Path) -> None:
+    (model / "model.safetensors").unlink()
+
+
+def _change_file(model: Path) -> None:
+    (model / "model.safetensors").write_bytes(b"weightz")
+
+
+def _spoil_list(model: Path) -> None:
+    with (model / CHECKSUMS).open("a") as listing:
+        listing.write("\n")
+
+
+def _empty_list(model: Path) -> None:
+    (model / CHECKSUMS).write_text("")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_remove_list, rf"{CHECKSUMS} is missing"),
+        (_remove_file, r"model\.safetensors is missing"),
+        (_change_file, r"model\.safetensors does not match"),
+        (_spoil_list, rf"{CHECKSUMS}:3"),
+        (_empty_list, r"lists no"),
+    ],
+)
+def test_damage_is_named(model: Path, damage: Callable[[Path], None], message: str) -> None:
+    """A missing or changed file, and a missing or useless list, are errors of ours that name the place."""
+    damage(model)
+    with pytest.raises(ModelFileError, match=message):
+        checked_files(model)
+
+
+def test_unknown_model_lists_the_known_ones(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model is found by name or by path; for any other the known names are listed."""
+    (tmp_path / "shelf" / "qwen2-tiny").mkdir(parents=True)
+    monkeypatch.setattr(files, "MODELS", tmp_path / "shelf")
+    assert model_directory("qwen2-tiny") == tmp_path / "shelf" / "qwen2-tiny"
+    assert model_directory(str(model)) == model
+    with pytest.raises(ModelFileError, match="qwen2-tiny"):
+        model_directory("gpt-17")
+    monkeypatch.setattr(files, "MODELS", tmp_path / "nowhere")
+    with pytest.raises(ModelFileError, match="gpt-17"):
+        model_directory("gpt-17")
+
+
+def test_saved_models_load_as_they_were(
+    new_model: Callable[..., Any], tokenizer: Any, tmp_path: Path
+) -> None:
+    """A saved model and tokenizer come back with the same weights, template and tokens."""
+    model = new_model(2)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    again, words = load_model(tmp_path), load_tokenizer(tmp_path)
+    assert not again.training
+    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
+    text = "    score += home * 0.25 # é\n\n"
+    assert words.encode(text) == tokenizer.encode(text)
+    assert words.decode(words.encode(text)) == text
+    assert words.chat_template == tokenizer.chat_template
+
+
+@pytest.mark.parametrize("broken", ["config.json", "model.safetensors"])
+def test_unreadable_models_are_errors_of_ours(
+    new_model: Callable[..., Any], tmp_path: Path, broken: str
+) -> None:
+    """A directory without a model, or with a broken file, says so by its path."""
+    with pytest.raises(ModelFileError, match=str(tmp_path)):
+        load_model(tmp_path)
+    with pytest.raises(ModelFileError, match=str(tmp_path)):
+        load_tokenizer(tmp_path)
+    new_model().save_pretrained(tmp_path)
+    (tmp_path / broken).write_bytes(b"{")
+    with pytest.raises(ModelFileError, match=str(tmp_path)):
+        load_model(tmp_path)

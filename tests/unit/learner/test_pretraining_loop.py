@@ -1,0 +1,91 @@
+"""Pretraining: seeded weights, batches that lose nothing, and a run that can be put down."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from search_to_signal.learner.pretrain import Example, Optimization, Training, batches, begin, train
+
+SETTINGS = Optimization(
+    examples=24,
+    batch_size=4,
+    learning_rate=3e-3,
+    warmup_steps=2,
+    weight_decay=0.05,
+    max_grad_norm=1.0,
+    prompt_loss_weight=0.0,
+)
+
+
+def examples(seed: int = 0) -> Iterator[Example]:
+    """An endless stream of short examples."""
+    rng = np.random.default_rng(seed)
+    while True:
+        yield Example(rng.integers(3, 200, size=int(rng.integers(5, 12))), 3)
+
+
+def run(training: Training, stop: int | None = None) -> list[float]:
+    """Train to the end, or until the given step; returns the losses."""
+    losses: list[float] = []
+    stream = batches(examples(), SETTINGS.batch_size, np.random.default_rng(1))
+    report = lambda step, steps, loss: losses.append(loss)  # noqa: E731
+    train(training, itertools.islice(stream, stop), SETTINGS, pad_id=0, report=report)
+    return losses
+
+
+def test_the_seed_decides_the_weights(new_model: Callable[..., Any]) -> None:
+    """Equal seeds give equal models, other seeds others."""
+    first, same, other = (next(new_model(seed).parameters()) for seed in (1, 1, 2))
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+
+
+def test_batches_lose_nothing() -> None:
+    """A window of batches holds every example once, in batches of like length."""
+    source = list(itertools.islice(examples(), 64))
+    window = list(itertools.islice(batches(iter(source), 4, np.random.default_rng(1)), 16))
+    assert sorted(id(example) for batch in window for example in batch) == sorted(map(id, source))
+    lengths = [[len(example.ids) for example in batch] for batch in window]
+    assert all(max(row) - min(row) <= 2 for row in lengths)
+    assert lengths != sorted(lengths)
+
+
+def test_an_interrupted_run_goes_on_as_if_nothing_happened(
+    new_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Putting a run down after two steps and taking it up gives the uninterrupted weights."""
+    whole, broken = begin(new_model(1), SETTINGS), begin(new_model(1), SETTINGS)
+    losses = run(whole)
+    assert len(losses) == 6
+    assert run(broken, stop=2) == losses[:2]
+    broken.save(tmp_path / "training.pt")
+    resumed = begin(new_model(4), SETTINGS)
+    resumed.load(tmp_path / "training.pt")
+    assert run(resumed) == losses[2:]
+    for expected, found in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(expected, found)
+
+
+def test_padding_and_prompt_carry_no_weight(new_model: Callable[..., Any]) -> None:
+    """With a prompt weight of zero the loss is the mean over response tokens alone."""
+    model, (first, second) = new_model(1), itertools.islice(examples(), 2)
+    total, count = 0.0, 0
+    with torch.no_grad():
+        for example in (first, second):
+            ids = torch.from_numpy(example.ids)[None]
+            logps = torch.log_softmax(model(input_ids=ids).logits, dim=-1)[0, 2:-1]
+            total -= float(logps.gather(1, ids[0, 3:, None]).sum())
+            count += len(example.ids) - 3
+    losses: list[float] = []
+    train(
+        begin(model, SETTINGS),
+        iter([[first, second]]),
+        SETTINGS,
+        pad_id=0,
+        report=lambda step, steps, loss: losses.append(loss),
+    )
+    np.testing.assert_allclose(losses, [total / count], rtol=1e-5)

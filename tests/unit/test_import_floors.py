@@ -1,0 +1,163 @@
+"""Imports go down the floors of the house, and heavy libraries stay in their rooms."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import search_to_signal
+
+PACKAGE = "search_to_signal"
+ROOT = Path(search_to_signal.__file__).parent
+
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("errors", "config", "seeding", "progress", "runtime", "plugins", "numerics"),
+    ("records",),
+    ("problems", "programs", "rewards", "normalizer"),
+    ("evaluation", "generators", "learner"),
+    ("search", "corpus"),
+    ("hosts",),
+    ("experiments", "analysis", "claims", "provenance"),
+    ("cli",),
+)
+FLOOR = {room: number for number, rooms in enumerate(FLOORS, start=1) for room in rooms}
+
+# Rooms that read records only: nothing above the third floor.
+READERS = ("analysis", "claims", "provenance")
+HIGHEST_FOR_READERS = 3
+
+# The ground floor is one foundation: its files may use each other, in this direction alone.
+GROUND = {("config", "errors"), ("plugins", "errors"), ("progress", "errors")}
+# The only imports between rooms of one floor above it.
+SIDEWAYS = {
+    ("corpus", "search.prompts"),
+    ("experiments", "analysis"),
+    ("experiments", "provenance"),
+}
+
+# Down, and still forbidden: search and learner read the same records and never each other.
+NEVER = {("search", "generators"), ("search", "learner")}
+
+HEAVY = ("torch", "trl", "peft", "transformers", "tokenizers", "safetensors", "accelerate")
+HEAVY_ROOMS = ("generators/", "learner/", "problems/ant_colony/")
+LIGHT = (
+    "analysis.report",
+    "provenance.verify",
+    "rewards",
+    "normalizer",
+    "experiments.normalizer_replay",
+    "cli",
+)
+
+
+def files() -> Iterator[tuple[str, ast.Module]]:
+    """Every source file as (path within the package, syntax tree)."""
+    for path in sorted(ROOT.rglob("*.py")):
+        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(name: str, tree: ast.Module) -> Iterator[str]:
+    """Full dotted names of everything that a file imports, wherever the statement stands."""
+    here = [PACKAGE, *Path(name).with_suffix("").parts]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = [".".join(here[: -node.level])] if node.level else []
+            base = ".".join([*start, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def room_of(name: str) -> str:
+    """The room, or the file on the ground floor, that a path within the package belongs to."""
+    return Path(name).parts[0].removesuffix(".py")
+
+
+def edges() -> Iterator[tuple[str, str, str]]:
+    """Every import within the package as (file, its room, imported name without the package)."""
+    for name, tree in files():
+        if name == "__init__.py":
+            continue
+        for target in imported(name, tree):
+            if target.startswith(f"{PACKAGE}."):
+                yield name, room_of(name), target.removeprefix(f"{PACKAGE}.")
+
+
+def allowed(room: str, target: str) -> bool:
+    """Whether a room may import that module of the package."""
+    other = target.split(".")[0]
+    if room == other or (room, other) in NEVER:
+        return room == other
+    if room in READERS:
+        return FLOOR[other] <= HIGHEST_FOR_READERS
+    if FLOOR[other] < FLOOR[room]:
+        return True
+    sideways = GROUND | SIDEWAYS if FLOOR[other] == FLOOR[room] else set()
+    return any(room == who and f"{target}.".startswith(f"{what}.") for who, what in sideways)
+
+
+def test_every_room_has_a_floor() -> None:
+    """A new room or top-level file has to be given a floor before it can be built."""
+    assert {room_of(name) for name, _ in files()} - {"__init__"} <= set(FLOOR)
+
+
+def test_imports_go_down() -> None:
+    """No file imports a room above its own, or a neighbour that is not named."""
+    found = list(edges())
+    assert len(found) > 200
+    assert [f"{name} imports {target}" for name, room, target in found if not allowed(room, target)] == []
+
+
+@pytest.mark.parametrize(
+    ("room", "target"),
+    [
+        ("records", "rewards.base"),
+        ("search", "generators.base"),
+        ("search", "learner.settings"),
+        ("learner", "generators.base"),
+        ("corpus", "search.state"),
+        ("search", "corpus.pairs"),
+        ("analysis", "provenance.verify"),
+        ("provenance", "analysis.runs"),
+        ("analysis", "search.archive"),
+        ("provenance", "experiments.run"),
+        ("hosts", "cli"),
+    ],
+)
+def test_forbidden_directions(room: str, target: str) -> None:
+    """The rule itself refuses the imports that the design forbids."""
+    assert not allowed(room, target)
+
+
+def test_heavy_libraries_stay_in_their_rooms() -> None:
+    """Model libraries are imported by generators, learner and ant colonies; experiments may import torch."""
+    for name, tree in files():
+        heavy = {target.split(".")[0] for target in imported(name, tree)} & set(HEAVY)
+        if heavy and not name.startswith(HEAVY_ROOMS):
+            assert name.startswith("experiments/"), f"{name} imports {heavy}"
+            assert heavy == {"torch"}, f"{name} imports {heavy}"
+
+
+def test_experiments_use_torch_to_fix_threads_only() -> None:
+    """What experiments do with torch is set the number of threads, and nothing else."""
+    used = set()
+    for name, tree in files():
+        if name.startswith("experiments/"):
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                    used |= {node.attr} if node.value.id == "torch" else set()
+                assert not (isinstance(node, ast.ImportFrom) and str(node.module).startswith("torch")), name
+    assert used == {"set_num_threads"}
+
+
+def test_readers_load_no_model_library() -> None:
+    """Reading, checking and replaying records loads neither torch nor anything above it."""
+    code = (
+        "import sys, importlib;"
+        f"[importlib.import_module('{PACKAGE}.' + name) for name in {LIGHT!r}];"
+        f"print(sorted(set({HEAVY!r}) & set(sys.modules)))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
