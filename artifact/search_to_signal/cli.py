@@ -29,11 +29,16 @@ def _run(arguments: argparse.Namespace) -> int:
     from search_to_signal.analysis.report import report
     from search_to_signal.experiments.cohort import run_cohort
     from search_to_signal.experiments.configuration import load_profile
+    from search_to_signal.experiments.normalizer_replay import replay
+    from search_to_signal.normalizer import NORMALIZERS
     from search_to_signal.provenance.checksums import write_sums
+    from search_to_signal.rewards import MAPPINGS
 
     profile = load_profile(arguments.profile)
     with progress_display() as progress:
-        run_cohort(profile, arguments.out, progress)
+        runs = run_cohort(profile, arguments.out, progress)
+        progress.say("replaying the recorded groups under every mapping and normalizer")
+        replay(runs, arguments.out / "audit", list(MAPPINGS), list(NORMALIZERS))
     page = report(arguments.out, arguments.out / "report")
     write_sums(arguments.out)
     _show(page)
@@ -173,6 +178,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; errors of ours print one line and give their exit code."""
+    # A mapping of one's own lies where one works; an installed command does not look there by itself.
+    if "" not in sys.path:
+        sys.path.append("")
     parsed = _parser().parse_args(arguments)
     try:
         code: int = parsed.command(parsed)
