@@ -26,7 +26,7 @@ trap finish EXIT
 
 prefix=$("$python" -c 'import sys; print(sys.base_prefix)')
 site=$("$python" -c 'import numpy, pathlib; print(pathlib.Path(numpy.__file__).parents[1])')
-mkdir -p "$root"/{opt/site,work,tmp,proc,dev,sys,etc,bin,lib64}
+mkdir -p "$root"/{opt/site,checkout,tmp,proc,dev,sys,etc,bin,lib64}
 cp -r "$prefix" "$root/opt/python"
 rm -rf "$root"/opt/python/lib/python3.10/{site-packages,test,idlelib,ensurepip} "$root"/opt/python/lib/*.a
 for part in numpy numpy.libs scipy scipy.libs msgspec; do cp -r "$site/$part" "$root/opt/site/"; done
