@@ -32,7 +32,9 @@ find_uv() {
 setup() {
     find_uv
     say "installing the locked environment (a few GB the first time)"
-    "$UV" sync --locked --quiet "$@"
+    local quiet=--quiet
+    [[ -t 1 ]] && quiet=--color=auto
+    "$UV" sync --locked "$quiet"
     say "environment ready"
 }
 

@@ -63,8 +63,8 @@ def test_every_code_has_one_canonical_form(code: str) -> None:
 def test_hostile_completions_cost_linear_time() -> None:
     """R-PARSE-03: a megabyte of the worst repetitions of every marker is parsed at once."""
     heads = ["", OPENING, f"{{{{{OPENING} go to the nearest"]
-    started = time.perf_counter()
+    started = time.process_time()
     for head in heads:
         for piece in PIECES:
             parse(head + piece * (1_000_000 // len(piece)))
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10

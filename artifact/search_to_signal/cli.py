@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+from rich.console import Console
+from rich.markdown import Markdown
 
 from search_to_signal.errors import ConfigError, S2SError
 from search_to_signal.progress import progress_display
@@ -15,18 +17,31 @@ from search_to_signal.progress import progress_display
 Command = Callable[[argparse.Namespace], int]
 
 
+def _show(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    if sys.stdout.isatty():
+        Console().print(Markdown(text))
+    else:
+        print(text)
+
+
 def _run(arguments: argparse.Namespace) -> int:
     from search_to_signal.analysis.report import report
     from search_to_signal.experiments.cohort import run_cohort
     from search_to_signal.experiments.configuration import load_profile
+    from search_to_signal.experiments.normalizer_replay import replay
+    from search_to_signal.normalizer import NORMALIZERS
     from search_to_signal.provenance.checksums import write_sums
+    from search_to_signal.rewards import MAPPINGS
 
     profile = load_profile(arguments.profile)
     with progress_display() as progress:
-        run_cohort(profile, arguments.out, progress)
+        runs = run_cohort(profile, arguments.out, progress)
+        progress.say("replaying the recorded groups under every mapping and normalizer")
+        replay(runs, arguments.out / "audit", list(MAPPINGS), list(NORMALIZERS))
     page = report(arguments.out, arguments.out / "report")
     write_sums(arguments.out)
-    print(page.read_text(encoding="utf-8"))
+    _show(page)
     print(f"s2s: results in {arguments.out}")
     return 0
 
@@ -57,7 +72,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from search_to_signal.analysis.report import report
 
     page = report(arguments.directory, arguments.out or arguments.directory / "report")
-    print(page.read_text(encoding="utf-8"))
+    _show(page)
     print(f"s2s: report in {page.parent}")
     return 0
 
@@ -77,7 +92,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     from search_to_signal.experiments.normalizer_replay import replay
 
     page = replay(arguments.directories, arguments.out, arguments.mapping, arguments.normalizer or ["group"])
-    print(page.read_text(encoding="utf-8"))
+    _show(page)
     print(f"s2s: replay in {arguments.out}")
     return 0
 
@@ -103,7 +118,7 @@ def _card(arguments: argparse.Namespace) -> int:
 
     with progress_display() as progress:
         write_card(load_toml(arguments.model / RECIPE, Recipe), arguments.model, progress)
-    print((arguments.model / "README.md").read_text(encoding="utf-8"))
+    _show(arguments.model / "README.md")
     print(f"s2s: card in {arguments.model}")
     return 0
 
@@ -163,6 +178,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; errors of ours print one line and give their exit code."""
+    # A mapping of one's own lies where one works; an installed command does not look there by itself.
+    if "" not in sys.path:
+        sys.path.append("")
     parsed = _parser().parse_args(arguments)
     try:
         code: int = parsed.command(parsed)

@@ -3,7 +3,7 @@
     nice -n 10 python tests/benchmarks/problems_benchmark.py [--repeat 5] [--skip-cold]
 
 Colonies: the reference is the literal torch colony in tests/oracles on one thread; one reference run is
-set against the best of ``repeat`` fast runs, in CPU seconds, and the bits must be equal. TSP and OBP: the
+set against the best of ``repeat`` fast runs, and the bits must be equal. All in CPU seconds. TSP and OBP: the
 floor is the heuristic's own time with the copies that every call must make: a set and a matrix for TSP, the
 array of the capacities that fit for OBP (``remaining[remaining >= item]`` over all bins, and a plain copy).
 Cold start is measured in fresh processes with empty caches.
@@ -17,7 +17,7 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter, process_time
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -41,13 +41,6 @@ print(time.perf_counter() - begin)
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds and result of one call."""
-    begin = perf_counter()
-    result = call()
-    return perf_counter() - begin, result
-
-
-def cpu_timed(call: Callable[[], Any]) -> tuple[float, Any]:
     """CPU seconds and result of one call: one thread each, and the machine may have other work."""
     begin = process_time()
     result = call()
@@ -56,7 +49,7 @@ def cpu_timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 def best_of(repeat: int, call: Callable[[], Any]) -> tuple[float, Any]:
     """Least CPU seconds of several calls, and the last result."""
-    runs = [cpu_timed(call) for _ in range(repeat)]
+    runs = [timed(call) for _ in range(repeat)]
     return min(seconds for seconds, _ in runs), runs[-1][1]
 
 
@@ -82,7 +75,7 @@ def compare_colony(name: str, repeat: int) -> None:
     function, instances = function_of(problem.seed.code), problem.instances("train")
     evaluate_in_process(problem, function, instances)
     fast, scores = best_of(repeat, lambda: evaluate_in_process(problem, function, instances))
-    slow, expected = cpu_timed(lambda: reference_scores(name))
+    slow, expected = timed(lambda: reference_scores(name))
     if scores != expected:
         raise SystemExit(f"{name}: scores differ from the reference: {scores} {expected}")
     print(f"{name:5} reference {slow:8.3f} s   fast {fast:7.4f} s   {slow / fast:6.1f} x   bits equal")
@@ -93,9 +86,9 @@ def tour_floor(function: Any, instance: Any, plain: bool) -> float:
     distance, seconds, current = instance["distance"], 0.0, 0
     unvisited = list(range(1, len(distance)))
     while unvisited:
-        begin = perf_counter()
+        begin = process_time()
         current = int(function(current, 0, set(unvisited), distance.copy()))
-        seconds += perf_counter() - begin
+        seconds += process_time() - begin
         unvisited.remove(current)
     return seconds
 
@@ -106,10 +99,10 @@ def stream_floor(function: Any, instance: Any, plain: bool) -> float:
     remaining = np.full(len(instance["items"]), float(instance["capacity"]))
     while not packing.done:
         item, capacities = packing.question()
-        begin = perf_counter()
+        begin = process_time()
         fresh = capacities.copy() if plain else remaining[remaining >= item]
         choice = int(np.argmax(function(item, fresh)))
-        seconds += perf_counter() - begin
+        seconds += process_time() - begin
         remaining[np.flatnonzero(remaining >= item)[choice]] -= item
         packing.decide(choice)
     return seconds
@@ -120,7 +113,7 @@ def compare_calls(name: str, repeat: int, floor: Any, kinds: dict[str, bool]) ->
     problem = PROBLEMS[name]
     function, instances = function_of(problem.seed.code), problem.instances("train")
     calls = sum(len(next(iter(instance.values()))) for instance in instances)
-    timer = calls * min(timed(lambda: None)[0] for _ in range(1000))
+    timer = calls * float(np.median([timed(lambda: None)[0] for _ in range(9999)]))
     whole: list[float] = []
     own: dict[str, list[float]] = {kind: [] for kind in kinds}
     for _ in range(repeat):  # interleaved, so that a slow moment of the machine meets both

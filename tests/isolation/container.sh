@@ -26,11 +26,11 @@ trap finish EXIT
 
 prefix=$("$python" -c 'import sys; print(sys.base_prefix)')
 site=$("$python" -c 'import numpy, pathlib; print(pathlib.Path(numpy.__file__).parents[1])')
-mkdir -p "$root"/{opt/site,work,tmp,proc,dev,sys,etc,bin,lib64}
+mkdir -p "$root"/{opt/site,checkout,tmp,proc,dev,sys,etc,bin,lib64}
 cp -r "$prefix" "$root/opt/python"
 rm -rf "$root"/opt/python/lib/python3.10/{site-packages,test,idlelib,ensurepip} "$root"/opt/python/lib/*.a
 for part in numpy numpy.libs scipy scipy.libs msgspec; do cp -r "$site/$part" "$root/opt/site/"; done
-cp -r "$here/artifact" "$here/tests" "$root/work/"
+cp -r "$here/artifact" "$here/tests" "$root/checkout/"
 find "$root/opt" -name '*.so*' -type f -print0 -o -path "$root/opt/python/bin/python3.10" -print0 |
     xargs -0 ldd 2>/dev/null | awk '$2 == "=>" && $3 ~ "^/(usr/)?lib" {print $3}' | sort -u |
     while read -r library; do
@@ -49,6 +49,6 @@ tar -C "$root" -c . | docker import - isolation-corpus:local >/dev/null
 
 for user in 10001 0; do
     docker run --rm --network none --read-only --tmpfs /tmp:mode=1777 --user "$user:$user" \
-        --env PYTHONPATH=/work/artifact:/opt/site --env PYTHONDONTWRITEBYTECODE=1 --workdir /work \
+        --env PYTHONPATH=/checkout/artifact:/opt/site --env PYTHONDONTWRITEBYTECODE=1 --workdir /checkout \
         isolation-corpus:local /opt/python/bin/python3.10 tests/isolation/tally.py --once --verbose
 done

@@ -1,5 +1,6 @@
 """The ordinary vocabulary of heuristics runs in a worker, with the bits it has outside."""
 
+import os
 import subprocess
 import sys
 
@@ -103,7 +104,8 @@ class Sweep:
 def outside(size: int) -> list[float]:
     """The digests of a process without locks, with one thread as in a worker."""
     tail = f"\nrow = f(np.full((1, {len(OPERATIONS) + 1}), {size}.0))[0]\nprint(*map(int, row))"
-    environment = {"OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"}
+    fixed = {"OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"}
+    environment = dict(os.environ) | fixed
     run = [sys.executable, "-c", PROGRAM + tail]
     done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
     return [float(word) for word in done.stdout.split()]

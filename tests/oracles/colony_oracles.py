@@ -12,6 +12,7 @@ torch.set_num_threads(1)  # changes no bit, and spares a loaded machine the spin
 Array = Any
 SEED = 42
 DECAY = 0.9
+PHEROMONE_FLOOR = 1e-10
 
 
 def floor_matrix(matrix: Array) -> Any:
@@ -94,7 +95,7 @@ class _Routing:
         for ant in range(self.ants):
             path = paths[:, ant]
             self.pheromone[path[:-1], torch.roll(path, -1)[:-1]] += 1.0 / costs[ant]
-        self.pheromone[self.pheromone < 1e-10] = 1e-10
+        self.pheromone[self.pheromone < PHEROMONE_FLOOR] = PHEROMONE_FLOOR
 
 
 class _Orienteering:

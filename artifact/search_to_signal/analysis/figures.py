@@ -35,8 +35,18 @@ def _draw_condition(axes: Axes, condition: str, runs: Sequence[RecordedRun]) -> 
     colour, line = STYLE.get(condition, _OTHER)
     curves = np.array([run.best for run in runs])
     groups = np.arange(1, curves.shape[1] + 1)
-    axes.plot(groups, curves.mean(axis=0), line, color=colour, label=f"{condition} (n = {len(runs)})", lw=1.4)
-    axes.fill_between(groups, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.12, lw=0)
+    axes.step(
+        groups,
+        curves.mean(axis=0),
+        line,
+        where="post",
+        color=colour,
+        label=f"{condition} (n = {len(runs)})",
+        lw=1.4,
+    )
+    axes.fill_between(
+        groups, curves.min(axis=0), curves.max(axis=0), color=colour, step="post", alpha=0.12, lw=0
+    )
 
 
 def best_so_far_figure(runs: Sequence[RecordedRun], directory: Path, unit: str) -> None:

@@ -42,11 +42,12 @@ def report(directory: Path, out: Path) -> Path:
     problem = get_problem(str(runs[0].config["problem"]))
     best_so_far_figure(runs, out, f"minus {problem.unit}")
     page = out / "report.md"
-    page.write_text(_page(runs, smoke), encoding="utf-8")
+    audited = (directory / "audit" / "audit.md").is_file()
+    page.write_text(_page(runs, smoke, audited), encoding="utf-8")
     return page
 
 
-def _page(runs: Sequence[RecordedRun], smoke: bool) -> str:
+def _page(runs: Sequence[RecordedRun], smoke: bool, audited: bool) -> str:
     config = runs[0].config
     where = f"{config['problem']} ({config['split']} instances), {config['groups']} groups of " + str(
         config["generation"]["group_size"]
@@ -68,7 +69,7 @@ def _page(runs: Sequence[RecordedRun], smoke: bool) -> str:
         "## Where the time went",
         to_markdown(_time_rows(runs)),
         "## Evidence layers",
-        to_markdown(_layer_rows(smoke)),
+        to_markdown(_layer_rows(smoke, audited)),
     ]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
@@ -84,9 +85,10 @@ def _time_rows(runs: Sequence[RecordedRun]) -> list[list[str]]:
     return rows
 
 
-def _layer_rows(smoke: bool) -> list[list[str]]:
-    rows = [["Layer", "State"]]
-    for layer in LAYERS:
-        ran = layer == "Formal live cohort" and not smoke
-        rows.append([layer, "ran at embedded scale" if ran else "has not run"])
-    return rows
+def _layer_rows(smoke: bool, audited: bool) -> list[list[str]]:
+    ran = {
+        "Normalizer replay": audited,
+        "Formal live cohort": not smoke,
+    }
+    what = "ran on smoke records" if smoke else "ran at embedded scale"
+    return [["Layer", "State"], *([layer, what if ran.get(layer) else "has not run"] for layer in LAYERS)]

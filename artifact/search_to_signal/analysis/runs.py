@@ -83,4 +83,4 @@ def load_runs(directory: Path) -> list[RecordedRun]:
 
 def _protocol(manifest: Manifest) -> str:
     shared = {k: v for k, v in manifest.config.items() if k not in ("condition", "seed")}
-    return repr(sorted(shared.items())) + manifest.source.sha256
+    return repr((sorted(shared.items()), manifest.source.sha256, sorted(manifest.model_files.items())))

@@ -52,7 +52,7 @@ def fill_matrix(
     answer = function(*arguments)
     if not isinstance(answer, np.ndarray):
         raise OutputError(f"the answer is no array of shape {shape}")
-    matrix = np.asarray(answer)
+    matrix = np.asarray(answer, dtype=answer.dtype.newbyteorder("="))
     if matrix.shape != shape:
         raise OutputError(f"the answer has shape {matrix.shape}, expected {shape}")
     if matrix.dtype.str not in DTYPES:

@@ -25,9 +25,13 @@ _HEAD = "def canary(current, destination, unvisited, matrix):\n    "
 _NEAREST = _HEAD + "return min(sorted(unvisited), key=lambda node: matrix[current][node])"
 _TRAPS = MappingProxyType(
     {
-        Layer.SECCOMP: (_HEAD + "import socket; socket.socket()", Isolation.VIOLATION),
-        Layer.CLOCK: (_HEAD + "import time; time.perf_counter()", Isolation.CRASH),
-        Layer.LIMITS: (_HEAD + "return bytes(2**30)", Isolation.MEMORY),
+        Layer.SECCOMP: (_HEAD + "import socket; socket.socket()", (Isolation.VIOLATION,)),
+        # A kernel whose clock is not the processor's answers by a system call instead of the trap.
+        Layer.CLOCK | Layer.SECCOMP: (
+            _HEAD + "import time; time.perf_counter()",
+            (Isolation.CRASH, Isolation.VIOLATION),
+        ),
+        Layer.LIMITS: (_HEAD + "return bytes(2**30)", (Isolation.MEMORY,)),
     }
 )
 
@@ -46,17 +50,17 @@ class _Line:
 def check(zygote: Zygote) -> None:
     """Raise SandboxError unless the known programs end as known under the layers that hold."""
     for name, expected, run in _endings(zygote):
-        if run.isolation is not expected:
+        if run.isolation not in expected:
             raise SandboxError(
                 f"the canary for {name} ended in {run.isolation.value} ({run.detail}), expected "
-                f"{expected.value}: this machine does not isolate as it should; run tests/isolation/tally.py"
+                f"{expected[0].value}: this machine does not isolate; run tests/isolation/tally.py"
             )
 
 
-def _endings(zygote: Zygote) -> Iterator[tuple[str, Isolation, Run]]:
+def _endings(zygote: Zygote) -> Iterator[tuple[str, tuple[Isolation, ...], Run]]:
     task = Task(_Line(), [_INSTANCE])
     run = run_candidate(zygote, task, _NEAREST, _SETTINGS)
-    yield "a known tour", Isolation.OK, run
+    yield "a known tour", (Isolation.OK,), run
     for layer, (code, expected) in _TRAPS.items():
         if layer in zygote.layers:
-            yield str(layer.name).lower(), expected, run_candidate(zygote, task, code, _SETTINGS)
+            yield str(layer), expected, run_candidate(zygote, task, code, _SETTINGS)

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from search_to_signal.evaluation import chance, worker
 from search_to_signal.evaluation.control import HELLO, KILL, SPAWN, STATUS
 from search_to_signal.evaluation.locks import Layer, clock, landlock, limits, privileges, seccomp
-from search_to_signal.evaluation.locks.linux import syscall
 from search_to_signal.evaluation.preload import preload
 from search_to_signal.evaluation.vocabulary import allowed_attributes
 
 _LOCK_FAILED = 98
 _PARENT_CHECK_MS = 500
+_MOST_DESCRIPTORS = 4096
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ def _run_worker(control: socket.socket, parent: int, order: bytes, data_fd: int,
 def _become_worker(zygote: int, data_fd: int, lock: Lock, wall_s: float, cpu_s: float, memory: int) -> None:
     privileges.die_with_parent(zygote)
     os.dup2(data_fd, limits.DATA_FD)
-    syscall("close_range", 0, limits.DATA_FD - 1, 0)
-    syscall("close_range", limits.DATA_FD + 1, 0x7FFFFFFF, 0)
+    os.closerange(0, limits.DATA_FD)
+    os.closerange(limits.DATA_FD + 1, _MOST_DESCRIPTORS)
     worker.silence()
     if Layer.LIMITS in lock.layers:
         limits.set_limits(lock.used, memory, cpu_s)

@@ -22,6 +22,8 @@ _BOOT = (
     "fd, layers, seed, wide = map(int, sys.argv[1:]); "
     "main(fd, Layer(layers), seed, bool(wide))"
 )
+# Which kernels the linear algebra uses decides bits, so a choice made for the parent holds for workers.
+_PASSED_ON = ("OPENBLAS_", "NPY_", "MKL_", "LD_LIBRARY_PATH")
 _START_S = 120.0
 _REAP_S = 30.0
 
@@ -115,7 +117,8 @@ class Zygote:
 
 
 def _start(control_fd: int, variation: Variation, wanted: Layer) -> "subprocess.Popen[bytes]":
-    environment = {
+    numerics = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
+    environment = numerics | {
         "PYTHONHASHSEED": str(variation.hash_seed),
         "PYTHONDONTWRITEBYTECODE": "1",
         "OPENBLAS_NUM_THREADS": "1",

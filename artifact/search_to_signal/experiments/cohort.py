@@ -51,7 +51,7 @@ def _set_aside(directory: Path) -> None:
         log.rename(_log(target))
 
 
-def _place(config: RunConfig, directory: Path, source_sha256: str) -> Place:
+def _place(config: RunConfig, directory: Path, source_sha256: str, model_files: dict[str, str]) -> Place:
     if not directory.exists():
         return Place(config, directory, done=False)
     other = f"{directory} already holds another run: give another --out, or move it away"
@@ -64,8 +64,8 @@ def _place(config: RunConfig, directory: Path, source_sha256: str) -> Place:
         raise RunDirectoryError(other)
     if found.status != "complete" or not (directory / SUMS).is_file():
         return Place(config, directory, done=False)
-    if found.source.sha256 != source_sha256:
-        raise RunDirectoryError(f"{directory} holds this run made by another version of the source: {other}")
+    if (found.source.sha256, found.model_files) != (source_sha256, model_files):
+        raise RunDirectoryError(f"{directory} holds this run of another version of source or model: {other}")
     if problems := verify(directory).problems:
         raise RunDirectoryError(f"{directory} is complete but damaged ({problems[0]}): {other}")
     return Place(config, directory, done=True)
@@ -80,7 +80,10 @@ def places(configs: Sequence[RunConfig], out: Path) -> list[Place]:
         if found == out or found.name not in expected:
             raise RunDirectoryError(f"{found} already holds another run: give another --out, or move it away")
     sha256 = source().sha256
-    return [_place(config, out / config.name, sha256) for config in configs]
+    return [
+        _place(config, out / config.name, sha256, checked_files(model_directory(config.model)))
+        for config in configs
+    ]
 
 
 def _environment(threads: int) -> dict[str, str]:
@@ -130,7 +133,6 @@ def run_cohort(profile: Profile, out: Path, progress: Progress) -> list[Path]:
     An unfinished directory of the same run is set aside under another name, never deleted. Raises
     RunDirectoryError before anything starts where a directory holds something else.
     """
-    checked_files(model_directory(profile.model))
     todo = places(profile.runs(), out)
     for place in todo:
         if place.done:

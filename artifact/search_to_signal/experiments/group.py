@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from search_to_signal.evaluation.outcomes import Evaluation
 from search_to_signal.evaluation.pool import EvaluationPool
@@ -63,6 +63,22 @@ def judge(completions: Sequence[Completion], pool: EvaluationPool) -> list[Judge
     return [
         _failed(completion, item) if isinstance(item, Failure) else _ran(completion, item, next(evaluations))
         for completion, item in zip(completions, parsed, strict=True)
+    ]
+
+
+def confirm(judged: Sequence[Judged], events: Sequence[ArchiveEvent], pool: EvaluationPool) -> list[Judged]:
+    """Repeat what entered the archive in a differently seeded zygote; outcomes and scores stay (D20)."""
+    codes = {
+        index: item.proposal.code
+        for index, (item, event) in enumerate(zip(judged, events, strict=True))
+        if event is ArchiveEvent.ADMITTED and item.proposal is not None
+    }
+    replayed = dict(zip(codes, pool.replay(list(codes.values())), strict=True))
+    return [
+        replace(item, evaluation=replace(item.evaluation, isolation=replayed[index].isolation))
+        if index in replayed and item.evaluation is not None
+        else item
+        for index, item in enumerate(judged)
     ]
 
 

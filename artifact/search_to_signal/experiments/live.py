@@ -6,7 +6,7 @@ from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.clock import StepClock
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.group import completion_records, judge
+from search_to_signal.experiments.group import completion_records, confirm, judge
 from search_to_signal.experiments.learning import Training, credited
 from search_to_signal.experiments.output import RunFiles, StepTiming
 from search_to_signal.generators.base import Generation
@@ -76,6 +76,8 @@ def live_step(live: Live, state: SearchState, step: int) -> SearchState:
     after, events = transition(
         draw.state, evaluated, operator=draw.operator, step=step, settings=config.search
     )
+    with clock.phase("evaluation"):
+        judged = confirm(judged, events, live.pool)
     reach = exposures(draw.state, evaluated, config.search)
     records = completion_records(draw, step, config.problem, generation, judged, events, reach)
     result = None

@@ -62,6 +62,7 @@ def build_model(architecture: Architecture, vocabulary_size: int, end_id: int, p
         use_cache=True,
         **shape,
     )
+    config.sliding_window = None  # every context fits; without this each load warns
     return AutoModelForCausalLM.from_config(config, torch_dtype=torch.float32, attn_implementation="sdpa")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.errors import IllFormedGroupError, RecordError
+from search_to_signal.errors import IllFormedGroupError, RecordError, S2SError
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.provenance.archive import ArchiveReplay, read_heuristics
 from search_to_signal.records.groups import batch_of
@@ -100,7 +100,7 @@ def record_problems(directory: Path, manifest: Manifest) -> list[str]:
             problems += archive.problems(group, step)
             problems += _credit_problems(group, config["condition"])
         problems += archive.store_problems(heuristics)
-    except (RecordError, OSError) as error:
+    except (S2SError, OSError) as error:
         return [str(error)]
     if len(steps) != config["groups"]:
         problems.append(f"{len(steps)} steps are recorded, the configuration asks for {config['groups']}")

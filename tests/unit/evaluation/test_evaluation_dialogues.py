@@ -120,6 +120,7 @@ def test_useless_priorities_are_typed(stream: EvaluationPool, body: str, expecte
         ("def h(d, k):\n    return d * k", 8252.0),
         ("def h(d):\n    import numpy as np\n    return d.astype(np.float32)", 4036.0),
         ("def h(d):\n    return d > 100", 1000.0),
+        ("def h(d):\n    return d.astype('>f4')", 4036.0),
         ("def h(d):\n    return d.T[::-1]", 8036.0),
         ("def h(d):\n    d[:] = 1\n    return d", 8009.0),
     ],

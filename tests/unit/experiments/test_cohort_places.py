@@ -17,6 +17,7 @@ from search_to_signal.experiments import cohort
 from search_to_signal.experiments.cohort import RunFailedError, places, run_cohort
 from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.generators.base import GenerationSettings
+from search_to_signal.generators.files import checked_files
 from search_to_signal.provenance.source import source
 
 Make = Callable[..., Path]
@@ -86,12 +87,17 @@ def launched(monkeypatch: pytest.MonkeyPatch, make_run: Make) -> list[RunConfig]
 
 
 def complete(make_run: Make, directory: Path, config: RunConfig, **changes: Any) -> None:
-    """Write a complete run of a configuration, from the source as it is."""
+    """Write a complete run of a configuration, from source and model as they are."""
     make_run(
         directory,
         config.condition,
         config.seed,
-        **{"config": msgspec.to_builtins(config), "source": source(), **changes},
+        **{
+            "config": msgspec.to_builtins(config),
+            "source": source(),
+            "model_files": checked_files(Path(config.model)),
+            **changes,
+        },
     )
 
 
@@ -197,6 +203,10 @@ def _other_source(out: Path, make_run: Make, profile: Profile) -> None:
     complete(make_run, out / "native-s42", config, source=msgspec.structs.replace(source(), sha256="other"))
 
 
+def _other_model(out: Path, make_run: Make, profile: Profile) -> None:
+    complete(make_run, out / "native-s42", profile.runs()[1], model_files={"model.safetensors": "other"})
+
+
 def _damaged(out: Path, make_run: Make, profile: Profile) -> None:
     complete(make_run, out / "native-s42", profile.runs()[1])
     (out / "native-s42" / "steps.jsonl").write_text("")
@@ -227,6 +237,7 @@ def _run_is_a_file(out: Path, make_run: Make, profile: Profile) -> None:
         _other_config,
         _other_unfinished,
         _other_source,
+        _other_model,
         _damaged,
         _other_name,
         _is_a_run,

@@ -1,5 +1,7 @@
 """The compiled colonies and the torch ones give the oracle's bits, ugly matrices included."""
 
+import itertools
+
 import colony_oracles
 import numpy as np
 import pytest
@@ -107,6 +109,53 @@ def test_near_ties_are_decided_by_division():
         kernels.choose(weight, single, table.exact, table.coarse, draw, ants, need, room, scratch, choice)
         quotient = np.where(need[:, :21] <= 0, weight / table.exact[draw], -1.0)
         assert np.array_equal(choice, quotient.argmax(axis=1))
+
+
+def test_ratings_lost_to_single_precision_are_decided_by_division():
+    """Allowed weights around the smallest single-precision numbers, next to a closed huge one."""
+    table = noise.noise_for(noise.Colony(100, 30, 21))
+    rng = np.random.RandomState(1)
+    need = np.full((30, 64), np.inf, np.float32)
+    need[:, 1:21] = 0.0
+    for draw in range(100):
+        weight = 10.0 ** (-43 - rng.rand(30, 21))
+        weight[:, 0] = 1.0
+        single, choice = np.zeros((30, 64), np.float32), np.empty(30, np.int64)
+        kernels.scale_rows(weight, single)
+        room, scratch, ants = np.zeros(30, np.float32), kernels.new_scratch(30, 64), np.arange(30)
+        kernels.choose(weight, single, table.exact, table.coarse, draw, ants, need, room, scratch, choice)
+        assert np.array_equal(choice, 1 + (weight / table.exact[draw])[:, 1:].argmax(axis=1))
+
+
+def test_waiting_at_the_depot_is_laid_once():
+    """A repeated edge of one path is not accumulated twice."""
+    pheromone, paths = np.ones((3, 3)), np.array([[0], [1], [2], [0], [0], [0]])
+    kernels.lay_along(pheromone, paths, 6, 0, 0.5)
+    expected = np.ones((3, 3))
+    expected[[0, 1, 2, 0], [1, 2, 0, 0]] = 1.5
+    assert np.array_equal(pheromone, expected)
+
+
+def test_pheromone_floor_binds(way, monkeypatch):
+    """A floor high enough to matter within a few iterations changes both alike."""
+    monkeypatch.setattr(routing, "PHEROMONE_FLOOR", 5.0)
+    case = routing_case(0, 14)
+    matrix = 1.0 / case[0]
+    learned = _routing_oracle(case, matrix, 25)
+    monkeypatch.setattr(colony_oracles, "PHEROMONE_FLOOR", 5.0)
+    assert routing.best_cost(*case, matrix, 30, 25) == _routing_oracle(case, matrix, 25)
+    assert learned != _routing_oracle(case, matrix, 25)
+
+
+def test_limit_that_a_path_meets_exactly(way):
+    """Single-precision travel and the order of its sum decide whether the last node is still in reach."""
+    for seed in range(12):
+        prize, distance, _ = orienteering_case(seed, 5)
+        for i, j, k in itertools.permutations(range(1, 5), 3):
+            travelled = np.float32(np.float64(np.float32(distance[0, i])) + distance[i, j])
+            limit = float(np.float64(travelled) + distance[j, k] + distance[k, 0])
+            case, matrix = (prize, distance, limit), np.ones((5, 5))
+            assert orienteering.best_prize(*case, matrix, 20, 1) == _orienteering_oracle(case, matrix, 1)
 
 
 @pytest.mark.parametrize("ants", [2, 5, 15, 16, 20, 30, 33, 64])

@@ -77,7 +77,7 @@ def test_matrix_of_the_wrong_form(name, spoil):
     """Only a real matrix of the instance's shape is run, whatever the object says about itself."""
     problem = PROBLEMS[name]
     instance = problem.instances("embedded")[0]
-    with pytest.raises(InfeasibleAnswerError):
+    with pytest.raises(InfeasibleAnswerError, match="expected"):
         problem.score(instance, spoil(np.ones(instance["distance"].shape)))
 
 

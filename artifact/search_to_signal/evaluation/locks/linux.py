@@ -12,14 +12,14 @@ _X86_64 = {
     "access": 21, "mremap": 25, "madvise": 28, "exit": 60, "getcwd": 79, "readlink": 89, "futex": 202,
     "getdents64": 217, "clock_gettime": 228, "exit_group": 231, "openat": 257, "newfstatat": 262,
     "readlinkat": 267, "faccessat": 269, "seccomp": 317, "getrandom": 318, "statx": 332,
-    "close_range": 436, "faccessat2": 439, "landlock_create_ruleset": 444, "landlock_restrict_self": 446,
+    "faccessat2": 439, "landlock_create_ruleset": 444, "landlock_restrict_self": 446,
 }  # fmt: skip
 _AARCH64 = {
     "read": 63, "write": 64, "close": 57, "fstat": 80, "lseek": 62, "mmap": 222, "mprotect": 226,
     "munmap": 215, "brk": 214, "rt_sigaction": 134, "rt_sigprocmask": 135, "ioctl": 29, "mremap": 216,
     "madvise": 233, "exit": 93, "getcwd": 17, "futex": 98, "clock_gettime": 113, "getdents64": 61,
     "exit_group": 94, "openat": 56, "newfstatat": 79, "readlinkat": 78, "faccessat": 48, "seccomp": 277,
-    "getrandom": 278, "statx": 291, "close_range": 436, "faccessat2": 439, "landlock_create_ruleset": 444,
+    "getrandom": 278, "statx": 291, "faccessat2": 439, "landlock_create_ruleset": 444,
     "landlock_restrict_self": 446,
 }  # fmt: skip
 

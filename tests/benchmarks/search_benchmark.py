@@ -1,4 +1,9 @@
-"""The search keeps up with a scripted generator: hundreds of rounds per second."""
+"""Rounds per second of the search with a scripted generator and a trivial evaluator.
+
+    python tests/benchmarks/search_benchmark.py
+
+Processor time of this process, best of three; parsing and program hashes are part of a round.
+"""
 
 import time
 from dataclasses import replace
@@ -43,15 +48,15 @@ def rounds_per_second(seed: int) -> float:
     def render(draw: Draw) -> str:
         return draw.operator.value + "".join(parent.code for parent in draw.parents)
 
-    started = time.perf_counter()
+    started = time.process_time()
     for step, group in enumerate(groups):
         draw = plan_round(replace(state, stagnation=0), rng, settings, render)
         results = [judged(text, score) for text, score in zip(group, rng.normal(size=GROUP), strict=True)]
         state, _ = transition(draw.state, results, operator=draw.operator, step=step, settings=settings)
     assert len(state.archive) > ROUNDS * GROUP * 0.99
-    return ROUNDS / (time.perf_counter() - started)
+    return ROUNDS / (time.process_time() - started)
 
 
-def test_the_search_makes_500_rounds_per_second() -> None:
-    """Best of three, parsing and program hashes included, with an archive that reaches a thousand."""
-    assert max(rounds_per_second(seed) for seed in range(3)) >= 500
+if __name__ == "__main__":
+    best = max(rounds_per_second(seed) for seed in range(3))
+    print(f"{best:.0f} rounds per second, {GROUP} completions each, the archive growing to {ROUNDS * GROUP}")

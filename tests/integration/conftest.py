@@ -1,0 +1,37 @@
+"""One tiny cohort with the shipped model, made twice for the whole session."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from search_to_signal.experiments.cohort import run_cohort
+from search_to_signal.experiments.configuration import Profile, load_profile
+from search_to_signal.progress import PlainProgress
+
+
+def tiny_profile() -> Profile:
+    """The smoke profile with two groups per run."""
+    return msgspec.structs.replace(load_profile("smoke"), groups=2)
+
+
+@pytest.fixture(scope="session")
+def profile() -> Profile:
+    """The tiny profile that the cohorts below ran."""
+    return tiny_profile()
+
+
+@pytest.fixture(scope="session")
+def cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished tiny cohort; tests that change it work on a copy."""
+    out = tmp_path_factory.mktemp("cohort") / "tiny"
+    run_cohort(tiny_profile(), out, PlainProgress())
+    return out
+
+
+@pytest.fixture(scope="session")
+def cohort_again(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same cohort, run a second time somewhere else."""
+    out = tmp_path_factory.mktemp("again") / "tiny"
+    run_cohort(tiny_profile(), out, PlainProgress())
+    return out
