@@ -70,7 +70,12 @@ def _run_one(arguments: argparse.Namespace) -> int:
 
 def _report(arguments: argparse.Namespace) -> int:
     from search_to_signal.analysis.report import report
+    from search_to_signal.records.manifest import MANIFEST
 
+    if arguments.out is None and (arguments.directory / MANIFEST).is_file():
+        raise ConfigError(
+            f"{arguments.directory} is one run, checksummed as it is: give --out for its report"
+        )
     page = report(arguments.directory, arguments.out or arguments.directory / "report")
     _show(page)
     print(f"s2s: report in {page.parent}")

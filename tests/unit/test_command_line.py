@@ -112,6 +112,17 @@ def test_verdicts(make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert out.splitlines()[-1].startswith("s2s: FAILED: 5 files, 1 runs, ")
 
 
+def test_reports_stay_out_of_run_directories(
+    make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A report of one run goes elsewhere: inside, it would spoil the run's checksums."""
+    run = make_run(tmp_path / "run")
+    code, _, err = said(capsys, "report", str(run))
+    assert (code, "give --out" in err) == (2, True)
+    assert said(capsys, "report", str(run), "--out", str(tmp_path / "page"))[0] == 0
+    assert said(capsys, "verify", str(run))[0] == 0
+
+
 def test_report_and_replay_end_with_their_place(
     make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
