@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from search_to_signal.corpus.grammar import (
     WEIGHTS,
     Part,
     Program,
+    draw_part,
     draw_program,
     held_out,
     name_part,
@@ -161,10 +163,14 @@ def test_ideas_name_every_term(rng: np.random.Generator) -> None:
 @given(generators)
 @each
 def test_code_computes_the_weighted_sum(rng: np.random.Generator) -> None:
-    """The rendered function chooses the node that the program's formula, written by hand, ranks lowest."""
-    program = draw_program(TSP, rng)
-    namespace: dict[str, Callable[..., int]] = {}
-    exec(render_code(TSP, program), namespace)  # type: ignore[arg-type]
+    """The rendered function scores nodes by the formula, written by hand, and chooses the lowest."""
+    names = [str(name) for name in rng.permutation(TERMS)]
+    parts = (draw_part(TSP, name, rng) for name in names)
+    program = Program(tuple(parts))
+    choose, weigh = (
+        _function(render_code(vocabulary, program))
+        for vocabulary in (TSP, replace(TSP, closing_line="    return score"))
+    )
     points = rng.random((12, 2))
     matrix = np.linalg.norm(points[:, None] - points[None], axis=-1)
     unvisited = {int(node) for node in rng.permutation(11)[:7] + 1}
@@ -189,5 +195,12 @@ def test_code_computes_the_weighted_sum(rng: np.random.Generator) -> None:
     scales = {"fixed": 1.0, "fading": left, "growing": 1 - left}
     powers = {"plain": 1.0, "root": 0.5, "square": 2.0}
     score = sum(p.weight * scales[p.scale] * features[p.term] ** powers[p.shape] for p in program.parts)
-    chosen = namespace["select_next_node"](here, 0, unvisited, matrix)
-    assert score[list(nodes).index(chosen)] <= score.min() + 1e-9
+    np.testing.assert_allclose(weigh(here, 0, unvisited, matrix), score, rtol=1e-9, atol=1e-12)
+    assert choose(here, 0, unvisited, matrix) == nodes[np.argmin(score)]
+
+
+def _function(code: str) -> Callable[..., Any]:
+    namespace: dict[str, Any] = {}
+    exec(code, namespace)
+    function: Callable[..., Any] = namespace["select_next_node"]
+    return function
