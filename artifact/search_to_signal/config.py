@@ -19,7 +19,7 @@ def load_toml(path: Path, kind: type[T]) -> T:
         raise ConfigError(f"there is no file {path}: check the path") from error
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path}: {error}; correct or remove that key") from error
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
 
 

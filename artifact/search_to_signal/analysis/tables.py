@@ -7,7 +7,10 @@ from pathlib import Path
 
 Rows = Sequence[Sequence[str]]
 
-_LATEX = str.maketrans({"%": r"\%", "_": r"\_", "&": r"\&", "±": r"$\pm$", "–": "--", "#": r"\#"})
+_LATEX = str.maketrans(
+    {character: f"\\{character}" for character in "%_&#${}"}
+    | {"±": r"$\pm$", "–": "--", "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}"}
+)
 
 
 def to_csv(rows: Rows) -> str:
@@ -21,7 +24,8 @@ def to_markdown(rows: Rows) -> str:
     """A pipe table; the first row is the heading, columns after the first are right-aligned."""
     head, *body = rows
     rule = [":--", *("--:" for _ in head[1:])]
-    return "".join(f"| {' | '.join(row)} |\n" for row in (head, rule, *body))
+    lines = [[cell.replace("|", "\\|") for cell in row] for row in (head, rule, *body)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _latex_line(row: Sequence[str]) -> str:

@@ -10,16 +10,15 @@ from pathlib import Path
 
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError, S2SError
-from search_to_signal.experiments.configuration import Profile, RunConfig
+from search_to_signal.experiments.configuration import CONFIG, Profile, RunConfig
 from search_to_signal.generators.files import checked_files, model_directory
 from search_to_signal.progress import Progress
-from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.provenance.checksums import SUMS, write_sums
 from search_to_signal.provenance.source import source
-from search_to_signal.provenance.verify import verify
-from search_to_signal.records.manifest import MANIFEST, read_manifest
+from search_to_signal.provenance.verify import run_directories, verify
+from search_to_signal.records.manifest import INTERRUPTED, MANIFEST, read_manifest
 
 PROGRESS_PREFIX = "progress "
-INTERRUPTED = "interrupted"
 
 
 class RunFailedError(S2SError):
@@ -37,6 +36,10 @@ class Place:
     done: bool
 
 
+def _log(directory: Path) -> Path:
+    return directory.with_name(f"{directory.name}.log")
+
+
 def _set_aside(directory: Path) -> None:
     shelf = directory.parent / INTERRUPTED
     shelf.mkdir(exist_ok=True)
@@ -44,18 +47,22 @@ def _set_aside(directory: Path) -> None:
     while (target := shelf / f"{directory.name}-{number}").exists():
         number += 1
     directory.rename(target)
+    if (log := _log(directory)).exists():
+        log.rename(_log(target))
 
 
 def _place(config: RunConfig, directory: Path, source_sha256: str, model_files: dict[str, str]) -> Place:
     if not directory.exists():
         return Place(config, directory, done=False)
     other = f"{directory} already holds another run: give another --out, or move it away"
+    if directory.is_dir() and not any(path.name != CONFIG for path in directory.iterdir()):
+        return Place(config, directory, done=False)  # interrupted before its manifest
     if not (directory / MANIFEST).is_file():
         raise RunDirectoryError(other)
     found = read_manifest(directory)
     if found.config_sha256 != config.sha256:
         raise RunDirectoryError(other)
-    if found.status != "complete":
+    if found.status != "complete" or not (directory / SUMS).is_file():
         return Place(config, directory, done=False)
     if (found.source.sha256, found.model_files) != (source_sha256, model_files):
         raise RunDirectoryError(f"{directory} holds this run of another version of source or model: {other}")
@@ -66,6 +73,12 @@ def _place(config: RunConfig, directory: Path, source_sha256: str, model_files: 
 
 def places(configs: Sequence[RunConfig], out: Path) -> list[Place]:
     """Where each run goes; raises RunDirectoryError, before anything is touched, where it cannot."""
+    if out.exists() and not out.is_dir():
+        raise RunDirectoryError(f"{out} is no directory: give another --out, or move it away")
+    expected = {config.name for config in configs}
+    for found in run_directories(out) if out.is_dir() else []:
+        if found == out or found.name not in expected:
+            raise RunDirectoryError(f"{found} already holds another run: give another --out, or move it away")
     sha256 = source().sha256
     return [
         _place(config, out / config.name, sha256, checked_files(model_directory(config.model)))
@@ -85,7 +98,7 @@ def _run(place: Place, progress: Progress) -> None:
     place.directory.mkdir(parents=True)
     command = [sys.executable, "-m", "search_to_signal.cli", "run-one", "--out", str(place.directory)]
     # A file, not a pipe: a full pipe that nobody reads would stop the run.
-    log_path = place.directory.with_name(f"{place.directory.name}.log")
+    log_path = _log(place.directory)
     with log_path.open("wb") as log:
         process = subprocess.Popen(
             command,
@@ -110,8 +123,8 @@ def _pass_on(line: str, config: RunConfig, progress: Progress) -> None:
     if not line.startswith(PROGRESS_PREFIX):
         progress.say(f"{config.name}: {line}")
         return
-    done, total, note = line.removeprefix(PROGRESS_PREFIX).split(" ", 2)
-    progress.update(config.name, int(done), int(total), note)
+    done, total, *note = line.removeprefix(PROGRESS_PREFIX).split(" ", 2)
+    progress.update(config.name, int(done), int(total), *note)
 
 
 def run_cohort(profile: Profile, out: Path, progress: Progress) -> list[Path]:

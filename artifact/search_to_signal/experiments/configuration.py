@@ -16,6 +16,7 @@ from search_to_signal.search.settings import SearchSettings
 
 PROFILES = Path(__file__).resolve().parents[2] / "profiles"
 FROZEN = "frozen"
+CONFIG = "config.json"
 
 
 class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -67,9 +68,15 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         for name in ("groups", "threads", "jobs"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: give at least 1")
-        if not self.conditions or not self.seeds:
-            raise ConfigError("a profile needs at least one condition and one seed")
-        get_problem(self.problem)
+        for name in ("conditions", "seeds"):
+            given = getattr(self, name)
+            if not given or len(set(given)) < len(given):
+                raise ConfigError(f"{name} are {list(given)}: give at least one, each of them once")
+        splits = get_problem(self.problem).splits
+        if self.split not in splits:
+            raise ConfigError(
+                f"{self.problem} has no split {self.split!r}: choose one of {', '.join(splits)}"
+            )
         for condition in self.conditions:
             if condition != FROZEN:
                 get_mapping(condition)

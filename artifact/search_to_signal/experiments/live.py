@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-import msgspec
-
+from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.clock import StepClock
 from search_to_signal.experiments.configuration import RunConfig
@@ -55,8 +54,9 @@ def starting_state(live: Live) -> SearchState:
     seed = live.problem.seed
     (evaluation,) = live.pool.evaluate([seed.code])
     if evaluation.score is None:
-        raise msgspec.ValidationError(
-            f"the seed heuristic of {live.problem.name} failed: {evaluation.detail}"
+        raise ConfigError(
+            f"the seed heuristic of {live.problem.name} failed ({evaluation.isolation.value}: "
+            f"{evaluation.detail}): raise evaluation.timeout_s or evaluation.memory_mb in the profile"
         )
     state = initial_state(seed, evaluation.score)
     live.files.heuristics.write(_heuristic(state.archive[0]))

@@ -7,8 +7,9 @@ import msgspec
 import torch
 
 from search_to_signal.config import canonical_json
+from search_to_signal.errors import RunDirectoryError
 from search_to_signal.evaluation.pool import EvaluationPool
-from search_to_signal.experiments.configuration import RunConfig
+from search_to_signal.experiments.configuration import CONFIG, RunConfig
 from search_to_signal.experiments.learning import begin_training
 from search_to_signal.experiments.live import Live, run_live
 from search_to_signal.experiments.output import RunFiles, StepTiming, run_files
@@ -62,11 +63,16 @@ def _execute(
 
 
 def run(config: RunConfig, directory: Path, progress: Progress) -> Manifest:
-    """Run into an empty directory; its manifest says ``running`` until everything else is on disk."""
+    """Run into an empty directory; its manifest says ``running`` until everything else is on disk.
+
+    Raises RunDirectoryError, before anything is touched, for a directory that holds something.
+    """
+    if directory.exists() and any(directory.iterdir()):
+        raise RunDirectoryError(f"{directory} is not empty: give another --out, or move it away")
     keep_freed_memory()
     torch.set_num_threads(config.threads)
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_bytes(msgspec.json.format(canonical_json(config), indent=2) + b"\n")
+    (directory / CONFIG).write_bytes(msgspec.json.format(canonical_json(config), indent=2) + b"\n")
     manifest = Manifest(
         status="running",
         config=msgspec.to_builtins(config),

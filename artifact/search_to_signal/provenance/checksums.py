@@ -25,9 +25,12 @@ def listed_files(directory: Path) -> list[Path]:
 
 
 def write_sums(directory: Path) -> None:
-    """Write the directory's SHA256SUMS, atomically, over every file below it."""
+    """Write the directory's SHA256SUMS, atomically, over every file below it.
+
+    The list is made inside the directory: it may be a mount of its own, and nothing can be renamed into one.
+    """
     lines = [f"{sha256_file(path)}  {path.relative_to(directory)}\n" for path in listed_files(directory)]
-    temporary = directory.parent / f".{directory.name}.{SUMS}.{os.getpid()}"
+    temporary = directory / f".{SUMS}.{os.getpid()}"
     temporary.write_text("".join(lines))
     temporary.replace(directory / SUMS)
 

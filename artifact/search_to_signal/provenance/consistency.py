@@ -6,8 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.errors import RecordError, S2SError
+from search_to_signal.errors import IllFormedGroupError, RecordError, S2SError
 from search_to_signal.normalizer import group_advantages
+from search_to_signal.provenance.archive import ArchiveReplay, read_heuristics
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import Manifest
 from search_to_signal.records.reader import read_groups
@@ -59,8 +60,15 @@ def _credit_problems(group: Group, condition: str) -> Iterator[str]:
         if any(record.reward is not None or record.advantage is not None for record in group):
             yield f"step {group[0].step}: a frozen run has rewards"
         return
-    rewards = get_mapping(condition)(batch_of([group])).reward
-    advantages = group_advantages(rewards)
+    try:
+        credit = get_mapping(condition)(batch_of([group]))
+    except IllFormedGroupError as error:
+        yield f"step {group[0].step}: {error}"
+        return
+    rewards, advantages = credit.reward, group_advantages(credit.reward)
+    parts = [{name: values[0, i] for name, values in credit.components.items()} for i in range(len(group))]
+    if [record.components for record in group] != parts:
+        yield f"step {group[0].step}: recorded reward components are not those of {condition}"
     if [record.reward for record in group] != rewards[0].tolist():
         yield f"step {group[0].step}: recorded rewards are not those of {condition}"
     if [record.advantage for record in group] != advantages[0].tolist():
@@ -69,7 +77,8 @@ def _credit_problems(group: Group, condition: str) -> Iterator[str]:
 
 def _chain_problems(steps: list[StepRecord]) -> Iterator[str]:
     for previous, step in pairwise(steps):
-        if not step.collapsed and step.frontier_before != previous.frontier_after:
+        # A collapse keeps the best member, so it does not break the chain.
+        if step.frontier_before != previous.frontier_after:
             yield f"step {step.step}: frontier does not continue from step {previous.step}"
 
 
@@ -79,6 +88,8 @@ def record_problems(directory: Path, manifest: Manifest) -> list[str]:
     try:
         steps = read_steps(directory)
         problems = list(_chain_problems(steps))
+        heuristics = read_heuristics(directory)
+        archive = ArchiveReplay.of(heuristics)
         for group, step in zip_longest(read_groups(directory), steps):
             if group is None or step is None or group[0].step != step.step:
                 return [*problems, "completions.jsonl and steps.jsonl do not hold the same steps"]
@@ -86,7 +97,9 @@ def record_problems(directory: Path, manifest: Manifest) -> list[str]:
                 problems.append(f"step {step.step}: {len(group)} completions in the group")
             problems += _outcome_problems(group)
             problems += _step_problems(group, step)
+            problems += archive.problems(group, step)
             problems += _credit_problems(group, config["condition"])
+        problems += archive.store_problems(heuristics)
     except (S2SError, OSError) as error:
         return [str(error)]
     if len(steps) != config["groups"]:

@@ -7,6 +7,7 @@ from typing import TypeVar
 from search_to_signal.errors import RecordError
 from search_to_signal.records.external import external_batch, read_external
 from search_to_signal.records.groups import GroupBatch, batch_of
+from search_to_signal.records.manifest import INTERRUPTED
 from search_to_signal.records.reader import COMPLETIONS, read_groups
 
 BATCH = 4096
@@ -17,15 +18,21 @@ Group = TypeVar("Group")
 def record_files(inputs: Sequence[Path]) -> list[Path]:
     """The record files among the inputs: files themselves, and every completions.jsonl below a directory.
 
+    Unfinished runs that a cohort set aside below a directory are left out.
     Raises RecordError for a path without any.
     """
     found: list[Path] = []
     for path in inputs:
-        files = sorted(path.rglob(COMPLETIONS)) if path.is_dir() else [path] if path.exists() else []
+        files = _below(path) if path.is_dir() else [path] if path.exists() else []
         if not files:
             raise RecordError(f"{path} holds no {COMPLETIONS}: give run directories or JSON Lines of groups")
         found += files
     return found
+
+
+def _below(directory: Path) -> list[Path]:
+    files = directory.rglob(COMPLETIONS)
+    return sorted(file for file in files if INTERRUPTED not in file.relative_to(directory).parts)
 
 
 def read_batches(files: Sequence[Path], size: int = BATCH) -> Iterator[tuple[str, GroupBatch]]:

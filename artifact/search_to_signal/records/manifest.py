@@ -8,6 +8,8 @@ import msgspec
 from search_to_signal.errors import RunDirectoryError
 
 MANIFEST = "manifest.json"
+# Where a cohort keeps its unfinished runs; no reader takes them for runs.
+INTERRUPTED = "interrupted"
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -26,7 +26,7 @@ def read_groups(path: Path) -> Iterator[tuple[CompletionRecord, ...]]:
 
     Raises RecordError for an unreadable, missing, duplicated or reordered line.
     """
-    last = None
+    last, path = None, _file(path)
     for step, numbered in groupby(_numbered(path), key=lambda item: item[0].step):
         lines = list(numbered)
         if last is not None and step <= last:
@@ -38,9 +38,13 @@ def read_groups(path: Path) -> Iterator[tuple[CompletionRecord, ...]]:
         yield tuple(record for record, _ in lines)
 
 
+def _file(path: Path) -> Path:
+    return path / COMPLETIONS if path.is_dir() else path
+
+
 def _numbered(path: Path) -> Iterator[tuple[CompletionRecord, int]]:
     decoder = msgspec.json.Decoder(CompletionRecord)
-    file = path / COMPLETIONS if path.is_dir() else path
+    file = _file(path)
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:

@@ -1,0 +1,80 @@
+"""Does the recorded archive follow from the recorded scores? They alone decide it (host points 6, 7, 14)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from search_to_signal.errors import RecordError
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, HeuristicRecord, StepRecord
+from search_to_signal.rewards.base import EQUAL_SCORES
+
+HEURISTICS = "heuristics.jsonl"
+
+
+def read_heuristics(directory: Path) -> list[HeuristicRecord]:
+    """The admitted heuristics of a run directory; raises RecordError that names file and line."""
+    file, found = directory / HEURISTICS, []
+    for number, line in enumerate(file.read_bytes().splitlines(), start=1):
+        try:
+            found.append(msgspec.json.decode(line, type=HeuristicRecord))
+        except msgspec.DecodeError as error:
+            raise RecordError(f"{file}:{number}: unreadable line ({error}); restore the file") from error
+    return found
+
+
+@dataclass
+class ArchiveReplay:
+    """The archived scores of a run, moved on group by group from its seed heuristics alone."""
+
+    seeds: tuple[float, ...]
+    scores: list[float]
+    admitted: list[tuple[int, int, float]]
+
+    @classmethod
+    def of(cls, heuristics: list[HeuristicRecord]) -> "ArchiveReplay":
+        """The archive before the first group; only seeds have no operator."""
+        seeds = tuple(heuristic.score for heuristic in heuristics if heuristic.operator is None)
+        return cls(seeds, list(seeds), [])
+
+    def problems(self, group: tuple[CompletionRecord, ...], step: StepRecord) -> Iterator[str]:
+        """Move on by one group; yields what its records say otherwise."""
+        if step.collapsed:
+            self._collapse()
+        best, where = max(self.scores, default=None), f"step {step.step}"
+        if (group[0].archive_size, group[0].frontier) != (len(self.scores), best):
+            yield (
+                f"{where}: archive of {group[0].archive_size} with frontier {group[0].frontier}, "
+                f"the records before it say {len(self.scores)} with {best}"
+            )
+        fresh: list[float] = []
+        for record in group:
+            if record.score is not None:
+                yield from self._judged(record, record.score, fresh)
+        self.scores += fresh
+        if step.archive_size != len(self.scores):
+            yield f"{where}: archive_size is {step.archive_size}, its completions say {len(self.scores)}"
+
+    def _collapse(self) -> None:
+        best = max(self.scores)
+        self.scores = [best, *(seed for seed in self.seeds if abs(seed - best) >= EQUAL_SCORES)]
+
+    def _judged(self, record: CompletionRecord, score: float, fresh: list[float]) -> Iterator[str]:
+        where = f"step {record.step}, completion {record.index}"
+        gap = min((abs(other - score) for other in self.scores), default=None)
+        if record.archive_gap != gap:
+            yield f"{where}: score {score} is {gap} from the archive, recorded is {record.archive_gap}"
+        taken = any(abs(other - score) < EQUAL_SCORES for other in (*self.scores, *fresh))
+        event = ArchiveEvent.DUPLICATE_SCORE if taken else ArchiveEvent.ADMITTED
+        if record.archive_event is not event:
+            yield f"{where}: archive event is {record.archive_event.value}, its score says {event.value}"
+        if not taken:
+            fresh.append(score)
+            self.admitted.append((record.step, record.index, score))
+
+    def store_problems(self, heuristics: list[HeuristicRecord]) -> Iterator[str]:
+        """Whether the heuristic store holds exactly what was admitted, in order; call it at the end."""
+        stored = [(h.step, h.index, h.score) for h in heuristics if h.operator is not None]
+        if stored != self.admitted:
+            yield f"{HEURISTICS} does not hold the {len(self.admitted)} heuristics that were admitted"

@@ -1,0 +1,72 @@
+"""Which runs may stand in one table, and what is read back from them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from search_to_signal.analysis.runs import load_runs
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.records.manifest import Source
+
+Make = Callable[..., Path]
+
+
+def test_runs_come_by_condition_and_seed(make_run: Make, tmp_path: Path) -> None:
+    """Frozen runs come first, then conditions by name, each by seed as a number."""
+    for condition, seed in (("native", 3407), ("frozen", 42), ("native", 42), ("factorized", 42)):
+        make_run(tmp_path / f"{condition}-s{seed}", condition, seed)
+    runs = [(run.condition, run.seed) for run in load_runs(tmp_path)]
+    assert runs == [("frozen", 42), ("factorized", 42), ("native", 42), ("native", 3407)]
+
+
+def test_a_run_directory_is_a_cohort_of_one(make_run: Make, tmp_path: Path) -> None:
+    """A single run can be read by its own directory, with its groups whole and in order."""
+    (run,) = load_runs(make_run(tmp_path / "run", groups=3))
+    assert [[record.index for record in group] for group in run.groups] == [[0, 1, 2, 3]] * 3
+    assert run.metrics.valid_rate == 0.75
+
+
+def test_best_so_far_by_hand(make_run: Make, tmp_path: Path) -> None:
+    """The best score rises by a tenth with every group, from the seed heuristic's -7."""
+    (run,) = load_runs(make_run(tmp_path / "run"))
+    np.testing.assert_allclose(run.best, [-6.9, -6.8, -6.7, -6.6])
+    assert run.metrics.final_best == pytest.approx(-6.6)
+    assert run.metrics.trajectory_auc == pytest.approx(-6.75)
+
+
+def test_an_unfinished_run_stops_the_table(make_run: Make, tmp_path: Path) -> None:
+    """A cohort with an unfinished run is refused, naming it: a table over the rest would look complete."""
+    make_run(tmp_path / "frozen-s42", "frozen")
+    make_run(tmp_path / "native-s42", status="running")
+    with pytest.raises(RunDirectoryError, match="native-s42 is unfinished"):
+        load_runs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"config": {"model": "other"}},
+        {"config": {"purpose": "smoke"}},
+        {"config": {"learner": {"learning_rate": 1.0}}},
+        {"groups": 5},
+        {"source": Source(sha256="other", commit=None, clean=None)},
+    ],
+    ids=["model", "purpose", "learner", "groups", "source"],
+)
+def test_mixed_protocols_are_refused(make_run: Make, tmp_path: Path, changes: dict[str, Any]) -> None:
+    """Runs that differ in more than condition and seed do not share a table."""
+    make_run(tmp_path / "frozen-s42", "frozen")
+    make_run(tmp_path / "native-s42", "native", **changes)
+    with pytest.raises(RunDirectoryError, match="2 protocols"):
+        load_runs(tmp_path)
+
+
+def test_nothing_to_load_is_an_error(make_run: Make, tmp_path: Path) -> None:
+    """A directory without runs, or one that is not there, is an error, never an empty table."""
+    make_run(tmp_path / "interrupted" / "native-s42-1")
+    for directory in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(RunDirectoryError, match="holds no run"):
+            load_runs(directory)

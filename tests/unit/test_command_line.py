@@ -1,0 +1,126 @@
+"""The command: examples for every subcommand, one line for every error, a code for every kind of error."""
+
+import io
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search_to_signal import errors
+from search_to_signal.cli import main
+from search_to_signal.errors import S2SError
+
+COMMANDS = ("run", "run-one", "report", "verify", "replay", "pretrain", "card")
+
+Make = Callable[..., Path]
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, output and error output of a command."""
+    try:
+        code = main(arguments)
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """The overview lists all commands and shows an example."""
+    code, out, _ = said(capsys, "--help")
+    assert code == 0
+    assert "example: s2s" in out
+    found = re.findall(r"^    ([a-z-]+) ", out, re.MULTILINE)
+    assert sorted(found) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_shows_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    """Help of a command ends with a way to call it."""
+    code, out, _ = said(capsys, command, "--help")
+    assert code == 0
+    assert f"example: s2s {command}" in out
+
+
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["run"], ["replay", "x", "--out", "y"]])
+def test_wrong_usage_is_code_two(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    """An unknown command or a missing argument prints the usage."""
+    code, _, err = said(capsys, *arguments)
+    assert code == 2
+    assert "usage: s2s" in err
+
+
+def test_exit_codes_tell_errors_apart() -> None:
+    """Every class of error has a code of its own, and none is success."""
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, S2SError)]
+    codes = [kind.exit_code for kind in kinds]
+    assert len(set(codes)) == len(codes) > 5
+    assert 0 not in codes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["run", "--profile", "nope", "--out", "{tmp}/out"], 2, "embedded"),
+        (["run", "--profile", "{tmp}/profile.toml", "--out", "{tmp}/out"], 3, "gpt-17"),
+        (["report", "{tmp}"], 4, "holds no run"),
+        (["verify", "{tmp}/nowhere"], 4, "nowhere"),
+        (["replay", "{tmp}", "--mapping", "native", "--out", "{tmp}/out"], 5, "completions.jsonl"),
+        (["pretrain", "{tmp}/no.toml", "--out", "{tmp}/out"], 2, "no.toml"),
+    ],
+)
+def test_errors_are_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], code: int, text: str
+) -> None:
+    """An error of ours is one line that says what is wrong, and its code; nothing is written."""
+    (tmp_path / "profile.toml").write_text(
+        'purpose = "smoke"\nproblem = "tsp"\nsplit = "embedded"\nmodel = "gpt-17"\n'
+        'conditions = ["frozen"]\nseeds = [1]\ngroups = 1\n'
+    )
+    found, out, err = said(capsys, *(argument.format(tmp=tmp_path) for argument in arguments))
+    assert found == code
+    assert err.startswith("s2s: error: ")
+    assert text in err
+    assert err.count("\n") == 1
+    assert out == ""
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b'{"seed": 1}', b"\xff"])
+def test_run_one_needs_a_configuration(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes
+) -> None:
+    """Standard input without a configuration is an error, and the directory stays as it was."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    code, _, err = said(capsys, "run-one", "--out", str(tmp_path / "out"))
+    assert code == 2
+    assert "standard input" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_verdicts(make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An honest run ends in OK and code 0; a changed one names each problem and ends in code 1."""
+    run = make_run(tmp_path / "run")
+    assert said(capsys, "verify", str(run))[:2] == (0, "s2s: OK: 5 files, 1 runs, 0 problems\n")
+    (run / "steps.jsonl").write_text("")
+    code, out, _ = said(capsys, "verify", str(run))
+    assert code == 1
+    assert "PROBLEM steps.jsonl: bytes differ from SHA256SUMS\n" in out
+    assert out.splitlines()[-1].startswith("s2s: FAILED: 5 files, 1 runs, ")
+
+
+def test_report_and_replay_end_with_their_place(
+    make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both print their page, and last the place of the results."""
+    make_run(tmp_path / "in" / "native-s1", "native", 1)
+    code, out, _ = said(capsys, "report", str(tmp_path / "in"), "--out", str(tmp_path / "page"))
+    assert (code, out.splitlines()[-1]) == (0, f"s2s: report in {tmp_path / 'page'}")
+    assert "| native | 1 |" in out
+    mappings: list[Any] = ["--mapping", "native", "--mapping", "factorized"]
+    code, out, _ = said(capsys, "replay", str(tmp_path / "in"), *mappings, "--out", str(tmp_path / "audit"))
+    assert (code, out.splitlines()[-1]) == (0, f"s2s: replay in {tmp_path / 'audit'}")
+    assert (tmp_path / "audit" / "pairs.csv").is_file()

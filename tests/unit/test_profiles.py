@@ -1,0 +1,152 @@
+"""Profiles and configurations: strict about keys, explicit about names, canonical in form."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from search_to_signal.config import canonical_json, canonical_sha256, load_toml
+from search_to_signal.errors import ConfigError
+from search_to_signal.experiments.configuration import PROFILES, Profile, RunConfig, load_profile
+
+PLAIN: dict[str, Any] = {
+    "purpose": "smoke",
+    "problem": "tsp",
+    "split": "embedded",
+    "model": "m",
+    "conditions": ("frozen", "native"),
+    "seeds": (42, 3407),
+    "groups": 6,
+}
+TEXT = """purpose = "smoke"
+problem = "tsp"
+split = "embedded"
+model = "m"
+conditions = ["frozen"]
+seeds = [1]
+groups = 2
+"""
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in PROFILES.glob("*.toml")))
+def test_shipped_profiles_load(name: str) -> None:
+    """Every profile that is shipped is valid and has runs."""
+    assert load_profile(name).runs()
+
+
+@pytest.mark.parametrize(
+    ("extra", "place"),
+    [("colour = 1\n", "colour"), ("[learner]\nrank = 3\n", r"rank.*learner"), ("[evaluation]\nx = 1\n", "x")],
+)
+def test_unknown_keys_are_named(tmp_path: Path, extra: str, place: str) -> None:
+    """An unknown key, nested or not, is refused with file and key."""
+    path = tmp_path / "mine.toml"
+    path.write_text(TEXT + extra)
+    with pytest.raises(ConfigError, match=rf"mine\.toml.*{place}"):
+        load_profile(str(path))
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ('groups = "many"', "groups"),
+        ("seeds = [1.5]", "seeds"),
+        ('purpose = "fun"', "purpose"),
+        ("", "groups"),
+    ],
+)
+def test_wrong_and_missing_values_are_named(tmp_path: Path, line: str, place: str) -> None:
+    """A value of the wrong kind, or a missing key, is refused with file and key."""
+    path = tmp_path / "mine.toml"
+    key = line.split(" ")[0] or "groups"
+    path.write_text("".join(f"{row}\n" for row in TEXT.splitlines() if not row.startswith(key)) + line)
+    with pytest.raises(ConfigError, match=rf"mine\.toml.*{place}"):
+        load_profile(str(path))
+
+
+@pytest.mark.parametrize("content", [b"groups = = 1", b"\xff\xfe\x00", b"[learner"])
+def test_unreadable_files_are_named(tmp_path: Path, content: bytes) -> None:
+    """Text that is no TOML, or no text, is an error of ours that names the file."""
+    path = tmp_path / "mine.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"mine\.toml"):
+        load_toml(path, Profile)
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    """A path that leads nowhere, or to a directory, is an error of ours."""
+    for path in (tmp_path / "nowhere.toml", tmp_path):
+        with pytest.raises(ConfigError, match=str(path)):
+            load_toml(path, Profile)
+
+
+def test_unknown_profile_lists_the_known() -> None:
+    """A wrong name is answered with the right ones."""
+    with pytest.raises(ConfigError, match=r"'smok'.*embedded.*smoke"):
+        load_profile("smok")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"problem": "knapsack"}, r"knapsack.*tsp"),
+        ({"conditions": ("nativ",)}, r"nativ.*factorized.*native"),
+        ({"split": "exam"}, r"exam.*embedded"),
+        ({"groups": 0}, "groups"),
+        ({"threads": 0}, "threads"),
+        ({"jobs": 0}, "jobs"),
+        ({"seeds": ()}, "seeds"),
+        ({"conditions": ()}, "conditions"),
+        ({"seeds": (1, 1)}, "seeds"),
+        ({"conditions": ("native", "frozen", "native")}, "conditions"),
+    ],
+)
+def test_impossible_cohorts_are_refused(changes: dict[str, Any], message: str) -> None:
+    """Before anything starts, with the known names; two runs of one name would share a directory."""
+    with pytest.raises(ConfigError, match=message):
+        Profile(**{**PLAIN, **changes})
+
+
+def test_matched_runs_stand_together() -> None:
+    """Seeds outermost, and runs of one seed differ in their condition alone."""
+    runs = Profile(**PLAIN).runs()
+    assert [run.name for run in runs] == ["frozen-s42", "native-s42", "frozen-s3407", "native-s3407"]
+    for first, second in ((runs[0], runs[1]), (runs[2], runs[3])):
+        assert msgspec.structs.replace(first, condition=second.condition) == second
+    assert msgspec.structs.replace(runs[0], seed=3407) == runs[2]
+
+
+def test_every_setting_of_a_profile_reaches_its_runs() -> None:
+    """No knob of a profile is left behind on the way to a run."""
+    profile = load_profile("embedded")
+    for run in profile.runs():
+        for name in set(RunConfig.__struct_fields__) - {"condition", "seed"}:
+            assert getattr(run, name) == getattr(profile, name), name
+
+
+def test_equal_configurations_have_equal_hashes() -> None:
+    """The hash follows from the content, survives a round trip, and sees every change."""
+    run = Profile(**PLAIN).runs()[0]
+    again = msgspec.json.decode(canonical_json(run), type=RunConfig)
+    assert again == run
+    assert again.sha256 == run.sha256 == canonical_sha256(msgspec.to_builtins(run))
+    changed: list[Callable[[RunConfig], RunConfig]] = [
+        lambda r: msgspec.structs.replace(r, seed=7),
+        lambda r: msgspec.structs.replace(r, threads=2),
+        lambda r: msgspec.structs.replace(r, learner=msgspec.structs.replace(r.learner, kl=0.05)),
+    ]
+    assert len({run.sha256, *(change(run).sha256 for change in changed)}) == 4
+
+
+def test_canonical_form_ignores_order() -> None:
+    """Equal values have equal bytes, whatever order their keys came in."""
+    assert canonical_json({"b": 1, "a": [1.5, None]}) == canonical_json({"a": [1.5, None], "b": 1})
+    assert canonical_json({"b": 1, "a": 2}) == b'{"a":2,"b":1}'
+
+
+def test_mappings_by_path_have_plain_directories() -> None:
+    """A mapping named by its import path gets a directory that every file system takes."""
+    run = msgspec.structs.replace(Profile(**PLAIN).runs()[0], condition="my_package.my_file:MAPPING")
+    assert run.name == "my_package.my_file.MAPPING-s42"
