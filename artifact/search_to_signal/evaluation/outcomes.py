@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
+from search_to_signal.problems.base import ScorePath
 from search_to_signal.programs.parsing import mentions_randomness
 from search_to_signal.records.schema import Outcome
 
@@ -57,6 +58,7 @@ class Evaluation:
     ``per_instance`` holds the parts whose mean is ``score``. ``detail`` is at most 200 printable ASCII
     characters and may have been written by the candidate. ``cpu_s`` and ``wall_s`` are seconds of the
     worker that scored it; ``repeat`` says that an equal program was evaluated before and nothing ran.
+    ``score_path`` says whether compiled kernels gave the score or the slower exact way.
     """
 
     isolation: Isolation
@@ -67,6 +69,7 @@ class Evaluation:
     cpu_s: float
     wall_s: float
     repeat: bool
+    score_path: ScorePath = "direct"
 
 
 class CandidateError(Exception):

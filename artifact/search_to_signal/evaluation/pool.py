@@ -5,7 +5,10 @@ import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cached_property
 from types import TracebackType
+
+import numpy as np
 
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.evaluation.dialogues import Task
@@ -14,7 +17,7 @@ from search_to_signal.evaluation.locks import ALL, Layer
 from search_to_signal.evaluation.outcomes import Evaluation, Isolation, outcome_of
 from search_to_signal.evaluation.replay import confirmed, spot_indices
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.problems.base import Problem, mean_score
+from search_to_signal.problems.base import Problem, ScorePath, mean_score, score_path_of
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import Outcome
 
@@ -90,10 +93,18 @@ class EvaluationPool:
         runs |= zip(fresh, self._threads.map(work, fresh.values()), strict=True)
         # A kill from outside says nothing about the program: it may be tried again.
         self._known = {key: run for key, run in runs.items() if run.isolation is not Isolation.KILLED}
+        path = self._score_path if runs else "direct"
         return [
-            _evaluation(runs[key], code, repeat=key not in fresh or key in keys[:index])
+            _evaluation(runs[key], code, path, repeat=key not in fresh or key in keys[:index])
             for index, (key, code) in enumerate(zip(keys, codes, strict=True))
         ]
+
+    @cached_property
+    def _score_path(self) -> ScorePath:
+        # Which way a score takes depends on problem, instance and machine, and on no answer.
+        problem, nothing = self._task.problem, np.empty(0)
+        paths = {score_path_of(problem, instance, nothing) for instance in self._task.instances}
+        return "fallback" if "fallback" in paths else max(paths)
 
     def _measure(self, code: str) -> Run:
         with self._lane() as lane:
@@ -131,7 +142,7 @@ def _context(task: Task, settings: EvaluationSettings) -> bytes:
     return digest.digest()
 
 
-def _evaluation(run: Run, code: str, repeat: bool) -> Evaluation:
+def _evaluation(run: Run, code: str, path: ScorePath, repeat: bool) -> Evaluation:
     outcome = outcome_of(run.isolation, code)
     valid = outcome is Outcome.VALID
     return Evaluation(
@@ -143,4 +154,5 @@ def _evaluation(run: Run, code: str, repeat: bool) -> Evaluation:
         cpu_s=run.cpu_s,
         wall_s=run.wall_s,
         repeat=repeat,
+        score_path=path,
     )

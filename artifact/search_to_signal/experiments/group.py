@@ -85,8 +85,12 @@ def confirm(judged: Sequence[Judged], events: Sequence[ArchiveEvent], pool: Eval
 def _evaluation_kind(judged: Judged) -> str:
     if judged.evaluation is None:
         return "not_run"
-    kind = judged.evaluation.isolation.value
-    return f"{kind}, repeat" if judged.evaluation.repeat else kind
+    notes = [judged.evaluation.isolation.value]
+    if judged.evaluation.score_path == "fallback":
+        notes.append("fallback")
+    if judged.evaluation.repeat:
+        notes.append("repeat")
+    return ", ".join(notes)
 
 
 def completion_records(

@@ -2,26 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-import msgspec
-
-from search_to_signal.errors import RecordError
+from search_to_signal.records.reader import HEURISTICS
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, HeuristicRecord, StepRecord
 from search_to_signal.rewards.base import EQUAL_SCORES
-
-HEURISTICS = "heuristics.jsonl"
-
-
-def read_heuristics(directory: Path) -> list[HeuristicRecord]:
-    """The admitted heuristics of a run directory; raises RecordError that names file and line."""
-    file, found = directory / HEURISTICS, []
-    for number, line in enumerate(file.read_bytes().splitlines(), start=1):
-        try:
-            found.append(msgspec.json.decode(line, type=HeuristicRecord))
-        except msgspec.DecodeError as error:
-            raise RecordError(f"{file}:{number}: unreadable line ({error}); restore the file") from error
-    return found
 
 
 @dataclass

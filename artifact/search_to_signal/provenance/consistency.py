@@ -4,30 +4,22 @@ from collections.abc import Iterator
 from itertools import pairwise, zip_longest
 from pathlib import Path
 
-import msgspec
-
-from search_to_signal.errors import IllFormedGroupError, RecordError, S2SError
+from search_to_signal.errors import IllFormedGroupError, S2SError
 from search_to_signal.normalizer import group_advantages
-from search_to_signal.provenance.archive import ArchiveReplay, read_heuristics
+from search_to_signal.provenance.archive import ArchiveReplay
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import Manifest
-from search_to_signal.records.reader import read_groups
-from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Outcome, StepRecord
+from search_to_signal.records.reader import HEURISTICS, STEPS, read_groups, read_records
+from search_to_signal.records.schema import (
+    ArchiveEvent,
+    CompletionRecord,
+    HeuristicRecord,
+    Outcome,
+    StepRecord,
+)
 from search_to_signal.rewards import get_mapping
 
 Group = tuple[CompletionRecord, ...]
-
-
-def read_steps(path: Path) -> list[StepRecord]:
-    """The step records of a run directory; raises RecordError that names file and line."""
-    steps = []
-    file = path / "steps.jsonl"
-    for number, line in enumerate(file.read_bytes().splitlines(), start=1):
-        try:
-            steps.append(msgspec.json.decode(line, type=StepRecord))
-        except msgspec.DecodeError as error:
-            raise RecordError(f"{file}:{number}: unreadable line ({error}); restore the file") from error
-    return steps
 
 
 def _outcome_problems(group: Group) -> Iterator[str]:
@@ -86,9 +78,9 @@ def record_problems(directory: Path, manifest: Manifest) -> list[str]:
     """Contradictions within a run's records, one line each; an unreadable line is one too."""
     config = manifest.config
     try:
-        steps = read_steps(directory)
+        steps = list(read_records(directory / STEPS, StepRecord))
         problems = list(_chain_problems(steps))
-        heuristics = read_heuristics(directory)
+        heuristics = list(read_records(directory / HEURISTICS, HeuristicRecord))
         archive = ArchiveReplay.of(heuristics)
         for group, step in zip_longest(read_groups(directory), steps):
             if group is None or step is None or group[0].step != step.step:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -10,6 +11,10 @@ from search_to_signal.errors import RecordError
 from search_to_signal.records.schema import CompletionRecord
 
 COMPLETIONS = "completions.jsonl"
+STEPS = "steps.jsonl"
+HEURISTICS = "heuristics.jsonl"
+
+Record = TypeVar("Record")
 
 
 def read_completions(path: Path) -> Iterator[CompletionRecord]:
@@ -17,7 +22,12 @@ def read_completions(path: Path) -> Iterator[CompletionRecord]:
 
     Raises RecordError, naming file and line, for a line that cannot be read.
     """
-    for record, _ in _numbered(path):
+    yield from read_records(_file(path), CompletionRecord)
+
+
+def read_records(file: Path, kind: type[Record]) -> Iterator[Record]:
+    """Yield the records of any record file; raises RecordError as read_completions does."""
+    for record, _ in _numbered(file, kind):
         yield record
 
 
@@ -27,7 +37,7 @@ def read_groups(path: Path) -> Iterator[tuple[CompletionRecord, ...]]:
     Raises RecordError for an unreadable, missing, duplicated or reordered line.
     """
     last, path = None, _file(path)
-    for step, numbered in groupby(_numbered(path), key=lambda item: item[0].step):
+    for step, numbered in groupby(_numbered(path, CompletionRecord), key=lambda item: item[0].step):
         lines = list(numbered)
         if last is not None and step <= last:
             raise _error(path, lines[0][1], f"step {step} after step {last}: lines reordered or duplicated")
@@ -42,9 +52,8 @@ def _file(path: Path) -> Path:
     return path / COMPLETIONS if path.is_dir() else path
 
 
-def _numbered(path: Path) -> Iterator[tuple[CompletionRecord, int]]:
-    decoder = msgspec.json.Decoder(CompletionRecord)
-    file = _file(path)
+def _numbered(file: Path, kind: type[Record]) -> Iterator[tuple[Record, int]]:
+    decoder = msgspec.json.Decoder(kind)
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:

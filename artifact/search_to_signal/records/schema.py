@@ -40,7 +40,9 @@ class CompletionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     ``base_scores`` are the scores of the prompt's base heuristics. ``frontier`` is the best score of
     the search state before the group, absent for an empty archive. ``archive_gap`` is the distance to
     the nearest archived score, ``exposure`` the one-step parent exposure (D13); both are absent for
-    an invalid completion. ``components``, ``reward`` and ``advantage`` are absent in a frozen run.
+    an invalid completion. ``evaluation`` is ``not_run``, or how the isolated run ended, with ``fallback``
+    where compiled kernels could not promise the score's bits and ``repeat`` where an equal program had
+    been evaluated before. ``components``, ``reward`` and ``advantage`` are absent in a frozen run.
     """
 
     step: int

@@ -12,6 +12,7 @@ from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.outcomes import OUTCOMES, Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.problems.base import Array, Instance, ScorePath
 from search_to_signal.problems.tsp import Tsp
 from search_to_signal.records.schema import Outcome
 
@@ -152,3 +153,20 @@ def test_impossible_settings_are_refused() -> None:
     """A limit that can never work is an error that names the option."""
     with pytest.raises(ConfigError, match=r"evaluation\.slots"):
         EvaluationSettings(slots=0)
+
+
+class _Detour(Tsp):
+    """The travelling salesman, claiming that this machine's scores take the slow exact way."""
+
+    def score_path(self, instance: Instance, answer: Array) -> ScorePath:
+        return "fallback"
+
+
+def test_a_score_by_the_fallback_says_so() -> None:
+    """An evaluation tells a score of the slow exact way from one of the direct way."""
+    paths = []
+    for problem in (_Detour(), Tsp()):
+        with EvaluationPool(problem, "embedded", SETTINGS) as running:
+            (evaluation,) = running.evaluate([NEAREST])
+        paths.append(evaluation.score_path)
+    assert paths == ["fallback", "direct"]

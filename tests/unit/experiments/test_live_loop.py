@@ -23,10 +23,10 @@ from search_to_signal.experiments.run import run, timing
 from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
 from search_to_signal.learner.grpo import StepResult
 from search_to_signal.problems import get_problem
-from search_to_signal.provenance.consistency import read_steps, record_problems
+from search_to_signal.provenance.consistency import record_problems
 from search_to_signal.records.manifest import Manifest
-from search_to_signal.records.reader import read_groups
-from search_to_signal.records.schema import CompletionRecord
+from search_to_signal.records.reader import STEPS, read_groups, read_records
+from search_to_signal.records.schema import CompletionRecord, StepRecord
 from search_to_signal.rewards import get_mapping
 from search_to_signal.search.settings import SearchSettings
 
@@ -121,7 +121,10 @@ def test_live_records_are_consistent(
     """A real stream with failures, copies, admissions and collapses has no contradiction in its records."""
     config, training = play(tmp_path / "run", pool, condition, monkeypatch)
     assert problems(tmp_path / "run", config, manifest) == []
-    groups, steps = list(read_groups(tmp_path / "run")), read_steps(tmp_path / "run")
+    groups, steps = (
+        list(read_groups(tmp_path / "run")),
+        list(read_records(tmp_path / "run" / STEPS, StepRecord)),
+    )
     assert len({record.outcome for group in groups for record in group}) > 3
     assert len({record.archive_event for group in groups for record in group}) >= 2
     assert any(step.collapsed for step in steps)
