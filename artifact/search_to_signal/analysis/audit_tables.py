@@ -10,6 +10,7 @@ from search_to_signal.analysis.credit import (
     zero_advantage_share,
 )
 from search_to_signal.analysis.metrics import ratio
+from search_to_signal.analysis.tables import to_csv
 
 Row = dict[str, str | int | float | None]
 
@@ -118,8 +119,8 @@ def context_rows(audit: Audit) -> Iterator[Row]:
 def csv_text(rows: Iterable[Row]) -> str:
     """Rows as CSV with nine significant digits; an absent ratio is an empty field."""
     listed = list(rows)
-    head = ",".join(listed[0]) if listed else ""
-    return "\n".join([head, *(",".join(_field(value) for value in row.values()) for row in listed)]) + "\n"
+    head = list(listed[0]) if listed else []
+    return to_csv([head, *([_field(value) for value in row.values()] for row in listed)])
 
 
 def page(audit: Audit, inputs: Mapping[str, int], default: str) -> str:
@@ -182,8 +183,7 @@ def _line(cells: Sequence[str]) -> str:
 def _field(value: str | int | float | None) -> str:
     if isinstance(value, float):
         return f"{value:.9g}"
-    text = "" if value is None else str(value)
-    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\n') else text
+    return "" if value is None else str(value)
 
 
 def _short(value: str | int | float | None) -> str:

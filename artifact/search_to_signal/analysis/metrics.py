@@ -56,6 +56,12 @@ def best_so_far(frontier: Floats, admitted: Floats) -> Floats:
     return best
 
 
+def group_trajectory(groups: Sequence[Sequence[CompletionRecord]]) -> Floats:
+    """(T,) best-so-far after each group of a run, in order, the seed heuristic included (D19)."""
+    before = np.array([np.nan if group[0].frontier is None else group[0].frontier for group in groups])
+    return best_so_far(before, np.array([_best_admitted(group) for group in groups]))
+
+
 def final_best(best: Floats) -> float | None:
     """B_T, or None without a group or without any score."""
     return float(best[-1]) if len(best) and not np.isnan(best[-1]) else None
@@ -103,7 +109,7 @@ def run_metrics(groups: Sequence[Sequence[CompletionRecord]]) -> RunMetrics:
     Raises IllFormedGroupError for an empty run or groups of several sizes.
     """
     batch, records = batch_of(groups), [record for group in groups for record in group]
-    best = best_so_far(batch.frontier, np.array([_best_admitted(group) for group in groups]))
+    best = group_trajectory(groups)
     return RunMetrics(
         groups=len(groups),
         completions=len(records),

@@ -5,14 +5,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from search_to_signal.analysis.metrics import RunMetrics, best_so_far, run_metrics
+from search_to_signal.analysis.metrics import RunMetrics, group_trajectory, run_metrics
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.numerics import Floats
-from search_to_signal.records.manifest import MANIFEST, Manifest, read_manifest
+from search_to_signal.records.manifest import Manifest, read_manifest, run_directories
 from search_to_signal.records.reader import read_groups
-from search_to_signal.records.schema import ArchiveEvent, CompletionRecord
+from search_to_signal.records.schema import CompletionRecord
 
 
 @dataclass(frozen=True)
@@ -46,13 +44,7 @@ class RecordedRun:
     @cached_property
     def best(self) -> Floats:
         """(T,) best-so-far after each group, the seed heuristic included (D19)."""
-        before = np.array([np.nan if g[0].frontier is None else g[0].frontier for g in self.groups])
-        return best_so_far(before, np.array([_best_admitted(group) for group in self.groups]))
-
-
-def _best_admitted(group: tuple[CompletionRecord, ...]) -> float:
-    scores = (r.score for r in group if r.archive_event is ArchiveEvent.ADMITTED and r.score is not None)
-    return max(scores, default=np.nan)
+        return group_trajectory(self.groups)
 
 
 def load_runs(directory: Path) -> list[RecordedRun]:
@@ -61,8 +53,7 @@ def load_runs(directory: Path) -> list[RecordedRun]:
     Raises RunDirectoryError when there is none, when one is unfinished, or when they do not share one
     protocol: a table over a part of a cohort would look complete.
     """
-    found = [directory, *sorted(path for path in directory.glob("*") if path.is_dir())]
-    places = [path for path in found if (path / MANIFEST).is_file()]
+    places = run_directories(directory)
     manifests = [read_manifest(path) for path in places]
     if not places:
         raise RunDirectoryError(f"{directory} holds no run: give the directory of a run or of a cohort")

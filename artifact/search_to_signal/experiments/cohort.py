@@ -15,8 +15,8 @@ from search_to_signal.generators.files import checked_files, model_directory
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS, write_sums
 from search_to_signal.provenance.source import source
-from search_to_signal.provenance.verify import run_directories, verify
-from search_to_signal.records.manifest import INTERRUPTED, MANIFEST, read_manifest
+from search_to_signal.provenance.verify import verify
+from search_to_signal.records.manifest import INTERRUPTED, MANIFEST, read_manifest, run_directories
 
 PROGRESS_PREFIX = "progress "
 
@@ -80,10 +80,8 @@ def places(configs: Sequence[RunConfig], out: Path) -> list[Place]:
         if found == out or found.name not in expected:
             raise RunDirectoryError(f"{found} already holds another run: give another --out, or move it away")
     sha256 = source().sha256
-    return [
-        _place(config, out / config.name, sha256, checked_files(model_directory(config.model)))
-        for config in configs
-    ]
+    models = {name: checked_files(model_directory(name)) for name in {config.model for config in configs}}
+    return [_place(config, out / config.name, sha256, models[config.model]) for config in configs]
 
 
 def _environment(threads: int) -> dict[str, str]:

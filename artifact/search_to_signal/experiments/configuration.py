@@ -83,21 +83,10 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     def runs(self) -> tuple[RunConfig, ...]:
         """Every run of the cohort, seeds outermost so that matched runs stand together."""
+        own = ("condition", "seed")
+        shared = {name: getattr(self, name) for name in RunConfig.__struct_fields__ if name not in own}
         return tuple(
-            RunConfig(
-                purpose=self.purpose,
-                problem=self.problem,
-                split=self.split,
-                model=self.model,
-                condition=condition,
-                seed=seed,
-                groups=self.groups,
-                threads=self.threads,
-                search=self.search,
-                generation=self.generation,
-                learner=self.learner,
-                evaluation=self.evaluation,
-            )
+            RunConfig(**shared, condition=condition, seed=seed)
             for seed in self.seeds
             for condition in self.conditions
         )

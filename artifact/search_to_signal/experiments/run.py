@@ -1,6 +1,5 @@
 """One run in this process: from a configuration to a complete, checksummed run directory."""
 
-import copy
 from pathlib import Path
 
 import msgspec
@@ -48,7 +47,7 @@ def _execute(
     path = model_directory(config.model)
     tokenizer = load_tokenizer(path)
     generator = LocalGenerator(load_model(path), tokenizer, config.generation)
-    training = begin_training(config, copy.deepcopy(generator.model), tokenizer.pad_token_id)
+    training = begin_training(config, generator.model, tokenizer.pad_token_id)
     problem = get_problem(config.problem)
     with EvaluationPool(problem, config.split, config.evaluation) as pool:
         run_live(Live(config, problem, generator, pool, training, files), progress)

@@ -4,6 +4,7 @@ import hashlib
 import subprocess
 from pathlib import Path
 
+from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.manifest import Source
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,7 +30,7 @@ def source() -> Source:
     """Hash the source bundle and ask git about the checkout."""
     digest = hashlib.sha256()
     for path in _files():
-        digest.update(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(ROOT)}\n".encode())
+        digest.update(f"{sha256_file(path)}  {path.relative_to(ROOT)}\n".encode())
     status = _git("status", "--porcelain")
     return Source(
         sha256=digest.hexdigest(),

@@ -6,7 +6,7 @@ from pathlib import Path
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.checksums import SUMS, read_sums, sum_problems
 from search_to_signal.provenance.consistency import record_problems
-from search_to_signal.records.manifest import MANIFEST, read_manifest
+from search_to_signal.records.manifest import read_manifest, run_directories
 
 
 @dataclass(frozen=True)
@@ -16,12 +16,6 @@ class Verdict:
     files: int
     runs: int
     problems: tuple[str, ...]
-
-
-def run_directories(directory: Path) -> list[Path]:
-    """The run directories at or directly below a directory, sorted by name."""
-    found = [directory, *sorted(path for path in directory.iterdir() if path.is_dir())]
-    return [path for path in found if (path / MANIFEST).is_file()]
 
 
 def _run_problems(run: Path) -> list[str]:

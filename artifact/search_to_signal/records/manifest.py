@@ -78,3 +78,9 @@ def read_manifest(directory: Path) -> Manifest:
         raise RunDirectoryError(f"{directory} has no {MANIFEST}: it is not a run directory") from error
     except (OSError, msgspec.MsgspecError) as error:
         raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error
+
+
+def run_directories(directory: Path) -> list[Path]:
+    """The run directories at or directly below a directory, sorted by name."""
+    found = [directory, *sorted(path for path in directory.glob("*") if path.is_dir())]
+    return [path for path in found if (path / MANIFEST).is_file()]
