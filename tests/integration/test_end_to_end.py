@@ -138,7 +138,8 @@ def test_missing_model_file_is_one_clear_error(tmp_path: Path) -> None:
 
 def test_directory_of_another_run_is_refused_and_untouched(cohort: Path, tmp_path: Path) -> None:
     """A directory that holds a run of another configuration is refused, and not one byte changes."""
-    copy = Path(shutil.copytree(cohort, tmp_path / "copy"))
+    copy = tmp_path / "copy"
+    shutil.copytree(cohort, copy / "cohort")
     before = tree(copy)
     result = s2s("run", "--profile", "smoke", "--out", copy)
     assert (result.returncode, result.stderr.count("\n")) == (4, 1)

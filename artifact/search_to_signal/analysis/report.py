@@ -8,6 +8,7 @@ from search_to_signal.analysis.figures import best_so_far_figure
 from search_to_signal.analysis.runs import RecordedRun, load_runs
 from search_to_signal.analysis.tables import to_markdown, write_table
 from search_to_signal.problems import get_problem
+from search_to_signal.records.manifest import COHORT
 
 LAYERS = (
     "Normalizer replay",
@@ -32,7 +33,8 @@ def report(directory: Path, out: Path) -> Path:
     Smoke runs get tables named smoke_*, so that none can be taken for a formal one. Raises
     RunDirectoryError as load_runs does.
     """
-    runs = load_runs(directory)
+    cohort = directory / COHORT
+    runs = load_runs(cohort if cohort.is_dir() else directory)
     out.mkdir(parents=True, exist_ok=True)
     smoke = runs[0].config["purpose"] != "formal"
     prefix = "smoke_" if smoke else ""

@@ -18,11 +18,14 @@ PROFILES = Path(__file__).resolve().parents[2] / "profiles"
 FROZEN = "frozen"
 CONFIG = "config.json"
 
+Layer = Literal["cohort", "restart", "breadth", "anchor", "api"]
+
 
 class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything that decides a run's records. ``condition`` is frozen or the name of a reward mapping."""
 
     purpose: Literal["formal", "smoke"]
+    layer: Layer = "cohort"
     problem: str
     split: str
     model: str
@@ -83,7 +86,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     def runs(self) -> tuple[RunConfig, ...]:
         """Every run of the cohort, seeds outermost so that matched runs stand together."""
-        own = ("condition", "seed")
+        own = ("layer", "condition", "seed")
         shared = {name: getattr(self, name) for name in RunConfig.__struct_fields__ if name not in own}
         return tuple(
             RunConfig(**shared, condition=condition, seed=seed)

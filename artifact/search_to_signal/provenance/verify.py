@@ -6,7 +6,7 @@ from pathlib import Path
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.checksums import SUMS, read_sums, sum_problems
 from search_to_signal.provenance.consistency import record_problems
-from search_to_signal.records.manifest import read_manifest, run_directories
+from search_to_signal.records.manifest import read_manifest, runs_below
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def verify(directory: Path) -> Verdict:
     if not directory.is_dir():
         raise RunDirectoryError(f"there is no directory {directory}: check the path")
     problems = sum_problems(directory)
-    runs = run_directories(directory)
+    runs = runs_below(directory)
     if not runs:
         raise RunDirectoryError(f"{directory} has {SUMS} but no run: check the path")
     for run in runs:

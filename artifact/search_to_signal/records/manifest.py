@@ -8,6 +8,8 @@ import msgspec
 from search_to_signal.errors import RunDirectoryError
 
 MANIFEST = "manifest.json"
+# The live cohort's runs within a results directory; every evidence layer has a directory of its own.
+COHORT = "cohort"
 # Where a cohort keeps its unfinished runs; no reader takes them for runs.
 INTERRUPTED = "interrupted"
 
@@ -84,3 +86,9 @@ def run_directories(directory: Path) -> list[Path]:
     """The run directories at or directly below a directory, sorted by name."""
     found = [directory, *sorted(path for path in directory.glob("*") if path.is_dir())]
     return [path for path in found if (path / MANIFEST).is_file()]
+
+
+def runs_below(directory: Path) -> list[Path]:
+    """Every run directory of every layer of a results directory, sorted; unfinished ones left out."""
+    found = (path.parent for path in directory.rglob(MANIFEST))
+    return sorted(path for path in found if INTERRUPTED not in path.relative_to(directory).parts)

@@ -13,9 +13,10 @@ import pytest
 
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.experiments import cohort
-from search_to_signal.experiments.cohort import RunFailedError, places, run_cohort
+from search_to_signal.experiments import execution
+from search_to_signal.experiments.cohort import places, run_cohort
 from search_to_signal.experiments.configuration import Profile, RunConfig
+from search_to_signal.experiments.execution import RunFailedError
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.files import checked_files
 from search_to_signal.provenance.source import source
@@ -82,7 +83,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, make_run: Make) -> list[RunConfig]
             return self.returncode
 
     processes = SimpleNamespace(Popen=Process, PIPE=subprocess.PIPE)
-    monkeypatch.setattr(cohort, "subprocess", processes)
+    monkeypatch.setattr(execution, "subprocess", processes)
     return started
 
 
@@ -276,6 +277,6 @@ def test_failed_runs_name_their_log(
     profile: Profile, launched: list[RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that ends badly is an error with the run's name, its code, and where it said why."""
-    monkeypatch.setattr(cohort.subprocess.Popen, "returncode", 8)
+    monkeypatch.setattr(execution.subprocess.Popen, "returncode", 8)
     with pytest.raises(RunFailedError, match=r"frozen-s42 ended with exit code 8.*frozen-s42\.log"):
         run_cohort(profile, tmp_path / "out", Quiet())

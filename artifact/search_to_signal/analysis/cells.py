@@ -1,0 +1,98 @@
+"""Tables whose every cell knows the records behind it."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from search_to_signal.errors import ConfigError
+
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Records behind a value: a file of a run (path relative to the results directory) and its lines.
+
+    ``lines`` are numbered from 1; None means all of them.
+    """
+
+    path: str
+    lines: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value with its number of units ``n``, the formula in words, and the records behind it.
+
+    ``value`` is None where the quantity does not exist; ``spread`` is a sample standard deviation over n.
+    """
+
+    value: float | int | str | None
+    n: int = 1
+    formula: str = ""
+    origins: tuple[Origin, ...] = ()
+    decimals: int = 4
+    spread: float | None = None
+
+    def text(self) -> str:
+        """For people, rounded; a dash where there is no value."""
+        if self.value is None:
+            return NOTHING
+        if isinstance(self.value, str | int):
+            return str(self.value)
+        spread = "" if self.spread is None else f" ± {self.spread:.{self.decimals}f}"
+        return f"{self.value:.{self.decimals}f}{spread}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row's label, unique in its table, and one cell per column."""
+
+    label: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of one evidence layer. ``note`` says what a reader must know, such as units and n."""
+
+    name: str
+    title: str
+    layer: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    label: str = ""
+    note: str = ""
+
+    def cell(self, row: str, column: str) -> Cell:
+        """The cell of a row and a column by name; raises ConfigError that lists the names."""
+        rows = {item.label: item for item in self.rows}
+        if row not in rows:
+            raise ConfigError(f"table {self.name} has no row {row!r}: choose one of {', '.join(rows)}")
+        if column not in self.columns:
+            known = ", ".join(self.columns)
+            raise ConfigError(f"table {self.name} has no column {column!r}: choose one of {known}")
+        return rows[row].cells[self.columns.index(column)]
+
+    def text_rows(self) -> list[list[str]]:
+        """Heading and rows as rounded text."""
+        heading = [self.label, *self.columns]
+        return [heading, *([row.label, *(cell.text() for cell in row.cells)] for row in self.rows)]
+
+
+def write_csv(table: Table, directory: Path) -> Path:
+    """Write NAME.csv with every value in full and its n and spread; returns its path."""
+    path = directory / f"{table.name}.csv"
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(["row", "column", "value", "spread", "n"])
+        for row in table.rows:
+            for column, cell in zip(table.columns, row.cells, strict=True):
+                writer.writerow([row.label, column, *_plain(cell)])
+    return path
+
+
+def _plain(cell: Cell) -> Sequence[str]:
+    value = "" if cell.value is None else repr(cell.value) if isinstance(cell.value, float) else cell.value
+    return [str(value), "" if cell.spread is None else repr(cell.spread), str(cell.n)]

@@ -1,0 +1,41 @@
+"""The s2s command: one file per group of commands, each with a ``register``."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from search_to_signal.cli import checking, models, records, running
+from search_to_signal.cli.base import Command
+from search_to_signal.errors import S2SError
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="s2s",
+        description="From Search to Signal: run, check and read search-coupled online post-training.",
+        epilog="example: s2s run --profile smoke --out results/smoke && s2s verify results/smoke",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, command: Command, text: str, example: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text, epilog=f"example: {example}")
+        sub.set_defaults(command=command)
+        return sub
+
+    for group in (running, records, checking, models):
+        group.register(add)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; errors of ours print one line and give their exit code."""
+    # A mapping of one's own lies where one works; an installed command does not look there by itself.
+    if "" not in sys.path:
+        sys.path.append("")
+    parsed = _parser().parse_args(arguments)
+    try:
+        code: int = parsed.command(parsed)
+    except S2SError as error:
+        print(f"s2s: error: {error}", file=sys.stderr)
+        return error.exit_code
+    return code

@@ -1,0 +1,47 @@
+"""Commands that read records."""
+
+import argparse
+from pathlib import Path
+
+from search_to_signal.cli.base import Add, show
+from search_to_signal.errors import ConfigError
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from search_to_signal.analysis.report import report
+    from search_to_signal.records.manifest import MANIFEST
+
+    if arguments.out is None and (arguments.directory / MANIFEST).is_file():
+        raise ConfigError(
+            f"{arguments.directory} is one run, checksummed as it is: give --out for its report"
+        )
+    page = report(arguments.directory, arguments.out or arguments.directory / "report")
+    show(page)
+    print(f"s2s: report in {page.parent}")
+    return 0
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    from search_to_signal.experiments.normalizer_replay import replay
+
+    page = replay(arguments.directories, arguments.out, arguments.mapping, arguments.normalizer or ["group"])
+    show(page)
+    print(f"s2s: replay in {arguments.out}")
+    return 0
+
+
+def register(add: Add) -> None:
+    """Add report and replay."""
+    page = add("report", _report, "tables and figure of a results directory", "s2s report results/embedded")
+    page.add_argument("directory", type=Path)
+    page.add_argument("--out", type=Path, help="where to write (default: DIRECTORY/report)")
+    replay = add(
+        "replay",
+        _replay,
+        "recompute rewards and advantages from records",
+        "s2s replay results/embedded --mapping native --mapping factorized --out audit",
+    )
+    replay.add_argument("directories", type=Path, nargs="+")
+    replay.add_argument("--mapping", action="append", required=True, help="name or pkg.mod:obj; repeat it")
+    replay.add_argument("--normalizer", action="append", help="name or pkg.mod:obj (default: the paper's)")
+    replay.add_argument("--out", type=Path, required=True, help="where to write the audit")
