@@ -53,3 +53,9 @@ class LearnerError(S2SError):
     """An update would use non-finite or inconsistent inputs."""
 
     exit_code = 9
+
+
+class ContractError(S2SError):
+    """The resource anchor's contract is missing, altered, or would come after the results."""
+
+    exit_code = 12

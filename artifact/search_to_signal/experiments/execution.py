@@ -76,16 +76,16 @@ def _run(place: Place, progress: Progress) -> None:
             _pass_on(line.decode(errors="replace").rstrip(), place.config, progress)
     if process.wait() != 0:
         raise RunFailedError(
-            f"run {place.config.name} ended with exit code {process.returncode}: see {log_path}"
+            f"run {place.config.label} ended with exit code {process.returncode}: see {log_path}"
         )
 
 
 def _pass_on(line: str, config: RunConfig, progress: Progress) -> None:
     if not line.startswith(PROGRESS_PREFIX):
-        progress.say(f"{config.name}: {line}")
+        progress.say(f"{config.label}: {line}")
         return
     done, total, *note = line.removeprefix(PROGRESS_PREFIX).split(" ", 2)
-    progress.update(config.name, int(done), int(total), *note)
+    progress.update(config.label, int(done), int(total), *note)
 
 
 def execute(places: Sequence[Place], jobs: int, progress: Progress) -> None:
@@ -95,6 +95,6 @@ def execute(places: Sequence[Place], jobs: int, progress: Progress) -> None:
     """
     for place in places:
         if place.done:
-            progress.say(f"{place.config.name}: complete and verified, kept")
+            progress.say(f"{place.config.label}: complete and verified, kept")
     with ThreadPoolExecutor(jobs) as workers:
         list(workers.map(lambda place: _run(place, progress), [p for p in places if not p.done]))

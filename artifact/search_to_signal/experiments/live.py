@@ -8,7 +8,7 @@ from search_to_signal.experiments.clock import StepClock
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.group import completion_records, confirm, judge
 from search_to_signal.experiments.learning import Training, credited
-from search_to_signal.experiments.output import RunFiles, StepTiming
+from search_to_signal.experiments.output import RunFiles
 from search_to_signal.generators.base import Generation
 from search_to_signal.generators.local import LocalGenerator
 from search_to_signal.learner.adapter import save_adapter
@@ -21,6 +21,7 @@ from search_to_signal.records.schema import (
     GenerationRecord,
     HeuristicRecord,
     StepRecord,
+    StepTiming,
 )
 from search_to_signal.search.archive import frontier
 from search_to_signal.search.exposure import exposures

@@ -5,16 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from search_to_signal.records.writer import RecordWriter
-
-
-class StepTiming(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Seconds of one step by phase; never part of the records."""
-
-    step: int
-    seconds: dict[str, float]
 
 
 @dataclass(frozen=True)

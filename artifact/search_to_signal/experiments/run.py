@@ -9,9 +9,9 @@ from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.configuration import CONFIG, RunConfig
-from search_to_signal.experiments.learning import begin_training
+from search_to_signal.experiments.learning import begin_restart, begin_training
 from search_to_signal.experiments.live import Live, run_live
-from search_to_signal.experiments.output import RunFiles, StepTiming, run_files
+from search_to_signal.experiments.output import RunFiles, run_files
 from search_to_signal.generators.files import checked_files, model_directory
 from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
 from search_to_signal.learner.adapter import adapter_sha256
@@ -21,6 +21,7 @@ from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
 from search_to_signal.records.manifest import Manifest, Timing, write_manifest
+from search_to_signal.records.schema import StepTiming
 from search_to_signal.runtime import keep_freed_memory
 
 
@@ -47,6 +48,7 @@ def _execute(
     path = model_directory(config.model)
     tokenizer = load_tokenizer(path)
     generator = LocalGenerator(load_model(path), tokenizer, config.generation)
+    restarted = begin_restart(config, directory, generator.model)
     training = begin_training(config, generator.model, tokenizer.pad_token_id)
     problem = get_problem(config.problem)
     with EvaluationPool(problem, config.split, config.evaluation) as pool:
@@ -56,7 +58,7 @@ def _execute(
         manifest,
         status="complete",
         isolation=layers,
-        initial_adapter_sha256=training.initial_sha256 if training else None,
+        initial_adapter_sha256=training.initial_sha256 if training else restarted,
         final_adapter_sha256=adapter_sha256(training.learner.model) if training else None,
     )
 
