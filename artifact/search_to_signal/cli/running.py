@@ -12,23 +12,14 @@ from search_to_signal.progress import progress_display
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from search_to_signal.analysis.report import report
-    from search_to_signal.experiments.cohort import run_cohort
     from search_to_signal.experiments.configuration import load_profile
-    from search_to_signal.experiments.normalizer_replay import replay
-    from search_to_signal.normalizer import NORMALIZERS
-    from search_to_signal.provenance.checksums import write_sums
-    from search_to_signal.records.manifest import COHORT
-    from search_to_signal.rewards import MAPPINGS
+    from search_to_signal.experiments.reproduction import reproduce
 
     profile = load_profile(arguments.profile)
     with progress_display() as progress:
-        runs = run_cohort(profile, arguments.out / COHORT, progress)
-        progress.say("replaying the recorded groups under every mapping and normalizer")
-        replay(runs, arguments.out / "audit", list(MAPPINGS), list(NORMALIZERS))
-    page = report(arguments.out, arguments.out / "report")
-    write_sums(arguments.out)
-    show(page)
+        page = reproduce(profile, arguments.out, progress, arguments.layer)
+    if page is not None:
+        show(page)
     print(f"s2s: results in {arguments.out}")
     return 0
 
@@ -62,6 +53,9 @@ def register(add: Add) -> None:
     )
     run.add_argument("--profile", required=True, help="name or path of a profile")
     run.add_argument("--out", required=True, type=Path, help="results directory")
+    run.add_argument(
+        "--layer", action="append", default=[], help="only this evidence layer of the profile; repeat it"
+    )
     one = add(
         "run-one",
         _run_one,

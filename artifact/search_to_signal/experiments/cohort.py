@@ -1,6 +1,6 @@
-"""A cohort: where each of its runs goes, and what is already there."""
+"""A cohort, or any other list of runs: where each of them goes, and what is already there."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
@@ -11,7 +11,7 @@ from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS, write_sums
 from search_to_signal.provenance.source import source
 from search_to_signal.provenance.verify import verify
-from search_to_signal.records.manifest import MANIFEST, read_manifest, run_directories
+from search_to_signal.records.manifest import COHORT, MANIFEST, read_manifest, run_directories
 
 
 def _place(config: RunConfig, directory: Path, source_sha256: str, model_files: dict[str, str]) -> Place:
@@ -47,12 +47,31 @@ def places(configs: Sequence[RunConfig], out: Path) -> list[Place]:
     return [_place(config, out / config.name, sha256, models[config.model]) for config in configs]
 
 
-def run_cohort(profile: Profile, out: Path, progress: Progress) -> list[Path]:
-    """Run what is missing of a cohort; returns its run directories. Complete runs are verified and kept.
+def run_all(plan: Mapping[Path, Sequence[RunConfig]], jobs: int, progress: Progress) -> list[Path]:
+    """Run what is missing of every directory's runs, ``jobs`` at a time over all of them; returns the runs.
 
-    Raises RunDirectoryError before anything starts where a directory holds something else.
+    Complete runs are verified and kept. Raises RunDirectoryError before anything starts where a directory
+    holds something else.
     """
-    todo = places(profile.runs(), out)
-    execute(todo, profile.jobs, progress)
-    write_sums(out)
+    todo = [place for out, configs in plan.items() for place in places(configs, out)]
+    execute(todo, jobs, progress)
+    for out in plan:
+        write_sums(out)
     return [place.directory for place in todo]
+
+
+def run_cohort(profile: Profile, out: Path, progress: Progress) -> list[Path]:
+    """Run what is missing of a cohort into ``out``; returns its run directories, as ``run_all`` does."""
+    return run_all({out: profile.runs()}, profile.jobs, progress)
+
+
+def finished_cohort(profile: Profile, results: Path) -> Path:
+    """The cohort's directory, every run in it complete and verified; raises RunDirectoryError otherwise."""
+    cohort = results / COHORT
+    missing = [place.config.name for place in places(profile.runs(), cohort) if not place.done]
+    if missing:
+        raise RunDirectoryError(
+            f"{cohort} lacks {', '.join(missing)}, which this layer stands on: run the cohort first "
+            "(s2s run ... --layer cohort)"
+        )
+    return cohort

@@ -23,6 +23,7 @@ from search_to_signal.search.settings import SearchSettings
 PROFILES = Path(__file__).resolve().parents[2] / "profiles"
 FROZEN = "frozen"
 CONFIG = "config.json"
+ADAPTER = "adapter"
 
 Layer = Literal["cohort", "restart", "breadth", "anchor", "api"]
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.experiments.configuration import RunConfig
+from search_to_signal.experiments.configuration import ADAPTER, RunConfig
 from search_to_signal.generators.base import Generation
 from search_to_signal.learner.adapter import (
     adapter_sha256,
@@ -65,9 +65,6 @@ def begin_training(config: RunConfig, sampler: Any, pad_id: int) -> Training | N
     model = attach_adapter(copy.deepcopy(sampler), config.learner, seed)
     learner = Learner(model, config.learner, pad_id)
     return Training(get_mapping(config.condition), learner, adapter_sha256(model))
-
-
-ADAPTER = "adapter"
 
 
 def speak_with(adapter: Path, sha256: str, sampler: Any) -> str:

@@ -8,8 +8,15 @@ import msgspec
 from search_to_signal.errors import RunDirectoryError
 
 MANIFEST = "manifest.json"
-# The live cohort's runs within a results directory; every evidence layer has a directory of its own.
+# The directories of a results directory; every evidence layer has one of its own, and none is pooled.
 COHORT = "cohort"
+RESTART = "restart"
+BREADTH = "breadth"
+ANCHOR = "anchor"
+PROBE = "probe"
+API = "api"
+AUDIT = "audit"
+REPORT = "report"
 # Where a cohort keeps its unfinished runs; no reader takes them for runs.
 INTERRUPTED = "interrupted"
 

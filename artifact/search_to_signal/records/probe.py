@@ -5,7 +5,7 @@ the same sampling seeds, so that validity and improvement are comparable between
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -14,7 +14,7 @@ from search_to_signal.records.manifest import Environment, Source
 from search_to_signal.records.schema import Operator, Outcome
 
 BANK = "bank.jsonl"
-PROBE = "probe.json"
+PROBE_MANIFEST = "probe.json"
 # The checkpoint before any update: the model without an adapter.
 INITIAL = "initial"
 
@@ -55,31 +55,32 @@ class ProbeRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     text: str
 
 
-class ProbedCheckpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One checkpoint: the model without adapter, or with the final adapter of a cohort run.
-
-    ``bank_sha256`` is of the bank file that it answered, read again for every checkpoint.
-    """
+class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The model without adapter, or with the final adapter of the cohort run ``name``."""
 
     name: str
     condition: str
     seed: int | None
     adapter_sha256: str | None
+
+
+class ProbedCheckpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A checkpoint whose answers are complete in ``<name>.jsonl``, and the bank that it answered."""
+
+    checkpoint: Checkpoint
     bank_sha256: str
     records_sha256: str
 
 
 class ProbeManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A probe. Only a ``complete`` one of purpose ``formal`` may enter a formal table."""
+    """A probe; ``config`` is a run's, with the completions per prompt as its group size.
+
+    Only a ``complete`` one of purpose ``formal`` may enter a formal table.
+    """
 
     status: Literal["running", "complete"]
-    purpose: Literal["formal", "smoke"]
-    problem: str
-    split: str
-    model: str
+    config: dict[str, Any]
     prompts: int
-    completions: int
-    settings_sha256: str
     bank_sha256: str
     source: Source
     environment: Environment
@@ -91,17 +92,17 @@ class ProbeManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 def write_probe(directory: Path, manifest: ProbeManifest) -> None:
     """Write the probe's manifest atomically, in readable canonical form."""
     text = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
-    temporary = directory / f"{PROBE}.tmp"
+    temporary = directory / f"{PROBE_MANIFEST}.tmp"
     temporary.write_bytes(text + b"\n")
-    temporary.replace(directory / PROBE)
+    temporary.replace(directory / PROBE_MANIFEST)
 
 
 def read_probe(directory: Path) -> ProbeManifest:
     """Read a probe's manifest; raises RunDirectoryError when it is missing or unreadable."""
-    path = directory / PROBE
+    path = directory / PROBE_MANIFEST
     try:
         return msgspec.json.decode(path.read_bytes(), type=ProbeManifest)
     except FileNotFoundError as error:
-        raise RunDirectoryError(f"{directory} has no {PROBE}: no probe has run there") from error
+        raise RunDirectoryError(f"{directory} has no {PROBE_MANIFEST}: no probe has run there") from error
     except (OSError, msgspec.MsgspecError) as error:
         raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error
