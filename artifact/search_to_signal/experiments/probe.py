@@ -49,8 +49,13 @@ def checkpoints(profile: Profile, cohort: Path) -> list[Checkpoint]:
 def _manifest(config: RunConfig, prompts: int, bank: bytes) -> ProbeManifest:
     return ProbeManifest(
         status="running",
-        config=msgspec.to_builtins(config),
+        purpose=config.purpose,
+        problem=config.problem,
+        split=config.split,
+        model=config.model,
         prompts=prompts,
+        completions=config.generation.group_size,
+        config_sha256=config.sha256,
         bank_sha256=hashlib.sha256(bank).hexdigest(),
         source=source(),
         environment=environment(),
@@ -61,7 +66,7 @@ def _manifest(config: RunConfig, prompts: int, bank: bytes) -> ProbeManifest:
 
 
 def _identity(manifest: ProbeManifest) -> tuple[Any, ...]:
-    return manifest.config, manifest.bank_sha256, manifest.source.sha256, manifest.model_files
+    return manifest.config_sha256, manifest.bank_sha256, manifest.source.sha256, manifest.model_files
 
 
 def _begun(directory: Path, fresh: ProbeManifest, planned: Sequence[Checkpoint]) -> ProbeManifest:
@@ -73,10 +78,11 @@ def _begun(directory: Path, fresh: ProbeManifest, planned: Sequence[Checkpoint])
     found = read_probe(directory)
     if _identity(found) != _identity(fresh):
         raise RunDirectoryError(other)
+    expected = {(checkpoint.name, checkpoint.adapter_sha256) for checkpoint in planned}
     for probed in found.checkpoints:
-        if probed.checkpoint not in planned:
+        if (probed.name, probed.adapter_sha256) not in expected:
             raise RunDirectoryError(other)
-        file = directory / f"{probed.checkpoint.name}.jsonl"
+        file = directory / f"{probed.name}.jsonl"
         if not file.is_file() or sha256_file(file) != probed.records_sha256:
             raise RunDirectoryError(f"{file} is not what {PROBE_MANIFEST} says: restore it")
     return found
@@ -104,8 +110,8 @@ def _probed(
     file = directory / f"{checkpoint.name}.jsonl"
     isolation = answer(config, checkpoint, cohort, prompts, file, progress)
     digest = hashlib.sha256(bank).hexdigest()
-    done = ProbedCheckpoint(checkpoint=checkpoint, bank_sha256=digest, records_sha256=sha256_file(file))
-    return isolation, done
+    facts = msgspec.structs.asdict(checkpoint)
+    return isolation, ProbedCheckpoint(**facts, bank_sha256=digest, records_sha256=sha256_file(file))
 
 
 def run_probe(profile: Profile, results: Path, progress: Progress) -> None:
@@ -122,9 +128,9 @@ def run_probe(profile: Profile, results: Path, progress: Progress) -> None:
     bank = b"".join(msgspec.json.encode(entry) + b"\n" for entry in build_bank(frozen, settings.prompts))
     manifest = _begun(directory, _manifest(config, settings.prompts, bank), planned)
     _keep_bank(directory, bank)
-    kept = [probed.checkpoint for probed in manifest.checkpoints]
+    kept = {probed.name for probed in manifest.checkpoints}
     for checkpoint in planned:
-        if checkpoint in kept:
+        if checkpoint.name in kept:
             progress.say(f"probe/{checkpoint.name}: complete and verified, kept")
             continue
         isolation, done = _probed(config, checkpoint, cohort, directory, progress)

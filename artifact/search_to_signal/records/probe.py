@@ -5,7 +5,7 @@ the same sampling seeds, so that validity and improvement are comparable between
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -64,23 +64,27 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     adapter_sha256: str | None
 
 
-class ProbedCheckpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ProbedCheckpoint(Checkpoint, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A checkpoint whose answers are complete in ``<name>.jsonl``, and the bank that it answered."""
 
-    checkpoint: Checkpoint
     bank_sha256: str
     records_sha256: str
 
 
 class ProbeManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A probe; ``config`` is a run's, with the completions per prompt as its group size.
+    """A probe; ``config_sha256`` is of the run configuration that it took its settings from.
 
     Only a ``complete`` one of purpose ``formal`` may enter a formal table.
     """
 
     status: Literal["running", "complete"]
-    config: dict[str, Any]
+    purpose: Literal["formal", "smoke"]
+    problem: str
+    split: str
+    model: str
     prompts: int
+    completions: int
+    config_sha256: str
     bank_sha256: str
     source: Source
     environment: Environment
