@@ -58,7 +58,8 @@ def _states(run: Path, config: RunConfig, problem: Problem) -> Iterator[tuple[Ro
         state = after
 
 
-def _prompt(problem: Problem, draw: Draw) -> Prompt:
+def prompt_of(problem: Problem, draw: Draw) -> Prompt:
+    """The prompt of a draw."""
     injected = draw.state.injected
     return build_prompt(problem, draw.operator, draw.parents, variant=draw.variant, injected=injected)
 
@@ -68,12 +69,12 @@ def _asked(run: Path, config: RunConfig, steps: Sequence[int]) -> Iterator[tuple
     for played, before in _states(run, config, problem):
         if played.step in steps:
             rng = stream(config.seed, "search", played.step)
-            draw = plan_round(before, rng, config.search, lambda draw: _prompt(problem, draw).user)
+            draw = plan_round(before, rng, config.search, lambda draw: prompt_of(problem, draw).user)
             if (draw.operator, frontier(draw.state.archive)) != (played.operator, played.records[0].frontier):
                 raise RecordError(
                     f"{run}: step {played.step} cannot be drawn again from the records before it"
                 )
-            yield played, _prompt(problem, draw)
+            yield played, prompt_of(problem, draw)
 
 
 def build_bank(runs: dict[Path, RunConfig], prompts: int) -> list[BankPrompt]:
