@@ -50,7 +50,10 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A cohort: conditions x seeds over one set of run settings. ``jobs`` runs go side by side."""
+    """A cohort: conditions x seeds over one set of run settings. ``jobs`` runs go side by side.
+
+    ``checkpoint_every`` groups a run writes down where it can go on; it changes no record.
+    """
 
     purpose: Literal["formal", "smoke"]
     problem: str
@@ -61,6 +64,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     groups: int
     threads: int = 1
     jobs: int = 1
+    checkpoint_every: int = 1
     search: SearchSettings = SearchSettings()
     generation: GenerationSettings = GenerationSettings()
     learner: LearnerSettings = LearnerSettings()
@@ -68,7 +72,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     def __post_init__(self) -> None:
         """Refuse a cohort that cannot run; raises ConfigError before anything starts."""
-        for name in ("groups", "threads", "jobs"):
+        for name in ("groups", "threads", "jobs", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: give at least 1")
         for name in ("conditions", "seeds"):

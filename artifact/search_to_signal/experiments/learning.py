@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import numpy as np
 
 from search_to_signal.experiments.configuration import FROZEN, RunConfig
 from search_to_signal.generators.base import Generation
-from search_to_signal.learner.adapter import adapter_sha256, attach_adapter, publish
+from search_to_signal.learner.adapter import adapter_sha256, attach_adapter, publish, save_adapter
 from search_to_signal.learner.grpo import Learner, StepResult
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.groups import batch_of
@@ -48,6 +49,20 @@ class Training:
         result = self.learner.step(generation.prompt_ids, completions, advantages)
         publish(self.learner.model, sampler)
         return result
+
+    @property
+    def sha256(self) -> str:
+        """The checksum of the adapter as it is."""
+        return adapter_sha256(self.learner.model)
+
+    def save(self, directory: Path) -> None:
+        """Write the adapter in PEFT's file form."""
+        save_adapter(self.learner.model, directory)
+
+    def go_on(self, learner: bytes, sampler: Any) -> None:
+        """Take up a dumped learner, after which ``sampler`` speaks with its adapter."""
+        self.learner.load(learner)
+        publish(self.learner.model, sampler)
 
 
 def begin_training(config: RunConfig, sampler: Any, pad_id: int) -> Training | None:
