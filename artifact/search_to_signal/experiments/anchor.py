@@ -11,6 +11,7 @@ from pathlib import Path
 from search_to_signal.errors import ContractError
 from search_to_signal.experiments.cohort import finished_cohort, run_all
 from search_to_signal.experiments.configuration import FROZEN, Profile, RunConfig
+from search_to_signal.experiments.execution import Execution
 from search_to_signal.experiments.layer_settings import AnchorSettings
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file
@@ -98,7 +99,7 @@ def anchors(profile: Profile, contract: AnchorContract) -> list[RunConfig]:
     ]
 
 
-def run_anchors(profile: Profile, results: Path, progress: Progress) -> None:
+def run_anchors(profile: Profile, results: Path, how: Execution, progress: Progress) -> None:
     """Run the anchors of a profile; raises ContractError as ``fix_contract`` does."""
     contract = fix_contract(profile, profile.anchor or AnchorSettings(), results)
-    run_all({results / ANCHOR: anchors(profile, contract)}, profile.jobs, progress)
+    run_all({results / ANCHOR: anchors(profile, contract)}, how, progress)

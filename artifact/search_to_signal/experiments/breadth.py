@@ -5,6 +5,7 @@ from pathlib import Path
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.cohort import run_all
 from search_to_signal.experiments.configuration import Profile, RunConfig
+from search_to_signal.experiments.execution import Execution
 from search_to_signal.progress import Progress
 from search_to_signal.records.manifest import BREADTH, run_directories
 
@@ -21,10 +22,10 @@ def cells(profile: Profile) -> dict[str, list[RunConfig]]:
     return planned
 
 
-def run_breadth(profile: Profile, results: Path, progress: Progress) -> None:
+def run_breadth(profile: Profile, results: Path, how: Execution, progress: Progress) -> None:
     """Run every cell; raises RunDirectoryError when there are runs of a cell that the profile lacks."""
     out, planned = results / BREADTH, cells(profile)
     for found in out.glob("*") if out.is_dir() else []:
         if found.is_dir() and found.name not in planned and run_directories(found):
             raise RunDirectoryError(f"{found} holds a cell that is not in the profile: move it away")
-    run_all({out / name: runs for name, runs in planned.items()}, profile.jobs, progress)
+    run_all({out / name: runs for name, runs in planned.items()}, how, progress)

@@ -10,6 +10,7 @@ import msgspec
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.cohort import finished_cohort
 from search_to_signal.experiments.configuration import FROZEN, Profile, RunConfig
+from search_to_signal.experiments.execution import Execution
 from search_to_signal.experiments.layer_settings import ProbeSettings
 from search_to_signal.experiments.probe_bank import build_bank
 from search_to_signal.generators.files import checked_files, model_directory
@@ -17,6 +18,7 @@ from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file, write_sums
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
+from search_to_signal.records.files import write_atomically
 from search_to_signal.records.manifest import PROBE, read_manifest
 from search_to_signal.records.probe import (
     BANK,
@@ -95,7 +97,7 @@ def _keep_bank(directory: Path, bank: bytes) -> None:
         raise RunDirectoryError(
             f"{file} is another bank than the cohort's records give: move {directory} away"
         )
-    file.write_bytes(bank)
+    write_atomically(file, bank)
 
 
 def _probed(
@@ -114,8 +116,8 @@ def _probed(
     return isolation, ProbedCheckpoint(**facts, bank_sha256=digest, records_sha256=sha256_file(file))
 
 
-def run_probe(profile: Profile, results: Path, progress: Progress) -> None:
-    """Probe every checkpoint that has not been; complete ones are verified and kept.
+def run_probe(profile: Profile, results: Path, how: Execution, progress: Progress) -> None:
+    """Probe every checkpoint that has not been, one after the other; complete ones are verified and kept.
 
     Raises RunDirectoryError when the cohort is not finished, or when there is another probe.
     """

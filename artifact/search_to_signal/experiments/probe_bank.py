@@ -5,14 +5,15 @@ from pathlib import Path
 
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.experiments.configuration import RunConfig
+from search_to_signal.experiments.recorded import recorded_rounds
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.probe import BankPrompt
-from search_to_signal.records.reader import HEURISTICS, STEPS, read_groups, read_records
-from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
+from search_to_signal.records.reader import HEURISTICS, read_groups, read_records
+from search_to_signal.records.schema import HeuristicRecord
 from search_to_signal.search.archive import frontier
-from search_to_signal.search.planning import Draw, plan_round
-from search_to_signal.search.prompts import Prompt, build_prompt
+from search_to_signal.search.planning import plan_round, prompt_of
+from search_to_signal.search.prompts import Prompt
 from search_to_signal.search.replay import Round, replay
 from search_to_signal.search.state import SearchState, initial_state
 from search_to_signal.seeding import stream
@@ -41,14 +42,6 @@ def chosen_steps(runs: Sequence[Path], prompts: int) -> list[tuple[Path, int]]:
     return [asked[position] for position in spread(len(asked), prompts)]
 
 
-def recorded_rounds(run: Path) -> Iterator[Round]:
-    """The rounds of a run directory, in order."""
-    steps = read_records(run / STEPS, StepRecord)
-    generations = read_records(run / "generations.jsonl", GenerationRecord)
-    for step, group, generation in zip(steps, read_groups(run), generations, strict=True):
-        yield Round(step.step, step.operator, step.collapsed, group, generation.completions)
-
-
 def _states(run: Path, config: RunConfig, problem: Problem) -> Iterator[tuple[Round, SearchState]]:
     seed = next(read_records(run / HEURISTICS, HeuristicRecord))
     state = initial_state(problem.seed, seed.score)
@@ -56,12 +49,6 @@ def _states(run: Path, config: RunConfig, problem: Problem) -> Iterator[tuple[Ro
     for played, after in zip(rounds, replay(state, rounds, config.search), strict=True):
         yield played, state
         state = after
-
-
-def prompt_of(problem: Problem, draw: Draw) -> Prompt:
-    """The prompt of a draw."""
-    injected = draw.state.injected
-    return build_prompt(problem, draw.operator, draw.parents, variant=draw.variant, injected=injected)
 
 
 def _asked(run: Path, config: RunConfig, steps: Sequence[int]) -> Iterator[tuple[Round, Prompt]]:

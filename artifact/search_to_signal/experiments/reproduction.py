@@ -9,8 +9,9 @@ from search_to_signal.analysis.report import report
 from search_to_signal.errors import ConfigError
 from search_to_signal.experiments.anchor import fix_contract, run_anchors
 from search_to_signal.experiments.breadth import run_breadth
-from search_to_signal.experiments.cohort import run_cohort
+from search_to_signal.experiments.cohort import run_all
 from search_to_signal.experiments.configuration import Profile
+from search_to_signal.experiments.execution import Execution
 from search_to_signal.experiments.normalizer_replay import replay
 from search_to_signal.experiments.probe import run_probe
 from search_to_signal.experiments.restart import run_restarts
@@ -27,11 +28,11 @@ class Layer:
 
     name: str
     wanted: Callable[[Profile], bool]
-    run: Callable[[Profile, Path, Progress], None]
+    run: Callable[[Profile, Path, Execution, Progress], None]
 
 
-def _run_cohort(profile: Profile, results: Path, progress: Progress) -> None:
-    run_cohort(profile, results / COHORT, progress)
+def _run_cohort(profile: Profile, results: Path, how: Execution, progress: Progress) -> None:
+    run_all({results / COHORT: profile.runs()}, how, progress)
     if profile.anchor is not None:
         # Now, while nobody has computed what the runs achieved.
         fix_contract(profile, profile.anchor, results)
@@ -56,7 +57,9 @@ def chosen_layers(profile: Profile, names: Sequence[str]) -> list[Layer]:
     return [layer for layer in asked if not names or layer.name in names]
 
 
-def reproduce(profile: Profile, results: Path, progress: Progress, names: Sequence[str] = ()) -> Path | None:
+def reproduce(
+    profile: Profile, results: Path, how: Execution, progress: Progress, names: Sequence[str] = ()
+) -> Path | None:
     """Run layers of a profile, then audit and report the cohort; returns the report's page.
 
     None when there is no finished cohort to report. What is complete is verified and kept; every layer raises
@@ -64,7 +67,7 @@ def reproduce(profile: Profile, results: Path, progress: Progress, names: Sequen
     """
     for layer in chosen_layers(profile, names):
         start = time.perf_counter()
-        layer.run(profile, results, progress)
+        layer.run(profile, results, how, progress)
         progress.say(f"layer {layer.name}: {time.perf_counter() - start:.1f} s")
     page = _evaluated(profile, results, progress)
     write_sums(results)

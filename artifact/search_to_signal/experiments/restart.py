@@ -11,6 +11,7 @@ import msgspec
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.cohort import finished_cohort, run_all
 from search_to_signal.experiments.configuration import Parent, Profile, RunConfig
+from search_to_signal.experiments.execution import Execution
 from search_to_signal.experiments.layer_settings import RestartSettings
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file
@@ -44,8 +45,8 @@ def restarts(profile: Profile, settings: RestartSettings, cohort: Path) -> list[
     ]
 
 
-def run_restarts(profile: Profile, results: Path, progress: Progress) -> None:
+def run_restarts(profile: Profile, results: Path, how: Execution, progress: Progress) -> None:
     """Run the restarts of a profile; raises RunDirectoryError when the cohort is not finished."""
     settings = profile.restart or RestartSettings()
     cohort = finished_cohort(profile, results)
-    run_all({results / RESTART: restarts(profile, settings, cohort)}, profile.jobs, progress)
+    run_all({results / RESTART: restarts(profile, settings, cohort)}, how, progress)

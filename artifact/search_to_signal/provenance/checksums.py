@@ -1,10 +1,10 @@
 """SHA256SUMS in plain GNU form: what ``sha256sum -c --strict`` accepts and checks."""
 
 import hashlib
-import os
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.records.files import TEMPORARY, write_atomically
 
 SUMS = "SHA256SUMS"
 
@@ -20,8 +20,9 @@ def sha256_file(path: Path) -> str:
 
 def listed_files(directory: Path) -> list[Path]:
     """Every file below a directory but its own SHA256SUMS, sorted by relative path."""
+    own = (directory / SUMS, directory / f"{SUMS}{TEMPORARY}")
     files = (path for path in directory.rglob("*") if path.is_file())
-    return sorted(path for path in files if path != directory / SUMS)
+    return sorted(path for path in files if path not in own)
 
 
 def write_sums(directory: Path) -> None:
@@ -30,9 +31,7 @@ def write_sums(directory: Path) -> None:
     The list is made inside the directory: it may be a mount of its own, and nothing can be renamed into one.
     """
     lines = [f"{sha256_file(path)}  {path.relative_to(directory)}\n" for path in listed_files(directory)]
-    temporary = directory / f".{SUMS}.{os.getpid()}"
-    temporary.write_text("".join(lines))
-    temporary.replace(directory / SUMS)
+    write_atomically(directory / SUMS, "".join(lines).encode())
 
 
 def read_sums(directory: Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.records.files import write_atomically
 from search_to_signal.records.manifest import Environment, Source
 from search_to_signal.records.schema import Operator, Outcome
 
@@ -96,9 +97,7 @@ class ProbeManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 def write_probe(directory: Path, manifest: ProbeManifest) -> None:
     """Write the probe's manifest atomically, in readable canonical form."""
     text = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
-    temporary = directory / f"{PROBE_MANIFEST}.tmp"
-    temporary.write_bytes(text + b"\n")
-    temporary.replace(directory / PROBE_MANIFEST)
+    write_atomically(directory / PROBE_MANIFEST, text + b"\n")
 
 
 def read_probe(directory: Path) -> ProbeManifest:

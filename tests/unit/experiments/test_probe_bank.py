@@ -14,7 +14,7 @@ from search_to_signal.corpus.recipe import sources
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.group import Judged, completion_records
-from search_to_signal.experiments.probe_bank import build_bank, prompt_of, spread
+from search_to_signal.experiments.probe_bank import build_bank, spread
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.problems import get_problem
 from search_to_signal.programs.canonical import program_sha256
@@ -28,7 +28,7 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 from search_to_signal.search.archive import frontier
-from search_to_signal.search.planning import Draw, plan_round
+from search_to_signal.search.planning import Draw, plan_round, prompt_of
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import SearchState, initial_state
 from search_to_signal.search.transition import transition
