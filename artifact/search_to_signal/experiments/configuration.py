@@ -100,7 +100,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     groups: int
     threads: int = 1
     jobs: int = 1
-    checkpoint_every: int = 1
+    checkpoint_every: int = 10
     search: SearchSettings = SearchSettings()
     generation: GenerationSettings = GenerationSettings()
     learner: LearnerSettings = LearnerSettings()

@@ -110,14 +110,15 @@ def live_step(live: Live, state: SearchState, step: int, clock: StepClock) -> Se
 
 def run_live(live: Live, start: Position, progress: Progress) -> SearchState:
     """Run every group that is not done yet; returns the final search state."""
-    state, clock = start.state, StepClock()
-    for step in range(start.done, live.config.groups):
-        state = live_step(live, state, step, clock)
-        if (step + 1) % live.checkpoint_every == 0:
-            _checkpoint(live, step + 1)
+    state, clock, groups = start.state, StepClock(), live.config.groups
+    for done in range(start.done + 1, groups + 1):
+        state = live_step(live, state, done - 1, clock)
+        # The last group too: what a complete run says has to be on disk before it says it is complete.
+        if done % live.checkpoint_every == 0 or done == groups:
+            _checkpoint(live, done)
         best = frontier(state.archive)
         note = f"best {best:.4f} archive {len(state.archive)}" if best is not None else ""
-        progress.update(live.config.name, step + 1, live.config.groups, note)
+        progress.update(live.config.name, done, groups, note)
     if live.training is not None:
         live.training.save(live.files.directory / "adapter")
     return state
