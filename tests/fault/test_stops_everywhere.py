@@ -64,9 +64,7 @@ class Faults:
 
 
 @contextmanager
-def faults(
-    last: int, ending: str, directory: Path, synced: dict[str, int] | None = None
-) -> Iterator[Faults]:
+def faults(last: int, ending: str, directory: Path, synced: dict[str, int] | None = None) -> Iterator[Faults]:
     """Within it a run ends before its ``last`` file operation; ``synced`` bytes of a file are on disk."""
     injected = Faults(last, ending, {} if synced is None else synced)
     with pytest.MonkeyPatch.context() as patch:
