@@ -53,3 +53,9 @@ class LearnerError(S2SError):
     """An update would use non-finite or inconsistent inputs."""
 
     exit_code = 9
+
+
+class GenerationError(S2SError):
+    """Completions cannot be had from an endpoint or engine; the run stops, and this is never a reward."""
+
+    exit_code = 13
