@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from search_to_signal.generators.base import request_seeds
+from search_to_signal.generators.base import messages, request_seeds
 from search_to_signal.generators.chat import encoded, end_ids
 from search_to_signal.generators.decoding import CachedDecoder, open_decoder
 from search_to_signal.generators.files import model_directory
@@ -45,7 +45,7 @@ def prompts(tokenizer: Any, count: int) -> list[list[int]]:
         plan_round(state, np.random.default_rng(seed), settings, lambda d: str(ask(d).user))
         for seed in range(count)
     )
-    return [encoded(tokenizer, ask(draw))[1] for draw in draws]
+    return [encoded(tokenizer, messages(ask(draw)))[1] for draw in draws]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def main() -> None:
     keep_freed_memory()
     directory = model_directory(name)
     model, tokenizer = load_model(directory), load_tokenizer(directory)
-    ways = Ways(model, end_ids(tokenizer, model), tokenizer.pad_token_id)
+    ways = Ways(model, end_ids(tokenizer, model.generation_config), tokenizer.pad_token_id)
     asked = prompts(tokenizer, int(groups))
     spent: dict[str, list[float]] = {}
     for seed, prompt in enumerate([asked[0], *asked]):  # the first group warms up

@@ -19,6 +19,14 @@ class ChatPrompt(Protocol):
     def user(self) -> str: ...
 
 
+Message = dict[str, str]
+
+
+def messages(prompt: ChatPrompt) -> list[Message]:
+    """A prompt as chat messages."""
+    return [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+
+
 @dataclass(frozen=True)
 class Completion:
     """One sampled answer: its tokens with the end token where one was drawn, and its text without.
@@ -84,7 +92,7 @@ class Trainable(Generator, Protocol):
     def pad_id(self) -> int: ...
 
     def base(self) -> Any:
-        """The model that a learner attaches its adapter to; the generator's own weights stay untouched."""
+        """The model that a learner attaches its adapter to, or None: then it has to load one itself."""
 
     def adopt(self, adapter: Adapter) -> None:
         """Sample with the adapter from the next token on: before a restart's first group, after each step."""

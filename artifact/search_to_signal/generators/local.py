@@ -1,6 +1,7 @@
 """A local transformers model as a generator."""
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from search_to_signal.generators.base import (
     Completion,
     Generation,
     GenerationSettings,
+    Message,
     check_prompt,
+    messages,
     request_seeds,
 )
 from search_to_signal.generators.chat import encoded, end_ids
@@ -63,19 +66,19 @@ class LocalGenerator:
 
     def generate(self, prompt: ChatPrompt, seed: int) -> Generation:
         """Sample one group. Raises ConfigError for a prompt over the limit: nothing is ever truncated."""
-        return self.answer(prompt, request_seeds(seed, self._settings.group_size))
+        return self.answer(messages(prompt), request_seeds(seed, self._settings.group_size), self._settings)
 
-    def answer(self, prompt: ChatPrompt, seeds: tuple[int, ...], limit: int | None = None) -> Generation:
-        """One completion per sampling seed, of at most ``limit`` tokens where that is given."""
-        text, prompt_ids = encoded(self.tokenizer, prompt)
-        check_prompt(len(prompt_ids), self._settings)
+    def answer(self, chat: list[Message], seeds: Sequence[int], settings: GenerationSettings) -> Generation:
+        """Sample one completion per sampling seed, whatever the group size; raises as ``generate``."""
+        text, prompt_ids = encoded(self.tokenizer, chat)
+        check_prompt(len(prompt_ids), settings)
         group = sample_group(
             self.model,
             prompt_ids,
             seeds=seeds,
-            max_new_tokens=limit or self._settings.max_completion_tokens,
-            temperature=self._settings.temperature,
-            end_ids=end_ids(self.tokenizer, self.model),
+            max_new_tokens=settings.max_completion_tokens,
+            temperature=settings.temperature,
+            end_ids=end_ids(self.tokenizer, getattr(self.model, "generation_config", None)),
         )
         completions = (
             Completion(ids, self.tokenizer.decode(ids, skip_special_tokens=True), cut)
