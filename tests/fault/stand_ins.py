@@ -99,7 +99,7 @@ class Training:
         self.learner = self
         self.sha256 = self.initial_sha256
 
-    def update(self, generation: Generation, records: list[CompletionRecord], sampler: Any) -> StepResult:
+    def update(self, generation: Generation, records: list[CompletionRecord]) -> StepResult:
         seen = json.dumps([self.sha256, *(record.advantage for record in records)])
         self.sha256 = sampler["weights"] = hashlib.sha256(seen.encode()).hexdigest()
         return StepResult(0.0, 0.0, 0.0, 12, self.sha256)
@@ -107,7 +107,7 @@ class Training:
     def dump(self) -> bytes:
         return self.sha256.encode()
 
-    def go_on(self, learner: bytes, sampler: Any) -> None:
+    def go_on(self, learner: bytes) -> None:
         self.sha256 = sampler["weights"] = learner.decode()
 
     def save(self, directory: Path) -> None:

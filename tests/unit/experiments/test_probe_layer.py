@@ -78,8 +78,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(probe, "_probed", answered)
     monkeypatch.setattr(probe, "build_bank", bank)
     monkeypatch.setattr(probe, "finished_cohort", lambda profile, results: results / COHORT)
-    monkeypatch.setattr(probe, "model_directory", lambda name: Path(name))
-    monkeypatch.setattr(probe, "checked_files", lambda path: {"model.safetensors": "w"})
+    monkeypatch.setattr(probe, "model_files", lambda settings, model: {"model.safetensors": "w"})
     return names
 
 
