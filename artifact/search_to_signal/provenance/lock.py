@@ -43,7 +43,7 @@ def read_lock(path: Path = LOCK) -> dict[str, Any]:
     """The lock as data; raises ConfigError when it cannot be read."""
     try:
         return tomli.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomli.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}; restore it, or make it with uv lock") from error
 
 
