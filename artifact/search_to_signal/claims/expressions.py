@@ -17,7 +17,7 @@ from functools import reduce
 
 from search_to_signal.claims import intervals
 from search_to_signal.claims.extraction import numbers_in
-from search_to_signal.claims.intervals import Interval, exactly, rounded
+from search_to_signal.claims.intervals import Interval, exactly, is_number, rounded
 from search_to_signal.claims.shares import is_mean_share, is_share
 from search_to_signal.claims.tables import Table
 from search_to_signal.errors import LedgerError
@@ -111,17 +111,18 @@ def _cells(table: Table, key: ast.expr) -> Value:
     parts = key.elts if isinstance(key, ast.Tuple) else [key]
     column, *conditions = [str(part.value) if isinstance(part, ast.Constant) else "" for part in parts]
     rows, heading = table.select(column, conditions)
-    items = [(item, table.label(row)) for row in rows for item in cell_numbers(table, row, heading)]
+    items = [(item, table.label(row)) for row in rows for item in _numbers(table, row, heading)]
     return Value(tuple(item for item, _ in items), tuple(label for _, label in items), len(rows))
 
 
-def cell_numbers(table: Table, row: Mapping[str, str], heading: str) -> list[Interval]:
-    """The numbers of a cell: rounded as its column says, exact in keys and text, as printed in a report."""
-    known = table.entry.columns.get(heading) if table.entry else None
-    texts = numbers_in(row[heading]) if table.entry else [row[heading]] if row[heading] else []
-    if known and known.decimals is not None:
-        return [rounded(text, Fraction(1, 10**known.decimals)) for text in texts]
-    return [rounded(text, None if table.entry is None else Fraction(0)) for text in texts]
+def _numbers(table: Table, row: Mapping[str, str], heading: str) -> list[Interval]:
+    """The numbers of a cell: rounded as its column says; exact in keys, text, and the tables of a report."""
+    text = row[heading]
+    if table.entry is None:
+        return [rounded(text, Fraction(0))] if is_number(text) else []
+    column = table.entry.columns.get(heading)
+    unit = Fraction(1, 10**column.decimals) if column and column.decimals is not None else Fraction(0)
+    return [rounded(number, unit) for number in numbers_in(text)]
 
 
 def _paired(apply: Callable[[Interval, Interval], Interval], left: Value, right: Value) -> Value:

@@ -76,17 +76,24 @@ def truth(always: bool, possibly: bool) -> Interval:
     return Interval(Fraction(always), Fraction(possibly))
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is one finite decimal number."""
+    try:
+        return Decimal(text).is_finite()
+    except InvalidOperation:
+        return False
+
+
 def rounded(text: str, unit: Fraction | None = None) -> Interval:
     """What rounds to ``text``: half a unit to either side, by default of its last decimal.
 
     A whole number is a count and exact unless a unit is given. Raises LedgerError for what is no number.
     """
-    try:
-        value = Decimal(text)
-        decimals = -int(value.as_tuple().exponent)
-    except (InvalidOperation, ValueError) as error:
-        raise LedgerError(f"{text!r} is no number: correct the published table or claim") from error
+    if not is_number(text):
+        raise LedgerError(f"{text!r} is no number: correct the published table or claim")
+    value = Decimal(text)
     if unit is None:
+        decimals = -int(value.as_tuple().exponent)
         unit = Fraction(1, 10**decimals) if decimals > 0 else Fraction(0)
     return Interval(Fraction(value) - unit / 2, Fraction(value) + unit / 2)
 

@@ -27,7 +27,7 @@ def load_ledger(directory: Path = PUBLISHED) -> Ledger:
     content = read_toml(directory / "claims.toml", LedgerFile)
     text = [_text_entry(passage, claim) for passage in content.passage for claim in passage.claims]
     ledger = Ledger((*text, *_cell_entries(content.cells, tables)), content.layers, tables)
-    _check(ledger)
+    check(ledger)
     return ledger
 
 
@@ -90,8 +90,8 @@ def _cell_entry(table: Table, row: Mapping[str, str], heading: str, checks: Chec
     )
 
 
-def _check(ledger: Ledger) -> None:
-    """Ids are unique, layers known, and no formula reaches into another evidence layer."""
+def check(ledger: Ledger) -> None:
+    """Raise LedgerError unless ids are unique, layers known, and no formula reaches into another layer."""
     ids = [entry.id for entry in ledger.entries]
     twice = sorted({name for name in ids if ids.count(name) > 1})
     if twice:
