@@ -127,13 +127,19 @@ def _numbers(table: Table, row: Mapping[str, str], heading: str) -> list[Interva
 
 def _paired(apply: Callable[[Interval, Interval], Interval], left: Value, right: Value) -> Value:
     """Number by number; one number goes with all. Different seeds are never paired."""
-    if len(left.items) == 1:
-        return Value(tuple(apply(left.items[0], item) for item in right.items), right.labels)
-    if len(right.items) == 1:
-        return Value(tuple(apply(item, right.items[0]) for item in left.items), left.labels)
-    if left.labels != right.labels:
-        raise LedgerError(f"a check pairs the seeds {', '.join(left.labels)} with {', '.join(right.labels)}")
-    return Value(tuple(map(apply, left.items, right.items)), left.labels)
+    size = len(left.items) if len(right.items) == 1 else len(right.items)
+    (a, seeds), (b, others) = _repeated(left, size), _repeated(right, size)
+    if any(one != other and one and other for one, other in zip(seeds, others, strict=True)):
+        raise LedgerError(f"a check pairs the seeds {', '.join(seeds)} with {', '.join(others)}")
+    labels = tuple(one or other for one, other in zip(seeds, others, strict=True))
+    return Value(tuple(map(apply, a, b)), labels)
+
+
+def _repeated(value: Value, size: int) -> tuple[tuple[Interval, ...], tuple[str, ...]]:
+    if len(value.items) not in (1, size):
+        raise LedgerError(f"a check pairs {len(value.items)} numbers with {size}")
+    times = size if len(value.items) == 1 else 1
+    return value.items * times, value.labels * times
 
 
 def _compared(nodes: list[ast.expr], ops: list[ast.cmpop], scope: Scope) -> Value:

@@ -50,6 +50,11 @@ def test_rounding_leaves_comparisons_open() -> None:
             't["Score", "Condition=Frozen"] - t["Score", "Condition=Tail-weighted"]',
             "pairs the seeds 1, 2 with 1, 3",
         ),
+        (
+            't["Score", "Seed=1", "Condition=Frozen"] - t["Score", "Condition=Tail-weighted"]',
+            "1, 1 with 1, 3",
+        ),
+        ('t["Score", "Condition=Frozen"] - t["Score"]', "pairs 2 numbers with 4"),
         ('t["Speed"]', "no column 'Speed'"),
         ('t["Score", "Condition=Native"]', "no row with Condition=Native"),
         ('t["Score"] > 3', "4 numbers where one is meant"),
