@@ -53,3 +53,9 @@ class LearnerError(S2SError):
     """An update would use non-finite or inconsistent inputs."""
 
     exit_code = 9
+
+
+class LedgerError(S2SError):
+    """A published table or the ledger of claims is damaged, or asks for what it does not hold."""
+
+    exit_code = 17
