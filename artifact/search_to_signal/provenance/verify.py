@@ -50,4 +50,4 @@ def verify(directory: Path) -> Verdict:
     for run in runs:
         problems += _run_problems(run)
     problems += lineage_problems(directory)
-    return Verdict(len(listed_files(directory)), len(runs), tuple(problems))
+    return Verdict(len(listed_files(directory)), len(runs), tuple(dict.fromkeys(problems)))
