@@ -43,7 +43,7 @@ def _run_one(arguments: argparse.Namespace) -> int:
         end_with_parent(arguments.parent)
     try:
         config = msgspec.json.decode(sys.stdin.buffer.read(), type=RunConfig)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(f"standard input holds no run configuration: {error}") from error
     try:
         manifest = run(

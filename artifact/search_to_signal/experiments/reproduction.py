@@ -18,7 +18,8 @@ from search_to_signal.experiments.probe import run_probe
 from search_to_signal.experiments.restart import run_restarts
 from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.progress import Progress
-from search_to_signal.provenance.checksums import SUMS, write_sums
+from search_to_signal.provenance.checksums import SUMS
+from search_to_signal.provenance.seal import seal
 from search_to_signal.records.manifest import AUDIT, COHORT, REPORT, run_directories
 from search_to_signal.rewards import MAPPINGS
 
@@ -72,7 +73,7 @@ def reproduce(
         layer.run(profile, results, how, progress)
         progress.say(f"layer {layer.name}: {time.perf_counter() - start:.1f} s")
     page = _evaluated(profile, results, progress)
-    write_sums(results)
+    seal(results, f"search-to-signal, {profile.problem} with {profile.model}")
     return page
 
 
