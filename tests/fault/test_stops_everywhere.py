@@ -4,7 +4,7 @@ import itertools
 import os
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,18 +64,14 @@ class Faults:
 
 
 @contextmanager
-def faults(
-    last: int, ending: str, directory: Path, synced: dict[str, int] | None = None
-) -> Iterator[Faults]:
+def faults(last: int, ending: str, directory: Path, synced: dict[str, int] | None = None) -> Iterator[Faults]:
     """Within it a run ends before its ``last`` file operation; ``synced`` bytes of a file are on disk."""
     injected = Faults(last, ending, {} if synced is None else synced)
     with pytest.MonkeyPatch.context() as patch:
         for name in OPERATIONS:
             patch.setattr(os, name, injected.wrap(name, getattr(os, name)))
-        try:
+        with suppress(Stopped):
             yield injected
-        except Stopped:
-            pass
     injected.lose(directory)
 
 

@@ -11,10 +11,11 @@ import argparse
 import os
 import random
 import signal
+import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -36,14 +37,19 @@ class Silent:
 
 
 def start(config: RunConfig, directory: Path) -> int:
-    """Run, or go on, in a process of its own; returns its id."""
+    """Run, or go on, in a process of its own; returns its id. A fork, because imports would take longest."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
     child = os.fork()
     if child:
         return child
     code = 1
     try:
+        with directory.with_name(f"{config.name}.log").open("ab") as log:
+            os.dup2(log.fileno(), sys.stderr.fileno())
         run(config, directory, Silent(), resume=True)
         code = 0
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(code)
 
@@ -56,14 +62,27 @@ def ended(child: int) -> bool:
     return bool(found)
 
 
-def killed(child: int, due: Callable[[], bool]) -> bool:
-    """Kill a process when it is time; False when it was done before."""
-    while not due():
+def finished(config: RunConfig, directory: Path) -> float:
+    """Run, or go on, to the end; returns the seconds it took."""
+    begun, child = time.monotonic(), start(config, directory)
+    while not ended(child):
+        time.sleep(0.01)
+    return time.monotonic() - begun
+
+
+def killed(config: RunConfig, directory: Path, delay: float, in_checkpoint: bool) -> bool:
+    """Run, or go on, and kill it after ``delay`` seconds, or in the next checkpoint; False: it was done."""
+    begun, child = time.monotonic(), start(config, directory)
+    while time.monotonic() - begun < delay or (in_checkpoint and not _in_checkpoint(directory)):
         if ended(child):
             return False
         time.sleep(0.0002)
     os.kill(child, signal.SIGKILL)
     return os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
+def _in_checkpoint(directory: Path) -> bool:
+    return any((directory / "checkpoint").glob("*.tmp"))
 
 
 def phase(directory: Path) -> str:
@@ -104,21 +123,12 @@ def torment(
     phases: Counter[str] = Counter()
     clean = 0
     while phases.total() < kills:
-        begun, delay = time.monotonic(), chance.uniform(0, seconds)
-        on_checkpoint = chance.random() < 0.5
-        child = start(config, directory)
-
-        def due() -> bool:
-            late = time.monotonic() - begun >= delay
-            return late and (not on_checkpoint or any((directory / "checkpoint").glob("*.tmp")))
-
-        if not killed(child, due):
+        delay, in_checkpoint = chance.uniform(0, seconds), chance.random() < 0.5
+        if not killed(config, directory, delay, in_checkpoint):
             return phases, clean
         phases[phase(directory)] += 1
         clean += begins(directory, reference)
-    child = start(config, directory)
-    while not ended(child):
-        time.sleep(0.01)
+    finished(config, directory)
     return phases, clean
 
 
@@ -137,11 +147,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         references = {}
         for config in profile.runs():
-            begun, directory = time.monotonic(), Path(folder) / "undisturbed" / config.name
-            child = start(config, directory)
-            while not ended(child):
-                time.sleep(0.01)
-            references[config] = directory, time.monotonic() - begun
+            directory = Path(folder) / "undisturbed" / config.name
+            references[config] = directory, finished(config, directory)
         while phases.total() < options.kills:
             config = profile.runs()[runs % len(profile.runs())]
             directory = Path(folder) / f"{runs}" / config.name

@@ -86,9 +86,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, make_run: Make) -> list[RunConfig]
 
         poll = wait
 
-    processes = SimpleNamespace(
-        Popen=Process, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired
-    )
+    processes = SimpleNamespace(Popen=Process, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired)
     monkeypatch.setattr(execution, "subprocess", processes)
     return started
 
