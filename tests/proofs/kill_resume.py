@@ -48,9 +48,9 @@ def start(config: RunConfig, directory: Path) -> int:
             os.dup2(log.fileno(), sys.stderr.fileno())
         run(config, directory, Silent(), resume=True)
         code = 0
-    except BaseException:
-        traceback.print_exc()
     finally:
+        if code:
+            traceback.print_exc()
         os._exit(code)
 
 
