@@ -3,8 +3,9 @@
     python -m tests.proofs.kill_resume --kills 50
 
 Live runs of the shipped model, frozen and trained, in processes that get SIGKILL again and again until
-each run is complete. Half of the kills come at a random moment, half while a file of a checkpoint is being
-written. After every kill each record file must be a beginning of the undisturbed one, at the end equal.
+each run is complete: at a random moment of its time, at a random size of its records, or while a file of a
+checkpoint is being written. After every kill each record file must be a beginning of the undisturbed one,
+at the end equal.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import time
 import traceback
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -34,6 +36,33 @@ class Silent:
 
     def update(self, task: str, done: int, total: int, note: str = "") -> None: ...
     def say(self, line: str) -> None: ...
+
+
+class Moment(NamedTuple):
+    """So many seconds after its start, so many bytes of records, and perhaps not outside a checkpoint."""
+
+    seconds: float = 0.0
+    size: float = 0.0
+    in_checkpoint: bool = False
+
+    def reached(self, directory: Path) -> bool:
+        """Whether the records are that far."""
+        if self.in_checkpoint and not any((directory / "checkpoint").glob("*.tmp")):
+            return False
+        return size(directory) >= self.size
+
+
+def some_moment(chance: random.Random, directory: Path, reference: Path, seconds: float) -> Moment:
+    """Any moment of a run: by the clock, by its records, or within one of the checkpoints to come."""
+    if chance.random() < 1 / 3:
+        return Moment(seconds=chance.uniform(0, seconds))
+    return Moment(size=chance.uniform(size(directory), size(reference)), in_checkpoint=chance.random() < 0.5)
+
+
+def size(directory: Path) -> int:
+    """Bytes of records."""
+    files = (directory / name for name in RECORDS)
+    return sum(file.stat().st_size for file in files if file.exists())
 
 
 def start(config: RunConfig, directory: Path) -> int:
@@ -70,19 +99,15 @@ def finished(config: RunConfig, directory: Path) -> float:
     return time.monotonic() - begun
 
 
-def killed(config: RunConfig, directory: Path, delay: float, in_checkpoint: bool) -> bool:
-    """Run, or go on, and kill it after ``delay`` seconds, or in the next checkpoint; False: it was done."""
+def killed(config: RunConfig, directory: Path, moment: Moment) -> bool:
+    """Run, or go on, and kill it at that moment; False when it was done before."""
     begun, child = time.monotonic(), start(config, directory)
-    while time.monotonic() - begun < delay or (in_checkpoint and not _in_checkpoint(directory)):
+    while time.monotonic() - begun < moment.seconds or not moment.reached(directory):
         if ended(child):
             return False
         time.sleep(0.0002)
     os.kill(child, signal.SIGKILL)
     return os.waitpid(child, 0)[1] == signal.SIGKILL
-
-
-def _in_checkpoint(directory: Path) -> bool:
-    return any((directory / "checkpoint").glob("*.tmp"))
 
 
 def phase(directory: Path) -> str:
@@ -123,8 +148,7 @@ def torment(
     phases: Counter[str] = Counter()
     clean = 0
     while phases.total() < kills:
-        delay, in_checkpoint = chance.uniform(0, seconds), chance.random() < 0.5
-        if not killed(config, directory, delay, in_checkpoint):
+        if not killed(config, directory, some_moment(chance, directory, reference, seconds)):
             return phases, clean
         phases[phase(directory)] += 1
         clean += begins(directory, reference)
