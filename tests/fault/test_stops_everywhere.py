@@ -4,7 +4,7 @@ import itertools
 import os
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +70,8 @@ def faults(last: int, ending: str, directory: Path, synced: dict[str, int] | Non
     with pytest.MonkeyPatch.context() as patch:
         for name in OPERATIONS:
             patch.setattr(os, name, injected.wrap(name, getattr(os, name)))
-        try:
+        with suppress(Stopped):
             yield injected
-        except Stopped:
-            pass
     injected.lose(directory)
 
 

@@ -103,6 +103,7 @@ def _submitted(ray: Any, todo: Sequence[Place], how: Execution) -> dict[Any, Pla
 
 
 def _watch(ray: Any, waiting: dict[Any, Place], progress: Progress) -> None:
+    shown: dict[str, int] = {}
     try:
         while waiting:
             ready, _ = ray.wait(list(waiting), timeout=_POLL_S)
@@ -111,8 +112,10 @@ def _watch(ray: Any, waiting: dict[Any, Place], progress: Progress) -> None:
                 for line in _result(ray, reference, place):
                     progress.say(line)
             for place in waiting.values():
-                done = _groups(place.directory)
-                progress.update(place.config.label, done, place.config.groups)
+                label, groups = place.config.label, _groups(place.directory)
+                if shown.get(label) != groups:
+                    progress.update(label, groups, place.config.groups)
+                shown[label] = groups
     finally:
         for reference in waiting:
             ray.cancel(reference, force=True)

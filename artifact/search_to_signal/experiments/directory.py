@@ -57,10 +57,14 @@ def take(directory: Path, descriptor: int, config: RunConfig) -> Taken:
     refuse_changes(directory, found, now)
     if found.status == "complete":
         return Taken(found, None)
-    left = left_by(directory)
-    found = msgspec.structs.replace(found, interruptions=found.interruptions + 1)
-    write_manifest(directory, found)
-    return Taken(found, left)
+    return Taken(found, left_by(directory))
+
+
+def interrupted(directory: Path, manifest: Manifest) -> Manifest:
+    """The manifest of a run that goes on; written before its first new group."""
+    manifest = msgspec.structs.replace(manifest, interruptions=manifest.interruptions + 1)
+    write_manifest(directory, manifest)
+    return manifest
 
 
 def finish(directory: Path, manifest: Manifest) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.directory import finish, refuse_occupied, take
+from search_to_signal.experiments.directory import finish, interrupted, refuse_occupied, take
 from search_to_signal.experiments.learning import begin_restart, begin_training
 from search_to_signal.experiments.live import Live, Parts, Position, run_live, starting_position
 from search_to_signal.experiments.loopback import reachable
@@ -86,6 +86,8 @@ def run(
         manifest, left = take(directory, descriptor, config)
         if manifest.status == "running":
             with assemble(config) as parts, run_files(directory, left and left.marks) as files:
+                if left is not None:
+                    manifest = interrupted(directory, manifest)
                 restarted = begin_restart(config, directory, parts.generator)
                 manifest = msgspec.structs.replace(manifest, initial_adapter_sha256=restarted)
                 live = Live(config, *parts, files, checkpoint_every)
