@@ -17,6 +17,7 @@ from search_to_signal.analysis.coverage import coverage
 from search_to_signal.analysis.credit_tables import credit_by_class, signal
 from search_to_signal.analysis.funnel import operator_gains, operators
 from search_to_signal.analysis.group_size import group_size
+from search_to_signal.analysis.heldout import behaviours, heldout
 from search_to_signal.analysis.paired import paired, paired_signs
 from search_to_signal.analysis.probe import probe
 from search_to_signal.analysis.recurrence import recurrence
@@ -46,9 +47,11 @@ BUILDERS: Mapping[str, Builder] = {
     "claim_matrix": claim_matrix,
     "group_size": group_size,
     "coverage": coverage,
+    "behaviours": behaviours,
     "recurrence": recurrence,
     "collapses": collapses,
     "truncation": truncation,
+    "heldout": heldout,
     "restart": restart,
     "restart_paired": restart_paired,
     "restart_signs": restart_signs,
