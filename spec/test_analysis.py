@@ -153,7 +153,8 @@ def test_every_cell_carries_its_n_and_its_records(linked: Callable[..., Path]) -
             assert len(row.cells) == len(table.columns)
             for cell in row.cells:
                 assert cell.formula
-                assert cell.n in (1, len(SEEDS)), (table.name, row.label)
+                units = 6 * len(GRID) if table.layer == "audit" else len(SEEDS)
+                assert cell.n in (1, units), (table.name, row.label)
                 assert cell.origins
                 for origin in cell.origins:
                     numbers = origin.lines if origin.lines is not None else (1,)
@@ -203,7 +204,7 @@ def test_layers_that_have_not_run_give_no_table(linked: Callable[..., Path]) -> 
     found = catalogue(Results(linked(GRID)))
     for name in ("restart", "breadth", "anchor", "probe", "api", "heldout"):
         assert "has not run" in found.absent[name]
-    assert {table.layer for table in found.tables} == {"cohort"}
+    assert {table.layer for table in found.tables} == {"cohort", "audit"}
     assert {table.name for table in found.tables} | set(found.absent) == set(BUILDERS)
     with pytest.raises(ConfigError, match="core_results"):
         build(Results(linked(GRID)), "core")

@@ -21,6 +21,7 @@ from search_to_signal.analysis.heldout import behaviours, heldout
 from search_to_signal.analysis.paired import paired, paired_signs
 from search_to_signal.analysis.probe import probe
 from search_to_signal.analysis.recurrence import recurrence
+from search_to_signal.analysis.replay_tables import replay_context, replay_pairs
 from search_to_signal.analysis.restart import restart, restart_paired, restart_signs
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.stages import stages
@@ -46,6 +47,8 @@ BUILDERS: Mapping[str, Builder] = {
     "normalizer_values": normalizer_values,
     "claim_matrix": claim_matrix,
     "group_size": group_size,
+    "replay_pairs": replay_pairs,
+    "replay_context": replay_context,
     "coverage": coverage,
     "behaviours": behaviours,
     "recurrence": recurrence,

@@ -11,6 +11,7 @@ from spec.strategies import group, record
 from spec.synthetic_runs import write_synthetic_run
 
 from search_to_signal.analysis.admissions import admission_cells
+from search_to_signal.analysis.audit import audit
 from search_to_signal.analysis.bootstrap import percentile_interval
 from search_to_signal.analysis.claim_matrix import claim_matrix, counts_under, normalizer_values
 from search_to_signal.analysis.collapse_windows import collapse_parts, windows
@@ -22,13 +23,15 @@ from search_to_signal.analysis.funnel import funnel_cells, funnels, operator_gai
 from search_to_signal.analysis.group_size import size_parts
 from search_to_signal.analysis.paired import paired, paired_signs
 from search_to_signal.analysis.recurrence import next_occurrence, recurrence_parts
+from search_to_signal.analysis.replay_tables import replay_context, replay_pairs
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.analysis.stages import stage_parts
 from search_to_signal.analysis.truncation import calls_after, truncated
 from search_to_signal.errors import RecordError
-from search_to_signal.normalizer import NORMALIZERS
+from search_to_signal.normalizer import NORMALIZERS, group_advantages
 from search_to_signal.records.schema import CompletionRecord, Outcome
+from search_to_signal.rewards import MAPPINGS
 
 Make = Callable[..., Path]
 
@@ -250,3 +253,15 @@ def test_interval_coverage() -> None:
     share = float(np.mean(found))
     print(f"\ncoverage of 95 % intervals over five normal seeds: {share:.3f}")
     assert 0.7 < share < 0.95
+
+
+def test_replay_tables_are_the_audit(pair: Results) -> None:
+    """Sixteen groups of four runs, under all pairs of mappings; the paper's own tallies, with n in groups."""
+    table = replay_pairs(pair)
+    assert len(table.rows) == 6
+    cell = table.cell("cohort/native, factorized", "Equivalent (%)")
+    tally = audit([("tsp", run.batch) for run in pair.cohort], MAPPINGS, {"group": group_advantages})
+    expected = int(tally.pairs["all", "group", "native", "factorized"].equivalent[-1])
+    assert (cell.value, cell.n) == (100.0 * expected / 16, 16)
+    frontier = replay_context(pair).cell("cohort/frontier", "Reordered")
+    assert (frontier.value, frontier.n) == (0, 16)
