@@ -51,10 +51,15 @@ class Training:
 
 
 def begin_training(config: RunConfig, sampler: Any, pad_id: int) -> Training | None:
-    """The training of a run's condition, from a copy of the sampler's weights; None when frozen."""
+    """The training of a run's condition, from a copy of the sampler's weights; None when frozen.
+
+    A 4-bit sampler is not copied, since a sum of base and adapter cannot be written back into 4 bits: it
+    holds the adapter itself.
+    """
     if config.condition == FROZEN:
         return None
     seed = derive_seed(config.seed, "adapter")
-    model = attach_adapter(copy.deepcopy(sampler), config.learner, seed)
+    base = sampler if config.learner.load_in_4bit else copy.deepcopy(sampler)
+    model = attach_adapter(base, config.learner, seed)
     learner = Learner(model, config.learner, pad_id)
     return Training(get_mapping(config.condition), learner, adapter_sha256(model))

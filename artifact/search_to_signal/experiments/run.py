@@ -15,6 +15,7 @@ from search_to_signal.experiments.output import RunFiles, StepTiming, run_files
 from search_to_signal.generators.files import checked_files, model_directory
 from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
 from search_to_signal.learner.adapter import adapter_sha256
+from search_to_signal.learner.bits import load_4bit
 from search_to_signal.problems import get_problem
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import write_sums
@@ -46,7 +47,8 @@ def _execute(
 ) -> Manifest:
     path = model_directory(config.model)
     tokenizer = load_tokenizer(path)
-    generator = LocalGenerator(load_model(path), tokenizer, config.generation)
+    load = load_4bit if config.learner.load_in_4bit else load_model
+    generator = LocalGenerator(load(path), tokenizer, config.generation)
     training = begin_training(config, generator.model, tokenizer.pad_token_id)
     problem = get_problem(config.problem)
     with EvaluationPool(problem, config.split, config.evaluation) as pool:
