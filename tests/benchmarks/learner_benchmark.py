@@ -1,4 +1,4 @@
-"""Generation and update of one live run, ours beside TRL's stock GRPOTrainer loop: same model, prompts, tokens.
+"""Generation and update of one live run, ours beside TRL's stock GRPOTrainer loop on the same tokens.
 
     OMP_NUM_THREADS=1 PYTHONPATH=artifact python tests/benchmarks/learner_benchmark.py [GROUPS]
 
@@ -133,7 +133,9 @@ def main(groups: int) -> None:
     tokens = sum(len(row) for one in given.generations for row in one.completion_ids)
     apart = max(float((mine.adapter[name] - theirs.adapter[name]).abs().max()) for name in mine.adapter)
     largest = max(float(tensor.abs().max()) for tensor in mine.adapter.values())
-    print(f"{groups} groups, {tokens} completion tokens; final adapters differ by {apart:.1e} of {largest:.2f}")
+    print(
+        f"{groups} groups, {tokens} completion tokens; final adapters differ by {apart:.1e} of {largest:.2f}"
+    )
     print("| generation and update | s per group | groups per minute and core |")
     print("| :-- | --: | --: |")
     for name, one in (("TRL's stock loop", theirs), ("ours", mine)):

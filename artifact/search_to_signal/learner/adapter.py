@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from peft.mapping import get_peft_model
 from peft.peft_model import PeftModel
 from peft.tuners.lora import LoraConfig
-from peft.utils.save_and_load import get_peft_model_state_dict
+from peft.utils.save_and_load import get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
@@ -50,6 +51,11 @@ def adapter_tensors(model: Any) -> dict[str, torch.Tensor]:
     # No embedding is adapted; PEFT would look for the base model's configuration to find that out.
     tensors = get_peft_model_state_dict(model, save_embedding_layers=False)  # type: ignore[no-untyped-call]
     return {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
+
+
+def set_adapter(model: Any, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Put back tensors that ``adapter_tensors`` returned."""
+    set_peft_model_state_dict(model, dict(tensors))
 
 
 def adapter_sha256(model: Any) -> str:
