@@ -34,11 +34,11 @@ from search_to_signal.records.heldout import (
     HeldoutRecord,
     write_heldout,
 )
+from search_to_signal.records.manifest import HELDOUT
 from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord
 from search_to_signal.records.writer import RecordWriter
 
-FOLDER = "heldout"
 BATCH = 32
 
 
@@ -77,7 +77,7 @@ def heldout(directory: Path, settings: HeldoutSettings, progress: Progress) -> P
     Raises RunDirectoryError when it is there already, or where the cohort is not complete (load_runs), and
     ConfigError for a problem without held-out instances.
     """
-    runs, out = Results(directory).cohort, directory / FOLDER
+    runs, out = Results(directory).cohort, directory / HELDOUT
     problem = get_problem(str(runs[0].config["problem"]))
     splits = tuple(split for split in problem.splits if split.startswith("heldout"))
     if not splits:

@@ -16,6 +16,7 @@ BREADTH = "breadth"
 ANCHOR = "anchor"
 PROBE = "probe"
 API = "api"
+HELDOUT = "heldout"
 AUDIT = "audit"
 REPORT = "report"
 # Where a cohort keeps its unfinished runs; no reader takes them for runs.
