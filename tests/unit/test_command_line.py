@@ -13,7 +13,19 @@ from search_to_signal import errors
 from search_to_signal.cli import main
 from search_to_signal.errors import S2SError
 
-COMMANDS = ("run", "run-one", "report", "verify", "replay", "claims", "pretrain", "card", "serve")
+COMMANDS = (
+    "run",
+    "run-one",
+    "report",
+    "verify",
+    "replay",
+    "updates",
+    "heldout",
+    "claims",
+    "pretrain",
+    "card",
+    "serve",
+)
 
 Make = Callable[..., Path]
 

@@ -12,6 +12,7 @@ import torch
 
 from search_to_signal.errors import ConfigError, LearnerError
 from search_to_signal.experiments.configuration import RunConfig
+from search_to_signal.experiments.layer_settings import UpdateSettings
 from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.learner.adapter import attach_adapter
@@ -19,7 +20,7 @@ from search_to_signal.learner.bits import load_4bit
 from search_to_signal.learner.deltas import Comparison, compare, product_inner, raw_inner
 from search_to_signal.learner.matched import Matched, Moved, initially, matched, update
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.normalizer import NORMALIZERS, advantages, get_normalizer
+from search_to_signal.normalizer import advantages, get_normalizer
 from search_to_signal.numerics import Floats
 from search_to_signal.progress import Progress
 from search_to_signal.records.groups import batch_of
@@ -28,34 +29,13 @@ from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord
 from search_to_signal.records.updates import PairRecord, Relation, UpdateRecord, Variant
 from search_to_signal.records.writer import RecordWriter
-from search_to_signal.rewards import MAPPINGS, get_mapping
+from search_to_signal.rewards import get_mapping
 from search_to_signal.seeding import derive_seed
 
 GENERATIONS = "generations.jsonl"
 PROPORTIONAL = 1e-6
 
 Credit = tuple[str, str]
-
-
-class UpdateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``groups`` consecutive groups to step on, ``withheld`` groups behind them to look at.
-
-    The first normalizer is the one that the others are compared with. ``descent_rate`` is the learning rate
-    of plain descent, whose steps are as small as its gradients.
-    """
-
-    groups: int = 3
-    withheld: int = 1
-    mappings: tuple[str, ...] = tuple(MAPPINGS)
-    normalizers: tuple[str, ...] = tuple(NORMALIZERS)
-    descent_rate: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Refuse what could compare nothing; raises ConfigError."""
-        if self.groups < 1 or self.withheld < 1 or not self.mappings or not self.normalizers:
-            raise ConfigError(
-                "a matched update needs at least one of groups, withheld, mappings, normalizers"
-            )
 
 
 @dataclass(frozen=True)
