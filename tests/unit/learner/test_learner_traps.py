@@ -20,7 +20,7 @@ from search_to_signal.learner.adapter import (
     publish,
     save_adapter,
 )
-from search_to_signal.learner.bits import load_4bit
+from search_to_signal.learner.bits import load_on_gpu
 from search_to_signal.learner.grpo import Learner, StepResult
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import group_advantages, trl_float32
@@ -48,18 +48,9 @@ def taught(model: Any, steps: int = 3) -> Learner:
     return teacher
 
 
-def sampled(model: Any, seed: int = 7) -> SampledGroup:
-    """What the model says to a fixed prompt and seed."""
-    return sample_group(model, list(PROMPT), count=4, max_new_tokens=24, temperature=0.9, end_id=2, seed=seed)
-
-
-def test_generation_ends_where_the_mask_ends(new_model: Model) -> None:
-    """The end id alone stops sampling, whatever else the model's generation config would stop at."""
-    plain, configured = new_model(), new_model()
-    first = sampled(plain)
-    other = next(token for row in first.completion_ids for token in row[:-1] if token != 2)
-    configured.generation_config.eos_token_id = [2, other]
-    assert sampled(configured) == first
+def sampled(model: Any, ends: frozenset[int] = frozenset([2])) -> SampledGroup:
+    """What the model says to a fixed prompt and seeds."""
+    return sample_group(model, PROMPT, seeds=(1, 2, 3, 4), max_new_tokens=24, temperature=0.9, end_ids=ends)
 
 
 def test_a_group_beyond_the_context_is_refused(new_model: Model) -> None:
@@ -138,22 +129,11 @@ def test_a_restart_without_its_files_is_refused(new_model: Model, tmp_path: Path
     save_adapter(taught(new_model(), steps=1).model, tmp_path)
     weights = tmp_path / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
-    with pytest.raises(ModelFileError, match="restore its files"):
+    with pytest.raises(ModelFileError, match="cannot load the adapter"):
         load_adapter(new_model(), tmp_path)
-    weights.unlink()
-    with pytest.raises(ModelFileError, match="restore its files"):
+    (tmp_path / "adapter_config.json").unlink()
+    with pytest.raises(ModelFileError, match="there is none"):
         load_adapter(new_model(), tmp_path)
-
-
-def test_a_sampler_that_holds_the_adapter_needs_no_copy(new_model: Model) -> None:
-    """An adapter inside the sampler, as over a 4-bit base, speaks at once, and publishing does nothing."""
-    sampler = new_model()
-    untaught = sampled(sampler)
-    teacher = taught(sampler)
-    before = {name: value.clone() for name, value in sampler.state_dict().items()}
-    publish(teacher.model, sampler)
-    assert all(torch.equal(before[name], value) for name, value in sampler.state_dict().items())
-    assert sampled(sampler) != untaught
 
 
 def test_adam_would_amplify_the_residue_of_a_flat_group(new_model: Model) -> None:
@@ -220,5 +200,5 @@ def test_low_precision_needs_a_gpu(new_model: Model, tmp_path: Path) -> None:
     """8-bit AdamW and a 4-bit base are refused by the name of the setting where there is no GPU."""
     with pytest.raises(ConfigError, match=r"learner\.optimizer = 'adamw_8bit' needs a GPU"):
         learner(new_model(), optimizer="adamw_8bit")
-    with pytest.raises(ConfigError, match=r"learner\.load_in_4bit needs a GPU"):
-        load_4bit(tmp_path)
+    with pytest.raises(ConfigError, match=r"'vllm' needs a GPU"):
+        load_on_gpu(tmp_path, in_4bit=True)
