@@ -12,25 +12,16 @@ from search_to_signal.progress import progress_display
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from search_to_signal.analysis.report import report
-    from search_to_signal.experiments.cohort import run_cohort
     from search_to_signal.experiments.configuration import load_profile
-    from search_to_signal.experiments.normalizer_replay import replay
-    from search_to_signal.normalizer import NORMALIZERS
-    from search_to_signal.provenance.checksums import write_sums
-    from search_to_signal.records.manifest import COHORT
-    from search_to_signal.rewards import MAPPINGS
+    from search_to_signal.experiments.execution import Execution
+    from search_to_signal.experiments.reproduction import reproduce
 
     profile = load_profile(arguments.profile)
     with progress_display() as progress:
-        runs = run_cohort(
-            profile, arguments.out / COHORT, progress, resume=arguments.resume, ray=arguments.ray
-        )
-        progress.say("replaying the recorded groups under every mapping and normalizer")
-        replay(runs, arguments.out / "audit", list(MAPPINGS), list(NORMALIZERS))
-    page = report(arguments.out, arguments.out / "report")
-    write_sums(arguments.out)
-    show(page)
+        how = Execution(profile.jobs, profile.checkpoint_every, arguments.resume, arguments.ray)
+        page = reproduce(profile, arguments.out, how, progress, arguments.layer)
+    if page is not None:
+        show(page)
     print(f"s2s: results in {arguments.out}")
     return 0
 
@@ -52,7 +43,7 @@ def _run_one(arguments: argparse.Namespace) -> int:
         end_with_parent(arguments.parent)
     try:
         config = msgspec.json.decode(sys.stdin.buffer.read(), type=RunConfig)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(f"standard input holds no run configuration: {error}") from error
     try:
         manifest = run(
@@ -79,6 +70,9 @@ def register(add: Add) -> None:
     )
     run.add_argument("--profile", required=True, help="name or path of a profile")
     run.add_argument("--out", required=True, type=Path, help="results directory")
+    run.add_argument(
+        "--layer", action="append", default=[], help="only this evidence layer of the profile; repeat it"
+    )
     run.add_argument(
         "--resume", action="store_true", help="go on with unfinished runs (default: set them aside)"
     )

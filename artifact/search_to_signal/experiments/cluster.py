@@ -112,10 +112,10 @@ def _watch(ray: Any, waiting: dict[Any, Place], progress: Progress) -> None:
                 for line in _result(ray, reference, place):
                     progress.say(line)
             for place in waiting.values():
-                name, groups = place.config.name, _groups(place.directory)
-                if shown.get(name) != groups:
-                    progress.update(name, groups, place.config.groups)
-                shown[name] = groups
+                label, groups = place.config.label, _groups(place.directory)
+                if shown.get(label) != groups:
+                    progress.update(label, groups, place.config.groups)
+                shown[label] = groups
     finally:
         for reference in waiting:
             ray.cancel(reference, force=True)
@@ -130,7 +130,7 @@ def _result(ray: Any, reference: Any, place: Place) -> list[str]:
         raise RunFailedError(str(error.cause)) from None
     except ray.exceptions.RayError as error:
         raise RunFailedError(
-            f"run {place.config.name} was lost with its node {_RETRIES + 1} times ({type(error).__name__}): "
+            f"run {place.config.label} was lost with its node {_RETRIES + 1} times ({type(error).__name__}): "
             "look at the nodes, then go on with --resume"
         ) from error
     return lines

@@ -14,7 +14,7 @@ from types import TracebackType
 
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import S2SError
-from search_to_signal.experiments.configuration import FROZEN, RunConfig
+from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.directory import begun
 from search_to_signal.experiments.ownership import owned
 from search_to_signal.progress import Progress
@@ -69,7 +69,7 @@ def execute(places: Sequence[Place], how: Execution, progress: Progress) -> None
     """
     for place in places:
         if place.done:
-            progress.say(f"{place.config.name}: complete and verified, kept")
+            progress.say(f"{place.config.label}: complete and verified, kept")
     todo = sorted((place for place in places if not place.done), key=_length, reverse=True)
     if how.ray is not None:
         from search_to_signal.experiments.cluster import execute_on_ray
@@ -81,7 +81,7 @@ def execute(places: Sequence[Place], how: Execution, progress: Progress) -> None
 
 def _length(place: Place) -> int:
     """How long a run takes beside others: an update costs about as much as a generation."""
-    return place.config.groups * (1 if place.config.condition == FROZEN else 2)
+    return place.config.groups * (2 if place.config.trained else 1)
 
 
 def _execute_here(todo: Sequence[Place], how: Execution, progress: Progress) -> None:
@@ -185,7 +185,7 @@ def run_place(
         code = process.wait()
     if code != 0:
         why = f" ({said})" if said.startswith("error: ") else ""
-        raise RunFailedError(f"run {place.config.name} ended with exit code {code}{why}: see {log}")
+        raise RunFailedError(f"run {place.config.label} ended with exit code {code}{why}: see {log}")
 
 
 def _log(directory: Path) -> Path:
@@ -218,7 +218,7 @@ def _environment(threads: int) -> dict[str, str]:
 
 def _pass_on(line: str, config: RunConfig, progress: Progress) -> None:
     if not line.startswith(PROGRESS_PREFIX):
-        progress.say(f"{config.name}: {line}")
+        progress.say(f"{config.label}: {line}")
         return
     done, total, *note = line.removeprefix(PROGRESS_PREFIX).split(" ", 2)
-    progress.update(config.name, int(done), int(total), *note)
+    progress.update(config.label, int(done), int(total), *note)

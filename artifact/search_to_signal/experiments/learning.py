@@ -1,4 +1,4 @@
-"""The learner's side of a run: rewards from records, one optimizer opportunity per group."""
+"""The learner's side of a run: rewards from records, an optimizer opportunity per group, stored adapters."""
 
 import copy
 from dataclasses import dataclass
@@ -8,9 +8,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from search_to_signal.experiments.configuration import FROZEN, RunConfig
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.experiments.configuration import ADAPTER, RunConfig
 from search_to_signal.generators.base import Generation
-from search_to_signal.learner.adapter import adapter_sha256, attach_adapter, publish, save_adapter
+from search_to_signal.learner.adapter import (
+    adapter_sha256,
+    attach_adapter,
+    load_adapter,
+    publish,
+    save_adapter,
+)
 from search_to_signal.learner.grpo import Learner, StepResult
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.groups import batch_of
@@ -67,9 +74,32 @@ class Training:
 
 def begin_training(config: RunConfig, sampler: Any, pad_id: int) -> Training | None:
     """The training of a run's condition, from a copy of the sampler's weights; None when frozen."""
-    if config.condition == FROZEN:
+    if not config.trained:
         return None
     seed = derive_seed(config.seed, "adapter")
     model = attach_adapter(copy.deepcopy(sampler), config.learner, seed)
     learner = Learner(model, config.learner, pad_id)
     return Training(get_mapping(config.condition), learner, adapter_sha256(model))
+
+
+def speak_with(adapter: Path, sha256: str, sampler: Any) -> str:
+    """Make ``sampler`` compute with a stored adapter from its next token on; returns the adapter's checksum.
+
+    The checksum is taken of what was loaded, not of the file. Raises RunDirectoryError when it is not
+    ``sha256``, LearnerError when nothing can be loaded; the sampler is then untouched.
+    """
+    adapted = load_adapter(copy.deepcopy(sampler), adapter)
+    found = adapter_sha256(adapted)
+    if found != sha256:
+        raise RunDirectoryError(
+            f"the adapter in {adapter} has the checksum {found}, its run recorded {sha256}: restore it"
+        )
+    publish(adapted, sampler)
+    return found
+
+
+def begin_restart(config: RunConfig, directory: Path, generator: Any) -> str | None:
+    """Let a restart speak with its parent's final adapter; returns its checksum, None for any other run."""
+    if config.parent is None:
+        return None
+    return speak_with(directory / config.parent.run / ADAPTER, config.parent.adapter_sha256, generator.model)

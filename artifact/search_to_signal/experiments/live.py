@@ -10,7 +10,7 @@ from search_to_signal.experiments.clock import StepClock
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.group import completion_records, confirm, judge
 from search_to_signal.experiments.learning import Training, credited
-from search_to_signal.experiments.output import EvaluationNote, RunFiles, StepTiming
+from search_to_signal.experiments.output import EvaluationNote, RunFiles
 from search_to_signal.generators.base import Generation
 from search_to_signal.generators.local import LocalGenerator
 from search_to_signal.learner.grpo import StepResult
@@ -22,11 +22,12 @@ from search_to_signal.records.schema import (
     GenerationRecord,
     HeuristicRecord,
     StepRecord,
+    StepTiming,
 )
 from search_to_signal.search.archive import frontier
 from search_to_signal.search.exposure import exposures
-from search_to_signal.search.planning import Draw, plan_round
-from search_to_signal.search.prompts import Prompt, build_prompt
+from search_to_signal.search.planning import Draw, plan_round, prompt_of
+from search_to_signal.search.prompts import Prompt
 from search_to_signal.search.state import Member, SearchState, initial_state
 from search_to_signal.search.transition import transition
 from search_to_signal.seeding import derive_seed, stream
@@ -62,9 +63,7 @@ class Live:
 
     def prompt(self, draw: Draw) -> Prompt:
         """The prompt of a draw."""
-        return build_prompt(
-            self.problem, draw.operator, draw.parents, variant=draw.variant, injected=draw.state.injected
-        )
+        return prompt_of(self.problem, draw)
 
 
 def starting_position(live: Live) -> Position:

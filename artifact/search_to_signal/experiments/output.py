@@ -24,13 +24,6 @@ NAMES = {
 }
 
 
-class StepTiming(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Seconds of one step by phase; never part of the records."""
-
-    step: int
-    seconds: dict[str, float]
-
-
 class EvaluationNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the evaluation pool knows of one program, by the pool's key; the last note of a key holds."""
 

@@ -11,12 +11,13 @@ from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.experiments.checkpoints import newest_checkpoint
 from search_to_signal.experiments.output import NAMES, EvaluationNote
+from search_to_signal.experiments.recorded import recorded_rounds
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.manifest import Environment, Manifest
-from search_to_signal.records.reader import read_groups, read_records
-from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
+from search_to_signal.records.reader import read_records
+from search_to_signal.records.schema import HeuristicRecord, StepRecord
 from search_to_signal.records.writer import START, Mark
-from search_to_signal.search.replay import Round, replay
+from search_to_signal.search.replay import replay
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import SearchState, initial_state
 
@@ -88,15 +89,9 @@ def replayed_state(directory: Path, problem: Problem, settings: SearchSettings, 
     seed, *_ = read_records(directory / NAMES["heuristics"], HeuristicRecord)
     steps = list(read_records(directory / NAMES["steps"], StepRecord))
     start = initial_state(problem.seed, seed.score)
-    last = deque(replay(start, _rounds(directory, steps), settings), maxlen=1)
+    last = deque(replay(start, recorded_rounds(directory), settings), maxlen=1)
     state = last[0] if last else start
     told = (steps[-1].archive_size, steps[-1].stagnation) if steps else (1, 0)
     if len(steps) != done or (len(state.archive), state.stagnation) != told:
         raise RecordError(f"{directory}: the records do not lead to the state of step {done}; restore them")
     return state
-
-
-def _rounds(directory: Path, steps: list[StepRecord]) -> Iterator[Round]:
-    generations = read_records(directory / NAMES["generations"], GenerationRecord)
-    for step, group, generation in zip(steps, read_groups(directory), generations, strict=True):
-        yield Round(step.step, step.operator, step.collapsed, group, generation.completions)

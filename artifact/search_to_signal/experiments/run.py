@@ -10,9 +10,9 @@ import torch
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.directory import finish, interrupted, refuse_occupied, take
-from search_to_signal.experiments.learning import begin_training
+from search_to_signal.experiments.learning import begin_restart, begin_training
 from search_to_signal.experiments.live import Live, Parts, Position, run_live, starting_position
-from search_to_signal.experiments.output import StepTiming, run_files
+from search_to_signal.experiments.output import run_files
 from search_to_signal.experiments.ownership import owned
 from search_to_signal.experiments.resuming import Left, known_evaluations, replayed_state
 from search_to_signal.generators.files import model_directory
@@ -22,6 +22,7 @@ from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.manifest import Manifest, Timing
+from search_to_signal.records.schema import StepTiming
 from search_to_signal.runtime import keep_freed_memory
 
 Assemble = Callable[[RunConfig], AbstractContextManager[Parts]]
@@ -83,6 +84,8 @@ def run(
             with assemble(config) as parts, run_files(directory, left and left.marks) as files:
                 if left is not None:
                     manifest = interrupted(directory, manifest)
+                restarted = begin_restart(config, directory, parts.generator)
+                manifest = msgspec.structs.replace(manifest, initial_adapter_sha256=restarted)
                 live = Live(config, *parts, files, checkpoint_every)
                 run_live(live, _position(live, left), progress)
                 manifest = _completed(manifest, live)
@@ -109,7 +112,7 @@ def _completed(manifest: Manifest, live: Live) -> Manifest:
         manifest,
         status="complete",
         isolation=dict(live.pool.layers()),
-        initial_adapter_sha256=training.initial_sha256 if training else None,
+        initial_adapter_sha256=training.initial_sha256 if training else manifest.initial_adapter_sha256,
         final_adapter_sha256=training.sha256 if training else None,
         timing=timing(live.files.directory),
     )

@@ -9,8 +9,15 @@ from search_to_signal.errors import RunDirectoryError
 from search_to_signal.records.files import write_atomically
 
 MANIFEST = "manifest.json"
-# The live cohort's runs within a results directory; every evidence layer has a directory of its own.
+# The directories of a results directory; every evidence layer has one of its own, and none is pooled.
 COHORT = "cohort"
+RESTART = "restart"
+BREADTH = "breadth"
+ANCHOR = "anchor"
+PROBE = "probe"
+API = "api"
+AUDIT = "audit"
+REPORT = "report"
 # Where a cohort keeps its unfinished runs; no reader takes them for runs.
 INTERRUPTED = "interrupted"
 
@@ -82,7 +89,7 @@ def read_manifest(directory: Path) -> Manifest:
         return msgspec.json.decode(path.read_bytes(), type=Manifest)
     except FileNotFoundError as error:
         raise RunDirectoryError(f"{directory} has no {MANIFEST}: it is not a run directory") from error
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error
 
 

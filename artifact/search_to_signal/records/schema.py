@@ -114,3 +114,10 @@ class HeuristicRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     idea: str
     code: str
     score: float
+
+
+class StepTiming(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Seconds of one step by phase, ``total`` among them; the only record that differs between equal runs."""
+
+    step: int
+    seconds: dict[str, float]

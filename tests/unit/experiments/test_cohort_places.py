@@ -120,9 +120,9 @@ def test_a_fresh_cohort_runs_everything(profile: Profile, launched: list[RunConf
     made = run_cohort(profile, out, progress)
     assert launched == list(profile.runs())[::-1]
     assert made == [out / "frozen-s42", out / "native-s42"]
-    assert ("frozen-s42", 1, 4, "best -6.0") in progress.updates
-    assert ("native-s42", 4, 4, "") in progress.updates
-    assert "native-s42: 12 groups per minute" in progress.lines
+    assert ("cohort/frozen-s42", 1, 4, "best -6.0") in progress.updates
+    assert ("cohort/native-s42", 4, 4, "") in progress.updates
+    assert "cohort/native-s42: 12 groups per minute" in progress.lines
     assert (out / "frozen-s42.log").read_bytes() == b"a warning\n"
     check = ["sha256sum", "-c", "--strict", "--quiet", "SHA256SUMS"]
     assert subprocess.run(check, cwd=out, check=False).returncode == 0
@@ -137,8 +137,8 @@ def test_complete_runs_are_kept(profile: Profile, launched: list[RunConfig], tmp
     assert launched == []
     assert tree(tmp_path / "out") == before
     assert [line for line in progress.lines if "kept" in line] == [
-        "frozen-s42: complete and verified, kept",
-        "native-s42: complete and verified, kept",
+        "cohort/frozen-s42: complete and verified, kept",
+        "cohort/native-s42: complete and verified, kept",
     ]
 
 
