@@ -46,6 +46,8 @@ NEVER = {("search", "generators"), ("search", "learner")}
 HEAVY = ("torch", "trl", "peft", "transformers", "tokenizers", "safetensors", "accelerate")
 HEAVY_ROOMS = ("generators/", "learner/", "problems/ant_colony/")
 LIGHT = (
+    "claims.coverage",
+    "claims.page",
     "analysis.report",
     "provenance.verify",
     "rewards",

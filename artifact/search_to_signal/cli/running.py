@@ -17,7 +17,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from search_to_signal.experiments.configuration import load_profile
     from search_to_signal.experiments.normalizer_replay import replay
     from search_to_signal.normalizer import NORMALIZERS
-    from search_to_signal.provenance.checksums import write_sums
+    from search_to_signal.provenance.seal import seal
     from search_to_signal.records.manifest import COHORT
     from search_to_signal.rewards import MAPPINGS
 
@@ -27,7 +27,7 @@ def _run(arguments: argparse.Namespace) -> int:
         progress.say("replaying the recorded groups under every mapping and normalizer")
         replay(runs, arguments.out / "audit", list(MAPPINGS), list(NORMALIZERS))
     page = report(arguments.out, arguments.out / "report")
-    write_sums(arguments.out)
+    seal(arguments.out, f"search-to-signal, profile {arguments.profile}")
     show(page)
     print(f"s2s: results in {arguments.out}")
     return 0
@@ -47,7 +47,7 @@ def _run_one(arguments: argparse.Namespace) -> int:
 
     try:
         config = msgspec.json.decode(sys.stdin.buffer.read(), type=RunConfig)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(f"standard input holds no run configuration: {error}") from error
     manifest = run(config, arguments.out, Relay())
     if manifest.timing is not None:

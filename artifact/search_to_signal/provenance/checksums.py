@@ -1,12 +1,17 @@
-"""SHA256SUMS in plain GNU form: what ``sha256sum -c --strict`` accepts and checks."""
+"""SHA256SUMS in plain GNU form: what ``sha256sum -c --strict`` accepts and checks.
+
+PNG files stand in a second list, SHA256SUMS.data, by the hash of what they show.
+"""
 
 import hashlib
 import os
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.provenance.images import pixels_sha256
 
 SUMS = "SHA256SUMS"
+DATA_SUMS = "SHA256SUMS.data"
 
 
 def sha256_file(path: Path) -> str:
@@ -19,43 +24,86 @@ def sha256_file(path: Path) -> str:
 
 
 def listed_files(directory: Path) -> list[Path]:
-    """Every file below a directory but its own SHA256SUMS, sorted by relative path."""
+    """Every file below a directory but its own two lists, sorted by relative path."""
+    own = (directory / SUMS, directory / DATA_SUMS)
     files = (path for path in directory.rglob("*") if path.is_file())
-    return sorted(path for path in files if path != directory / SUMS)
+    return sorted(path for path in files if path not in own)
+
+
+def _replace(path: Path, lines: list[str]) -> None:
+    # Made inside the directory: it may be a mount of its own, and nothing can be renamed into one.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text("".join(lines))
+    temporary.replace(path)
 
 
 def write_sums(directory: Path) -> None:
-    """Write the directory's SHA256SUMS, atomically, over every file below it.
+    """Write the directory's SHA256SUMS, atomically, over every file below it, and SHA256SUMS.data for PNGs.
 
-    The list is made inside the directory: it may be a mount of its own, and nothing can be renamed into one.
+    Raises RunDirectoryError for a damaged PNG.
     """
-    lines = [f"{sha256_file(path)}  {path.relative_to(directory)}\n" for path in listed_files(directory)]
-    temporary = directory / f".{SUMS}.{os.getpid()}"
-    temporary.write_text("".join(lines))
-    temporary.replace(directory / SUMS)
+    files = listed_files(directory)
+    images = [path for path in files if path.suffix == ".png"]
+    lines = [f"{_pixels(path)}  {path.relative_to(directory)}\n" for path in images]
+    (directory / DATA_SUMS).unlink(missing_ok=True)
+    if lines:
+        _replace(directory / DATA_SUMS, lines)
+    exact = [path for path in files if path.suffix != ".png"] + ([directory / DATA_SUMS] if lines else [])
+    _replace(directory / SUMS, [f"{sha256_file(path)}  {path.relative_to(directory)}\n" for path in exact])
 
 
-def read_sums(directory: Path) -> dict[str, str]:
-    """The recorded SHA-256 by relative path; raises RunDirectoryError for a missing or unreadable list."""
-    path = directory / SUMS
-    if not path.is_file():
-        raise RunDirectoryError(
-            f"{directory} has no {SUMS}: it is no finished results directory; check the path, or run again"
-        )
+def _pixels(path: Path) -> str:
+    digest = pixels_sha256(path)
+    if digest is None:
+        raise RunDirectoryError(f"{path} is no sound PNG: make it again")
+    return digest
+
+
+def _read(path: Path) -> dict[str, str]:
     sums = {}
-    for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1):
-        digest, separator, name = line.partition("  ")
-        if not separator or len(digest) != 64:
+    *lines, rest = path.read_bytes().split(b"\n")
+    for number, line in enumerate([*lines, *([rest] if rest else [])], start=1):
+        digest, separator, name = line.decode(errors="replace").partition("  ")
+        if not separator or len(digest) != 64 or rest:
             raise RunDirectoryError(f"{path}:{number}: not a checksum line; restore the file")
         sums[name] = digest
     return sums
 
 
-def sum_problems(directory: Path) -> list[str]:
-    """What differs from SHA256SUMS: changed, missing and unlisted files, one line each."""
-    sums = read_sums(directory)
+def read_sums(directory: Path) -> dict[str, str]:
+    """The recorded SHA-256 of bit-exact files by relative path; raises RunDirectoryError.
+
+    For a missing list, and for a line that is no checksum line.
+    """
+    path = directory / SUMS
+    if not path.is_file():
+        raise RunDirectoryError(
+            f"{directory} has no {SUMS}: it is no finished results directory; check the path, or run again"
+        )
+    return _read(path)
+
+
+def read_data_sums(directory: Path) -> dict[str, str]:
+    """The recorded hash of what each PNG shows, by relative path; raises RunDirectoryError as read_sums."""
+    path = directory / DATA_SUMS
+    return _read(path) if path.is_file() else {}
+
+
+def sum_problems(directory: Path) -> dict[str, str]:
+    """What differs from the two lists, by relative path: changed, missing and unlisted files.
+
+    Raises RunDirectoryError for an unreadable list.
+    """
+    exact, data = read_sums(directory), read_data_sums(directory)
     present = {str(path.relative_to(directory)): path for path in listed_files(directory)}
-    problems = [f"{name}: missing" for name in sums if name not in present]
-    problems += [f"{name}: not listed in {SUMS}" for name in present if name not in sums]
-    changed = (name for name in sums if name in present and sha256_file(present[name]) != sums[name])
-    return sorted(problems + [f"{name}: bytes differ from {SUMS}" for name in changed])
+    if (directory / DATA_SUMS).is_file():
+        present[DATA_SUMS] = directory / DATA_SUMS
+    problems = {name: "missing" for name in (*exact, *data) if name not in present}
+    problems |= {name: f"not listed in {SUMS}" for name in present if name not in exact and name not in data}
+    for name, digest in exact.items():
+        if name in present and sha256_file(present[name]) != digest:
+            problems[name] = f"bytes differ from {SUMS}"
+    for name, digest in data.items():
+        if name in present and pixels_sha256(present[name]) != digest:
+            problems[name] = f"damaged, or it shows something else than {DATA_SUMS} says"
+    return dict(sorted(problems.items()))

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.provenance.checksums import SUMS, read_sums, sum_problems
+from search_to_signal.provenance.checksums import SUMS, listed_files, sum_problems
 from search_to_signal.provenance.consistency import record_problems
+from search_to_signal.provenance.explain import explanations
 from search_to_signal.records.manifest import read_manifest, runs_below
 
 
@@ -28,14 +29,23 @@ def _run_problems(run: Path) -> list[str]:
     return [f"{run.name}: {problem}" for problem in record_problems(run, manifest)]
 
 
+def _told(directory: Path) -> list[str]:
+    problems = sum_problems(directory)
+    where = explanations(directory, [name for name in problems if (directory / name).is_file()])
+    return [
+        f"{name}: {what}" + (f": {'; '.join(where[name])}" if where.get(name) else "")
+        for name, what in problems.items()
+    ]
+
+
 def verify(directory: Path) -> Verdict:
     """Check every checksum, and the records of every run; raises RunDirectoryError where there is none."""
     if not directory.is_dir():
         raise RunDirectoryError(f"there is no directory {directory}: check the path")
-    problems = sum_problems(directory)
+    problems = _told(directory)
     runs = runs_below(directory)
     if not runs:
         raise RunDirectoryError(f"{directory} has {SUMS} but no run: check the path")
     for run in runs:
         problems += _run_problems(run)
-    return Verdict(len(read_sums(directory)), len(runs), tuple(problems))
+    return Verdict(len(listed_files(directory)), len(runs), tuple(problems))

@@ -50,7 +50,7 @@ def read_external(path: Path) -> Iterator[ExternalGroup]:
         for number, line in enumerate(lines, start=1):
             try:
                 group = decoder.decode(line)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise RecordError(f"{path}:{number}: not a group ({error}); see {SCHEMA.name}") from error
             if not group.candidates:
                 raise RecordError(f"{path}:{number}: a group without candidates; leave the line out")

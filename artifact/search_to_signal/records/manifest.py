@@ -78,7 +78,7 @@ def read_manifest(directory: Path) -> Manifest:
         return msgspec.json.decode(path.read_bytes(), type=Manifest)
     except FileNotFoundError as error:
         raise RunDirectoryError(f"{directory} has no {MANIFEST}: it is not a run directory") from error
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error
 
 

@@ -59,7 +59,7 @@ def _numbered(file: Path, kind: type[Record]) -> Iterator[tuple[Record, int]]:
         for number, line in enumerate(lines, start=1):
             try:
                 record = decoder.decode(line)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise _error(file, number, f"unreadable line ({error})") from error
             if not line.endswith(b"\n"):
                 raise _error(file, number, "the last line is cut off")

@@ -1,0 +1,50 @@
+"""What is derived from the lock says what the lock says."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from search_to_signal.errors import ConfigError
+from search_to_signal.provenance.lock import needed, read_lock
+from search_to_signal.provenance.sbom import bill_of_materials
+from search_to_signal.provenance.source import ROOT
+
+EXPORTS = ROOT / "artifact" / "lock"
+UV = shutil.which("uv") or shutil.which(str(ROOT / ".uv" / "bin" / "uv"))
+
+
+@pytest.mark.skipif(UV is None, reason="uv, which made the exports, is not on this machine")
+@pytest.mark.parametrize("name", ["requirements.txt", "pylock.toml"])
+def test_the_checked_in_exports_are_those_of_the_lock(name: str, tmp_path: Path) -> None:
+    """Exporting the lock again gives the checked-in file, byte for byte."""
+    subprocess.run([EXPORTS / "export.sh", tmp_path], check=True)
+    assert (tmp_path / name).read_bytes() == (EXPORTS / name).read_bytes()
+
+
+def test_the_bill_of_materials_is_the_lock_and_nothing_else() -> None:
+    """Equal locks give equal bytes; every component has its version and hashes; every edge has two ends."""
+    first = bill_of_materials(("gpu",))
+    bill = json.loads(first)
+    assert first == bill_of_materials(("gpu",))
+    versions = {package["name"]: package["version"] for package in read_lock()["package"]}
+    assert {"torch", "vllm"} <= {part["name"] for part in bill["components"]}
+    assert all(versions[part["name"]] == part["version"] and part["hashes"] for part in bill["components"])
+    known = {part["bom-ref"] for part in bill["components"]}
+    assert {end for edge in bill["dependencies"] for end in edge["dependsOn"]} == known
+
+
+def test_extras_bring_their_packages_and_the_base_does_not() -> None:
+    """The base installation needs neither vLLM nor Ray; markers for other systems bring nothing."""
+    base = {package.name for package in needed(read_lock())}
+    full = {package.name for package in needed(read_lock(), ("gpu", "cluster"))}
+    assert {"vllm", "ray"} <= full - base
+    assert "pywin32" not in full
+
+
+def test_an_unknown_extra_is_named() -> None:
+    """An extra that the project lacks is refused by name."""
+    with pytest.raises(ConfigError, match="no extra tpu"):
+        needed(read_lock(), ("tpu",))
