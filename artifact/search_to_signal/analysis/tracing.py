@@ -1,5 +1,6 @@
 """From a cell of a table back to the lines of records that it was computed from."""
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -8,6 +9,7 @@ from search_to_signal.analysis.catalogue import Catalogue
 from search_to_signal.analysis.cells import Cell, Origin, Row, Table
 
 _WIDTH = 160
+_HASH = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{56}\b")
 
 
 def line_ranges(lines: Sequence[int] | None) -> str:
@@ -55,8 +57,13 @@ def _records(path: Path, origin: Origin) -> Iterator[tuple[int, str]]:
     with path.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, start=1):
             if wanted is None or number in wanted:
-                text = line.rstrip("\n")
-                yield number, text if len(text) <= _WIDTH else f"{text[:_WIDTH]}…"
+                yield number, _short(line.rstrip("\n"))
+
+
+def _short(text: str) -> str:
+    """Hashes cut to eight digits, and the whole to a line of a terminal or two."""
+    plain = _HASH.sub(r"\1…", text)
+    return plain if len(plain) <= _WIDTH else f"{plain[:_WIDTH]}…"
 
 
 def table_names(found: Catalogue) -> Iterator[str]:
