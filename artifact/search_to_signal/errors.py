@@ -55,13 +55,13 @@ class LearnerError(S2SError):
     exit_code = 9
 
 
-class ContractError(S2SError):
-    """The resource anchor's contract is missing, altered, or would come after the results."""
-
-    exit_code = 12
-
-
 class LedgerError(S2SError):
     """A published table or the ledger of claims is damaged, or asks for what it does not hold."""
 
     exit_code = 17
+
+
+class ContractError(S2SError):
+    """The resource anchor's contract is missing, altered, or would come after the results."""
+
+    exit_code = 12

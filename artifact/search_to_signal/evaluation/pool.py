@@ -39,6 +39,7 @@ class EvaluationPool:
         self._task = Task(problem, problem.instances(split))
         self._context = _context(self._task, settings)
         self._known: dict[str, Run] = {}
+        self._told: dict[str, Run] = {}
         self._lanes = [Lane(settings, wanted) for _ in range(settings.slots)]
         self._free: queue.SimpleQueue[Lane] = queue.SimpleQueue()
         self._threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="evaluation")
@@ -75,6 +76,17 @@ class EvaluationPool:
         """
         self.evaluate(codes)
         return self._through(codes, self._confirm, again=True)
+
+    def news(self) -> dict[str, Run]:
+        """By key, what became known, or was replaced, since the last call; ``remember`` takes it back."""
+        news = {key: run for key, run in self._known.items() if self._told.get(key) is not run}
+        self._told = self._known
+        return news
+
+    def remember(self, known: Mapping[str, Run]) -> None:
+        """Know these runs as if they had happened here: an equal program is a ``repeat`` of them."""
+        self._known = {**self._known, **known}
+        self._told = self._known
 
     def layers(self) -> Mapping[str, str | bool]:
         """The isolation layers that hold, for the manifest."""

@@ -23,6 +23,7 @@ from search_to_signal.search.settings import SearchSettings
 PROFILES = Path(__file__).resolve().parents[2] / "profiles"
 FROZEN = "frozen"
 CONFIG = "config.json"
+ADAPTER = "adapter"
 
 Layer = Literal["cohort", "restart", "breadth", "anchor", "api"]
 
@@ -86,7 +87,8 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A cohort, conditions x seeds over one set of run settings, and the layers that stand beside it.
 
-    ``jobs`` runs go side by side. A layer whose table is absent does not run.
+    ``jobs`` runs go side by side. ``checkpoint_every`` groups a run writes down where it can go on; it
+    changes no record. A layer whose table is absent does not run.
     """
 
     purpose: Literal["formal", "smoke"]
@@ -98,6 +100,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     groups: int
     threads: int = 1
     jobs: int = 1
+    checkpoint_every: int = 1
     search: SearchSettings = SearchSettings()
     generation: GenerationSettings = GenerationSettings()
     learner: LearnerSettings = LearnerSettings()
@@ -109,7 +112,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     def __post_init__(self) -> None:
         """Refuse what cannot run; raises ConfigError before anything starts."""
-        for name in ("threads", "jobs"):
+        for name in ("threads", "jobs", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: give at least 1")
         _check_runs(self, "")

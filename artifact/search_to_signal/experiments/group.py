@@ -82,7 +82,8 @@ def confirm(judged: Sequence[Judged], events: Sequence[ArchiveEvent], pool: Eval
     ]
 
 
-def _evaluation_kind(judged: Judged) -> str:
+def evaluation_kind(judged: Judged) -> str:
+    """How the evaluation ended, as a record's ``evaluation`` says it."""
     if judged.evaluation is None:
         return "not_run"
     notes = [judged.evaluation.isolation.value]
@@ -120,7 +121,7 @@ def completion_records(
             outcome=item.outcome,
             detail=item.detail,
             score=item.score,
-            evaluation=_evaluation_kind(item),
+            evaluation=evaluation_kind(item),
             response_sha256=sha256_text(item.completion.text),
             program_sha256=item.program,
             matches_base_code=item.program in base_programs,

@@ -9,13 +9,14 @@ import msgspec
 import numpy as np
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.experiments.configuration import RunConfig
+from search_to_signal.experiments.configuration import ADAPTER, RunConfig
 from search_to_signal.generators.base import Generation
 from search_to_signal.learner.adapter import (
     adapter_sha256,
     attach_adapter,
     load_adapter,
     publish,
+    save_adapter,
 )
 from search_to_signal.learner.grpo import Learner, StepResult
 from search_to_signal.normalizer import group_advantages
@@ -56,6 +57,20 @@ class Training:
         publish(self.learner.model, sampler)
         return result
 
+    @property
+    def sha256(self) -> str:
+        """The checksum of the adapter as it is."""
+        return adapter_sha256(self.learner.model)
+
+    def save(self, directory: Path) -> None:
+        """Write the adapter in PEFT's file form."""
+        save_adapter(self.learner.model, directory)
+
+    def go_on(self, learner: bytes, sampler: Any) -> None:
+        """Take up a dumped learner, after which ``sampler`` speaks with its adapter."""
+        self.learner.load(learner)
+        publish(self.learner.model, sampler)
+
 
 def begin_training(config: RunConfig, sampler: Any, pad_id: int) -> Training | None:
     """The training of a run's condition, from a copy of the sampler's weights; None when frozen."""
@@ -65,9 +80,6 @@ def begin_training(config: RunConfig, sampler: Any, pad_id: int) -> Training | N
     model = attach_adapter(copy.deepcopy(sampler), config.learner, seed)
     learner = Learner(model, config.learner, pad_id)
     return Training(get_mapping(config.condition), learner, adapter_sha256(model))
-
-
-ADAPTER = "adapter"
 
 
 def speak_with(adapter: Path, sha256: str, sampler: Any) -> str:
@@ -86,8 +98,8 @@ def speak_with(adapter: Path, sha256: str, sampler: Any) -> str:
     return found
 
 
-def begin_restart(config: RunConfig, directory: Path, sampler: Any) -> str | None:
+def begin_restart(config: RunConfig, directory: Path, generator: Any) -> str | None:
     """Let a restart speak with its parent's final adapter; returns its checksum, None for any other run."""
     if config.parent is None:
         return None
-    return speak_with(directory / config.parent.run / ADAPTER, config.parent.adapter_sha256, sampler)
+    return speak_with(directory / config.parent.run / ADAPTER, config.parent.adapter_sha256, generator.model)

@@ -1,17 +1,18 @@
 """A live run: search and learner side by side on one stream of evaluated candidates."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.pool import EvaluationPool
+from search_to_signal.experiments.checkpoints import save_checkpoint
 from search_to_signal.experiments.clock import StepClock
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.group import completion_records, confirm, judge
 from search_to_signal.experiments.learning import Training, credited
-from search_to_signal.experiments.output import RunFiles
+from search_to_signal.experiments.output import EvaluationNote, RunFiles
 from search_to_signal.generators.base import Generation
 from search_to_signal.generators.local import LocalGenerator
-from search_to_signal.learner.adapter import save_adapter
 from search_to_signal.learner.grpo import StepResult
 from search_to_signal.problems.base import Problem
 from search_to_signal.progress import Progress
@@ -25,16 +26,32 @@ from search_to_signal.records.schema import (
 )
 from search_to_signal.search.archive import frontier
 from search_to_signal.search.exposure import exposures
-from search_to_signal.search.planning import Draw, plan_round
-from search_to_signal.search.prompts import Prompt, build_prompt
+from search_to_signal.search.planning import Draw, plan_round, prompt_of
+from search_to_signal.search.prompts import Prompt
 from search_to_signal.search.state import Member, SearchState, initial_state
 from search_to_signal.search.transition import transition
 from search_to_signal.seeding import derive_seed, stream
 
 
+class Parts(NamedTuple):
+    """What a run works with; ``training`` is None when frozen."""
+
+    problem: Problem
+    generator: LocalGenerator
+    pool: EvaluationPool
+    training: Training | None
+
+
+class Position(NamedTuple):
+    """Between two groups: the search state, and how many groups are done."""
+
+    state: SearchState
+    done: int
+
+
 @dataclass(frozen=True)
 class Live:
-    """The parts of a run that stay while its state moves; ``training`` is None when frozen."""
+    """The parts of a run that stay while its state moves, and how many groups apart its checkpoints are."""
 
     config: RunConfig
     problem: Problem
@@ -42,16 +59,15 @@ class Live:
     pool: EvaluationPool
     training: Training | None
     files: RunFiles
+    checkpoint_every: int = 1
 
     def prompt(self, draw: Draw) -> Prompt:
         """The prompt of a draw."""
-        return build_prompt(
-            self.problem, draw.operator, draw.parents, variant=draw.variant, injected=draw.state.injected
-        )
+        return prompt_of(self.problem, draw)
 
 
-def starting_state(live: Live) -> SearchState:
-    """The search before the first group: the evaluated seed heuristic."""
+def starting_position(live: Live) -> Position:
+    """Before the first group: the evaluated seed heuristic."""
     seed = live.problem.seed
     (evaluation,) = live.pool.evaluate([seed.code])
     if evaluation.score is None:
@@ -61,12 +77,13 @@ def starting_state(live: Live) -> SearchState:
         )
     state = initial_state(seed, evaluation.score)
     live.files.heuristics.write(_heuristic(state.archive[0]))
-    return state
+    _checkpoint(live, 0)
+    return Position(state, 0)
 
 
-def live_step(live: Live, state: SearchState, step: int) -> SearchState:
+def live_step(live: Live, state: SearchState, step: int, clock: StepClock) -> SearchState:
     """One round of the paper's loop: draw, generate, evaluate, move the search, teach the model."""
-    config, clock = live.config, StepClock()
+    config = live.config
     rng = stream(config.seed, "search", step)
     draw = plan_round(state, rng, config.search, lambda d: live.prompt(d).user)
     with clock.phase("generation"):
@@ -91,17 +108,26 @@ def live_step(live: Live, state: SearchState, step: int) -> SearchState:
     return after
 
 
-def run_live(live: Live, progress: Progress) -> SearchState:
-    """Run every group of the configuration; returns the final search state."""
-    state = starting_state(live)
-    for step in range(live.config.groups):
-        state = live_step(live, state, step)
+def run_live(live: Live, start: Position, progress: Progress) -> SearchState:
+    """Run every group that is not done yet; returns the final search state."""
+    state, clock = start.state, StepClock()
+    for step in range(start.done, live.config.groups):
+        state = live_step(live, state, step, clock)
+        if (step + 1) % live.checkpoint_every == 0:
+            _checkpoint(live, step + 1)
         best = frontier(state.archive)
         note = f"best {best:.4f} archive {len(state.archive)}" if best is not None else ""
         progress.update(live.config.name, step + 1, live.config.groups, note)
     if live.training is not None:
-        save_adapter(live.training.learner.model, live.files.directory / "adapter")
+        live.training.save(live.files.directory / "adapter")
     return state
+
+
+def _checkpoint(live: Live, done: int) -> None:
+    for key, run in live.pool.news().items():
+        live.files.evaluations.write(EvaluationNote(key, run))
+    # Before its first step a learner is what the configuration makes it.
+    save_checkpoint(live.files, done, live.training.learner if live.training and done else None)
 
 
 def _write(

@@ -11,10 +11,11 @@ from peft.peft_model import PeftModel
 from peft.tuners.lora import LoraConfig
 from peft.utils.save_and_load import get_peft_model_state_dict
 from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from search_to_signal.errors import LearnerError
 from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.records.files import write_atomically
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
@@ -59,11 +60,12 @@ def _canonical(value: Any) -> Any:
 def save_adapter(model: Any, directory: Path) -> None:
     """Write the adapter in PEFT's file form; equal adapters give equal bytes."""
     directory.mkdir(parents=True, exist_ok=True)
-    save_file(adapter_tensors(model), directory / "adapter_model.safetensors", metadata={"format": "pt"})
+    tensors = save(adapter_tensors(model), metadata={"format": "pt"})
+    write_atomically(directory / "adapter_model.safetensors", tensors)
     config = {name: _canonical(value) for name, value in model.peft_config["default"].to_dict().items()}
     config["base_model_name_or_path"] = None
     text = json.dumps(config, indent=2, sort_keys=True, default=_canonical)
-    (directory / "adapter_config.json").write_text(f"{text}\n")
+    write_atomically(directory / "adapter_config.json", f"{text}\n".encode())
 
 
 def load_adapter(model: Any, directory: Path) -> Any:

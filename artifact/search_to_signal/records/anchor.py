@@ -14,6 +14,7 @@ import msgspec
 
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import ContractError, RecordError
+from search_to_signal.records.files import write_atomically
 
 CONTRACT = "contract.json"
 CONTRACT_SUM = "contract.sha256"
@@ -54,10 +55,8 @@ def write_contract(directory: Path, contract: AnchorContract) -> None:
     """Write the contract in canonical form beside its SHA-256 (GNU form); the sum comes last."""
     directory.mkdir(parents=True, exist_ok=True)
     text = canonical_json(contract) + b"\n"
-    for name, data in ((CONTRACT, text), (CONTRACT_SUM, _sum_line(text))):
-        temporary = directory / f"{name}.tmp"
-        temporary.write_bytes(data)
-        temporary.replace(directory / name)
+    write_atomically(directory / CONTRACT, text)
+    write_atomically(directory / CONTRACT_SUM, _sum_line(text))
 
 
 def read_contract(directory: Path) -> AnchorContract:

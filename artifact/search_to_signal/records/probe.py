@@ -10,11 +10,12 @@ from typing import Literal
 import msgspec
 
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.records.files import write_atomically
 from search_to_signal.records.manifest import Environment, Source
 from search_to_signal.records.schema import Operator, Outcome
 
 BANK = "bank.jsonl"
-PROBE = "probe.json"
+PROBE_MANIFEST = "probe.json"
 # The checkpoint before any update: the model without an adapter.
 INITIAL = "initial"
 
@@ -55,22 +56,27 @@ class ProbeRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     text: str
 
 
-class ProbedCheckpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One checkpoint: the model without adapter, or with the final adapter of a cohort run.
-
-    ``bank_sha256`` is of the bank file that it answered, read again for every checkpoint.
-    """
+class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The model without adapter, or with the final adapter of the cohort run ``name``."""
 
     name: str
     condition: str
     seed: int | None
     adapter_sha256: str | None
+
+
+class ProbedCheckpoint(Checkpoint, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A checkpoint whose answers are complete in ``<name>.jsonl``, and the bank that it answered."""
+
     bank_sha256: str
     records_sha256: str
 
 
 class ProbeManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A probe. Only a ``complete`` one of purpose ``formal`` may enter a formal table."""
+    """A probe; ``config_sha256`` is of the run configuration that it took its settings from.
+
+    Only a ``complete`` one of purpose ``formal`` may enter a formal table.
+    """
 
     status: Literal["running", "complete"]
     purpose: Literal["formal", "smoke"]
@@ -79,7 +85,7 @@ class ProbeManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     model: str
     prompts: int
     completions: int
-    settings_sha256: str
+    config_sha256: str
     bank_sha256: str
     source: Source
     environment: Environment
@@ -91,17 +97,15 @@ class ProbeManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 def write_probe(directory: Path, manifest: ProbeManifest) -> None:
     """Write the probe's manifest atomically, in readable canonical form."""
     text = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
-    temporary = directory / f"{PROBE}.tmp"
-    temporary.write_bytes(text + b"\n")
-    temporary.replace(directory / PROBE)
+    write_atomically(directory / PROBE_MANIFEST, text + b"\n")
 
 
 def read_probe(directory: Path) -> ProbeManifest:
     """Read a probe's manifest; raises RunDirectoryError when it is missing or unreadable."""
-    path = directory / PROBE
+    path = directory / PROBE_MANIFEST
     try:
         return msgspec.json.decode(path.read_bytes(), type=ProbeManifest)
     except FileNotFoundError as error:
-        raise RunDirectoryError(f"{directory} has no {PROBE}: no probe has run there") from error
+        raise RunDirectoryError(f"{directory} has no {PROBE_MANIFEST}: no probe has run there") from error
     except (OSError, msgspec.MsgspecError) as error:
         raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error
