@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.synthetic_runs import write_synthetic_run
+from spec.synthetic_runs import write_synthetic_run
 
 CODE = """
 import json, resource, sys, time

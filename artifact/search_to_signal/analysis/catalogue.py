@@ -17,9 +17,11 @@ from search_to_signal.analysis.coverage import coverage
 from search_to_signal.analysis.credit_tables import credit_by_class, signal
 from search_to_signal.analysis.funnel import operator_gains, operators
 from search_to_signal.analysis.group_size import group_size
+from search_to_signal.analysis.heldout import behaviours, heldout
 from search_to_signal.analysis.paired import paired, paired_signs
 from search_to_signal.analysis.probe import probe
 from search_to_signal.analysis.recurrence import recurrence
+from search_to_signal.analysis.replay_tables import replay_context, replay_pairs
 from search_to_signal.analysis.restart import restart, restart_paired, restart_signs
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.stages import stages
@@ -45,10 +47,14 @@ BUILDERS: Mapping[str, Builder] = {
     "normalizer_values": normalizer_values,
     "claim_matrix": claim_matrix,
     "group_size": group_size,
+    "replay_pairs": replay_pairs,
+    "replay_context": replay_context,
     "coverage": coverage,
+    "behaviours": behaviours,
     "recurrence": recurrence,
     "collapses": collapses,
     "truncation": truncation,
+    "heldout": heldout,
     "restart": restart,
     "restart_paired": restart_paired,
     "restart_signs": restart_signs,
