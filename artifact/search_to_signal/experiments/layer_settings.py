@@ -3,6 +3,7 @@
 import msgspec
 
 from search_to_signal.errors import ConfigError
+from search_to_signal.generators.settings import ApiSettings
 
 
 def _at_least_one(layer: str, **values: int | None) -> None:
@@ -64,3 +65,24 @@ class ProbeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     def __post_init__(self) -> None:
         """Refuse an empty probe; raises ConfigError."""
         _at_least_one("probe", prompts=self.prompts, completions=self.completions)
+
+
+class ApiReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Frozen search through ``endpoint``, or through one on this machine over the profile's own model.
+
+    ``completions`` per run, one request each: as many as a cohort run has when absent. ``model`` is the
+    provider's name for its model. Without ``seeds`` those of the cohort.
+    """
+
+    seeds: tuple[int, ...] | None = None
+    completions: int | None = None
+    model: str | None = None
+    endpoint: ApiSettings | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what asks for nothing, or nobody knows whom; raises ConfigError."""
+        _at_least_one("api", completions=self.completions)
+        if self.seeds is not None and (not self.seeds or len(set(self.seeds)) < len(self.seeds)):
+            raise ConfigError(f"api.seeds are {list(self.seeds)}: give at least one, each of them once")
+        if (self.model is None) != (self.endpoint is None):
+            raise ConfigError("api.model is the endpoint's name for its model: give both model and endpoint")

@@ -11,8 +11,7 @@ from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.group import completion_records, confirm, judge
 from search_to_signal.experiments.learning import Training, credited
 from search_to_signal.experiments.output import EvaluationNote, RunFiles
-from search_to_signal.generators.base import Generation
-from search_to_signal.generators.local import LocalGenerator
+from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.learner.grpo import StepResult
 from search_to_signal.problems.base import Problem
 from search_to_signal.progress import Progress
@@ -37,7 +36,7 @@ class Parts(NamedTuple):
     """What a run works with; ``training`` is None when frozen."""
 
     problem: Problem
-    generator: LocalGenerator
+    generator: Generator
     pool: EvaluationPool
     training: Training | None
 
@@ -55,7 +54,7 @@ class Live:
 
     config: RunConfig
     problem: Problem
-    generator: LocalGenerator
+    generator: Generator
     pool: EvaluationPool
     training: Training | None
     files: RunFiles
@@ -102,7 +101,7 @@ def live_step(live: Live, state: SearchState, step: int, clock: StepClock) -> Se
     if live.training is not None:
         records = credited(records, live.training.mapping)
         with clock.phase("update"):
-            result = live.training.update(generation, records, live.generator.model)
+            result = live.training.update(generation, records)
     _write(live, draw, after, generation, records, result)
     live.files.timings.write(StepTiming(step=step, seconds=clock.split()))
     return after
@@ -110,14 +109,15 @@ def live_step(live: Live, state: SearchState, step: int, clock: StepClock) -> Se
 
 def run_live(live: Live, start: Position, progress: Progress) -> SearchState:
     """Run every group that is not done yet; returns the final search state."""
-    state, clock = start.state, StepClock()
-    for step in range(start.done, live.config.groups):
-        state = live_step(live, state, step, clock)
-        if (step + 1) % live.checkpoint_every == 0:
-            _checkpoint(live, step + 1)
+    state, clock, groups = start.state, StepClock(), live.config.groups
+    for done in range(start.done + 1, groups + 1):
+        state = live_step(live, state, done - 1, clock)
+        # The last group too: what a complete run says has to be on disk before it says it is complete.
+        if done % live.checkpoint_every == 0 or done == groups:
+            _checkpoint(live, done)
         best = frontier(state.archive)
         note = f"best {best:.4f} archive {len(state.archive)}" if best is not None else ""
-        progress.update(live.config.name, step + 1, live.config.groups, note)
+        progress.update(live.config.name, done, groups, note)
     if live.training is not None:
         live.training.save(live.files.directory / "adapter")
     return state
@@ -182,6 +182,7 @@ def _generation_record(step: int, generation: Generation) -> GenerationRecord:
         prompt_ids=generation.prompt_ids,
         completion_ids=tuple(completion.ids for completion in generation.completions),
         completions=tuple(completion.text for completion in generation.completions),
+        requests=generation.requests,
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from search_to_signal.analysis.report import report
 from search_to_signal.errors import ConfigError
 from search_to_signal.experiments.anchor import fix_contract, run_anchors
+from search_to_signal.experiments.api_reference import run_references
 from search_to_signal.experiments.breadth import run_breadth
 from search_to_signal.experiments.cohort import run_all
 from search_to_signal.experiments.configuration import Profile
@@ -45,6 +46,7 @@ LAYERS = (
     Layer("breadth", lambda profile: bool(profile.breadth), run_breadth),
     Layer("anchor", lambda profile: profile.anchor is not None, run_anchors),
     Layer("probe", lambda profile: profile.probe is not None, run_probe),
+    Layer("api", lambda profile: profile.api is not None, run_references),
 )
 
 
