@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.synthetic_runs import write_synthetic_run
+from spec.synthetic_runs import write_synthetic_run
 
 from search_to_signal.experiments.normalizer_replay import replay
 from search_to_signal.records.manifest import Timing, run_directories
