@@ -63,7 +63,7 @@ def _parts(evidence: Evidence, drawn: Drawn, facts: Facts, verdicts: Verdicts | 
         yield _judged(verdicts)
     here, absent = evidence.found.tables, evidence.found.absent
     yield (
-        f"{len(here)} tables and {len(drawn.figures)} figures; {len(absent)} and {len(drawn.absent)} are not. "
+        f"{len(here)} tables and {len(drawn.figures)} figures; not here: {len(absent)} and {len(drawn.absent)}. "
         f"{HTML} holds them all with the reasons, and `s2s trace` leads from every number to its records."
     )
 
