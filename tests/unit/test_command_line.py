@@ -17,6 +17,7 @@ COMMANDS = (
     "run",
     "run-one",
     "report",
+    "trace",
     "verify",
     "replay",
     "updates",

@@ -7,12 +7,13 @@ from statistics import mean, stdev
 from typing import Generic, TypeVar
 
 from search_to_signal.analysis.cells import Cell, Origin, Row, Table
+from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.tables import to_markdown
 from search_to_signal.errors import RecordError
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.updates import PAIRS, UPDATES, PairRecord, UpdateRecord
 
-LAYER = "Matched update"
+LAYER = "updates"
 VARIANTS = {"fresh": "one step", "history": "several steps", "sgd": "plain descent"}
 
 Record = TypeVar("Record", PairRecord, UpdateRecord)
@@ -107,6 +108,11 @@ def move_table(records: MatchedRecords) -> Table:
     return _table(records, "moves", "Distance moved", tuple(UPDATE_COLUMNS), rows)
 
 
+def of_results(make: Callable[[MatchedRecords], Table]) -> Callable[[Results], Table]:
+    """A table of the layer from a results directory; raises NoTableError where the layer has not run."""
+    return lambda results: make(load_matched(results.folder(LAYER)))
+
+
 def matched_tables(directory: Path) -> list[Table]:
     """Every table of the layer."""
     records = load_matched(directory)
@@ -177,7 +183,7 @@ def _table(
     smoke = any(one.purpose == "smoke" for _, one in records.updates)
     note = f"{_NOTE} Normalizer {records.normalizer} where none is named."
     note += " From a smoke run, which is no evidence." if smoke else ""
-    return Table(f"matched-{name}", title, LAYER, columns, tuple(rows), "Updates", note)
+    return Table(f"matched_{name}", title, LAYER, columns, tuple(rows), "Updates", note)
 
 
 _NOTE = (

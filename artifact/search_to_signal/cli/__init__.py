@@ -12,6 +12,7 @@ from search_to_signal.cli import (
     records,
     running,
     serving,
+    tracing,
     updates,
 )
 from search_to_signal.cli.base import Command
@@ -31,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(command=command)
         return sub
 
-    for group in (running, records, updates, heldout, checking, claims, models, serving):
+    for group in (running, records, tracing, updates, heldout, checking, claims, models, serving):
         group.register(add)
     return parser
 

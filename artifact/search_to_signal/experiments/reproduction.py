@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from search_to_signal.analysis.report import report
+from search_to_signal.claims.beside import ledger_beside
 from search_to_signal.errors import ConfigError
 from search_to_signal.experiments.anchor import fix_contract, run_anchors
 from search_to_signal.experiments.api_reference import run_references
@@ -109,4 +110,4 @@ def _evaluated(profile: Profile, results: Path, progress: Progress) -> Path | No
         return None
     progress.say("replaying the recorded groups under every mapping and normalizer")
     replay(run_directories(cohort), results / AUDIT, list(MAPPINGS), list(NORMALIZERS))
-    return report(results, results / REPORT)
+    return report(results, results / REPORT, ledger_beside)

@@ -106,9 +106,9 @@ def test_numbers_are_those_of_the_named_records(tmp_path: Path) -> None:
     made = tables(write(tmp_path / "updates"))
     records = list(read_records(tmp_path / "updates" / PAIRS, PairRecord))
     for name, column in (
-        ("matched-mappings", "Cosine"),
-        ("matched-normalizers", "Cosine"),
-        ("matched-cosines", "native – factorized"),
+        ("matched_mappings", "Cosine"),
+        ("matched_normalizers", "Cosine"),
+        ("matched_cosines", "native – factorized"),
     ):
         for row in made[name].rows:
             cell = made[name].cell(row.label, column)
@@ -122,7 +122,7 @@ def test_numbers_are_those_of_the_named_records(tmp_path: Path) -> None:
 
 def test_mappings_are_compared_under_the_first_normalizer(tmp_path: Path) -> None:
     """One row per variant and two mappings; groups alone are averaged, with their deviation."""
-    table = tables(write(tmp_path / "updates"))["matched-mappings"]
+    table = tables(write(tmp_path / "updates"))["matched_mappings"]
     assert [row.label for row in table.rows] == [
         "tsp tiny, one step: native – factorized",
         "tsp tiny, several steps: native – factorized",
@@ -139,7 +139,7 @@ def test_mappings_are_compared_under_the_first_normalizer(tmp_path: Path) -> Non
 
 def test_normalizers_are_compared_over_all_mappings(tmp_path: Path) -> None:
     """A normalizer's row counts the comparisons of every mapping, and how many hold by construction."""
-    table = tables(write(tmp_path / "updates"))["matched-normalizers"]
+    table = tables(write(tmp_path / "updates"))["matched_normalizers"]
     row = "tsp tiny, one step: rank – group"
     assert [
         table.cell(row, column).value for column in ("Comparisons", "Without credit", "By construction")
@@ -148,7 +148,7 @@ def test_normalizers_are_compared_over_all_mappings(tmp_path: Path) -> None:
 
 def test_groups_without_credit_are_counted_and_not_averaged(tmp_path: Path) -> None:
     """A comparison without credit has no numbers, not even those that its records hold."""
-    table = tables(write(tmp_path / "updates", second="without_credit"))["matched-mappings"]
+    table = tables(write(tmp_path / "updates", second="without_credit"))["matched_mappings"]
     row = "tsp tiny, one step: native – factorized"
     assert table.cell(row, "Without credit").value == 1
     assert table.cell(row, "Cosine").text() == "0.9000"
@@ -157,7 +157,7 @@ def test_groups_without_credit_are_counted_and_not_averaged(tmp_path: Path) -> N
 
 def test_moves_are_those_of_the_updates(tmp_path: Path) -> None:
     """Distances are of single updates under the first normalizer, tokens whole numbers."""
-    table = tables(write(tmp_path / "updates"))["matched-moves"]
+    table = tables(write(tmp_path / "updates"))["matched_moves"]
     cell = table.cell("tsp tiny, one step: native", "Change")
     assert cell.value == pytest.approx(0.75)
     assert cell.origins[0].path == "updates/updates.jsonl"
