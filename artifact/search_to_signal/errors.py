@@ -53,3 +53,21 @@ class LearnerError(S2SError):
     """An update would use non-finite or inconsistent inputs."""
 
     exit_code = 9
+
+
+class LedgerError(S2SError):
+    """A published table or the ledger of claims is damaged, or asks for what it does not hold."""
+
+    exit_code = 17
+
+
+class ContractError(S2SError):
+    """The resource anchor's contract is missing, altered, or would come after the results."""
+
+    exit_code = 12
+
+
+class GenerationError(S2SError):
+    """Completions cannot be had from an endpoint or engine; the run stops, and this is never a reward."""
+
+    exit_code = 13

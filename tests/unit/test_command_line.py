@@ -13,7 +13,7 @@ from search_to_signal import errors
 from search_to_signal.cli import main
 from search_to_signal.errors import S2SError
 
-COMMANDS = ("run", "run-one", "report", "verify", "replay", "pretrain", "card")
+COMMANDS = ("run", "run-one", "report", "verify", "replay", "claims", "pretrain", "card", "serve")
 
 Make = Callable[..., Path]
 

@@ -1,24 +1,26 @@
 """Tables whose every cell knows the records behind it."""
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, S2SError
 
 NOTHING = "–"
 
 
+class NoTableError(S2SError):
+    """A table has nothing to be made from, for the reason that the message gives; no error of the data."""
+
+
 @dataclass(frozen=True)
 class Origin:
-    """Records behind a value: a file of a run (path relative to the results directory) and its lines.
+    """Records behind a value: a file (path relative to the results directory) and its lines.
 
-    ``lines`` are numbered from 1; None means all of them.
+    ``lines`` are numbered from 1 and rise; None means all of them.
     """
 
     path: str
-    lines: tuple[int, ...] | None = None
+    lines: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -81,18 +83,7 @@ class Table:
         return [heading, *([row.label, *(cell.text() for cell in row.cells)] for row in self.rows)]
 
 
-def write_csv(table: Table, directory: Path) -> Path:
-    """Write NAME.csv with every value in full and its n and spread; returns its path."""
-    path = directory / f"{table.name}.csv"
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["row", "column", "value", "spread", "n"])
-        for row in table.rows:
-            for column, cell in zip(table.columns, row.cells, strict=True):
-                writer.writerow([row.label, column, *_plain(cell)])
-    return path
-
-
-def _plain(cell: Cell) -> Sequence[str]:
-    value = "" if cell.value is None else repr(cell.value) if isinstance(cell.value, float) else cell.value
-    return [str(value), "" if cell.spread is None else repr(cell.spread), str(cell.n)]
+def percent_cell(part: float, whole: float, formula: str, *origins: Origin, decimals: int = 2) -> Cell:
+    """100 part / whole, without a value where whole is zero: absent is not zero."""
+    value = None if whole == 0 else 100.0 * part / whole
+    return Cell(value, formula=f"{formula}, in percent", origins=origins, decimals=decimals)

@@ -3,23 +3,25 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from search_to_signal.analysis.core_table import condition_rows, seed_rows, validity_gains
+from search_to_signal.analysis.catalogue import Catalogue, catalogue
+from search_to_signal.analysis.cells import Table
 from search_to_signal.analysis.figures import best_so_far_figure
-from search_to_signal.analysis.runs import RecordedRun, load_runs
+from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.analysis.tables import to_markdown, write_table
 from search_to_signal.problems import get_problem
-from search_to_signal.records.manifest import COHORT
 
-LAYERS = (
-    "Normalizer replay",
-    "Matched update",
-    "Formal live cohort",
-    "Frozen restart",
-    "Directional breadth",
-    "Resource anchor",
-    "Common-context probe",
-    "API system reference",
-)
+# The paper's evidence layers by what a table calls them; the first two are no runs.
+LAYERS = {
+    "audit": "Normalizer replay",
+    "updates": "Matched update",
+    "cohort": "Formal live cohort",
+    "restart": "Frozen restart",
+    "breadth": "Directional breadth",
+    "anchor": "Resource anchor",
+    "probe": "Common-context probe",
+    "api": "API system reference",
+}
 _SCALE = (
     "Model: {model}, a small language model made for this artifact. These are results at embedded scale; "
     "they are not results of the paper's 7B models and confirm none of its numbers."
@@ -28,52 +30,47 @@ _SMOKE = "**Smoke run: it shows that the path works and is no evidence of anythi
 
 
 def report(directory: Path, out: Path) -> Path:
-    """Write the report of the runs in a directory; returns its page.
+    """Write every table of a results directory, a figure and a page; returns the page.
 
     Smoke runs get tables named smoke_*, so that none can be taken for a formal one. Raises
     RunDirectoryError as load_runs does.
     """
-    cohort = directory / COHORT
-    runs = load_runs(cohort if cohort.is_dir() else directory)
+    results = Results(directory)
+    runs, found = results.cohort, catalogue(results)
     out.mkdir(parents=True, exist_ok=True)
-    smoke = runs[0].config["purpose"] != "formal"
-    prefix = "smoke_" if smoke else ""
-    tables = {"core_results": condition_rows(runs), "core_seeds": seed_rows(runs)}
-    for name, rows in tables.items():
-        write_table(rows, out, f"{prefix}{name}")
+    for table in found.tables:
+        write_table(table, out)
     problem = get_problem(str(runs[0].config["problem"]))
     best_so_far_figure(runs, out, f"minus {problem.unit}")
     page = out / "report.md"
-    audited = (directory / "audit" / "audit.md").is_file()
-    page.write_text(_page(runs, smoke, audited), encoding="utf-8")
+    page.write_text(_page(results, found), encoding="utf-8")
     return page
 
 
-def _page(runs: Sequence[RecordedRun], smoke: bool, audited: bool) -> str:
-    config = runs[0].config
+def _page(results: Results, found: Catalogue) -> str:
+    config = results.cohort[0].config
     where = f"{config['problem']} ({config['split']} instances), {config['groups']} groups of " + str(
         config["generation"]["group_size"]
     )
-    gains = validity_gains(runs)
     parts = [
         "# What ran",
-        _SMOKE if smoke else "",
+        _SMOKE if results.smoke else "",
         f"Live search on {where} completions. {_SCALE.format(model=config['model'])}",
-        "## Core results",
-        "Mean ± sample standard deviation over seeds; higher is better throughout.",
-        to_markdown(condition_rows(runs)),
-        to_markdown(seed_rows(runs)),
-        "## Best so far",
         "![Best score so far](best_so_far.png)",
         "Lines are means over seeds, bands the range of the seeds; the data are in best_so_far.csv.",
-        "## Validity against the frozen model" if len(gains) > 1 else "",
-        to_markdown(gains) if len(gains) > 1 else "",
+        *(part for table in found.tables for part in _section(table)),
         "## Where the time went",
-        to_markdown(_time_rows(runs)),
+        to_markdown(_time_rows(results.cohort)),
         "## Evidence layers",
-        to_markdown(_layer_rows(smoke, audited)),
+        to_markdown(_layer_rows(results, found)),
+        "## Tables that do not exist",
+        "".join(f"- `{name}`: {reason}\n" for name, reason in found.absent.items()),
     ]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
+def _section(table: Table) -> tuple[str, str, str]:
+    return f"## {table.title}", table.note, to_markdown(table.text_rows())
 
 
 def _time_rows(runs: Sequence[RecordedRun]) -> list[list[str]]:
@@ -87,10 +84,11 @@ def _time_rows(runs: Sequence[RecordedRun]) -> list[list[str]]:
     return rows
 
 
-def _layer_rows(smoke: bool, audited: bool) -> list[list[str]]:
-    ran = {
-        "Normalizer replay": audited,
-        "Formal live cohort": not smoke,
-    }
-    what = "ran on smoke records" if smoke else "ran at embedded scale"
-    return [["Layer", "State"], *([layer, what if ran.get(layer) else "has not run"] for layer in LAYERS)]
+def _layer_rows(results: Results, found: Catalogue) -> list[list[str]]:
+    ran = {table.layer for table in found.tables}
+    ran |= {name for name in ("audit", "updates") if (results.directory / name).is_dir()}
+    what = "ran on smoke records" if results.smoke else "ran at embedded scale"
+    return [
+        ["Layer", "State"],
+        *([name, what if key in ran else "has not run"] for key, name in LAYERS.items()),
+    ]

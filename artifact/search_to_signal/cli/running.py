@@ -7,28 +7,21 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.cli.base import Add, show
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, S2SError
 from search_to_signal.progress import progress_display
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from search_to_signal.analysis.report import report
-    from search_to_signal.experiments.cohort import run_cohort
     from search_to_signal.experiments.configuration import load_profile
-    from search_to_signal.experiments.normalizer_replay import replay
-    from search_to_signal.normalizer import NORMALIZERS
-    from search_to_signal.provenance.seal import seal
-    from search_to_signal.records.manifest import COHORT
-    from search_to_signal.rewards import MAPPINGS
+    from search_to_signal.experiments.execution import Execution
+    from search_to_signal.experiments.reproduction import reproduce
 
     profile = load_profile(arguments.profile)
     with progress_display() as progress:
-        runs = run_cohort(profile, arguments.out / COHORT, progress)
-        progress.say("replaying the recorded groups under every mapping and normalizer")
-        replay(runs, arguments.out / "audit", list(MAPPINGS), list(NORMALIZERS))
-    page = report(arguments.out, arguments.out / "report")
-    seal(arguments.out, f"search-to-signal, profile {arguments.profile}")
-    show(page)
+        how = Execution(profile.jobs, profile.checkpoint_every, arguments.resume, arguments.ray)
+        page = reproduce(profile, arguments.out, how, progress, arguments.layer)
+    if page is not None:
+        show(page)
     print(f"s2s: results in {arguments.out}")
     return 0
 
@@ -37,6 +30,7 @@ def _run_one(arguments: argparse.Namespace) -> int:
     from search_to_signal.experiments.configuration import RunConfig
     from search_to_signal.experiments.execution import PROGRESS_PREFIX
     from search_to_signal.experiments.run import run, spoken
+    from search_to_signal.runtime import end_with_parent
 
     class Relay:
         def update(self, task: str, done: int, total: int, note: str = "") -> None:
@@ -45,11 +39,25 @@ def _run_one(arguments: argparse.Namespace) -> int:
         def say(self, line: str) -> None:
             print(line, flush=True)
 
+    if arguments.parent is not None:
+        end_with_parent(arguments.parent)
     try:
         config = msgspec.json.decode(sys.stdin.buffer.read(), type=RunConfig)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(f"standard input holds no run configuration: {error}") from error
-    manifest = run(config, arguments.out, Relay())
+    try:
+        manifest = run(
+            config,
+            arguments.out,
+            Relay(),
+            resume=arguments.resume,
+            checkpoint_every=arguments.checkpoint_every,
+            wait_s=arguments.wait,
+        )
+    except S2SError as error:
+        # On a full disk the log takes no line; whoever started this still listens.
+        print(f"error: {error}", flush=True)
+        raise
     if manifest.timing is not None:
         print(spoken(manifest.timing))
     return 0
@@ -62,10 +70,21 @@ def register(add: Add) -> None:
     )
     run.add_argument("--profile", required=True, help="name or path of a profile")
     run.add_argument("--out", required=True, type=Path, help="results directory")
+    run.add_argument(
+        "--layer", action="append", default=[], help="only this evidence layer of the profile; repeat it"
+    )
+    run.add_argument(
+        "--resume", action="store_true", help="go on with unfinished runs (default: set them aside)"
+    )
+    run.add_argument("--ray", metavar="ADDRESS", help="run on this Ray cluster, 'auto' for the local one")
     one = add(
         "run-one",
         _run_one,
         "run one configuration from standard input",
         "s2s run-one --out DIR < config.json",
     )
-    one.add_argument("--out", required=True, type=Path)
+    one.add_argument("--out", required=True, type=Path, help="run directory")
+    one.add_argument("--resume", action="store_true", help="go on with the unfinished run in it")
+    one.add_argument("--checkpoint-every", type=int, default=1, metavar="GROUPS")
+    one.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="for another that writes it")
+    one.add_argument("--parent", type=int, metavar="PID", help="end when this parent process ends")

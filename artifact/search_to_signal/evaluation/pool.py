@@ -4,7 +4,7 @@ import hashlib
 import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from types import TracebackType
 
@@ -17,7 +17,14 @@ from search_to_signal.evaluation.locks import ALL, Layer
 from search_to_signal.evaluation.outcomes import Evaluation, Isolation, outcome_of
 from search_to_signal.evaluation.replay import confirmed, spot_indices
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.problems.base import Problem, ScorePath, mean_score, score_path_of
+from search_to_signal.problems.base import (
+    InfeasibleAnswerError,
+    MatrixProblem,
+    Problem,
+    ScorePath,
+    mean_score,
+    score_path_of,
+)
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import Outcome
 
@@ -39,6 +46,7 @@ class EvaluationPool:
         self._task = Task(problem, problem.instances(split))
         self._context = _context(self._task, settings)
         self._known: dict[str, Run] = {}
+        self._told: dict[str, Run] = {}
         self._lanes = [Lane(settings, wanted) for _ in range(settings.slots)]
         self._free: queue.SimpleQueue[Lane] = queue.SimpleQueue()
         self._threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="evaluation")
@@ -46,6 +54,7 @@ class EvaluationPool:
     def __enter__(self) -> "EvaluationPool":
         """Start the zygotes; raises SandboxError when a required layer does not hold."""
         try:
+            _compile(self._task)
             list(self._threads.map(Lane.start, self._lanes))
         except BaseException:
             self.__exit__(None, None, None)
@@ -75,6 +84,17 @@ class EvaluationPool:
         """
         self.evaluate(codes)
         return self._through(codes, self._confirm, again=True)
+
+    def news(self) -> dict[str, Run]:
+        """By key, what became known, or was replaced, since the last call; ``remember`` takes it back."""
+        news = {key: run for key, run in self._known.items() if self._told.get(key) is not run}
+        self._told = self._known
+        return news
+
+    def remember(self, known: Mapping[str, Run]) -> None:
+        """Know these runs as if they had happened here: an equal program is a ``repeat`` of them."""
+        self._known = {**self._known, **known}
+        self._told = self._known
 
     def layers(self) -> Mapping[str, str | bool]:
         """The isolation layers that hold, for the manifest."""
@@ -131,6 +151,15 @@ class EvaluationPool:
             yield lane
         finally:
             self._free.put(lane)
+
+
+def _compile(task: Task) -> None:
+    # Answers are scored while the candidate that gave them waits: in a fresh checkout, where kernels have to
+    # be compiled first, that alone would use up the elapsed time of the first candidate.
+    if isinstance(task.problem, MatrixProblem):
+        instance = task.instances[0]
+        with suppress(InfeasibleAnswerError):
+            task.problem.score(instance, np.ones(instance["distance"].shape))
 
 
 def _context(task: Task, settings: EvaluationSettings) -> bytes:

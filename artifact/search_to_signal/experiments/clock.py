@@ -8,7 +8,10 @@ PHASES = ("generation", "evaluation", "update")
 
 
 class StepClock:
-    """Seconds per phase of one step; what no phase claims is everything else."""
+    """Seconds per phase of every step; what no phase claims is everything else.
+
+    A step lasts from the end of the one before: the time of a checkpoint in between belongs to it.
+    """
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
@@ -24,6 +27,8 @@ class StepClock:
             self._seconds[name] += time.perf_counter() - start
 
     def split(self) -> dict[str, float]:
-        """Seconds of every phase, of everything else, and in total."""
-        total = time.perf_counter() - self._start
-        return {**self._seconds, "other": total - sum(self._seconds.values()), "total": total}
+        """Seconds of every phase, of everything else, and in total; begins the next step."""
+        now = time.perf_counter()
+        total, seconds = now - self._start, self._seconds
+        self._start, self._seconds = now, dict.fromkeys(PHASES, 0.0)
+        return {**seconds, "other": total - sum(seconds.values()), "total": total}

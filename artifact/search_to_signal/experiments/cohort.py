@@ -1,25 +1,29 @@
-"""A cohort: where each of its runs goes, and what is already there."""
+"""A cohort, or any other list of runs: where each of them goes, and what is already there."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import CONFIG, Profile, RunConfig
-from search_to_signal.experiments.execution import Place, execute
-from search_to_signal.generators.files import checked_files, model_directory
+from search_to_signal.experiments.execution import Execution, Place, execute
+from search_to_signal.generators.opening import model_files
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS, write_sums
 from search_to_signal.provenance.source import source
 from search_to_signal.provenance.verify import verify
-from search_to_signal.records.manifest import MANIFEST, read_manifest, run_directories
+from search_to_signal.records.files import TEMPORARY
+from search_to_signal.records.manifest import COHORT, MANIFEST, read_manifest, run_directories
+
+# What a run that was stopped in its first moments leaves.
+_BEFORE_MANIFEST = (CONFIG, f"{MANIFEST}{TEMPORARY}")
 
 
-def _place(config: RunConfig, directory: Path, source_sha256: str, model_files: dict[str, str]) -> Place:
+def _place(config: RunConfig, directory: Path, source_sha256: str, weights: dict[str, str]) -> Place:
     if not directory.exists():
         return Place(config, directory, done=False)
     other = f"{directory} already holds another run: give another --out, or move it away"
-    if directory.is_dir() and not any(path.name != CONFIG for path in directory.iterdir()):
-        return Place(config, directory, done=False)  # interrupted before its manifest
+    if directory.is_dir() and all(path.name in _BEFORE_MANIFEST for path in directory.iterdir()):
+        return Place(config, directory, done=False)
     if not (directory / MANIFEST).is_file():
         raise RunDirectoryError(other)
     found = read_manifest(directory)
@@ -27,7 +31,7 @@ def _place(config: RunConfig, directory: Path, source_sha256: str, model_files: 
         raise RunDirectoryError(other)
     if found.status != "complete" or not (directory / SUMS).is_file():
         return Place(config, directory, done=False)
-    if (found.source.sha256, found.model_files) != (source_sha256, model_files):
+    if (found.source.sha256, found.model_files) != (source_sha256, weights):
         raise RunDirectoryError(f"{directory} holds this run of another version of source or model: {other}")
     if problems := verify(directory).problems:
         raise RunDirectoryError(f"{directory} is complete but damaged ({problems[0]}): {other}")
@@ -43,16 +47,38 @@ def places(configs: Sequence[RunConfig], out: Path) -> list[Place]:
         if found == out or found.name not in expected:
             raise RunDirectoryError(f"{found} already holds another run: give another --out, or move it away")
     sha256 = source().sha256
-    models = {name: checked_files(model_directory(name)) for name in {config.model for config in configs}}
+    models = {config.model: model_files(config.generation, config.model) for config in configs}
     return [_place(config, out / config.name, sha256, models[config.model]) for config in configs]
 
 
-def run_cohort(profile: Profile, out: Path, progress: Progress) -> list[Path]:
-    """Run what is missing of a cohort; returns its run directories. Complete runs are verified and kept.
+def run_all(plan: Mapping[Path, Sequence[RunConfig]], how: Execution, progress: Progress) -> list[Path]:
+    """Run what is missing of every directory's runs, all of them in one pool; returns the run directories.
 
-    Raises RunDirectoryError before anything starts where a directory holds something else.
+    Complete runs are verified and kept, unfinished ones begin again, or with ``how.resume`` go on. Raises
+    RunDirectoryError before anything starts where a directory holds something else.
     """
-    todo = places(profile.runs(), out)
-    execute(todo, profile.jobs, progress)
-    write_sums(out)
+    todo = [place for out, configs in plan.items() for place in places(configs, out)]
+    execute(todo, how, progress)
+    for out in plan:
+        write_sums(out)
     return [place.directory for place in todo]
+
+
+def run_cohort(
+    profile: Profile, out: Path, progress: Progress, *, resume: bool = False, ray: str | None = None
+) -> list[Path]:
+    """Run what is missing of a cohort into ``out``; returns its run directories, as ``run_all`` does."""
+    how = Execution(profile.jobs, profile.checkpoint_every, resume, ray)
+    return run_all({out: profile.runs()}, how, progress)
+
+
+def finished_cohort(profile: Profile, results: Path) -> Path:
+    """The cohort's directory, every run in it complete and verified; raises RunDirectoryError otherwise."""
+    cohort = results / COHORT
+    missing = [place.config.name for place in places(profile.runs(), cohort) if not place.done]
+    if missing:
+        raise RunDirectoryError(
+            f"{cohort} lacks {', '.join(missing)}, which this layer stands on: run the cohort first "
+            "(s2s run ... --layer cohort)"
+        )
+    return cohort

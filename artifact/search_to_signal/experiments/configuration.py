@@ -1,13 +1,20 @@
-"""What a run and a cohort are made of, composed from the settings of each room."""
+"""What a run and a profile are made of, composed from the settings of each room."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from search_to_signal.config import canonical_sha256, load_toml
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.experiments.layer_settings import (
+    AnchorSettings,
+    ApiReference,
+    BreadthCell,
+    ProbeSettings,
+    RestartSettings,
+)
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.problems import get_problem
@@ -17,12 +24,24 @@ from search_to_signal.search.settings import SearchSettings
 PROFILES = Path(__file__).resolve().parents[2] / "profiles"
 FROZEN = "frozen"
 CONFIG = "config.json"
+ADAPTER = "adapter"
 
 Layer = Literal["cohort", "restart", "breadth", "anchor", "api"]
 
 
+class Parent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The cohort run whose final adapter a restart begins with; ``run`` is its path from the restart's."""
+
+    run: str
+    adapter_sha256: str
+    completions_sha256: str
+
+
 class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Everything that decides a run's records. ``condition`` is frozen or the name of a reward mapping."""
+    """Everything that decides a run's records.
+
+    ``condition`` is frozen or the name of a reward mapping; a restart has its parent's, unapplied.
+    """
 
     purpose: Literal["formal", "smoke"]
     layer: Layer = "cohort"
@@ -37,11 +56,28 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     generation: GenerationSettings
     learner: LearnerSettings
     evaluation: EvaluationSettings
+    parent: Parent | None = None
 
     @property
     def name(self) -> str:
         """The run's directory name."""
         return f"{self.condition.replace(':', '.')}-s{self.seed}"
+
+    @property
+    def cell(self) -> str:
+        """Task x model, the directory name of a breadth cell."""
+        return f"{self.problem}-{Path(self.model).name}"
+
+    @property
+    def label(self) -> str:
+        """What progress calls the run: its place below the results directory."""
+        parts = [self.layer, *([self.cell] if self.layer == "breadth" else []), self.name]
+        return "/".join(parts)
+
+    @property
+    def trained(self) -> bool:
+        """Whether a learner takes part."""
+        return self.condition != FROZEN and self.parent is None
 
     @property
     def sha256(self) -> str:
@@ -50,7 +86,11 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A cohort: conditions x seeds over one set of run settings. ``jobs`` runs go side by side."""
+    """A cohort, conditions x seeds over one set of run settings, and the layers that stand beside it.
+
+    ``jobs`` runs go side by side. ``checkpoint_every`` groups a run writes down where it can go on; it
+    changes no record. A layer whose table is absent does not run.
+    """
 
     purpose: Literal["formal", "smoke"]
     problem: str
@@ -61,38 +101,66 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     groups: int
     threads: int = 1
     jobs: int = 1
+    checkpoint_every: int = 10
     search: SearchSettings = SearchSettings()
     generation: GenerationSettings = GenerationSettings()
     learner: LearnerSettings = LearnerSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
+    restart: RestartSettings | None = None
+    breadth: tuple[BreadthCell, ...] = ()
+    anchor: AnchorSettings | None = None
+    probe: ProbeSettings | None = None
+    api: ApiReference | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a cohort that cannot run; raises ConfigError before anything starts."""
-        for name in ("groups", "threads", "jobs"):
+        """Refuse what cannot run; raises ConfigError before anything starts."""
+        for name in ("threads", "jobs", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: give at least 1")
-        for name in ("conditions", "seeds"):
-            given = getattr(self, name)
-            if not given or len(set(given)) < len(given):
-                raise ConfigError(f"{name} are {list(given)}: give at least one, each of them once")
-        splits = get_problem(self.problem).splits
-        if self.split not in splits:
-            raise ConfigError(
-                f"{self.problem} has no split {self.split!r}: choose one of {', '.join(splits)}"
-            )
-        for condition in self.conditions:
-            if condition != FROZEN:
-                get_mapping(condition)
+        _check_runs(self, "")
+        for number, cell in enumerate(self.breadth):
+            _check_runs(cell, f"breadth[{number}].")
+        cells = [(cell.problem, Path(cell.model).name) for cell in self.breadth]
+        if len(set(cells)) < len(cells):
+            raise ConfigError(f"breadth has cells {cells}: give each problem and model once")
+        for layer in ("restart", "anchor"):
+            settings = getattr(self, layer)
+            self._check_parents(layer, (settings and settings.conditions) or ())
+        if FROZEN not in self.conditions and (self.anchor or self.probe):
+            raise ConfigError("anchor and probe stand on the cohort's frozen runs: add it to conditions")
+
+    def _check_parents(self, layer: str, conditions: tuple[str, ...]) -> None:
+        trained = [condition for condition in self.conditions if condition != FROZEN]
+        for condition in conditions:
+            if condition not in trained:
+                raise ConfigError(f"{layer}.conditions has {condition!r}: the cohort trains {trained}")
+
+    def run(self, condition: str, seed: int, **changes: Any) -> RunConfig:
+        """One run of this profile's settings; ``changes`` are fields that differ from the cohort's."""
+        own = ("layer", "condition", "seed", "parent")
+        shared = {name: getattr(self, name) for name in RunConfig.__struct_fields__ if name not in own}
+        return RunConfig(**{**shared, "condition": condition, "seed": seed, **changes})
 
     def runs(self) -> tuple[RunConfig, ...]:
         """Every run of the cohort, seeds outermost so that matched runs stand together."""
-        own = ("layer", "condition", "seed")
-        shared = {name: getattr(self, name) for name in RunConfig.__struct_fields__ if name not in own}
-        return tuple(
-            RunConfig(**shared, condition=condition, seed=seed)
-            for seed in self.seeds
-            for condition in self.conditions
+        return tuple(self.run(condition, seed) for seed in self.seeds for condition in self.conditions)
+
+
+def _check_runs(part: Profile | BreadthCell, where: str) -> None:
+    if part.groups < 1:
+        raise ConfigError(f"{where}groups is {part.groups}: give at least 1")
+    for name in ("conditions", "seeds"):
+        given = getattr(part, name)
+        if not given or len(set(given)) < len(given):
+            raise ConfigError(f"{where}{name} are {list(given)}: give at least one, each of them once")
+    splits = get_problem(part.problem).splits
+    if part.split not in splits:
+        raise ConfigError(
+            f"{where}split: {part.problem} has no split {part.split!r}: choose one of {', '.join(splits)}"
         )
+    for condition in part.conditions:
+        if condition != FROZEN:
+            get_mapping(condition)
 
 
 def load_profile(name_or_path: str) -> Profile:

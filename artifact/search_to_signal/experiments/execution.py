@@ -1,26 +1,40 @@
 """Executes runs: a bounded number side by side, each in a process of its own."""
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import S2SError
 from search_to_signal.experiments.configuration import RunConfig
+from search_to_signal.experiments.directory import begun
+from search_to_signal.experiments.ownership import owned
 from search_to_signal.progress import Progress
+from search_to_signal.records.files import storage_errors
 from search_to_signal.records.manifest import INTERRUPTED
 
 PROGRESS_PREFIX = "progress "
+_ENDING_S = 10.0
 
 
 class RunFailedError(S2SError):
     """A run's process ended without completing its directory."""
 
     exit_code = 10
+
+
+class StoppedError(S2SError):
+    """Somebody asked for the end before the last run."""
+
+    exit_code = 130
 
 
 @dataclass(frozen=True)
@@ -32,19 +46,168 @@ class Place:
     done: bool
 
 
+@dataclass(frozen=True)
+class Execution:
+    """How runs are executed; nothing here changes a record.
+
+    ``jobs`` runs go side by side, each with a checkpoint after every ``checkpoint_every`` groups. With
+    ``resume`` unfinished runs go on, else they are set aside and begin again. ``ray`` is the address of a
+    Ray cluster to run on instead of this machine.
+    """
+
+    jobs: int = 1
+    checkpoint_every: int = 1
+    resume: bool = False
+    ray: str | None = None
+
+
+def execute(places: Sequence[Place], how: Execution, progress: Progress) -> None:
+    """Run every place that is not done, the longest first.
+
+    Raises RunFailedError when a run fails, which ends the others, and StoppedError on Ctrl-C or SIGTERM;
+    whatever was ended can go on. An unfinished directory is never deleted.
+    """
+    for place in places:
+        if place.done:
+            progress.say(f"{place.config.label}: complete and verified, kept")
+    todo = sorted((place for place in places if not place.done), key=_length, reverse=True)
+    if how.ray is not None:
+        from search_to_signal.experiments.cluster import execute_on_ray
+
+        execute_on_ray(todo, how, progress)
+    elif todo:
+        _execute_here(todo, how, progress)
+
+
+def _length(place: Place) -> int:
+    """How long a run takes beside others: an update costs about as much as a generation."""
+    return place.config.groups * (2 if place.config.trained else 1)
+
+
+def _execute_here(todo: Sequence[Place], how: Execution, progress: Progress) -> None:
+    with stoppable(), ThreadPoolExecutor(how.jobs) as workers, Children() as children:
+        started = [workers.submit(run_place, place, how, progress, children) for place in todo]
+        done, _ = wait(started, return_when=FIRST_EXCEPTION)
+        for future in done:
+            future.result()
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Within it Ctrl-C and SIGTERM are a StoppedError; off the main thread there is no handler to set."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if main else None
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise StoppedError("stopped; the same command with --resume goes on with what was begun") from None
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+class Children:
+    """The processes of runs that are under way: they end with the context, and then no more of them start."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._ended = False
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> "Children":
+        """Nothing runs yet."""
+        return self
+
+    @contextmanager
+    def start(self, command: list[str], log: Path, threads: int) -> Iterator["subprocess.Popen[bytes]"]:
+        """Start a run; at the end it has ended. Raises StoppedError when everything was ended."""
+        # A file, not a pipe: a full pipe that nobody reads would stop the run.
+        with log.open("ab") as errors, self._lock:
+            if self._ended:
+                raise StoppedError("stopped before this run began")
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=_environment(threads),
+                start_new_session=True,  # Ctrl-C is for us: a run is ended in order
+            )
+            self._running.add(process)
+        try:
+            yield process
+        finally:
+            _end(process)
+            self._running.discard(process)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End what runs, and start nothing more."""
+        with self._lock:
+            self._ended = True
+        for process in list(self._running):
+            _end(process)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(_ENDING_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def run_place(
+    place: Place, how: Execution, progress: Progress, children: Children, wait_s: float = 0
+) -> None:
+    """Run one place in a process and pass on what it says; raises RunFailedError."""
+    directory, log = place.directory, _log(place.directory)
+    with storage_errors(directory.parent):
+        if not how.resume:
+            set_aside(directory)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "search_to_signal.cli", "run-one", "--out", str(directory)]
+    command += ["--checkpoint-every", str(how.checkpoint_every), "--wait", str(wait_s)]
+    command += ["--parent", str(os.getpid()), *(["--resume"] if how.resume else [])]
+    said = ""
+    with storage_errors(directory.parent), children.start(command, log, place.config.threads) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(BrokenPipeError):
+            process.stdin.write(canonical_json(place.config))
+            process.stdin.close()
+        for line in process.stdout:
+            said = line.decode(errors="replace").rstrip()
+            _pass_on(said, place.config, progress)
+        code = process.wait()
+    if code != 0:
+        why = f" ({said})" if said.startswith("error: ") else ""
+        raise RunFailedError(f"run {place.config.label} ended with exit code {code}{why}: see {log}")
+
+
 def _log(directory: Path) -> Path:
     return directory.with_name(f"{directory.name}.log")
 
 
-def _set_aside(directory: Path) -> None:
+def set_aside(directory: Path) -> None:
+    """Move an unfinished run, with its log, to where no reader takes it for one; never deletes anything.
+
+    Raises RunDirectoryError while another process writes it.
+    """
+    if not begun(directory):
+        return
     shelf = directory.parent / INTERRUPTED
     shelf.mkdir(exist_ok=True)
-    number = 1
-    while (target := shelf / f"{directory.name}-{number}").exists():
-        number += 1
-    directory.rename(target)
-    if (log := _log(directory)).exists():
-        log.rename(_log(target))
+    with owned(directory):
+        number = 1
+        while (target := shelf / f"{directory.name}-{number}").exists():
+            number += 1
+        directory.rename(target)
+        if (log := _log(directory)).exists():
+            log.rename(_log(target))
 
 
 def _environment(threads: int) -> dict[str, str]:
@@ -53,48 +216,9 @@ def _environment(threads: int) -> dict[str, str]:
     return {**os.environ, **fixed, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
 
-def _run(place: Place, progress: Progress) -> None:
-    if place.directory.exists():
-        _set_aside(place.directory)
-    place.directory.mkdir(parents=True)
-    command = [sys.executable, "-m", "search_to_signal.cli", "run-one", "--out", str(place.directory)]
-    # A file, not a pipe: a full pipe that nobody reads would stop the run.
-    log_path = _log(place.directory)
-    with log_path.open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env=_environment(place.config.threads),
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(canonical_json(place.config))
-        process.stdin.close()
-        for line in process.stdout:
-            _pass_on(line.decode(errors="replace").rstrip(), place.config, progress)
-    if process.wait() != 0:
-        raise RunFailedError(
-            f"run {place.config.name} ended with exit code {process.returncode}: see {log_path}"
-        )
-
-
 def _pass_on(line: str, config: RunConfig, progress: Progress) -> None:
     if not line.startswith(PROGRESS_PREFIX):
-        progress.say(f"{config.name}: {line}")
+        progress.say(f"{config.label}: {line}")
         return
     done, total, *note = line.removeprefix(PROGRESS_PREFIX).split(" ", 2)
-    progress.update(config.name, int(done), int(total), *note)
-
-
-def execute(places: Sequence[Place], jobs: int, progress: Progress) -> None:
-    """Run every place that is not done, ``jobs`` at a time; raises RunFailedError.
-
-    An unfinished directory of the same run is set aside under another name, never deleted.
-    """
-    for place in places:
-        if place.done:
-            progress.say(f"{place.config.name}: complete and verified, kept")
-    with ThreadPoolExecutor(jobs) as workers:
-        list(workers.map(lambda place: _run(place, progress), [p for p in places if not p.done]))
+    progress.update(config.label, int(done), int(total), *note)

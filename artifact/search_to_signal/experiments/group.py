@@ -82,7 +82,8 @@ def confirm(judged: Sequence[Judged], events: Sequence[ArchiveEvent], pool: Eval
     ]
 
 
-def _evaluation_kind(judged: Judged) -> str:
+def evaluation_kind(judged: Judged) -> str:
+    """How the evaluation ended, as a record's ``evaluation`` says it."""
     if judged.evaluation is None:
         return "not_run"
     notes = [judged.evaluation.isolation.value]
@@ -120,14 +121,14 @@ def completion_records(
             outcome=item.outcome,
             detail=item.detail,
             score=item.score,
-            evaluation=_evaluation_kind(item),
+            evaluation=evaluation_kind(item),
             response_sha256=sha256_text(item.completion.text),
             program_sha256=item.program,
             matches_base_code=item.program in base_programs,
             archive_gap=None if item.score is None else archive_gap(archive, item.score),
             exposure=exposures[index],
-            prompt_tokens=len(generation.prompt_ids),
-            completion_tokens=len(item.completion.ids),
+            prompt_tokens=generation.prompt_tokens(index),
+            completion_tokens=item.completion.tokens,
             truncated=item.completion.truncated,
             archive_event=events[index],
             components=None,

@@ -1,17 +1,17 @@
 """A live run: search and learner side by side on one stream of evaluated candidates."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.pool import EvaluationPool
+from search_to_signal.experiments.checkpoints import save_checkpoint
 from search_to_signal.experiments.clock import StepClock
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.group import completion_records, confirm, judge
 from search_to_signal.experiments.learning import Training, credited
-from search_to_signal.experiments.output import RunFiles, StepTiming
-from search_to_signal.generators.base import Generation
-from search_to_signal.generators.local import LocalGenerator
-from search_to_signal.learner.adapter import save_adapter
+from search_to_signal.experiments.output import EvaluationNote, RunFiles
+from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.learner.grpo import StepResult
 from search_to_signal.problems.base import Problem
 from search_to_signal.progress import Progress
@@ -21,36 +21,52 @@ from search_to_signal.records.schema import (
     GenerationRecord,
     HeuristicRecord,
     StepRecord,
+    StepTiming,
 )
 from search_to_signal.search.archive import frontier
 from search_to_signal.search.exposure import exposures
-from search_to_signal.search.planning import Draw, plan_round
-from search_to_signal.search.prompts import Prompt, build_prompt
+from search_to_signal.search.planning import Draw, plan_round, prompt_of
+from search_to_signal.search.prompts import Prompt
 from search_to_signal.search.state import Member, SearchState, initial_state
 from search_to_signal.search.transition import transition
 from search_to_signal.seeding import derive_seed, stream
 
 
+class Parts(NamedTuple):
+    """What a run works with; ``training`` is None when frozen."""
+
+    problem: Problem
+    generator: Generator
+    pool: EvaluationPool
+    training: Training | None
+
+
+class Position(NamedTuple):
+    """Between two groups: the search state, and how many groups are done."""
+
+    state: SearchState
+    done: int
+
+
 @dataclass(frozen=True)
 class Live:
-    """The parts of a run that stay while its state moves; ``training`` is None when frozen."""
+    """The parts of a run that stay while its state moves, and how many groups apart its checkpoints are."""
 
     config: RunConfig
     problem: Problem
-    generator: LocalGenerator
+    generator: Generator
     pool: EvaluationPool
     training: Training | None
     files: RunFiles
+    checkpoint_every: int = 1
 
     def prompt(self, draw: Draw) -> Prompt:
         """The prompt of a draw."""
-        return build_prompt(
-            self.problem, draw.operator, draw.parents, variant=draw.variant, injected=draw.state.injected
-        )
+        return prompt_of(self.problem, draw)
 
 
-def starting_state(live: Live) -> SearchState:
-    """The search before the first group: the evaluated seed heuristic."""
+def starting_position(live: Live) -> Position:
+    """Before the first group: the evaluated seed heuristic."""
     seed = live.problem.seed
     (evaluation,) = live.pool.evaluate([seed.code])
     if evaluation.score is None:
@@ -60,12 +76,13 @@ def starting_state(live: Live) -> SearchState:
         )
     state = initial_state(seed, evaluation.score)
     live.files.heuristics.write(_heuristic(state.archive[0]))
-    return state
+    _checkpoint(live, 0)
+    return Position(state, 0)
 
 
-def live_step(live: Live, state: SearchState, step: int) -> SearchState:
+def live_step(live: Live, state: SearchState, step: int, clock: StepClock) -> SearchState:
     """One round of the paper's loop: draw, generate, evaluate, move the search, teach the model."""
-    config, clock = live.config, StepClock()
+    config = live.config
     rng = stream(config.seed, "search", step)
     draw = plan_round(state, rng, config.search, lambda d: live.prompt(d).user)
     with clock.phase("generation"):
@@ -84,23 +101,33 @@ def live_step(live: Live, state: SearchState, step: int) -> SearchState:
     if live.training is not None:
         records = credited(records, live.training.mapping)
         with clock.phase("update"):
-            result = live.training.update(generation, records, live.generator.model)
+            result = live.training.update(generation, records)
     _write(live, draw, after, generation, records, result)
     live.files.timings.write(StepTiming(step=step, seconds=clock.split()))
     return after
 
 
-def run_live(live: Live, progress: Progress) -> SearchState:
-    """Run every group of the configuration; returns the final search state."""
-    state = starting_state(live)
-    for step in range(live.config.groups):
-        state = live_step(live, state, step)
+def run_live(live: Live, start: Position, progress: Progress) -> SearchState:
+    """Run every group that is not done yet; returns the final search state."""
+    state, clock, groups = start.state, StepClock(), live.config.groups
+    for done in range(start.done + 1, groups + 1):
+        state = live_step(live, state, done - 1, clock)
+        # The last group too: what a complete run says has to be on disk before it says it is complete.
+        if done % live.checkpoint_every == 0 or done == groups:
+            _checkpoint(live, done)
         best = frontier(state.archive)
         note = f"best {best:.4f} archive {len(state.archive)}" if best is not None else ""
-        progress.update(live.config.name, step + 1, live.config.groups, note)
+        progress.update(live.config.name, done, groups, note)
     if live.training is not None:
-        save_adapter(live.training.learner.model, live.files.directory / "adapter")
+        live.training.save(live.files.directory / "adapter")
     return state
+
+
+def _checkpoint(live: Live, done: int) -> None:
+    for key, run in live.pool.news().items():
+        live.files.evaluations.write(EvaluationNote(key, run))
+    # Before its first step a learner is what the configuration makes it.
+    save_checkpoint(live.files, done, live.training.learner if live.training and done else None)
 
 
 def _write(
@@ -155,6 +182,7 @@ def _generation_record(step: int, generation: Generation) -> GenerationRecord:
         prompt_ids=generation.prompt_ids,
         completion_ids=tuple(completion.ids for completion in generation.completions),
         completions=tuple(completion.text for completion in generation.completions),
+        requests=generation.requests,
     )
 
 

@@ -1,27 +1,32 @@
-"""One run in this process: from a configuration to a complete, checksummed run directory."""
+"""One run in this process: from a configuration, or where it was stopped, to a checksummed directory."""
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 import torch
 
-from search_to_signal.config import canonical_json
-from search_to_signal.errors import RunDirectoryError
 from search_to_signal.evaluation.pool import EvaluationPool
-from search_to_signal.experiments.configuration import CONFIG, RunConfig
-from search_to_signal.experiments.learning import begin_training
-from search_to_signal.experiments.live import Live, run_live
-from search_to_signal.experiments.output import RunFiles, StepTiming, run_files
-from search_to_signal.generators.files import checked_files, model_directory
-from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
-from search_to_signal.learner.adapter import adapter_sha256
+from search_to_signal.experiments.configuration import RunConfig
+from search_to_signal.experiments.directory import finish, interrupted, refuse_occupied, take
+from search_to_signal.experiments.learning import begin_restart, begin_training
+from search_to_signal.experiments.live import Live, Parts, Position, run_live, starting_position
+from search_to_signal.experiments.loopback import reachable
+from search_to_signal.experiments.output import run_files
+from search_to_signal.experiments.ownership import owned
+from search_to_signal.experiments.resuming import Left, known_evaluations, replayed_state
+from search_to_signal.generators.opening import open_generator, open_trainable
 from search_to_signal.problems import get_problem
 from search_to_signal.progress import Progress
-from search_to_signal.provenance.checksums import write_sums
-from search_to_signal.provenance.environment import environment
-from search_to_signal.provenance.source import source
-from search_to_signal.records.manifest import Manifest, Timing, write_manifest
+from search_to_signal.provenance.checksums import SUMS
+from search_to_signal.records.files import storage_errors
+from search_to_signal.records.manifest import Manifest, Timing
+from search_to_signal.records.schema import StepTiming
 from search_to_signal.runtime import keep_freed_memory
+
+Assemble = Callable[[RunConfig], AbstractContextManager[Parts]]
 
 
 def timing(directory: Path) -> Timing:
@@ -41,50 +46,77 @@ def spoken(split: Timing) -> str:
     return f"{split.groups_per_minute:.1f} groups per minute ({parts})"
 
 
-def _execute(
-    config: RunConfig, directory: Path, files: RunFiles, manifest: Manifest, progress: Progress
-) -> Manifest:
-    path = model_directory(config.model)
-    tokenizer = load_tokenizer(path)
-    generator = LocalGenerator(load_model(path), tokenizer, config.generation)
-    training = begin_training(config, generator.model, tokenizer.pad_token_id)
+@contextmanager
+def assembled(config: RunConfig) -> Iterator[Parts]:
+    """The model, the learner and the evaluation workers of a run, before its first step."""
     problem = get_problem(config.problem)
-    with EvaluationPool(problem, config.split, config.evaluation) as pool:
-        run_live(Live(config, problem, generator, pool, training, files), progress)
-        layers = dict(pool.layers())
+    with ExitStack() as stack:
+        settings = stack.enter_context(reachable(config))
+        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="s2s-")))
+        pool = stack.enter_context(EvaluationPool(problem, config.split, config.evaluation))
+        if not config.trained and config.parent is None:
+            yield Parts(problem, open_generator(settings, config.model, scratch), pool, None)
+            return
+        generator = open_trainable(settings, config.model, scratch)
+        yield Parts(problem, generator, pool, begin_training(config, generator) if config.trained else None)
+
+
+def run(
+    config: RunConfig,
+    directory: Path,
+    progress: Progress,
+    *,
+    resume: bool = False,
+    checkpoint_every: int = 1,
+    wait_s: float = 0.0,
+    assemble: Assemble = assembled,
+) -> Manifest:
+    """Run into an empty directory; its manifest says ``running`` until everything else is on disk.
+
+    With ``resume`` an unfinished run in it goes on from its last checkpoint, and its record files will be
+    those of an undisturbed run, byte for byte; a finished one stays as it is. Raises RunDirectoryError,
+    before anything is touched, for a directory that holds something else, and when another process still
+    writes it after ``wait_s`` seconds; RecordError when its records were damaged.
+    """
+    refuse_occupied(directory, resume)
+    keep_freed_memory()
+    torch.set_num_threads(config.threads)
+    with storage_errors(directory), owned(directory, wait_s) as descriptor:
+        refuse_occupied(directory, resume)
+        manifest, left = take(directory, descriptor, config)
+        if manifest.status == "running":
+            with assemble(config) as parts, run_files(directory, left and left.marks) as files:
+                if left is not None:
+                    manifest = interrupted(directory, manifest)
+                restarted = begin_restart(config, directory, parts.generator)
+                manifest = msgspec.structs.replace(manifest, initial_adapter_sha256=restarted)
+                live = Live(config, *parts, files, checkpoint_every)
+                run_live(live, _position(live, left), progress)
+                manifest = _completed(manifest, live)
+        elif (directory / SUMS).exists():
+            return manifest
+        finish(directory, manifest)
+    return manifest
+
+
+def _position(live: Live, left: Left | None) -> Position:
+    directory = live.files.directory
+    if left is None or not left.marks["heuristics"].bytes:
+        return starting_position(live)
+    if live.training is not None and left.learner is not None:
+        live.training.go_on(left.learner)
+    live.pool.remember(known_evaluations(directory))
+    state = replayed_state(directory, live.problem, live.config.search, left.done)
+    return Position(state, left.done)
+
+
+def _completed(manifest: Manifest, live: Live) -> Manifest:
+    training = live.training
     return msgspec.structs.replace(
         manifest,
         status="complete",
-        isolation=layers,
-        initial_adapter_sha256=training.initial_sha256 if training else None,
-        final_adapter_sha256=adapter_sha256(training.learner.model) if training else None,
+        isolation=dict(live.pool.layers()),
+        initial_adapter_sha256=training.initial_sha256 if training else manifest.initial_adapter_sha256,
+        final_adapter_sha256=training.sha256 if training else None,
+        timing=timing(live.files.directory),
     )
-
-
-def run(config: RunConfig, directory: Path, progress: Progress) -> Manifest:
-    """Run into an empty directory; its manifest says ``running`` until everything else is on disk.
-
-    Raises RunDirectoryError, before anything is touched, for a directory that holds something.
-    """
-    if directory.exists() and any(directory.iterdir()):
-        raise RunDirectoryError(f"{directory} is not empty: give another --out, or move it away")
-    keep_freed_memory()
-    torch.set_num_threads(config.threads)
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / CONFIG).write_bytes(msgspec.json.format(canonical_json(config), indent=2) + b"\n")
-    manifest = Manifest(
-        status="running",
-        config=msgspec.to_builtins(config),
-        config_sha256=config.sha256,
-        source=source(),
-        environment=environment(),
-        model_files=checked_files(model_directory(config.model)),
-        isolation={},
-    )
-    write_manifest(directory, manifest)
-    with run_files(directory) as files:
-        manifest = _execute(config, directory, files, manifest, progress)
-    manifest = msgspec.structs.replace(manifest, timing=timing(directory))
-    write_manifest(directory, manifest)
-    write_sums(directory)
-    return manifest

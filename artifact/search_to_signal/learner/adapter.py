@@ -7,11 +7,15 @@ from typing import Any
 
 import torch
 from peft.mapping import get_peft_model
+from peft.peft_model import PeftModel
 from peft.tuners.lora import LoraConfig
 from peft.utils.save_and_load import get_peft_model_state_dict
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import save
 
+from search_to_signal.errors import LearnerError
 from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.records.files import write_atomically
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
@@ -56,11 +60,26 @@ def _canonical(value: Any) -> Any:
 def save_adapter(model: Any, directory: Path) -> None:
     """Write the adapter in PEFT's file form; equal adapters give equal bytes."""
     directory.mkdir(parents=True, exist_ok=True)
-    save_file(adapter_tensors(model), directory / "adapter_model.safetensors", metadata={"format": "pt"})
+    tensors = save(adapter_tensors(model), metadata={"format": "pt"})
+    write_atomically(directory / "adapter_model.safetensors", tensors)
     config = {name: _canonical(value) for name, value in model.peft_config["default"].to_dict().items()}
     config["base_model_name_or_path"] = None
     text = json.dumps(config, indent=2, sort_keys=True, default=_canonical)
-    (directory / "adapter_config.json").write_text(f"{text}\n")
+    write_atomically(directory / "adapter_config.json", f"{text}\n".encode())
+
+
+def load_adapter(model: Any, directory: Path) -> Any:
+    """The model with an adapter that ``save_adapter`` wrote, not to be trained.
+
+    PEFT only warns of tensors that the file lacks: compare ``adapter_sha256`` with the recorded one.
+    Raises LearnerError when there is no adapter, or none that fits the model.
+    """
+    if not (directory / "adapter_config.json").is_file():
+        raise LearnerError(f"there is no adapter in {directory}: restore it from its checksummed copy")
+    try:
+        return PeftModel.from_pretrained(model, str(directory), is_trainable=False).eval()
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise LearnerError(f"cannot load the adapter in {directory}: {error}") from error
 
 
 @torch.no_grad()

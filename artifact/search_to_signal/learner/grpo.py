@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from search_to_signal.errors import LearnerError
 from search_to_signal.learner.adapter import adapter_sha256
+from search_to_signal.learner.checkpoint import dumped, restore
 from search_to_signal.learner.loss import grpo_loss, token_group, token_log_probabilities
 from search_to_signal.learner.settings import LearnerSettings
 
@@ -69,6 +70,17 @@ class Learner:
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         return StepResult(float(loss), kl, float(norm), group.training_tokens, adapter_sha256(self.model))
+
+    def dump(self) -> bytes:
+        """Everything that steps change, the adapter and the optimizer's moments, as a file's contents."""
+        return dumped(self._state(), self._optimizer)
+
+    def load(self, data: bytes) -> None:
+        """Take up what ``dump`` gave; the next step does the same bits as if nothing had been between."""
+        restore(data, self._state(), self._optimizer)
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
     @torch.no_grad()
     def _reference(self, group: Any) -> torch.Tensor:

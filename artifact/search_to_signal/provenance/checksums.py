@@ -4,11 +4,11 @@ PNG files stand in a second list, SHA256SUMS.data, by the hash of what they show
 """
 
 import hashlib
-import os
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.images import pixels_sha256
+from search_to_signal.records.files import TEMPORARY, write_atomically
 
 SUMS = "SHA256SUMS"
 DATA_SUMS = "SHA256SUMS.data"
@@ -25,16 +25,9 @@ def sha256_file(path: Path) -> str:
 
 def listed_files(directory: Path) -> list[Path]:
     """Every file below a directory but its own two lists, sorted by relative path."""
-    own = (directory / SUMS, directory / DATA_SUMS)
+    own = {directory / f"{name}{end}" for name in (SUMS, DATA_SUMS) for end in ("", TEMPORARY)}
     files = (path for path in directory.rglob("*") if path.is_file())
     return sorted(path for path in files if path not in own)
-
-
-def _replace(path: Path, lines: list[str]) -> None:
-    # Made inside the directory: it may be a mount of its own, and nothing can be renamed into one.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text("".join(lines))
-    temporary.replace(path)
 
 
 def write_sums(directory: Path) -> None:
@@ -47,9 +40,10 @@ def write_sums(directory: Path) -> None:
     lines = [f"{_pixels(path)}  {path.relative_to(directory)}\n" for path in images]
     (directory / DATA_SUMS).unlink(missing_ok=True)
     if lines:
-        _replace(directory / DATA_SUMS, lines)
+        write_atomically(directory / DATA_SUMS, "".join(lines).encode())
     exact = [path for path in files if path.suffix != ".png"] + ([directory / DATA_SUMS] if lines else [])
-    _replace(directory / SUMS, [f"{sha256_file(path)}  {path.relative_to(directory)}\n" for path in exact])
+    sums = (f"{sha256_file(path)}  {path.relative_to(directory)}\n" for path in exact)
+    write_atomically(directory / SUMS, "".join(sums).encode())
 
 
 def _pixels(path: Path) -> str:

@@ -47,8 +47,8 @@ def _step_problems(group: Group, step: StepRecord) -> Iterator[str]:
             yield f"step {step.step}: {name} is {getattr(step, name)}, its completions say {value}"
 
 
-def _credit_problems(group: Group, condition: str) -> Iterator[str]:
-    if condition == "frozen":
+def _credit_problems(group: Group, condition: str, trained: bool) -> Iterator[str]:
+    if not trained:
         if any(record.reward is not None or record.advantage is not None for record in group):
             yield f"step {group[0].step}: a frozen run has rewards"
         return
@@ -77,6 +77,7 @@ def _chain_problems(steps: list[StepRecord]) -> Iterator[str]:
 def record_problems(directory: Path, manifest: Manifest) -> list[str]:
     """Contradictions within a run's records, one line each; an unreadable line is one too."""
     config = manifest.config
+    trained = config["condition"] != "frozen" and config.get("parent") is None
     try:
         steps = list(read_records(directory / STEPS, StepRecord))
         problems = list(_chain_problems(steps))
@@ -90,7 +91,7 @@ def record_problems(directory: Path, manifest: Manifest) -> list[str]:
             problems += _outcome_problems(group)
             problems += _step_problems(group, step)
             problems += archive.problems(group, step)
-            problems += _credit_problems(group, config["condition"])
+            problems += _credit_problems(group, config["condition"], trained)
         problems += archive.store_problems(heuristics)
     except (S2SError, OSError) as error:
         return [str(error)]

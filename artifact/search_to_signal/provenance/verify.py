@@ -7,6 +7,7 @@ from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.checksums import SUMS, listed_files, sum_problems
 from search_to_signal.provenance.consistency import record_problems
 from search_to_signal.provenance.explain import explanations
+from search_to_signal.provenance.lineage import lineage_problems
 from search_to_signal.records.manifest import read_manifest, runs_below
 
 
@@ -48,4 +49,5 @@ def verify(directory: Path) -> Verdict:
         raise RunDirectoryError(f"{directory} has {SUMS} but no run: check the path")
     for run in runs:
         problems += _run_problems(run)
-    return Verdict(len(listed_files(directory)), len(runs), tuple(problems))
+    problems += lineage_problems(directory)
+    return Verdict(len(listed_files(directory)), len(runs), tuple(dict.fromkeys(problems)))

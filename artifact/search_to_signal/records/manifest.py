@@ -6,10 +6,18 @@ from typing import Any, Literal
 import msgspec
 
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.records.files import write_atomically
 
 MANIFEST = "manifest.json"
-# The live cohort's runs within a results directory; every evidence layer has a directory of its own.
+# The directories of a results directory; every evidence layer has one of its own, and none is pooled.
 COHORT = "cohort"
+RESTART = "restart"
+BREADTH = "breadth"
+ANCHOR = "anchor"
+PROBE = "probe"
+API = "api"
+AUDIT = "audit"
+REPORT = "report"
 # Where a cohort keeps its unfinished runs; no reader takes them for runs.
 INTERRUPTED = "interrupted"
 
@@ -49,7 +57,11 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One run. Only ``complete`` runs of purpose ``formal`` may enter a formal table."""
+    """One run. Only ``complete`` runs of purpose ``formal`` may enter a formal table.
+
+    ``interruptions`` counts how often the run was stopped and went on from a checkpoint; its records are
+    those of an undisturbed run, its timings those of the steps as they were last done.
+    """
 
     status: Literal["running", "complete"]
     config: dict[str, Any]
@@ -61,14 +73,13 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     initial_adapter_sha256: str | None = None
     final_adapter_sha256: str | None = None
     timing: Timing | None = None
+    interruptions: int = 0
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write the manifest atomically, in readable canonical form."""
     text = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
-    temporary = directory / f"{MANIFEST}.tmp"
-    temporary.write_bytes(text + b"\n")
-    temporary.replace(directory / MANIFEST)
+    write_atomically(directory / MANIFEST, text + b"\n")
 
 
 def read_manifest(directory: Path) -> Manifest:

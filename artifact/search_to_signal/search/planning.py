@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from search_to_signal.problems.base import Problem
 from search_to_signal.records.schema import Operator
 from search_to_signal.search.archive import bases
 from search_to_signal.search.collapse import collapse_due, collapsed
-from search_to_signal.search.prompts import REPLACEMENT_VARIANTS
+from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, Prompt, build_prompt
 from search_to_signal.search.sampling import draw_parents
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import Member, SearchState
@@ -35,6 +36,12 @@ class Draw:
     def bases(self) -> tuple[Member, ...]:
         """The members that count as bases of the prompt, best first."""
         return bases(self.state.archive, self.parents)
+
+
+def prompt_of(problem: Problem, draw: Draw) -> Prompt:
+    """The prompt that a draw asks with."""
+    injected = draw.state.injected
+    return build_prompt(problem, draw.operator, draw.parents, variant=draw.variant, injected=injected)
 
 
 def _draw(

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -68,7 +69,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, make_run: Make) -> list[RunConfig]
         returncode = 0
 
         def __init__(self, command: list[str], **streams: Any) -> None:
-            self.directory = Path(command[-1])
+            self.directory = Path(command[command.index("--out") + 1])
             self.stdin = SimpleNamespace(write=self.start, close=lambda: None)
             self.stdout = io.BytesIO(b"progress 1 4 best -6.0\nprogress 4 4\n12 groups per minute\n")
             streams["stderr"].write(b"a warning\n")
@@ -76,13 +77,16 @@ def launched(monkeypatch: pytest.MonkeyPatch, make_run: Make) -> list[RunConfig]
         def start(self, text: bytes) -> None:
             config = msgspec.json.decode(text, type=RunConfig)
             started.append(config)
-            self.directory.rmdir()
+            if self.directory.exists():
+                shutil.rmtree(self.directory)
             complete(make_run, self.directory, config)
 
-        def wait(self) -> int:
+        def wait(self, timeout: float | None = None) -> int:
             return self.returncode
 
-    processes = SimpleNamespace(Popen=Process, PIPE=subprocess.PIPE)
+        poll = wait
+
+    processes = SimpleNamespace(Popen=Process, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired)
     monkeypatch.setattr(execution, "subprocess", processes)
     return started
 
@@ -111,14 +115,14 @@ def tree(directory: Path) -> dict[str, bytes | None]:
 
 
 def test_a_fresh_cohort_runs_everything(profile: Profile, launched: list[RunConfig], tmp_path: Path) -> None:
-    """Every run gets its configuration and its directory, its progress is passed on, its errors are kept."""
+    """Every run gets its configuration and directory, the longest first; progress and errors are kept."""
     progress, out = Quiet(), tmp_path / "results" / "deep"
     made = run_cohort(profile, out, progress)
-    assert launched == list(profile.runs())
+    assert launched == list(profile.runs())[::-1]
     assert made == [out / "frozen-s42", out / "native-s42"]
-    assert ("frozen-s42", 1, 4, "best -6.0") in progress.updates
-    assert ("native-s42", 4, 4, "") in progress.updates
-    assert "native-s42: 12 groups per minute" in progress.lines
+    assert ("cohort/frozen-s42", 1, 4, "best -6.0") in progress.updates
+    assert ("cohort/native-s42", 4, 4, "") in progress.updates
+    assert "cohort/native-s42: 12 groups per minute" in progress.lines
     assert (out / "frozen-s42.log").read_bytes() == b"a warning\n"
     check = ["sha256sum", "-c", "--strict", "--quiet", "SHA256SUMS"]
     assert subprocess.run(check, cwd=out, check=False).returncode == 0
@@ -133,8 +137,8 @@ def test_complete_runs_are_kept(profile: Profile, launched: list[RunConfig], tmp
     assert launched == []
     assert tree(tmp_path / "out") == before
     assert [line for line in progress.lines if "kept" in line] == [
-        "frozen-s42: complete and verified, kept",
-        "native-s42: complete and verified, kept",
+        "cohort/frozen-s42: complete and verified, kept",
+        "cohort/native-s42: complete and verified, kept",
     ]
 
 
@@ -146,6 +150,7 @@ def test_unfinished_runs_are_set_aside_whole(
     attempts = []
     for number in (1, 2):
         complete(make_run, out / config.name, config, status="running")
+        (out / config.name / "config.json").write_bytes(canonical_json(config))
         (out / config.name / "completions.jsonl").write_bytes(b'{"cut')
         (out / f"{config.name}.log").write_text(f"traceback {number}")
         attempts.append(tree(out / config.name))
@@ -169,7 +174,7 @@ def test_a_run_interrupted_before_its_manifest_starts_again(
     (out / "native-s42").mkdir()
     (out / "native-s42" / "config.json").write_bytes(canonical_json(profile.runs()[1]))
     run_cohort(profile, out, Quiet())
-    assert launched == list(profile.runs())
+    assert launched == list(profile.runs())[::-1]
 
 
 def test_a_run_interrupted_before_its_sums_starts_again(
@@ -177,10 +182,10 @@ def test_a_run_interrupted_before_its_sums_starts_again(
 ) -> None:
     """A run whose checksums were never written cannot be verified, and is set aside as unfinished."""
     complete(make_run, tmp_path / "native-s42", profile.runs()[1])
-    (tmp_path / "native-s42" / "SHA256SUMS").unlink()
+    (tmp_path / "native-s42" / "SHA256SUMS").rename(tmp_path / "native-s42" / "config.json")
     before = tree(tmp_path / "native-s42")
     run_cohort(profile, tmp_path, Quiet())
-    assert launched == list(profile.runs())
+    assert launched == list(profile.runs())[::-1]
     assert tree(tmp_path / "interrupted" / "native-s42-1") == before
 
 
@@ -278,5 +283,5 @@ def test_failed_runs_name_their_log(
 ) -> None:
     """A process that ends badly is an error with the run's name, its code, and where it said why."""
     monkeypatch.setattr(execution.subprocess.Popen, "returncode", 8)
-    with pytest.raises(RunFailedError, match=r"frozen-s42 ended with exit code 8.*frozen-s42\.log"):
+    with pytest.raises(RunFailedError, match=r"native-s42 ended with exit code 8.*native-s42\.log"):
         run_cohort(profile, tmp_path / "out", Quiet())

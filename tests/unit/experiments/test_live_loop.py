@@ -17,7 +17,7 @@ from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.learning import credited
-from search_to_signal.experiments.live import Live, run_live
+from search_to_signal.experiments.live import Live, run_live, starting_position
 from search_to_signal.experiments.output import run_files
 from search_to_signal.experiments.run import run, timing
 from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
@@ -72,9 +72,14 @@ class Training:
         self.learner = self
         self.model = None
 
-    def update(self, generation: Generation, records: list[CompletionRecord], sampler: Any) -> StepResult:
+    def update(self, generation: Generation, records: list[CompletionRecord]) -> StepResult:
         self.seen.append([record.advantage for record in records])
         return StepResult(0.0, 0.0, 0.0, 12, "a")
+
+    def dump(self) -> bytes:
+        return b"nothing learned"
+
+    def save(self, directory: Path) -> None: ...
 
 
 class Silent:
@@ -91,17 +96,14 @@ def pool() -> Iterator[EvaluationPool]:
         yield running
 
 
-def play(
-    directory: Path, pool: EvaluationPool, condition: str, monkeypatch: pytest.MonkeyPatch
-) -> tuple[RunConfig, Training | None]:
+def play(directory: Path, pool: EvaluationPool, condition: str) -> tuple[RunConfig, Training | None]:
     """Play a whole run into a directory."""
     config = configuration(condition)
     training = None if condition == "frozen" else Training(condition)
-    monkeypatch.setattr("search_to_signal.experiments.live.save_adapter", lambda model, path: None)
     directory.mkdir()
     with run_files(directory) as files:
         live = Live(config, get_problem("tsp"), Grammar(), pool, training, files)  # type: ignore[arg-type]
-        run_live(live, Silent())
+        run_live(live, starting_position(live), Silent())
     return config, training
 
 
@@ -115,11 +117,10 @@ def test_live_records_are_consistent(
     tmp_path: Path,
     pool: EvaluationPool,
     manifest: Callable[..., Manifest],
-    monkeypatch: pytest.MonkeyPatch,
     condition: str,
 ) -> None:
     """A real stream with failures, copies, admissions and collapses has no contradiction in its records."""
-    config, training = play(tmp_path / "run", pool, condition, monkeypatch)
+    config, training = play(tmp_path / "run", pool, condition)
     assert problems(tmp_path / "run", config, manifest) == []
     groups, steps = (
         list(read_groups(tmp_path / "run")),
@@ -133,14 +134,12 @@ def test_live_records_are_consistent(
         assert training.seen == [[record.advantage for record in group] for group in groups]
 
 
-def test_equal_seeds_write_equal_records(
-    tmp_path: Path, pool: EvaluationPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_seeds_write_equal_records(tmp_path: Path) -> None:
     """Two runs of one seed are the same bytes in every record file; times stand in a file of their own."""
     with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as fresh:
-        play(tmp_path / "first", fresh, "native", monkeypatch)
+        play(tmp_path / "first", fresh, "native")
     with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as fresh:
-        play(tmp_path / "second", fresh, "native", monkeypatch)
+        play(tmp_path / "second", fresh, "native")
     for name in RECORDS:
         first, second = ((tmp_path / one / f"{name}.jsonl").read_bytes() for one in ("first", "second"))
         assert first == second, name
@@ -149,14 +148,12 @@ def test_equal_seeds_write_equal_records(
     assert split.groups_per_minute == pytest.approx(60 * 12 / split.total)
 
 
-def test_conditions_share_everything_but_credit(
-    tmp_path: Path, pool: EvaluationPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_conditions_share_everything_but_credit(tmp_path: Path) -> None:
     """As long as the model does not move, runs of one seed differ in rewards and advantages alone."""
     streams = []
     for condition in ("frozen", "native"):
         with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as fresh:
-            play(tmp_path / condition, fresh, condition, monkeypatch)
+            play(tmp_path / condition, fresh, condition)
         records = [record for group in read_groups(tmp_path / condition) for record in group]
         streams.append(
             [msgspec.structs.replace(r, components=None, reward=None, advantage=None) for r in records]
@@ -180,7 +177,7 @@ def test_a_failing_seed_heuristic_is_explained(tmp_path: Path) -> None:
     with EvaluationPool(get_problem("tsp"), "train", tight) as slow, run_files(tmp_path) as files:
         live = Live(config, get_problem("tsp"), Grammar(), slow, None, files)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match=r"seed heuristic.*timeout.*evaluation\.timeout_s"):
-            run_live(live, Silent())
+            starting_position(live)
 
 
 def test_a_run_refuses_a_directory_with_anything_in_it(make_run: Callable[..., Path], tmp_path: Path) -> None:

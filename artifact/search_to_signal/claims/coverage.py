@@ -1,0 +1,107 @@
+"""Whether ledger, tables and reasons account for every number of the document, each exactly once."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from search_to_signal.claims.extraction import Number, numbers_in, plain_text
+from search_to_signal.claims.extraction import numbers as numbers_of
+from search_to_signal.claims.ledger import Ledger
+from search_to_signal.claims.loading import load_ledger
+from search_to_signal.claims.tables import PUBLISHED, Table, load_index, read_toml
+from search_to_signal.errors import LedgerError
+
+LIST = "numbers.csv"
+
+
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Numbers that claim nothing, and why: all of a kind of text, or those at places "line:column number"."""
+
+    reason: str
+    context: str = ""
+    at: tuple[str, ...] = ()
+
+
+class NotClaims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of not_claims.toml."""
+
+    rule: tuple[Rule, ...]
+
+
+def load_numbers(directory: Path = PUBLISHED) -> list[Number]:
+    """The checked-in list of the document's numbers; raises LedgerError when it is damaged."""
+    try:
+        text = (directory / LIST).read_text(encoding="utf-8")
+        return msgspec.convert(list(csv.DictReader(io.StringIO(text))), list[Number], strict=False)
+    except (OSError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise LedgerError(f"cannot read {directory / LIST}: {error}") from error
+
+
+def uncovered(ledger: Ledger, numbers: Sequence[Number], directory: Path = PUBLISHED) -> list[str]:
+    """What is wrong between a ledger and a document's numbers, one line each; empty when all is covered."""
+    rules = read_toml(directory / "not_claims.toml", NotClaims).rule
+    return [*_tables(ledger.tables, numbers), *_text(ledger, numbers, rules)]
+
+
+def _tables(tables: Mapping[str, Table], numbers: Sequence[Number]) -> Iterator[str]:
+    """Tables hold, in order, the numbers that the document's table of that label holds."""
+    labels = dict.fromkeys(table.entry.label for table in tables.values() if table.entry)
+    contexts = {f"table {label}" for label in labels}
+    for number in numbers:
+        if number.context.startswith("table ") and number.context not in contexts:
+            yield f"line {number.line}: {number.text} stands in {number.context}, which is not published"
+    for label in labels:
+        parts = [table for table in tables.values() if table.entry and table.entry.label == label]
+        ours = [found for table in parts for found in _cells(table)]
+        theirs = [number for number in numbers if number.context == f"table {label}"]
+        if len(ours) != len(theirs):
+            yield f"{label}: the document has {len(theirs)} numbers, the published table {len(ours)}"
+        for text, number in zip(ours, theirs, strict=False):
+            if text != plain_text(number.text):
+                yield f"{label}: line {number.line} has {number.text}, the published table {text}"
+
+
+def _cells(table: Table) -> Iterator[str]:
+    for row in (dict(zip(table.head, table.head, strict=True)), *table.rows):
+        for cell in row.values():
+            yield from numbers_in(cell)
+
+
+def _text(ledger: Ledger, numbers: Sequence[Number], rules: Sequence[Rule]) -> Iterator[str]:
+    """Every number outside tables is one claim or has one reason not to be; every place named exists."""
+    there = {
+        f"{n.line}:{n.column}": plain_text(n.text) for n in numbers if not n.context.startswith("table ")
+    }
+    named = [(entry.at, entry.value, entry.id) for entry in ledger.entries if entry.at and entry.value]
+    for rule in rules:
+        for place in rule.at:
+            at, _, text = place.partition(" ")
+            named.append((at, plain_text(text), rule.reason))
+    seen: dict[str, str] = {}
+    for at, value, name in named:
+        if there.get(at) != value:
+            yield f"{name}: {value} does not stand at {at}, there is {there.get(at, 'no number')}"
+        elif at in seen:
+            yield f"{at} is named twice: {seen[at]}, {name}"
+        seen[at] = name
+    kinds = {rule.context for rule in rules if rule.context}
+    for number in numbers:
+        known = number.context in kinds or number.context.startswith("table ")
+        if not known and f"{number.line}:{number.column}" not in seen:
+            yield f"line {number.line}, column {number.column}: {number.text} is no claim and has no reason"
+
+
+def differences(content: bytes, directory: Path = PUBLISHED) -> list[str]:
+    """What a document has other than the checked-in list and the ledger say, one line each."""
+    recorded, known = load_index(directory).document.sha256, load_numbers(directory)
+    found = numbers_of(content.decode("utf-8", errors="replace"))
+    problems = []
+    if sha256(content).hexdigest() != recorded:
+        problems.append("the document is not the one of index.toml")
+    problems += [f"not in {LIST}: {number}" for number in found if number not in set(known)]
+    problems += [f"not in the document: {number}" for number in known if number not in set(found)]
+    return [*problems, *uncovered(load_ledger(directory), found, directory)]

@@ -1,0 +1,191 @@
+"""Formulas over published numbers, read as data: a small part of Python's syntax on intervals.
+
+    mean(core_seeds["Final best", "Condition=Native"]) - mean(core_seeds["Final best", "Condition=Frozen"])
+
+A name is another claim or ``value``, the number being checked. TABLE[COLUMN, CONDITIONS...] gives the cells
+of a column; a cell of text gives the numbers in it, and [k] the k-th of them. There are numbers, + - * /,
+comparisons, and mean, sd, sum, min, max, all, abs, count (of rows), is_share and is_mean_share. Anything else
+is refused.
+"""
+
+import ast
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+
+from search_to_signal.claims import intervals
+from search_to_signal.claims.extraction import numbers_in
+from search_to_signal.claims.intervals import Interval, exactly, is_number, rounded
+from search_to_signal.claims.shares import is_mean_share, is_share
+from search_to_signal.claims.tables import Table
+from search_to_signal.errors import LedgerError
+
+
+@dataclass(frozen=True)
+class Value:
+    """Numbers in order, each with the label of its row (its seed), and how many rows they come from."""
+
+    items: tuple[Interval, ...]
+    labels: tuple[str, ...]
+    rows: int = 0
+
+    @staticmethod
+    def of(*items: Interval) -> "Value":
+        """Numbers without labels."""
+        return Value(items, ("",) * len(items))
+
+    def one(self) -> Interval:
+        """The only number; raises LedgerError when there is none or more."""
+        if len(self.items) != 1:
+            raise LedgerError(
+                f"a check gives {len(self.items)} numbers where one is meant: correct its formula"
+            )
+        return self.items[0]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What names stand for: tables, and claims by id."""
+
+    tables: Mapping[str, Table]
+    claims: Mapping[str, Interval]
+
+
+def parse(text: str) -> ast.expr:
+    """The formula's syntax tree; raises LedgerError when it is not one expression."""
+    try:
+        return ast.parse(text, mode="eval").body
+    except SyntaxError as error:
+        raise LedgerError(f"cannot read the formula {text!r}: {error.msg}") from error
+
+
+def evaluate(text: str, scope: Scope) -> Value:
+    """The value of a formula; raises LedgerError for anything that it may not hold."""
+    try:
+        return _value(parse(text), scope)
+    except LedgerError as error:
+        raise LedgerError(f"{error} (in {text!r})") from error
+
+
+def references(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """The tables and claims that a formula names, each with the node that reads it."""
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+        yield node.value.id, node
+        return
+    if isinstance(node, ast.Name):
+        yield node.id, node
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr) and not (isinstance(node, ast.Call) and child is node.func):
+            yield from references(child)
+
+
+def _value(node: ast.expr, scope: Scope) -> Value:
+    match node:
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+            return Value.of(exactly(Fraction(str(number))))
+        case ast.Name(id=name) if name in scope.claims:
+            return Value.of(scope.claims[name])
+        case ast.List(elts=parts):
+            return Value.of(*(item for part in parts for item in _value(part, scope).items))
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            value = _value(inner, scope)
+            return Value(tuple(-item for item in value.items), value.labels)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _paired(_OPERATORS[type(op)], _value(left, scope), _value(right, scope))
+        case ast.Compare(left=left, ops=ops, comparators=others) if all(
+            type(op) in _COMPARISONS for op in ops
+        ):
+            return _compared([left, *others], ops, scope)
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+            return _called(name, [_value(argument, scope) for argument in arguments])
+        case ast.Subscript(value=ast.Name(id=name), slice=key) if name in scope.tables:
+            return _cells(scope.tables[name], key)
+        case ast.Subscript(value=ast.Subscript() as inner, slice=ast.Constant(value=int() as place)):
+            return Value.of(*_value(inner, scope).items[place : place + 1])
+    raise LedgerError(f"a formula may not hold {ast.unparse(node)!r}")
+
+
+def _cells(table: Table, key: ast.expr) -> Value:
+    parts = key.elts if isinstance(key, ast.Tuple) else [key]
+    column, *conditions = [str(part.value) if isinstance(part, ast.Constant) else "" for part in parts]
+    rows, heading = table.select(column, conditions)
+    items = [(item, table.label(row)) for row in rows for item in _numbers(table, row, heading)]
+    return Value(tuple(item for item, _ in items), tuple(label for _, label in items), len(rows))
+
+
+def _numbers(table: Table, row: Mapping[str, str], heading: str) -> list[Interval]:
+    """The numbers of a cell: rounded as its column says; exact in keys, text, and the tables of a report."""
+    text = row[heading]
+    if table.entry is None:
+        return [rounded(text, Fraction(0))] if is_number(text) else []
+    column = table.entry.columns.get(heading)
+    unit = Fraction(1, 10**column.decimals) if column and column.decimals is not None else Fraction(0)
+    return [rounded(number, unit) for number in numbers_in(text)]
+
+
+def _paired(apply: Callable[[Interval, Interval], Interval], left: Value, right: Value) -> Value:
+    """Number by number; one number goes with all. Different seeds are never paired."""
+    size = len(left.items) if len(right.items) == 1 else len(right.items)
+    (a, seeds), (b, others) = _repeated(left, size), _repeated(right, size)
+    if any(one != other and one and other for one, other in zip(seeds, others, strict=True)):
+        raise LedgerError(f"a check pairs the seeds {', '.join(seeds)} with {', '.join(others)}")
+    labels = tuple(one or other for one, other in zip(seeds, others, strict=True))
+    return Value(tuple(map(apply, a, b)), labels)
+
+
+def _repeated(value: Value, size: int) -> tuple[tuple[Interval, ...], tuple[str, ...]]:
+    if len(value.items) not in (1, size):
+        raise LedgerError(f"a check pairs {len(value.items)} numbers with {size}")
+    times = size if len(value.items) == 1 else 1
+    return value.items * times, value.labels * times
+
+
+def _compared(nodes: list[ast.expr], ops: list[ast.cmpop], scope: Scope) -> Value:
+    values = [_value(node, scope) for node in nodes]
+    truths = [_paired(_COMPARISONS[type(op)], values[i], values[i + 1]) for i, op in enumerate(ops)]
+    return reduce(lambda a, b: _paired(intervals.least, a, b), truths)
+
+
+def _called(name: str, arguments: list[Value]) -> Value:
+    match name, arguments:
+        case "count", [value]:
+            return Value.of(exactly(value.rows))
+        case "abs", [value]:
+            return Value(tuple(map(abs, value.items)), value.labels)
+        case "is_share", [percent, total]:
+            return Value.of(is_share(percent.one(), total.one()))
+        case "is_mean_share", [percent, totals]:
+            return Value.of(is_mean_share(percent.one(), totals.items))
+        case name, [value] if name in AGGREGATES and value.items:
+            return Value.of(AGGREGATES[name](value.items))
+    raise LedgerError(f"{name} is given too few, too many or no numbers")
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[Interval, Interval], Interval]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Interval, Interval], Interval]] = {
+    ast.Lt: Interval.below,
+    ast.LtE: Interval.at_most,
+    ast.Gt: lambda a, b: b.below(a),
+    ast.GtE: lambda a, b: b.at_most(a),
+}
+# Each makes one number of many; all of them of one evidence layer (the ledger refuses others).
+AGGREGATES: dict[str, Callable[[Sequence[Interval]], Interval]] = {
+    "mean": intervals.mean,
+    "sd": intervals.sd,
+    "sum": intervals.total,
+    "min": intervals.smallest,
+    "max": intervals.largest,
+    "all": intervals.smallest,
+}
+
+
+def shown(node: ast.expr, scope: Scope) -> str:
+    """The numbers that a name or a selection of cells stands for, without their rounding."""
+    return ", ".join(f"{float(item.lo + item.hi) / 2:.10g}" for item in _value(node, scope).items)

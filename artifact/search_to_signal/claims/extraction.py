@@ -1,0 +1,171 @@
+"""Every number in a LaTeX document with its place: what the ledger has to account for.
+
+Reads source, not meaning: digits with sign, decimals and thousands separators, and the number words zero to
+twelve. Each comes with the kind of text that it stands in, so that a rule can speak of all numbers in, say,
+layout commands. The checked-in list (``published/numbers.csv``) holds numbers and places, no prose.
+"""
+
+import csv
+import io
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+WORDS = (
+    *("zero", "one", "two", "three", "four", "five", "six"),
+    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
+)
+_NUMBER = re.compile(
+    r"(?:(?<![\w\-)}])[+-])?(?:\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)*)"
+    rf"|\b(?:{'|'.join(WORDS)})\b",
+    re.IGNORECASE,
+)
+_COMMAND = re.compile(r"\\(?:[A-Za-z]+\*?|.)", re.DOTALL)
+_COMMENT = re.compile(r"(?<!\\)%[^\n]*")
+_FLOAT = re.compile(r"\\begin\{(table|figure)(\*?)\}.*?\\end\{\1\2\}", re.DOTALL)
+_TABULAR = re.compile(r"\\begin\{(tabularx?)\}.*?\\end\{\1\}", re.DOTALL)
+_EQUATION = re.compile(r"\\begin\{equation\}.*?\\end\{equation\}", re.DOTALL)
+_LABEL = re.compile(r"\\label\{([^}]*)\}")
+# Before the text begins, and the alternative beginning of a supplement that is compiled alone.
+_PREAMBLES = (
+    re.compile(r"\A.*?\\begin\{document\}", re.DOTALL),
+    re.compile(r"\\ifdefined\\mainpaper.*?\\fi\b", re.DOTALL),
+)
+# Commands whose first brace groups are no text: how many, and what stands in them.
+_ARGUMENTS = {
+    **dict.fromkeys(("cite", "citep", "citet", "ref", "eqref", "label", "bibliography"), ("key", 1)),
+    **dict.fromkeys(("includegraphics", "vspace", "cmidrule"), ("layout", 1)),
+    **dict.fromkeys(("setlength", "renewcommand", "multicolumn", "setcounter"), ("layout", 2)),
+}
+_ENVIRONMENTS = {"tabular": 2, "tabularx": 3}
+
+
+class Number(msgspec.Struct, frozen=True):
+    """A number as it stands in the document: line and column from 1, and the kind of text.
+
+    ``context`` is prose, equation, caption LABEL, table LABEL, layout, key (citations and references), name
+    (a number that touches a letter, as in 7B), or preamble.
+    """
+
+    line: int
+    column: int
+    text: str
+    context: str
+
+
+def numbers(document: str) -> list[Number]:
+    """Every number of a LaTeX document in reading order."""
+    contexts = _contexts(document)
+    plain = _without_commands(document)
+    starts = [0, *(match.end() for match in re.finditer("\n", document))]
+    found = []
+    line = 0
+    for match in _NUMBER.finditer(plain):
+        while line + 1 < len(starts) and starts[line + 1] <= match.start():
+            line += 1
+        context = contexts[match.start()]
+        if context != "comment":
+            if context.startswith(("prose", "caption")) and _in_a_name(plain, match):
+                context = "name"
+            found.append(Number(line + 1, match.start() - starts[line] + 1, match[0], context))
+    return found
+
+
+def plain_text(number: str) -> str:
+    """A number in digits, without plus sign and thousands separators: 'Three' is 3, '+1,282' is 1282."""
+    word = number.lower()
+    return str(WORDS.index(word)) if word in WORDS else number.replace(",", "").removeprefix("+")
+
+
+def numbers_in(text: str) -> list[str]:
+    """The numbers of a table cell in plain text, those that touch letters included."""
+    return [plain_text(match[0]) for match in _NUMBER.finditer(_without_commands(text))]
+
+
+def _without_commands(text: str) -> str:
+    """Commands blanked out: the last letter of \\times does not touch the number in \\times10."""
+    return _COMMAND.sub(lambda match: " " * len(match[0]), text)
+
+
+def _in_a_name(text: str, match: "re.Match[str]") -> bool:
+    """Whether digits touch a letter."""
+    around = text[match.start() - 1 : match.start()] + text[match.end() : match.end() + 1]
+    return match[0][-1].isdigit() and any(character.isalpha() for character in around)
+
+
+def _contexts(document: str) -> list[str]:
+    """The kind of text of every character."""
+    kinds = ["prose"] * len(document)
+    for start, end, kind in _spans(document):
+        kinds[start:end] = [kind] * (end - start)
+    return kinds
+
+
+def _spans(document: str) -> Iterator[tuple[int, int, str]]:
+    """Stretches that are not prose; a later one stands over an earlier one."""
+    yield from ((*match.span(), "equation") for match in _EQUATION.finditer(document))
+    for match in _FLOAT.finditer(document):
+        yield from _float_spans(document, *match.span())
+    for match in _COMMAND.finditer(document):
+        yield from _argument_spans(document, match)
+    for pattern in _PREAMBLES:
+        yield from ((*match.span(), "preamble") for match in pattern.finditer(document))
+    yield from ((*match.span(), "comment") for match in _COMMENT.finditer(document))
+
+
+def _float_spans(document: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
+    label = _LABEL.search(document, start, end)
+    name = label[1] if label else "unlabelled"
+    caption = document.find("\\caption", start, end)
+    if caption >= 0:
+        yield caption, _group_end(document, document.index("{", caption)), f"caption {name}"
+    yield from ((*m.span(), f"table {name}") for m in _TABULAR.finditer(document, start, end))
+
+
+def _argument_spans(document: str, match: "re.Match[str]") -> Iterator[tuple[int, int, str]]:
+    command = match[0][1:].rstrip("*")
+    if command == "begin":
+        name = document[match.end() + 1 : _group_end(document, match.end()) - 1]
+        kind, groups = "layout", _ENVIRONMENTS.get(name, 1)
+    elif command in _ARGUMENTS:
+        kind, groups = _ARGUMENTS[command]
+    else:
+        return
+    end = match.end()
+    for _ in range(groups):
+        end = _group_end(document, _options_end(document, end))
+    yield match.end(), _options_end(document, end), kind
+
+
+def _options_end(document: str, at: int) -> int:
+    """The end of [..] and (..) that follow at once."""
+    match = re.compile(r"(?:\[[^\]]*\]|\([^)]*\))*").match(document, at)
+    return match.end() if match else at
+
+
+def _group_end(document: str, at: int) -> int:
+    """One past the brace that closes the group at ``at``; ``at`` itself when no group stands there."""
+    if document[at : at + 1] != "{":
+        return at
+    depth = 0
+    for match in re.compile(r"\\.|[{}]", re.DOTALL).finditer(document, at):
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
+        if not depth:
+            return match.end()
+    return at
+
+
+def to_csv(found: Iterable[Number]) -> str:
+    """The list as it is checked in."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(Number.__struct_fields__)
+    writer.writerows(msgspec.structs.astuple(number) for number in found)
+    return out.getvalue()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(to_csv(numbers(Path(sys.argv[1]).read_text(encoding="utf-8"))))

@@ -1,0 +1,165 @@
+"""Arithmetic on rounded numbers: a published number stands for every number that rounds to it.
+
+Ends are exact fractions and intervals are closed, so that a half rounded up and a half rounded to even both
+fit. Results of + - * / are the tightest when every number occurs once in a formula; where one occurs twice
+they may be too wide, never too narrow. Truth values are intervals too: [1, 1] is true of all numbers that
+could be meant, [0, 0] of none, [0, 1] of some.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from functools import reduce
+from itertools import pairwise, product
+from math import isqrt
+from operator import add
+
+from search_to_signal.errors import LedgerError
+
+_ROOT_SCALE = 10**20
+_MOST_CORNERS = 12
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Every number from ``lo`` to ``hi``, both included."""
+
+    lo: Fraction
+    hi: Fraction
+
+    def __add__(self, other: "Interval") -> "Interval":
+        return Interval(self.lo + other.lo, self.hi + other.hi)
+
+    def __neg__(self) -> "Interval":
+        return Interval(-self.hi, -self.lo)
+
+    def __sub__(self, other: "Interval") -> "Interval":
+        return self + (-other)
+
+    def __mul__(self, other: "Interval") -> "Interval":
+        corners = [a * b for a in (self.lo, self.hi) for b in (other.lo, other.hi)]
+        return Interval(min(corners), max(corners))
+
+    def __truediv__(self, other: "Interval") -> "Interval":
+        if other.lo <= 0 <= other.hi:
+            raise LedgerError(f"a check divides by {other}, which may be zero: correct its formula")
+        return self * Interval(1 / other.hi, 1 / other.lo)
+
+    def __abs__(self) -> "Interval":
+        low = Fraction(0) if self.lo <= 0 <= self.hi else min(abs(self.lo), abs(self.hi))
+        return Interval(low, max(abs(self.lo), abs(self.hi)))
+
+    def __str__(self) -> str:
+        return f"[{float(self.lo):.10g}, {float(self.hi):.10g}]"
+
+    def meets(self, other: "Interval") -> bool:
+        """Whether one number could be meant by both."""
+        return self.lo <= other.hi and other.lo <= self.hi
+
+    def below(self, other: "Interval") -> "Interval":
+        """The truth of self < other."""
+        return truth(self.hi < other.lo, self.lo < other.hi)
+
+    def at_most(self, other: "Interval") -> "Interval":
+        """The truth of self <= other."""
+        return truth(self.hi <= other.lo, self.lo <= other.hi)
+
+
+def exactly(value: Fraction | int) -> Interval:
+    """One number."""
+    return Interval(Fraction(value), Fraction(value))
+
+
+def truth(always: bool, possibly: bool) -> Interval:
+    """A truth value that holds for all, or for some, of the numbers that could be meant."""
+    return Interval(Fraction(always), Fraction(possibly))
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is one finite decimal number."""
+    try:
+        return Decimal(text).is_finite()
+    except InvalidOperation:
+        return False
+
+
+def rounded(text: str, unit: Fraction | None = None) -> Interval:
+    """What rounds to ``text``: half a unit to either side, by default of its last decimal.
+
+    A whole number is a count and exact unless a unit is given. Raises LedgerError for what is no number.
+    """
+    if not is_number(text):
+        raise LedgerError(f"{text!r} is no number: correct the published table or claim")
+    value = Decimal(text)
+    if unit is None:
+        decimals = -int(value.as_tuple().exponent)
+        unit = Fraction(1, 10**decimals) if decimals > 0 else Fraction(0)
+    return Interval(Fraction(value) - unit / 2, Fraction(value) + unit / 2)
+
+
+def total(items: Sequence[Interval]) -> Interval:
+    """The sum."""
+    return reduce(add, items)
+
+
+def least(first: Interval, second: Interval) -> Interval:
+    """The smaller of two numbers; of two truths, whether both hold."""
+    return Interval(min(first.lo, second.lo), min(first.hi, second.hi))
+
+
+def smallest(items: Sequence[Interval]) -> Interval:
+    """The smallest of several."""
+    return reduce(least, items)
+
+
+def largest(items: Sequence[Interval]) -> Interval:
+    """The largest of several."""
+    return Interval(max(item.lo for item in items), max(item.hi for item in items))
+
+
+def mean(items: Sequence[Interval]) -> Interval:
+    """The mean; tight, since it grows with every number."""
+    return total(items) / exactly(len(items))
+
+
+def sd(items: Sequence[Interval]) -> Interval:
+    """The sample standard deviation (ddof 1); tight up to rounding its roots outward at 1e-20.
+
+    The sum of squares about the mean is convex, so its largest value lies at a corner of the box, and all
+    corners are tried. Its smallest is the least over c of the squared distances from c to the intervals.
+    """
+    if not 2 <= len(items) <= _MOST_CORNERS:
+        raise LedgerError(
+            f"a check asks for the deviation of {len(items)} numbers: give 2 to {_MOST_CORNERS}"
+        )
+    corners = product(*((item.lo, item.hi) for item in items))
+    most = max(_squares(corner) for corner in corners)
+    degrees = len(items) - 1
+    return Interval(_root(_least_squares(items) / degrees)[0], _root(most / degrees)[1])
+
+
+def _squares(values: Sequence[Fraction]) -> Fraction:
+    centre = sum(values, Fraction(0)) / len(values)
+    return sum(((value - centre) ** 2 for value in values), Fraction(0))
+
+
+def _least_squares(items: Sequence[Interval]) -> Fraction:
+    """Between two neighbouring ends the distances are one quadratic, least at the mean of its ends."""
+    ends = sorted({end for item in items for end in (item.lo, item.hi)})
+    centres = list(ends)
+    for left, right in pairwise(ends):
+        near = [i.hi for i in items if i.hi <= left] + [i.lo for i in items if i.lo >= right]
+        if near:
+            centres.append(min(max(sum(near, Fraction(0)) / len(near), left), right))
+    return min(
+        sum(((max(i.lo - c, c - i.hi, Fraction(0))) ** 2 for i in items), Fraction(0)) for c in centres
+    )
+
+
+def _root(value: Fraction) -> tuple[Fraction, Fraction]:
+    """Bounds of a square root, equal where it is exact."""
+    scaled = value * _ROOT_SCALE**2
+    below = isqrt(scaled.numerator // scaled.denominator)
+    above = below if below * below == scaled else below + 1
+    return Fraction(below, _ROOT_SCALE), Fraction(above, _ROOT_SCALE)

@@ -1,0 +1,123 @@
+"""The ledger: every number of the paper as an entry with its place, its evidence layer, and its checks.
+
+``claims.toml`` lists the numbers of the running text by passage. The cells of published tables become entries
+by rules (``[[cells]]``): one formula for a column, filled in for every row. A claim of one evidence layer is
+never checked with numbers of another, and no aggregate mixes two; settings (layer "protocol") belong to all.
+"""
+
+import msgspec
+
+from search_to_signal.claims.expressions import Scope
+from search_to_signal.claims.intervals import Interval
+from search_to_signal.claims.tables import Table
+
+SETTINGS = "protocol"
+
+
+class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An evidence layer: its row of tab:evidence-matrix, and what a fresh estimate needs.
+
+    ``contrasts`` names a layer against which the paper defines this one's published differences.
+    """
+
+    row: str = ""
+    needs: str = ""
+    contrasts: tuple[str, ...] = ()
+    provider: bool = False
+
+
+class Checks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a number can be checked; every field is a formula.
+
+    ``equals`` derives it, ``holds`` is a statement that is true or not, ``possible`` a condition that it must
+    meet and that does not determine it. ``beside`` names a neighbour in another layer: shown, never compared.
+    ``embedded`` is the same estimator over the tables of a report. ``why`` says why nothing can derive it,
+    ``note`` what to know of the check.
+    """
+
+    equals: str = ""
+    holds: str = ""
+    possible: str = ""
+    beside: str = ""
+    embedded: str = ""
+    why: str = ""
+    note: str = ""
+
+    def formulas(self) -> tuple[str, ...]:
+        """The formulas that decide a verdict."""
+        return tuple(text for text in (self.equals, self.holds, self.possible) if text)
+
+
+class Claim(Checks, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One number of the running text at ``at`` ("line:column"), or a statement without a number."""
+
+    id: str
+    at: str
+    quantity: str
+    value: str = ""
+    unit: str = ""
+    rounding: str = ""
+    layer: str = ""
+
+
+class Passage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Claims that stand together and share a layer and a rounding."""
+
+    where: str
+    layer: str
+    claims: tuple[Claim, ...]
+    rounding: str = ""
+
+
+class CellRule(Checks, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Checks of the cells of ``table`` in ``columns``, which maps each heading to what {of} stands for.
+
+    In a formula {HEADING} is the row's cell and {column} the heading itself.
+    """
+
+    table: str
+    columns: dict[str, str]
+    only: tuple[str, ...] = ()
+
+
+class LedgerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of claims.toml."""
+
+    layers: dict[str, Layer]
+    passage: tuple[Passage, ...]
+    cells: tuple[CellRule, ...] = ()
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A number to be judged; ``published`` is None for a statement, ``at`` empty for a cell."""
+
+    id: str
+    where: str
+    at: str
+    quantity: str
+    value: str
+    unit: str
+    published: Interval | None
+    layer: str
+    checks: Checks
+
+
+class Ledger(msgspec.Struct, frozen=True):
+    """Entries in the order of the document, then of the tables; layers by id; the published tables."""
+
+    entries: tuple[Entry, ...]
+    layers: dict[str, Layer]
+    tables: dict[str, Table]
+
+    def scope(self) -> Scope:
+        """What the formulas of this ledger may name: every table, and every claim of the text by id."""
+        claims = {entry.id: entry.published for entry in self.entries if entry.at and entry.published}
+        return Scope(self.tables, claims)
+
+    def strongest_claim(self, layer: str) -> str:
+        """What the paper's evidence matrix lets the layer support; settings support no claim."""
+        row = self.layers[layer].row
+        if not row:
+            return "none: a setting is no evidence"
+        rows, column = self.tables["evidence_matrix"].select("Claim supported", [f"Layer={row}"])
+        return rows[0][column]

@@ -1,0 +1,170 @@
+"""Tables of numbers by name: the published ones, checked against their index, and those of a report."""
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from search_to_signal.claims.extraction import numbers_in
+from search_to_signal.config import load_toml
+from search_to_signal.errors import ConfigError, LedgerError
+
+PUBLISHED = Path(__file__).resolve().parents[2] / "published"
+T = TypeVar("T")
+_SEED = re.compile(r"-s(\d+)(?=$|[ /])")
+_LONG_FORM = ("row", "column", "value", "spread", "n")
+
+
+class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the numbers of a column are; without ``decimals`` they are exact."""
+
+    unit: str
+    decimals: int | None = None
+
+
+class TableEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One published table; columns that are not listed hold keys or text."""
+
+    name: str
+    label: str
+    title: str
+    layer: str
+    keys: tuple[str, ...] = ()
+    columns: dict[str, Column] = {}
+    part: str = ""
+
+
+class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The document that everything was transcribed from."""
+
+    title: str
+    sha256: str
+
+
+class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of index.toml."""
+
+    document: Document
+    table: tuple[TableEntry, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under headings. ``entry`` says what a published table is; a report's table has none."""
+
+    name: str
+    head: tuple[str, ...]
+    rows: tuple[Mapping[str, str], ...]
+    entry: TableEntry | None = field(default=None, compare=False)
+
+    def select(self, column: str, conditions: Sequence[str]) -> tuple[tuple[Mapping[str, str], ...], str]:
+        """The rows that meet every "Heading=text" or "Heading!=text", and the column, checked to exist.
+
+        Case and the choice of hyphen or underscore do not matter. Raises LedgerError for an unknown
+        heading or when no row is left.
+        """
+        rows = self.rows
+        for condition in conditions:
+            heading, _, wanted = condition.partition("=")
+            unequal = heading.endswith("!")
+            self._known(heading.removesuffix("!"))
+            rows = tuple(
+                r for r in rows if (_plain(r[heading.removesuffix("!")]) == _plain(wanted)) != unequal
+            )
+        if not rows:
+            raise LedgerError(f"table {self.name} has no row with {', '.join(conditions)}")
+        return rows, self._known(column)
+
+    def label(self, row: Mapping[str, str]) -> str:
+        """What tells a row's unit from others when columns are paired: its seed, where it has one."""
+        return row.get("Seed", "")
+
+    def _known(self, heading: str) -> str:
+        if heading not in self.head:
+            raise LedgerError(f"table {self.name} has no column {heading!r}: it has {', '.join(self.head)}")
+        return heading
+
+
+def load_index(directory: Path = PUBLISHED) -> Index:
+    """The index of the published tables; raises LedgerError when it is damaged."""
+    return read_toml(directory / "index.toml", Index)
+
+
+def read_toml(path: Path, kind: type[T]) -> T:
+    """Decode strictly; raises LedgerError instead of ConfigError."""
+    try:
+        return load_toml(path, kind)
+    except ConfigError as error:
+        raise LedgerError(str(error)) from error
+
+
+def load_published(directory: Path = PUBLISHED) -> dict[str, Table]:
+    """Every table of the index by name; raises LedgerError for a cell that its column does not allow."""
+    tables = {}
+    for entry in load_index(directory).table:
+        table = _read(directory / f"{entry.name}.csv", entry)
+        _check(table, entry)
+        tables[entry.name] = table
+    return tables
+
+
+def load_report(directory: Path) -> dict[str, Table]:
+    """Every CSV table directly below a report directory by name, long form laid out wide."""
+    if not directory.is_dir():
+        raise LedgerError(f"there is no report in {directory}: run s2s report first")
+    return {path.stem: _wide(_read(path)) for path in sorted(directory.glob("*.csv"))}
+
+
+def _read(path: Path, entry: TableEntry | None = None) -> Table:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LedgerError(f"cannot read {path}: {error}") from error
+    head, *rows = list(csv.reader(io.StringIO(text))) or [[]]
+    if any(len(row) != len(head) for row in rows) or len(set(head)) != len(head):
+        raise LedgerError(f"{path} has rows of different lengths or a heading twice: restore the file")
+    return Table(path.stem, tuple(head), tuple(dict(zip(head, row, strict=True)) for row in rows), entry)
+
+
+def _check(table: Table, entry: TableEntry) -> None:
+    missing = [name for name in (*entry.keys, *entry.columns) if name not in table.head]
+    if missing:
+        raise LedgerError(f"published table {table.name} lacks {', '.join(missing)}: restore the file")
+    for row in table.rows:
+        for name, column in entry.columns.items():
+            text = row[name]
+            if numbers_in(text) != [text] or len(text.partition(".")[2]) != (column.decimals or 0):
+                raise LedgerError(
+                    f"published table {table.name}, {name}: {text!r} is not a number as printed"
+                )
+
+
+def _wide(table: Table) -> Table:
+    """(row, column, value, spread, n) as one row per ``row`` with columns NAME, NAME sd, NAME n.
+
+    A row CONDITION-sSEED/PART is also found by Condition, Seed and Part; rows over seeds have no Seed.
+    """
+    if table.head != _LONG_FORM:
+        return table
+    rows: dict[str, dict[str, str]] = {}
+    for cell in table.rows:
+        wide = rows.setdefault(cell["row"], _keys(cell["row"]))
+        name = cell["column"]
+        wide |= {name: cell["value"], f"{name} sd": cell["spread"], f"{name} n": cell["n"]}
+    head = tuple(dict.fromkeys(key for row in rows.values() for key in row))
+    return Table(table.name, head, tuple({key: row.get(key, "") for key in head} for row in rows.values()))
+
+
+def _keys(label: str) -> dict[str, str]:
+    seed = _SEED.search(label)
+    condition, _, part = _SEED.sub("", label).partition("/")
+    return {"row": label, "Condition": condition, "Seed": seed[1] if seed else "", "Part": part}
+
+
+def _plain(text: str) -> str:
+    return text.strip().lower().replace("-", "_")

@@ -1,0 +1,105 @@
+"""Evidence layer "resource anchor": what would Frozen search have found in the time that training took?
+
+The paper derives group budgets from setup-excluded loop times and fixes them before any efficacy result. Here
+the contract is derived as soon as the cohort is complete, from ``timings.jsonl`` and nothing else.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from search_to_signal.errors import ContractError
+from search_to_signal.experiments.cohort import finished_cohort, run_all
+from search_to_signal.experiments.configuration import FROZEN, Profile, RunConfig
+from search_to_signal.experiments.execution import Execution
+from search_to_signal.experiments.layer_settings import AnchorSettings
+from search_to_signal.progress import Progress
+from search_to_signal.provenance.checksums import sha256_file
+from search_to_signal.records.anchor import (
+    CONTRACT,
+    FORMULA,
+    AnchorBudget,
+    AnchorContract,
+    read_contract,
+    write_contract,
+)
+from search_to_signal.records.manifest import ANCHOR, REPORT
+from search_to_signal.records.reader import TIMINGS, read_records
+from search_to_signal.records.schema import StepTiming
+
+
+def loop_seconds(run: Path) -> list[float]:
+    """Seconds of every step of a run, from its timings alone; set-up is in none of them."""
+    return [timing.seconds["total"] for timing in read_records(run / TIMINGS, StepTiming)]
+
+
+def budget(seed: int, condition: str, online: Sequence[float], frozen: Sequence[float]) -> AnchorBudget:
+    """How many Frozen groups the time of a trained run buys, never fewer than it had itself."""
+    bought = math.floor(sum(online) / (sum(frozen) / len(frozen)))
+    return AnchorBudget(
+        seed=seed,
+        condition=condition,
+        online_groups=len(online),
+        online_seconds=sum(online),
+        frozen_groups=len(frozen),
+        frozen_seconds=sum(frozen),
+        groups=max(len(online), bought),
+    )
+
+
+def derive(cohort: Path, seeds: Sequence[int], settings: AnchorSettings) -> AnchorContract:
+    """The contract of a cohort; opens the ``timings.jsonl`` of its runs and no other file."""
+    names = {
+        (seed, c): f"{c.replace(':', '.')}-s{seed}" for seed in seeds for c in (FROZEN, *settings.conditions)
+    }
+    seconds = {key: loop_seconds(cohort / name) for key, name in names.items()}
+    budgets = tuple(
+        budget(seed, condition, seconds[seed, condition], seconds[seed, FROZEN])
+        for seed in seeds
+        for condition in settings.conditions
+    )
+    longest = {seed: max(b.groups for b in budgets if b.seed == seed) for seed in seeds}
+    return AnchorContract(
+        formula=FORMULA,
+        margin=settings.margin,
+        budgets=budgets,
+        run_groups={str(seed): math.ceil((1 + settings.margin) * groups) for seed, groups in longest.items()},
+        timings_sha256={name: sha256_file(cohort / name / TIMINGS) for name in sorted(names.values())},
+    )
+
+
+def fix_contract(profile: Profile, settings: AnchorSettings, results: Path) -> AnchorContract:
+    """The contract of a finished cohort, written now if it is not there yet.
+
+    Raises ContractError when the one that is there follows from other timings or settings, or when there is a
+    report already: a contract written after the results would be none.
+    """
+    out = results / ANCHOR
+    contract = derive(finished_cohort(profile, results), profile.seeds, settings)
+    if (out / CONTRACT).exists():
+        if read_contract(out) != contract:
+            raise ContractError(
+                f"{out / CONTRACT} follows from other timings or settings: give another --out"
+            )
+    elif (results / REPORT).exists():
+        raise ContractError(
+            f"{results / REPORT} was written before the anchor's budgets were fixed: a contract would come "
+            "after the results; run the profile into another --out"
+        )
+    else:
+        write_contract(out, contract)
+    return contract
+
+
+def anchors(profile: Profile, contract: AnchorContract) -> list[RunConfig]:
+    """One Frozen run per seed, long enough for its largest budget."""
+    return [
+        profile.run(FROZEN, seed, layer="anchor", groups=contract.run_groups[str(seed)])
+        for seed in profile.seeds
+    ]
+
+
+def run_anchors(profile: Profile, results: Path, how: Execution, progress: Progress) -> None:
+    """Run the anchors of a profile; raises ContractError as ``fix_contract`` does."""
+    contract = fix_contract(profile, profile.anchor or AnchorSettings(), results)
+    run_all({results / ANCHOR: anchors(profile, contract)}, how, progress)

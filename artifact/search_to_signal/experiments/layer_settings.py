@@ -1,0 +1,88 @@
+"""The knobs of the evidence layers beside the cohort; what a layer leaves out, it takes from the cohort."""
+
+import msgspec
+
+from search_to_signal.errors import ConfigError
+from search_to_signal.generators.settings import ApiSettings
+
+
+def _at_least_one(layer: str, **values: int | None) -> None:
+    for name, value in values.items():
+        if value is not None and value < 1:
+            raise ConfigError(f"{layer}.{name} is {value}: give at least 1")
+
+
+class RestartSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Frozen restarts of the cohort's trained runs; without ``conditions`` all of them.
+
+    ``groups`` is the horizon, the cohort's when absent. The restart of the initial model is the cohort's
+    Frozen run of the same seed, which starts from the same population: nothing is run twice.
+    """
+
+    conditions: tuple[str, ...] | None = None
+    groups: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a horizon of nothing; raises ConfigError."""
+        _at_least_one("restart", groups=self.groups)
+
+
+class BreadthCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One cell, task x model: live runs of their own, each paired with the cell's Frozen run of its seed."""
+
+    problem: str
+    split: str
+    model: str
+    conditions: tuple[str, ...]
+    seeds: tuple[int, ...]
+    groups: int
+
+
+class AnchorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Frozen search for the time that the trained runs of ``conditions`` took (the paper's two by default).
+
+    The Frozen run of a seed lasts ``1 + margin`` times its largest budget, so that an exact match of realized
+    time is inside it although step times drift.
+    """
+
+    conditions: tuple[str, ...] = ("native", "factorized")
+    margin: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Refuse what gives no budget; raises ConfigError."""
+        if not self.conditions:
+            raise ConfigError("anchor.conditions is empty: name at least one trained condition")
+        if not 0 <= self.margin <= 10:
+            raise ConfigError(f"anchor.margin is {self.margin}: give a share from 0 to 10")
+
+
+class ProbeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A bank of ``prompts`` from the Frozen runs, ``completions`` of every checkpoint to each."""
+
+    prompts: int = 64
+    completions: int = 4
+
+    def __post_init__(self) -> None:
+        """Refuse an empty probe; raises ConfigError."""
+        _at_least_one("probe", prompts=self.prompts, completions=self.completions)
+
+
+class ApiReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Frozen search through ``endpoint``, or through one on this machine over the profile's own model.
+
+    ``completions`` per run, one request each: as many as a cohort run has when absent. ``model`` is the
+    provider's name for its model. Without ``seeds`` those of the cohort.
+    """
+
+    seeds: tuple[int, ...] | None = None
+    completions: int | None = None
+    model: str | None = None
+    endpoint: ApiSettings | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what asks for nothing, or nobody knows whom; raises ConfigError."""
+        _at_least_one("api", completions=self.completions)
+        if self.seeds is not None and (not self.seeds or len(set(self.seeds)) < len(self.seeds)):
+            raise ConfigError(f"api.seeds are {list(self.seeds)}: give at least one, each of them once")
+        if (self.model is None) != (self.endpoint is None):
+            raise ConfigError("api.model is the endpoint's name for its model: give both model and endpoint")

@@ -1,0 +1,17 @@
+"""A recorded search, round by round: what a run that goes on and a bank of its prompts both start from."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from search_to_signal.experiments.output import NAMES
+from search_to_signal.records.reader import read_groups, read_records
+from search_to_signal.records.schema import GenerationRecord, StepRecord
+from search_to_signal.search.replay import Round
+
+
+def recorded_rounds(directory: Path) -> Iterator[Round]:
+    """The rounds of a run directory in order; raises RecordError for an unreadable line."""
+    steps = read_records(directory / NAMES["steps"], StepRecord)
+    generations = read_records(directory / NAMES["generations"], GenerationRecord)
+    for step, group, generation in zip(steps, read_groups(directory), generations, strict=True):
+        yield Round(step.step, step.operator, step.collapsed, group, generation.completions)

@@ -1,0 +1,87 @@
+"""A whole profile: its evidence layers in order, each in a directory of its own, then audit and report."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from search_to_signal.analysis.report import report
+from search_to_signal.errors import ConfigError
+from search_to_signal.experiments.anchor import fix_contract, run_anchors
+from search_to_signal.experiments.api_reference import run_references
+from search_to_signal.experiments.breadth import run_breadth
+from search_to_signal.experiments.cohort import run_all
+from search_to_signal.experiments.configuration import Profile
+from search_to_signal.experiments.execution import Execution
+from search_to_signal.experiments.normalizer_replay import replay
+from search_to_signal.experiments.probe import run_probe
+from search_to_signal.experiments.restart import run_restarts
+from search_to_signal.normalizer import NORMALIZERS
+from search_to_signal.progress import Progress
+from search_to_signal.provenance.checksums import SUMS
+from search_to_signal.provenance.seal import seal
+from search_to_signal.records.manifest import AUDIT, COHORT, REPORT, run_directories
+from search_to_signal.rewards import MAPPINGS
+
+
+@dataclass(frozen=True)
+class Layer:
+    """An evidence layer: whether a profile asks for it, and how it runs into a results directory."""
+
+    name: str
+    wanted: Callable[[Profile], bool]
+    run: Callable[[Profile, Path, Execution, Progress], None]
+
+
+def _run_cohort(profile: Profile, results: Path, how: Execution, progress: Progress) -> None:
+    run_all({results / COHORT: profile.runs()}, how, progress)
+    if profile.anchor is not None:
+        # Now, while nobody has computed what the runs achieved.
+        fix_contract(profile, profile.anchor, results)
+
+
+LAYERS = (
+    Layer("cohort", lambda profile: True, _run_cohort),
+    Layer("restart", lambda profile: profile.restart is not None, run_restarts),
+    Layer("breadth", lambda profile: bool(profile.breadth), run_breadth),
+    Layer("anchor", lambda profile: profile.anchor is not None, run_anchors),
+    Layer("probe", lambda profile: profile.probe is not None, run_probe),
+    Layer("api", lambda profile: profile.api is not None, run_references),
+)
+
+
+def chosen_layers(profile: Profile, names: Sequence[str]) -> list[Layer]:
+    """The layers to run, all that the profile asks for when none is named; raises ConfigError otherwise."""
+    asked = [layer for layer in LAYERS if layer.wanted(profile)]
+    known = [layer.name for layer in asked]
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"the profile asks for no layer {name!r}: it has {', '.join(known)}")
+    return [layer for layer in asked if not names or layer.name in names]
+
+
+def reproduce(
+    profile: Profile, results: Path, how: Execution, progress: Progress, names: Sequence[str] = ()
+) -> Path | None:
+    """Run layers of a profile, then audit and report the cohort; returns the report's page.
+
+    None when there is no finished cohort to report. What is complete is verified and kept; every layer raises
+    RunDirectoryError when what it stands on is missing.
+    """
+    for layer in chosen_layers(profile, names):
+        start = time.perf_counter()
+        layer.run(profile, results, how, progress)
+        progress.say(f"layer {layer.name}: {time.perf_counter() - start:.1f} s")
+    page = _evaluated(profile, results, progress)
+    seal(results, f"search-to-signal, {profile.problem} with {profile.model}")
+    return page
+
+
+def _evaluated(profile: Profile, results: Path, progress: Progress) -> Path | None:
+    cohort = results / COHORT
+    if not (cohort / SUMS).is_file():
+        progress.say("no report: the cohort has not run")
+        return None
+    progress.say("replaying the recorded groups under every mapping and normalizer")
+    replay(run_directories(cohort), results / AUDIT, list(MAPPINGS), list(NORMALIZERS))
+    return report(results, results / REPORT)

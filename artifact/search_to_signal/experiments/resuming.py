@@ -1,0 +1,97 @@
+"""Going on with a run that was stopped: what has to be unchanged, and the search as its records left it."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from search_to_signal.errors import RecordError, RunDirectoryError
+from search_to_signal.evaluation.candidates import Run
+from search_to_signal.experiments.checkpoints import newest_checkpoint
+from search_to_signal.experiments.output import NAMES, EvaluationNote
+from search_to_signal.experiments.recorded import recorded_rounds
+from search_to_signal.problems.base import Problem
+from search_to_signal.records.manifest import Environment, Manifest
+from search_to_signal.records.reader import read_records
+from search_to_signal.records.schema import HeuristicRecord, StepRecord
+from search_to_signal.records.writer import START, Mark
+from search_to_signal.search.replay import replay
+from search_to_signal.search.settings import SearchSettings
+from search_to_signal.search.state import SearchState, initial_state
+
+# Facts of a machine that decide no bit of a record.
+_FREE = ("kernel", "cpu_count", "memory_mib")
+
+
+class Left(NamedTuple):
+    """Where a stopped run goes on: behind ``done`` groups, with record files cut at their ``marks``."""
+
+    done: int
+    marks: Mapping[str, Mark]
+    learner: bytes | None
+
+
+def refuse_changes(directory: Path, found: Manifest, now: Manifest) -> None:
+    """Raise RunDirectoryError, naming what it is, when the run would go on as another one."""
+    changed = [
+        *_changes("configuration", found.config, now.config),
+        *_changes("source", {"sha256": found.source.sha256}, {"sha256": now.source.sha256}),
+        *_changes("model files", found.model_files, now.model_files),
+        *_changes("environment", _deciding(found.environment), _deciding(now.environment)),
+    ]
+    if changed:
+        raise RunDirectoryError(
+            f"{directory} was begun with other settings than these ({'; '.join(changed)}): go back to those, "
+            "give another --out, or run again without --resume"
+        )
+
+
+def _deciding(environment: Environment) -> dict[str, Any]:
+    facts = {name: value for name, value in msgspec.structs.asdict(environment).items() if name not in _FREE}
+    return facts | {f"package {name}": version for name, version in facts.pop("packages").items()}
+
+
+def _changes(what: str, found: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    names = sorted(name for name in {*found, *now} if found.get(name) != now.get(name))
+    if names:
+        yield f"{what}: {', '.join(names)}"
+
+
+def left_by(directory: Path) -> Left:
+    """Where a stopped run goes on; raises RunDirectoryError when it has groups but no whole checkpoint."""
+    found = newest_checkpoint(directory)
+    if found is not None:
+        checkpoint, learner = found
+        return Left(checkpoint.done, checkpoint.files, learner)
+    # The first checkpoint is made before the first group.
+    steps = directory / NAMES["steps"]
+    if steps.exists() and steps.stat().st_size:
+        raise RunDirectoryError(
+            f"{directory} holds groups but no checkpoint: restore it from a copy, or run again without "
+            "--resume, which sets the run aside"
+        )
+    return Left(0, dict.fromkeys(NAMES, START), None)
+
+
+def known_evaluations(directory: Path) -> dict[str, Run]:
+    """What the evaluation pool knew, by key."""
+    notes = read_records(directory / NAMES["evaluations"], EvaluationNote)
+    return {note.key: note.run for note in notes}
+
+
+def replayed_state(directory: Path, problem: Problem, settings: SearchSettings, done: int) -> SearchState:
+    """The search after ``done`` groups, which is how many the records hold.
+
+    Raises RecordError when the records contradict themselves.
+    """
+    seed, *_ = read_records(directory / NAMES["heuristics"], HeuristicRecord)
+    steps = list(read_records(directory / NAMES["steps"], StepRecord))
+    start = initial_state(problem.seed, seed.score)
+    last = deque(replay(start, recorded_rounds(directory), settings), maxlen=1)
+    state = last[0] if last else start
+    told = (steps[-1].archive_size, steps[-1].stagnation) if steps else (1, 0)
+    if len(steps) != done or (len(state.archive), state.stagnation) != told:
+        raise RecordError(f"{directory}: the records do not lead to the state of step {done}; restore them")
+    return state

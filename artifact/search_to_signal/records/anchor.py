@@ -1,0 +1,103 @@
+"""The resource anchor's contract: how many Frozen groups a trained run's time buys, fixed before any result.
+
+Paper, attribution protocol, and supplement "Timing-derived Frozen-search anchors". The contract is written
+from timings alone. Whoever computes an endpoint of the anchor reads it through ``read_contract``, which
+refuses a missing or altered one.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from search_to_signal.config import canonical_json
+from search_to_signal.errors import ContractError, RecordError
+from search_to_signal.records.files import write_atomically
+
+CONTRACT = "contract.json"
+CONTRACT_SUM = "contract.sha256"
+
+FORMULA = (
+    "groups = max(online_groups, floor(online_seconds / (frozen_seconds / frozen_groups))); seconds are the "
+    "summed step times of the cohort runs of one seed, set-up excluded; the frozen run of a seed lasts "
+    "ceil((1 + margin) * its largest groups); a realized match is the longest prefix of that run whose own "
+    "step times sum to at most online_seconds"
+)
+
+Item = TypeVar("Item")
+
+
+class AnchorBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One trained run of the cohort, and the ``groups`` of Frozen search that its time buys."""
+
+    seed: int
+    condition: str
+    online_groups: int
+    online_seconds: float
+    frozen_groups: int
+    frozen_seconds: float
+    groups: int
+
+
+class AnchorContract(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Every budget with its derivation; ``timings_sha256`` names the files that were read, all of them."""
+
+    formula: str
+    margin: float
+    budgets: tuple[AnchorBudget, ...]
+    run_groups: dict[str, int]
+    timings_sha256: dict[str, str]
+
+
+def write_contract(directory: Path, contract: AnchorContract) -> None:
+    """Write the contract in canonical form beside its SHA-256 (GNU form); the sum comes last."""
+    directory.mkdir(parents=True, exist_ok=True)
+    text = canonical_json(contract) + b"\n"
+    write_atomically(directory / CONTRACT, text)
+    write_atomically(directory / CONTRACT_SUM, _sum_line(text))
+
+
+def read_contract(directory: Path) -> AnchorContract:
+    """The contract of an anchor directory; raises ContractError when it is missing, altered or unreadable."""
+    try:
+        text, line = (directory / CONTRACT).read_bytes(), (directory / CONTRACT_SUM).read_bytes()
+    except FileNotFoundError as error:
+        raise ContractError(
+            f"{directory} has no contract: budgets are fixed before any endpoint is computed; "
+            "derive them with 's2s run --layer anchor' on a cohort that nobody has evaluated"
+        ) from error
+    if line != _sum_line(text):
+        raise ContractError(
+            f"{directory / CONTRACT} is not what {CONTRACT_SUM} says: it was altered after it was written; "
+            "restore both files"
+        )
+    try:
+        return msgspec.json.decode(text, type=AnchorContract)
+    except msgspec.MsgspecError as error:
+        raise ContractError(f"cannot read {directory / CONTRACT}: {error}; restore the file") from error
+
+
+def prefix(groups: Iterable[Item], count: int) -> Iterator[Item]:
+    """The first ``count`` stored groups exactly; raises RecordError when fewer are stored."""
+    stored = iter(groups)
+    for found in range(count):
+        try:
+            yield next(stored)
+        except StopIteration:
+            raise RecordError(f"{count} groups were asked for, only {found} are recorded") from None
+
+
+def realized_groups(seconds: Sequence[float], budget_s: float) -> int:
+    """How many first steps fit into a time: the longest prefix whose sum is at most ``budget_s``."""
+    elapsed = 0.0
+    for count, step in enumerate(seconds):
+        elapsed += step
+        if elapsed > budget_s:
+            return count
+    return len(seconds)
+
+
+def _sum_line(text: bytes) -> bytes:
+    return f"{hashlib.sha256(text).hexdigest()}  {CONTRACT}\n".encode()

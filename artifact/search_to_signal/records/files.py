@@ -1,0 +1,55 @@
+"""Files that survive a crash: what has its name is whole, and what was synced is on disk."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from search_to_signal.errors import RunDirectoryError
+
+# A name that ends so is a file that was never finished.
+TEMPORARY = ".tmp"
+_STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write every byte; raises OSError, with some of them written, where the system takes no more."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Give a file new contents: whoever reads it, whenever the power fails, finds the old or the new ones."""
+    temporary = path.with_name(path.name + TEMPORARY)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(temporary, path)
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Have the names in a directory on disk."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def storage_errors(directory: Path) -> Iterator[None]:
+    """A full or failing disk is a RunDirectoryError of one line; every other OSError passes."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _STORAGE:
+            raise
+        raise RunDirectoryError(
+            f"cannot write below {directory} ({error.strerror}): make room, then go on with --resume"
+        ) from error

@@ -1,0 +1,187 @@
+"""The ledger of published numbers: rounding as intervals, and evidence layers that never mix."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search_to_signal.claims import intervals
+from search_to_signal.claims.expressions import Scope, evaluate
+from search_to_signal.claims.intervals import Interval, rounded
+from search_to_signal.claims.ledger import Checks, Entry, Layer, Ledger
+from search_to_signal.claims.loading import check, load_ledger
+from search_to_signal.claims.shares import is_mean_share, is_share
+from search_to_signal.claims.verdicts import Verdict, judge
+from search_to_signal.errors import LedgerError
+
+LAYERS = ("audit", "updates", "cohort", "restart", "breadth", "anchor", "probe", "api")
+
+exact = st.decimals(-1000, 1000, places=6).map(Fraction)
+decimals = st.integers(0, 4)
+TINY = Fraction(1, 10**15)
+OPERATIONS = {"+": Fraction.__add__, "-": Fraction.__sub__, "*": Fraction.__mul__}
+
+
+def mean(values: Sequence[Fraction]) -> Fraction:
+    """The mean, exactly."""
+    return sum(values, Fraction(0)) / len(values)
+
+
+def variance(values: Sequence[Fraction]) -> Fraction:
+    """The sample variance, exactly."""
+    return sum(((value - mean(values)) ** 2 for value in values), Fraction(0)) / (len(values) - 1)
+
+
+def printed(value: Fraction, places: int) -> str:
+    """A number as a paper prints it."""
+    return f"{Decimal(round(value * 10**places)).scaleb(-places):f}"
+
+
+def published(value: Fraction, places: int) -> Interval:
+    """What a reader knows of a number that was printed with so many places."""
+    return rounded(printed(value, places), Fraction(1, 10**places))
+
+
+def entry(name: str, layer: str, value: str, **checks: str) -> Entry:
+    """An entry of the running text."""
+    return Entry(
+        id=name,
+        where="",
+        at="1:1",
+        quantity="",
+        value=value,
+        unit="",
+        published=rounded(value) if value else None,
+        layer=layer,
+        checks=Checks(**checks),
+    )
+
+
+def ledger(*entries: Entry, contrasts: tuple[str, ...] = ()) -> Ledger:
+    """A ledger without tables."""
+    layers = {name: Layer(contrasts=contrasts) for name in (*LAYERS, "protocol")}
+    return Ledger(entries, layers, {})
+
+
+@given(value=exact, places=decimals)
+def test_truth_is_inside(value: Fraction, places: int) -> None:
+    """R-CLM-01: The interval of a printed number holds the number that was rounded."""
+    interval = published(value, places)
+    assert interval.lo <= value <= interval.hi
+    assert interval.hi - interval.lo == Fraction(1, 10**places)
+
+
+@given(values=st.tuples(exact, exact, exact), places=decimals, data=st.data())
+def test_arithmetic_holds_the_truth(
+    values: tuple[Fraction, Fraction, Fraction], places: int, data: st.DataObject
+) -> None:
+    """R-CLM-02: A formula on intervals holds the value of the formula on the numbers that were rounded."""
+    first, second = (data.draw(st.sampled_from(sorted(OPERATIONS))) for _ in range(2))
+    a, b, c = values
+    truth = OPERATIONS[second](OPERATIONS[first](a, b), c)
+    claims = {name: published(value, places) for name, value in zip("abc", values, strict=True)}
+    found = evaluate(f"(a {first} b) {second} c", Scope({}, claims)).one()
+    assert found.lo <= truth <= found.hi
+    if claims["c"].lo > 0 or claims["c"].hi < 0:
+        quotient = evaluate("abs(a / c)", Scope({}, claims)).one()
+        assert quotient.lo <= abs(a / c) <= quotient.hi
+
+
+@given(values=st.lists(exact, min_size=2, max_size=5), places=decimals)
+def test_deviation_holds_the_truth(values: list[Fraction], places: int) -> None:
+    """R-CLM-03: Mean and sample deviation of printed numbers hold those of the numbers that were rounded."""
+    boxes = [published(value, places) for value in values]
+    assert intervals.mean(boxes).lo <= mean(values) <= intervals.mean(boxes).hi
+    deviation = intervals.sd(boxes)
+    assert deviation.lo**2 <= variance(values) <= deviation.hi**2
+
+
+@given(boxes=st.lists(st.tuples(exact, st.fractions(0, 5)), min_size=2, max_size=4))
+def test_deviation_is_tight(boxes: list[tuple[Fraction, Fraction]]) -> None:
+    """R-CLM-04: No number between the bounds of a deviation could be left out: some choice reaches each."""
+    items = [Interval(low, low + width) for low, width in boxes]
+    found = intervals.sd(items)
+    most = max(variance(corner) for corner in product(*((item.lo, item.hi) for item in items)))
+    assert (found.hi - TINY) ** 2 <= most or found.hi <= TINY
+    ends = [end for item in items for end in (item.lo, item.hi)]
+    step = (max(ends) - min(ends)) / 20
+    grid = [min(ends) + k * step for k in range(21)]
+    near = min(variance([min(max(c, item.lo), item.hi) for item in items]) for c in grid)
+    assert found.lo**2 <= near <= (found.lo + 2 * step + TINY) ** 2
+
+
+@given(values=st.tuples(exact, exact, exact), places=st.integers(1, 4))
+def test_true_tables_are_consistent(values: tuple[Fraction, Fraction, Fraction], places: int) -> None:
+    """R-CLM-05: Rows and their mean, rounded from the same numbers, are never called inconsistent."""
+    rows = [entry(f"row{i}", "cohort", printed(value, places)) for i, value in enumerate(values)]
+    total = entry("total", "cohort", printed(mean(values), places), equals="mean([row0, row1, row2])")
+    assert judge(ledger(*rows, total))[-1].verdict is Verdict.CONSISTENT
+
+
+@given(values=st.tuples(exact, exact, exact), places=st.integers(1, 4), off=st.integers(3, 50))
+def test_a_wrong_mean_is_found(values: tuple[Fraction, Fraction, Fraction], places: int, off: int) -> None:
+    """R-CLM-06: A mean that is off by three units or more fits no rounding of its rows."""
+    rows = [entry(f"row{i}", "cohort", printed(value, places)) for i, value in enumerate(values)]
+    wrong = mean(values) + Fraction(off, 10**places)
+    total = entry("total", "cohort", printed(wrong, places), equals="mean([row0, row1, row2])")
+    assert judge(ledger(*rows, total))[-1].verdict is Verdict.INCONSISTENT
+
+
+@given(
+    first=st.sampled_from(LAYERS),
+    second=st.sampled_from(LAYERS),
+    kind=st.sampled_from(("equals", "possible")),
+)
+def test_layers_are_not_compared(first: str, second: str, kind: str) -> None:
+    """R-CLM-07: A claim of one evidence layer is never checked with numbers of another."""
+    built = ledger(entry("ours", first, "1.0", **{kind: "theirs > 0"}), entry("theirs", second, "1.0"))
+    if first == second:
+        check(built)
+        return
+    with pytest.raises(LedgerError, match=f"ours is of layer {first} and its check reads {second}"):
+        check(built)
+
+
+@pytest.mark.parametrize("aggregate", ["mean", "sd", "sum", "min", "max", "all"])
+def test_layers_are_not_pooled(aggregate: str) -> None:
+    """R-CLM-08: Even where the paper defines a difference of two layers, no aggregate takes both."""
+    live, ours = entry("live", "cohort", "1.0"), entry("restarted", "restart", "2.0")
+    gain = entry("gain", "restart", "1.0", equals="restarted - live")
+    check(ledger(live, ours, gain, contrasts=("cohort",)))
+    pooled = entry("pooled", "restart", "1.5", equals=f"{aggregate}([restarted, live])")
+    with pytest.raises(LedgerError, match="pools the layers cohort, restart"):
+        check(ledger(live, ours, pooled, contrasts=("cohort",)))
+
+
+def test_every_entry_has_its_layer() -> None:
+    """R-CLM-09: Every published number is of a setting or of one of the eight layers, each with its claim."""
+    found = load_ledger()
+    assert set(found.layers) == {*LAYERS, "protocol"}
+    claims = {found.strongest_claim(name) for name in LAYERS}
+    assert len(claims) == len(LAYERS)
+    assert {finding.entry.layer for finding in judge(found)} == set(found.layers)
+
+
+@given(total=st.integers(1, 3000), places=st.integers(0, 2), data=st.data())
+def test_true_shares_are_possible(total: int, places: int, data: st.DataObject) -> None:
+    """R-CLM-10: The percentage of a real count is possible, alone and as a mean over seeds."""
+    count = data.draw(st.integers(0, total))
+    share = published(Fraction(100 * count, total), places)
+    assert is_share(share, intervals.exactly(total)) == intervals.truth(True, True)
+    sizes = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
+    shares = [Fraction(100 * data.draw(st.integers(0, size)), size) for size in sizes]
+    totals = [intervals.exactly(size) for size in sizes]
+    assert is_mean_share(published(mean(shares), places), totals) == intervals.truth(True, True)
+
+
+def test_impossible_shares() -> None:
+    """R-CLM-11: 96.15 % is no share of 57, but the mean of shares of 12, 31 and 14; 96.10 % is neither."""
+    seeds = [intervals.exactly(size) for size in (12, 31, 14)]
+    never = intervals.truth(False, False)
+    assert is_share(rounded("96.15"), intervals.exactly(57)) == never
+    assert is_mean_share(rounded("96.15"), seeds) == intervals.truth(True, True)
+    assert is_mean_share(rounded("96.10"), seeds) == never

@@ -1,0 +1,184 @@
+"""A whole tiny profile with the shipped model: every layer, and what each of them promises."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.experiments.configuration import Profile, load_profile
+from search_to_signal.experiments.execution import Execution
+from search_to_signal.experiments.layer_settings import (
+    AnchorSettings,
+    ApiReference,
+    ProbeSettings,
+    RestartSettings,
+)
+from search_to_signal.experiments.reproduction import LAYERS, reproduce
+from search_to_signal.progress import PlainProgress
+from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.provenance.verify import verify
+
+LAYER_DIRECTORIES = {"cohort", "restart", "breadth", "anchor", "probe", "api", "audit", "report"}
+
+
+def tiny_profile() -> Profile:
+    """The smoke profile, two groups or prompts everywhere."""
+    smoke = load_profile("smoke")
+    return msgspec.structs.replace(
+        smoke,
+        groups=2,
+        restart=RestartSettings(),
+        breadth=tuple(msgspec.structs.replace(cell, groups=2) for cell in smoke.breadth),
+        anchor=AnchorSettings(conditions=("native",)),
+        probe=ProbeSettings(prompts=2, completions=2),
+        api=ApiReference(completions=3),
+    )
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished results directory; tests that change it work on a copy."""
+    out = tmp_path_factory.mktemp("layers") / "tiny"
+    reproduce(tiny_profile(), out, Execution(jobs=2), PlainProgress())
+    return out
+
+
+def manifest(run: Path) -> dict[str, Any]:
+    """A run's manifest as plain data."""
+    read: dict[str, Any] = json.loads((run / "manifest.json").read_bytes())
+    return read
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    """Every file of the layers by relative path; the audit and the report are written anew each time."""
+    files = (path for path in directory.rglob("*") if path.is_file())
+    own = ("audit", "report", "SHA256SUMS")
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in files
+        if path.relative_to(directory).parts[0] not in own
+    }
+
+
+def test_every_layer_of_the_profile_has_its_directory(results: Path) -> None:
+    """What runs stands apart, says its layer in every manifest, and passes both checks."""
+    assert {path.name for path in results.iterdir() if path.is_dir()} == LAYER_DIRECTORIES
+    assert {layer.name for layer in LAYERS if layer.wanted(tiny_profile())} <= LAYER_DIRECTORIES
+    for path in results.rglob("manifest.json"):
+        assert manifest(path.parent)["config"]["layer"] == path.relative_to(results).parts[0]
+    assert verify(results).problems == ()
+    plain = ["sha256sum", "-c", "--strict", "--quiet", "SHA256SUMS"]
+    assert subprocess.run(plain, cwd=results, check=False).returncode == 0
+
+
+def test_a_restart_begins_with_its_parents_final_adapter(results: Path) -> None:
+    """Equal checksums in both manifests, no update in any step, no reward in any record."""
+    live, again = manifest(results / "cohort" / "native-s42"), manifest(results / "restart" / "native-s42")
+    assert again["initial_adapter_sha256"] == live["final_adapter_sha256"] != live["initial_adapter_sha256"]
+    steps = (results / "restart" / "native-s42" / "steps.jsonl").read_text().splitlines()
+    assert [json.loads(step)["training_tokens"] for step in steps] == [0, 0]
+    assert not (results / "restart" / "native-s42" / "adapter").exists()
+
+
+def test_the_anchors_prefix_is_the_cohorts_frozen_run(results: Path) -> None:
+    """The same seed without updates gives the same groups, however long the run is: prefixes are exact."""
+    short = (results / "cohort" / "frozen-s42" / "completions.jsonl").read_bytes()
+    long = (results / "anchor" / "frozen-s42" / "completions.jsonl").read_bytes()
+    assert long.startswith(short)
+    assert len(long) > len(short)
+
+
+def test_all_checkpoints_answer_one_bank(results: Path) -> None:
+    """The bank is one, the initial model is among the checkpoints, and every prompt is answered."""
+    probe = json.loads((results / "probe" / "probe.json").read_bytes())
+    assert probe["status"] == "complete"
+    assert [checkpoint["name"] for checkpoint in probe["checkpoints"]] == ["initial", "native-s42"]
+    assert {checkpoint["bank_sha256"] for checkpoint in probe["checkpoints"]} == {probe["bank_sha256"]}
+    final = manifest(results / "cohort" / "native-s42")["final_adapter_sha256"]
+    assert [checkpoint["adapter_sha256"] for checkpoint in probe["checkpoints"]] == [None, final]
+    for name in ("initial", "native-s42"):
+        lines = (results / "probe" / f"{name}.jsonl").read_text().splitlines()
+        places = [(answer["prompt"], answer["position"]) for answer in map(json.loads, lines)]
+        assert places == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_a_probe_does_not_depend_on_what_was_probed_before(results: Path, tmp_path: Path) -> None:
+    """A probe that was stopped after its first checkpoint ends with the same bytes."""
+    copy = Path(shutil.copytree(results, tmp_path / "copy"))
+    before = tree(copy)
+    probe = json.loads((copy / "probe" / "probe.json").read_bytes())
+    stopped = {**probe, "status": "running", "checkpoints": probe["checkpoints"][:1]}
+    (copy / "probe" / "probe.json").write_text(json.dumps(stopped))
+    (copy / "probe" / "native-s42.jsonl").rename(copy / "probe" / "native-s42.partial")
+    reproduce(tiny_profile(), copy, Execution(jobs=2), PlainProgress(), ["probe"])
+    assert tree(copy) == before
+
+
+def test_the_api_run_went_over_http(results: Path) -> None:
+    """One request and one reported completion per group, from the model that the manifest's files are of."""
+    run = results / "api" / "frozen-s42"
+    config = manifest(run)["config"]
+    assert (config["generation"]["api"]["base_url"], config["generation"]["group_size"]) == ("loopback", 1)
+    groups = [json.loads(line) for line in (run / "generations.jsonl").read_text().splitlines()]
+    requests = [request for group in groups for request in group["requests"]]
+    assert len(groups) == len(requests) == 3
+    assert {request["model"] for request in requests} == {config["model"]}
+    counts = [json.loads(line) for line in (run / "completions.jsonl").read_text().splitlines()]
+    for record, request in zip(counts, requests, strict=True):
+        assert record["prompt_tokens"] == request["prompt_tokens"] > 0
+        assert record["completion_tokens"] == request["completion_tokens"] > 0
+    assert manifest(run)["model_files"] == manifest(results / "cohort" / "frozen-s42")["model_files"]
+
+
+def test_what_is_complete_is_kept_in_every_layer(results: Path, tmp_path: Path) -> None:
+    """A second call verifies everything and changes no file of any layer."""
+    copy = Path(shutil.copytree(results, tmp_path / "copy"))
+    before = tree(copy)
+    reproduce(tiny_profile(), copy, Execution(jobs=2), PlainProgress())
+    assert tree(copy) == before
+    assert verify(copy).problems == ()
+
+
+@pytest.mark.parametrize("layer", ["restart", "anchor", "probe"])
+def test_a_layer_without_its_cohort_says_so(layer: str, tmp_path: Path) -> None:
+    """Nothing is made, and the message names the command."""
+    with pytest.raises(RunDirectoryError, match=r"run the cohort first.*--layer cohort"):
+        reproduce(tiny_profile(), tmp_path / "out", Execution(), PlainProgress(), [layer])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "problem"),
+    [
+        (
+            "restart/native-s42/manifest.json",
+            '"initial_adapter_sha256": "',
+            '"initial_adapter_sha256": "0',
+            "begin",
+        ),
+        (
+            "cohort/native-s42/timings.jsonl",
+            '"step":0',
+            '"step": 0',
+            "other timings than those of native-s42",
+        ),
+        ("anchor/contract.json", '"margin":', '"margin": ', "altered"),
+        ("probe/bank.jsonl", '"prompt":0', '"prompt": 0', "bank.jsonl is not the recorded one"),
+        ("probe/native-s42.jsonl", '"position":0', '"position":1', "does not answer every prompt"),
+    ],
+)
+def test_verify_finds_layers_that_do_not_fit(
+    results: Path, tmp_path: Path, file: str, old: str, new: str, problem: str
+) -> None:
+    """Consistent checksums do not hide a layer that stands on something else."""
+    copy = Path(shutil.copytree(results, tmp_path / "copy"))
+    text = (copy / file).read_text()
+    assert old in text
+    (copy / file).write_text(text.replace(old, new))
+    write_sums(copy)
+    assert any(problem in found for found in verify(copy).problems)

@@ -1,0 +1,194 @@
+"""Show that runs survive: kill them at random instants, let them go on, compare with undisturbed ones.
+
+    python -m tests.proofs.kill_resume --kills 50
+
+Live runs of the shipped model, frozen and trained, in processes that get SIGKILL again and again until
+each run is complete: at a random moment of its time, at a random size of its records, or while a file of a
+checkpoint is being written. After every kill each record file must be a beginning of the undisturbed one,
+at the end equal.
+"""
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from search_to_signal.experiments.configuration import RunConfig, load_profile
+from search_to_signal.experiments.run import run
+from search_to_signal.provenance.verify import verify
+from search_to_signal.records.manifest import MANIFEST, read_manifest
+
+RECORDS = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl")
+SAME = (*RECORDS, "config.json", "adapter/adapter_model.safetensors", "adapter/adapter_config.json")
+
+
+class Silent:
+    """No progress."""
+
+    def update(self, task: str, done: int, total: int, note: str = "") -> None: ...
+    def say(self, line: str) -> None: ...
+
+
+class Moment(NamedTuple):
+    """So many seconds after its start, so many bytes of records, and perhaps not outside a checkpoint."""
+
+    seconds: float = 0.0
+    size: float = 0.0
+    in_checkpoint: bool = False
+
+    def reached(self, directory: Path) -> bool:
+        """Whether the records are that far."""
+        if self.in_checkpoint and not any((directory / "checkpoint").glob("*.tmp")):
+            return False
+        return size(directory) >= self.size
+
+
+def some_moment(chance: random.Random, directory: Path, reference: Path, seconds: float) -> Moment:
+    """Any moment of a run: by the clock, by its records, or within one of the checkpoints to come."""
+    if chance.random() < 1 / 3:
+        return Moment(seconds=chance.uniform(0, seconds))
+    return Moment(size=chance.uniform(size(directory), size(reference)), in_checkpoint=chance.random() < 0.5)
+
+
+def size(directory: Path) -> int:
+    """Bytes of records."""
+    files = (directory / name for name in RECORDS)
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
+def start(config: RunConfig, directory: Path) -> int:
+    """Run, or go on, in a process of its own; returns its id. A fork, because imports would take longest."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        with directory.with_name(f"{config.name}.log").open("ab") as log:
+            os.dup2(log.fileno(), sys.stderr.fileno())
+        run(config, directory, Silent(), resume=True)
+        code = 0
+    finally:
+        if code:
+            traceback.print_exc()
+        os._exit(code)
+
+
+def ended(child: int) -> bool:
+    """Whether a process has ended by itself; raises where it failed."""
+    found, status = os.waitpid(child, os.WNOHANG)
+    if found and status:
+        raise SystemExit(f"a run failed with wait status {status}")
+    return bool(found)
+
+
+def finished(config: RunConfig, directory: Path) -> float:
+    """Run, or go on, to the end; returns the seconds it took."""
+    begun, child = time.monotonic(), start(config, directory)
+    while not ended(child):
+        time.sleep(0.01)
+    return time.monotonic() - begun
+
+
+def killed(config: RunConfig, directory: Path, moment: Moment) -> bool:
+    """Run, or go on, and kill it at that moment; False when it was done before."""
+    begun, child = time.monotonic(), start(config, directory)
+    while time.monotonic() - begun < moment.seconds or not moment.reached(directory):
+        if ended(child):
+            return False
+        time.sleep(0.0002)
+    os.kill(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
+def phase(directory: Path) -> str:
+    """Where a kill met a run."""
+    checkpoint = directory / "checkpoint"
+    if not (directory / MANIFEST).exists():
+        return "before its manifest"
+    if any(directory.rglob("*.tmp")):
+        return "while a file was being made"
+    if read_manifest(directory).status == "complete":
+        return "while it was being finished"
+    if not list(checkpoint.glob("*.json")):
+        return "before its first checkpoint"
+    files = [directory / name for name in RECORDS if (directory / name).exists()]
+    marks = msgspec.json.decode(max(checkpoint.glob("*.json")).read_bytes())["files"]
+    ahead = any(file.stat().st_size > marks[file.stem]["bytes"] for file in files)
+    return "with records behind a checkpoint" if ahead else "between records"
+
+
+def begins(directory: Path, reference: Path) -> bool:
+    """Whether every record file is a beginning of the undisturbed one."""
+    files = [(directory / name, reference / name) for name in RECORDS if (directory / name).exists()]
+    return all(whole.read_bytes().startswith(file.read_bytes()) for file, whole in files)
+
+
+def same(directory: Path, reference: Path) -> bool:
+    """Whether a finished run has the undisturbed one's bytes, adapter included, and verifies."""
+    names = [name for name in SAME if (reference / name).exists()]
+    equal = all((directory / name).read_bytes() == (reference / name).read_bytes() for name in names)
+    left = {path.name for path in directory.iterdir()} == {path.name for path in reference.iterdir()}
+    return equal and left and not verify(directory).problems
+
+
+def torment(
+    config: RunConfig, directory: Path, reference: Path, seconds: float, chance: random.Random, kills: int
+) -> tuple[Counter[str], int]:
+    """Kill a run until it completes or ``kills`` are spent; returns the phases met and clean prefixes."""
+    phases: Counter[str] = Counter()
+    clean = 0
+    while phases.total() < kills:
+        if not killed(config, directory, some_moment(chance, directory, reference, seconds)):
+            return phases, clean
+        phases[phase(directory)] += 1
+        clean += begins(directory, reference)
+    finished(config, directory)
+    return phases, clean
+
+
+def main() -> None:
+    """Kill, resume, compare, and print the tally."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--groups", type=int, default=7)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", default=None)
+    options = parser.parse_args()
+    profile = msgspec.structs.replace(
+        load_profile("smoke"), groups=options.groups, conditions=("frozen", "native", "factorized")
+    )
+    chance, phases, clean, runs, equal = random.Random(options.seed), Counter[str](), 0, 0, 0
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        references = {}
+        for config in profile.runs():
+            directory = Path(folder) / "undisturbed" / config.name
+            references[config] = directory, finished(config, directory)
+        while phases.total() < options.kills:
+            config = profile.runs()[runs % len(profile.runs())]
+            directory = Path(folder) / f"{runs}" / config.name
+            reference, seconds = references[config]
+            left = options.kills - phases.total()
+            met, whole = torment(config, directory, reference, seconds, chance, left)
+            phases, clean, runs = phases + met, clean + whole, runs + 1
+            equal += same(directory, reference)
+            print(f"{config.name}: {met.total()} kills, {'identical' if equal == runs else 'DIFFERENT'}")
+    for name, count in phases.most_common():
+        print(f"{count:3d} kills {name}")
+    print(f"{clean}/{phases.total()} kills left beginnings of the undisturbed files")
+    print(f"{equal}/{runs} runs finished byte-identical after {phases.total()} kills")
+    if (clean, equal) != (phases.total(), runs):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""A copy of the published numbers that a test may damage."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from search_to_signal.claims.tables import PUBLISHED
+
+Edit = Callable[[str, str, str], Path]
+
+
+@pytest.fixture
+def edited(tmp_path: Path) -> Edit:
+    """Replace the first occurrence of a text in one published file; returns the directory of the copy."""
+
+    def edit(name: str, old: str, new: str) -> Path:
+        directory = tmp_path / "published"
+        if not directory.exists():
+            shutil.copytree(PUBLISHED, directory)
+        text = (directory / name).read_text(encoding="utf-8")
+        assert old in text
+        (directory / name).write_text(text.replace(old, new, 1), encoding="utf-8")
+        return directory
+
+    return edit

@@ -1,0 +1,77 @@
+"""The formula language: cells, seeds that pair, and nothing that is not arithmetic."""
+
+import pytest
+
+from search_to_signal.claims.expressions import Scope, evaluate
+from search_to_signal.claims.intervals import exactly, rounded, truth
+from search_to_signal.claims.tables import Table
+from search_to_signal.errors import LedgerError
+
+ROWS = (
+    {"Condition": "Frozen", "Seed": "1", "Score": "2", "Text": "500 / 2,000"},
+    {"Condition": "Frozen", "Seed": "2", "Score": "4", "Text": "none"},
+    {"Condition": "Tail-weighted", "Seed": "1", "Score": "5", "Text": "none"},
+    {"Condition": "Tail-weighted", "Seed": "3", "Score": "6", "Text": "none"},
+)
+TABLE = Table("t", ("Condition", "Seed", "Score", "Text"), ROWS)
+SCOPE = Scope({"t": TABLE}, {"a": rounded("0.5"), "zero": rounded("0.0")})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('mean(t["Score", "Condition=Frozen"])', 3),
+        ('sum(t["Score", "Condition=tail_weighted"])', 11),
+        ('max(t["Score", "Condition!=Frozen"] - 1)', 5),
+        ('count(t["Text", "Condition=Frozen"])', 2),
+        ('sum(t["Score"] > 3)', 3),
+        ("-2 + 3 * 4 / 6", 0),
+        ("abs(-2)", 2),
+        ("min([3, 1, 2])", 1),
+        ("1 <= 2 <= 2", 1),
+        ("1 < 2 < 2", 0),
+    ],
+)
+def test_values(text: str, value: int) -> None:
+    """Cells, conditions, aggregates, comparisons and arithmetic give what they say."""
+    assert evaluate(text, SCOPE).one() == exactly(value)
+
+
+def test_rounding_leaves_comparisons_open() -> None:
+    """0.5 may be above or below 0.5; it is above 0.4."""
+    assert evaluate("a > 0.5", SCOPE).one() == truth(False, True)
+    assert evaluate("a > 0.4", SCOPE).one() == truth(True, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            't["Score", "Condition=Frozen"] - t["Score", "Condition=Tail-weighted"]',
+            "pairs the seeds 1, 2 with 1, 3",
+        ),
+        (
+            't["Score", "Seed=1", "Condition=Frozen"] - t["Score", "Condition=Tail-weighted"]',
+            "1, 1 with 1, 3",
+        ),
+        ('t["Score", "Condition=Frozen"] - t["Score"]', "pairs 2 numbers with 4"),
+        ('t["Speed"]', "no column 'Speed'"),
+        ('t["Score", "Condition=Native"]', "no row with Condition=Native"),
+        ('t["Score"] > 3', "4 numbers where one is meant"),
+        ("a / zero", "may be zero"),
+        ("sd([1])", "deviation of 1 numbers"),
+        ("b", "may not hold 'b'"),
+        ("a.real", "may not hold"),
+        ("(lambda: 1)()", "may not hold"),
+        ("[x for x in [1]]", "may not hold"),
+        ("open('x')", "may not hold"),
+        ("mean(a, key=a)", "may not hold"),
+        ("t[0]", "no column '0'"),
+        ("True", "may not hold"),
+        ("mean([])", "too few"),
+    ],
+)
+def test_refusals(text: str, said: str) -> None:
+    """What is wrong or no arithmetic is refused with the formula in the message."""
+    with pytest.raises(LedgerError, match=said):
+        evaluate(text, SCOPE).one()

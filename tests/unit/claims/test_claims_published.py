@@ -1,0 +1,185 @@
+"""The published numbers: complete, transcribed as printed, and any change of one is noticed."""
+
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from search_to_signal.claims.coverage import load_numbers, uncovered
+from search_to_signal.claims.loading import load_ledger
+from search_to_signal.claims.tables import load_published, load_report
+from search_to_signal.claims.verdicts import Finding, Verdict, judge
+from search_to_signal.errors import LedgerError
+
+
+class Edit(Protocol):
+    """Replaces a text in a published file."""
+
+    def __call__(self, name: str, old: str, new: str) -> Path: ...
+
+
+def problems(directory: Path) -> list[str]:
+    """What does not agree between a copy of the ledger and the list of the document's numbers."""
+    return uncovered(load_ledger(directory), load_numbers(directory), directory)
+
+
+def found(directory: Path, name: str) -> Finding:
+    """The finding of one entry."""
+    return next(finding for finding in judge(load_ledger(directory)) if finding.entry.id == name)
+
+
+def test_every_number_is_covered() -> None:
+    """Ledger, tables and reasons account for every number of the document, each exactly once."""
+    assert uncovered(load_ledger(), load_numbers()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("core_results.csv", "-6.2090", "-6.2091", "tab:core-results: line 217 has -6.2090"),
+        ("core_seeds.csv", "1197560", "1197650", "tab:core-seeds"),
+        ("anchor.csv", "-0.0415", "0.0415", "tab:gate4-resource"),
+        ("parameters.csv", "alpha 64", "alpha 46", "tab:parameters"),
+        (
+            "claims.toml",
+            'value = "37.7"',
+            'value = "37.6"',
+            "novelty_reordered_share: 37.6 does not stand at",
+        ),
+        ("claims.toml", 'at = "228:541"', 'at = "228:540"', "matched_cosine: 0.9769 does not stand at"),
+        ("not_claims.toml", '"33:414 two", ', "", "line 33, column 414: two is no claim and has no reason"),
+        ("not_claims.toml", '"33:414 two"', '"33:414 two", "232:16 60.85"', "232:16 is named twice"),
+        ("numbers.csv", "226,93,387,prose\n", "226,93,387,prose\n226,99,388,prose\n", "388 is no claim"),
+    ],
+)
+def test_tampering_is_noticed(edited: Edit, name: str, old: str, new: str, said: str) -> None:
+    """One digit, place or reason changed anywhere is named with its place."""
+    assert any(said in problem for problem in problems(edited(name, old, new)))
+
+
+def test_a_lost_row_is_noticed(edited: Edit) -> None:
+    """A table that lost a row no longer holds the document's numbers."""
+    directory = edited("api.csv", "3407,82.15", "3407,82.15")
+    lines = (directory / "api.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    (directory / "api.csv").write_text("".join(lines[:2] + lines[3:]), encoding="utf-8")
+    assert any("tab:api-reference: the document has" in problem for problem in problems(directory))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("core_seeds.csv", "-6.1771", "-6.177", "not a number as printed"),
+        ("core_seeds.csv", "-6.1771", "minus six", "not a number as printed"),
+        ("core_seeds.csv", "Final best", "Best", "lacks Final best"),
+        ("core_seeds.csv", "-6.1771,", "", "rows of different lengths"),
+        ("index.toml", "[document]", "[documents]", "documents"),
+        ("claims.toml", "= 'groups * group_size'", "= 'groups ** group_size'", "may not hold"),
+        (
+            "claims.toml",
+            "= 'groups * group_size'",
+            "= 'group * group_size'",
+            "no table or claim is called group",
+        ),
+        ("claims.toml", "= 'groups * group_size'", "= '__import__(\"os\")'", "may not hold"),
+        ("claims.toml", "= 'groups * group_size'", "= 'groups * '", "cannot read the formula"),
+        ("claims.toml", '"audited_groups"', '"midrank_groups"', "midrank_groups twice"),
+        ("claims.toml", 'layer = "audit"', 'layer = "audits"', "unknown layer 'audits'"),
+        ("claims.toml", 'quantity = "audited groups"', 'quantiti = "audited groups"', "quantiti"),
+    ],
+)
+def test_a_damaged_ledger_is_refused(edited: Edit, name: str, old: str, new: str, said: str) -> None:
+    """A file that cannot be what was checked in gives one error that names it, and no verdicts."""
+    with pytest.raises(LedgerError, match=said):
+        judge(load_ledger(edited(name, old, new)))
+
+
+def test_an_inconsistent_triple_is_found(edited: Edit) -> None:
+    """Groups, count and percentage that do not fit are inconsistent, with the arithmetic."""
+    finding = found(edited("claims.toml", 'value = "159"', 'value = "161"'), "novelty_reordered_share")
+    assert finding.verdict is Verdict.INCONSISTENT
+    assert "novelty_reordered = 161; midrank_groups = 422" in finding.reason
+    assert "is [38.15165877, 38.15165877], which misses [37.65, 37.75]" in finding.reason
+
+
+def test_a_seed_that_moves_breaks_what_follows_from_it(edited: Edit) -> None:
+    """One seed's score changed in the second decimal contradicts mean, deviation, gain and restart."""
+    directory = edited("core_seeds.csv", "-6.2117", "-6.2317")
+    wrong = {f.entry.id for f in judge(load_ledger(directory)) if f.verdict is Verdict.INCONSISTENT}
+    assert {"core_results[Tail-weighted, Final best]", "core_results[Tail-weighted, Final best sd]"} <= wrong
+    assert {"gain_final_tail", "restart_frozen_42", "api_local_final_tail"} <= wrong
+
+
+def test_an_impossible_percentage_is_found(edited: Edit) -> None:
+    """60.87 % of 2,000 completions is no whole number of them."""
+    finding = found(edited("core_seeds.csv", ",60.85,", ",60.87,"), "core_seeds[Frozen 42, Valid]")
+    assert finding.verdict is Verdict.INCONSISTENT
+
+
+def test_every_verdict_has_a_reason() -> None:
+    """No entry is judged without saying why; what needs a run says which."""
+    for finding in judge(load_ledger()):
+        assert finding.reason, finding.entry.id
+        if finding.verdict is Verdict.NEEDS_RUN:
+            assert "./reproduce.sh paper on one 24 GB GPU" in finding.reason
+
+
+def test_keys_and_columns_are_known() -> None:
+    """Every column of a published table is a key, a number with its unit, or text."""
+    for table in load_published().values():
+        assert table.entry is not None
+        assert all(column.unit for column in table.entry.columns.values())
+        keys = [tuple(row[key] for key in table.entry.keys) for row in table.rows]
+        assert len(set(keys)) == len(keys) > 0
+
+
+def report(directory: Path, native: str) -> Path:
+    """A report with three seeds of Frozen and of Native, and one table in long form."""
+    head = "Condition,Seed,Final best\n"
+    frozen = "frozen,1,-5.0\nfrozen,2,-5.0\nfrozen,3,-5.0\n"
+    (directory / "core_seeds.csv").write_text(head + frozen + native)
+    (directory / "other.csv").write_text("row,column,value,spread,n\nnative,Gain,0.25,0.5,3\n")
+    return directory
+
+
+def test_our_estimate_stands_beside(tmp_path: Path) -> None:
+    """Our seeds give mean, range and direction beside the published gain, and leave its verdict alone."""
+    tables = load_report(report(tmp_path, "native,1,-4.9\nnative,2,-5.2\nnative,3,-4.7\n"))
+    alone = {finding.entry.id: finding for finding in judge(load_ledger())}
+    both = {finding.entry.id: finding for finding in judge(load_ledger(), tables)}
+    gain = both["gain_final_native"]
+    assert gain.embedded == "0.0666667 (n = 3, seeds -0.2 to 0.3); 2 of 3 with the published sign"
+    assert [f.verdict for f in both.values()] == [f.verdict for f in alone.values()]
+    assert both["gain_final_tail"].embedded == ""
+    keys = {"row": "native", "Condition": "native", "Seed": "", "Part": ""}
+    assert tables["other"].rows == ({**keys, "Gain": "0.25", "Gain sd": "0.5", "Gain n": "3"},)
+
+
+def test_long_rows_are_found_by_condition_seed_and_part(tmp_path: Path) -> None:
+    """The label of a long row tells its condition, its seed and its part; paired seeds share one."""
+    labels = ("tail_weighted-s42/injection", "my-s.map:x-s7", "native-s42 minus frozen-s42")
+    lines = "".join(f"{label},Gain,1.0,,1\n" for label in labels)
+    (tmp_path / "gains.csv").write_text("row,column,value,spread,n\n" + lines)
+    rows = load_report(tmp_path)["gains"].rows
+    assert [(row["Condition"], row["Seed"], row["Part"]) for row in rows] == [
+        ("tail_weighted", "42", "injection"),
+        ("my-s.map:x", "7", ""),
+        ("native minus frozen", "42", ""),
+    ]
+
+
+def test_unpaired_seeds_give_no_estimate(tmp_path: Path) -> None:
+    """A difference over other seeds than Frozen's is no paired difference, and is not shown."""
+    tables = load_report(report(tmp_path, "native,1,-4.9\nnative,2,-5.2\nnative,4,-4.7\n"))
+    found = {finding.entry.id: finding for finding in judge(load_ledger(), tables)}
+    assert found["gain_final_native"].embedded == ""
+
+
+def test_an_estimate_without_a_check_is_a_reproduction(edited: Edit, tmp_path: Path) -> None:
+    """Where nothing published derives a number, our own estimate makes its verdict a reproduction."""
+    old = 'quantity = "validity gain of injection over Frozen, Native" }'
+    new = old.replace(" }", ', embedded = \'other["Gain", "row=Native"]\' }')
+    directory = edited("claims.toml", old, new)
+    tables = load_report(report(tmp_path, ""))
+    finding = next(f for f in judge(load_ledger(directory), tables) if f.entry.id == "injection_native")
+    assert finding.verdict is Verdict.REPRODUCED
+    assert finding.embedded == "0.25"

@@ -1,0 +1,93 @@
+"""A restart really speaks with the stored adapter from its first token on, or does not start."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from search_to_signal.errors import LearnerError, RunDirectoryError
+from search_to_signal.experiments.learning import speak_with
+from search_to_signal.generators.base import GenerationSettings
+from search_to_signal.generators.local import LocalGenerator
+from search_to_signal.learner.adapter import adapter_sha256, attach_adapter, save_adapter
+from search_to_signal.learner.settings import LearnerSettings
+
+SETTINGS = LearnerSettings(lora_rank=2, lora_alpha=4)
+IDS = torch.tensor([[3, 4, 5]])
+WEIGHTS = "adapter_model.safetensors"
+
+
+@torch.no_grad()
+def logits(model: Any) -> torch.Tensor:
+    """What a model computes."""
+    found: torch.Tensor = model(input_ids=IDS).logits
+    return found
+
+
+def generator(model: Any, tokenizer: Any) -> LocalGenerator:
+    """A fresh generator over a model."""
+    return LocalGenerator(model, tokenizer, GenerationSettings())
+
+
+@pytest.fixture
+def stored(new_model: Callable[..., Any], tmp_path: Path) -> tuple[Path, Any]:
+    """A trained adapter in files, and the adapted model that they came from."""
+    adapted = attach_adapter(new_model(), SETTINGS, 7)
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(generator=torch.Generator().manual_seed(1))
+    save_adapter(adapted, tmp_path / "adapter")
+    return tmp_path / "adapter", adapted
+
+
+def test_the_sampler_computes_what_the_adapted_model_computes(
+    stored: tuple[Path, Any], new_model: Callable[..., Any], tokenizer: Any
+) -> None:
+    """The trap of the paper's stack: an adapter that is loaded, but not into the weights sampled from."""
+    directory, adapted = stored
+    sampler = generator(new_model(), tokenizer)
+    before = logits(sampler.model)
+    assert speak_with(directory, adapter_sha256(adapted), sampler) == adapter_sha256(adapted)
+    assert not torch.allclose(logits(sampler.model), before, atol=1e-2)
+    torch.testing.assert_close(logits(sampler.model), logits(adapted), atol=1e-4, rtol=1e-4)
+
+
+def test_another_adapter_than_the_recorded_one_stops_the_restart(
+    stored: tuple[Path, Any], new_model: Callable[..., Any], tokenizer: Any
+) -> None:
+    """The checksum is of what was loaded; a mismatch leaves the sampler as it was."""
+    directory, _ = stored
+    sampler = generator(new_model(), tokenizer)
+    before = logits(sampler.model)
+    with pytest.raises(RunDirectoryError, match=r"checksum.*recorded 0000"):
+        speak_with(directory, "0000", sampler)
+    assert torch.equal(logits(sampler.model), before)
+
+
+def test_a_tensor_that_the_file_lacks_is_found(
+    stored: tuple[Path, Any], new_model: Callable[..., Any], tokenizer: Any
+) -> None:
+    """PEFT fills a missing tensor with its initial value and only warns; the checksum does not agree."""
+    directory, adapted = stored
+    tensors = load_file(directory / WEIGHTS)
+    tensors.pop(next(name for name in tensors if "lora_B" in name))
+    save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
+    with pytest.raises(RunDirectoryError, match="checksum"), pytest.warns(UserWarning, match="missing"):
+        speak_with(directory, adapter_sha256(adapted), generator(new_model(), tokenizer))
+
+
+def test_a_missing_or_unreadable_adapter_is_explained(
+    stored: tuple[Path, Any], new_model: Callable[..., Any], tokenizer: Any, tmp_path: Path
+) -> None:
+    """Neither an empty directory nor half a file is taken for an adapter."""
+    directory, adapted = stored
+    with pytest.raises(LearnerError, match="no adapter in"):
+        speak_with(tmp_path / "nowhere", "0", generator(new_model(), tokenizer))
+    data = (directory / WEIGHTS).read_bytes()
+    (directory / WEIGHTS).write_bytes(data[: len(data) // 2])
+    with pytest.raises(LearnerError, match="cannot load"):
+        speak_with(directory, adapter_sha256(adapted), generator(new_model(), tokenizer))
