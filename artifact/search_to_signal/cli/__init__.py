@@ -4,7 +4,16 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from search_to_signal.cli import checking, claims, heldout, models, records, running, serving, updates
+from search_to_signal.cli import (
+    checking,
+    claims,
+    heldout,
+    models,
+    records,
+    running,
+    serving,
+    updates,
+)
 from search_to_signal.cli.base import Command
 from search_to_signal.errors import S2SError
 

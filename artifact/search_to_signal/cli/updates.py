@@ -8,7 +8,7 @@ from search_to_signal.progress import progress_display
 
 
 def _updates(arguments: argparse.Namespace) -> int:
-    from search_to_signal.experiments.matched_cells import UpdateSettings
+    from search_to_signal.experiments.layer_settings import UpdateSettings
     from search_to_signal.experiments.matched_updates import matched_updates
     from search_to_signal.records.manifest import runs_below
 

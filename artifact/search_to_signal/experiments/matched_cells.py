@@ -12,14 +12,15 @@ import torch
 
 from search_to_signal.errors import ConfigError, LearnerError
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.learning import own_base
+from search_to_signal.experiments.layer_settings import UpdateSettings
 from search_to_signal.generators.files import model_directory
-from search_to_signal.generators.local import load_tokenizer
+from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.learner.adapter import attach_adapter
+from search_to_signal.learner.bits import load_4bit
 from search_to_signal.learner.deltas import Comparison, compare, product_inner, raw_inner
 from search_to_signal.learner.matched import Matched, Moved, initially, matched, update
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.normalizer import NORMALIZERS, advantages, get_normalizer
+from search_to_signal.normalizer import advantages, get_normalizer
 from search_to_signal.numerics import Floats
 from search_to_signal.progress import Progress
 from search_to_signal.records.groups import batch_of
@@ -28,36 +29,13 @@ from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord
 from search_to_signal.records.updates import PairRecord, Relation, UpdateRecord, Variant
 from search_to_signal.records.writer import RecordWriter
-from search_to_signal.rewards import MAPPINGS, get_mapping
+from search_to_signal.rewards import get_mapping
 from search_to_signal.seeding import derive_seed
 
 GENERATIONS = "generations.jsonl"
 PROPORTIONAL = 1e-6
 
 Credit = tuple[str, str]
-
-
-class UpdateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``groups`` consecutive groups to step on, ``withheld`` groups behind them to look at.
-
-    The first normalizer is the one that the others are compared with. ``descent_rate`` is the learning rate
-    of plain descent, whose steps are as small as its gradients. The layer runs alone and may take more
-    ``threads`` than a run did; other threads give other last bits.
-    """
-
-    groups: int = 3
-    withheld: int = 1
-    mappings: tuple[str, ...] = tuple(MAPPINGS)
-    normalizers: tuple[str, ...] = tuple(NORMALIZERS)
-    descent_rate: float = 1.0
-    threads: int = 1
-
-    def __post_init__(self) -> None:
-        """Refuse what could compare nothing; raises ConfigError."""
-        if self.groups < 1 or self.withheld < 1 or not self.mappings or not self.normalizers:
-            raise ConfigError(
-                "a matched update needs at least one of groups, withheld, mappings, normalizers"
-            )
 
 
 @dataclass(frozen=True)
@@ -143,12 +121,12 @@ def _couples(settings: UpdateSettings) -> list[tuple[Credit, Credit]]:
 
 
 def _prepared(cell: Cell, settings: UpdateSettings) -> Matched:
-    config = cell.config
-    model = attach_adapter(own_base(config), config.learner, derive_seed(config.seed, "adapter"))
+    config, path = cell.config, model_directory(cell.config.model)
+    base = (load_4bit if config.learner.load_in_4bit else load_model)(path)
+    model = attach_adapter(base, config.learner, derive_seed(config.seed, "adapter"))
     tokens = [(one.prompt_ids, one.completion_ids) for one in cell.generations]
     trained, withheld = tokens[: settings.groups], tokens[settings.groups :]
-    pad_id = load_tokenizer(model_directory(config.model)).pad_token_id
-    return matched(model, config.learner, pad_id, trained, withheld)
+    return matched(model, config.learner, load_tokenizer(path).pad_token_id, trained, withheld)
 
 
 def compare_cell(

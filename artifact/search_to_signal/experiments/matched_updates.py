@@ -13,9 +13,9 @@ from search_to_signal.analysis.matched import matched_page
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import ConfigError
 from search_to_signal.experiments.configuration import FROZEN
+from search_to_signal.experiments.layer_settings import UpdateSettings
 from search_to_signal.experiments.matched_cells import (
     GENERATIONS,
-    UpdateSettings,
     compare_cell,
     read_cell,
     run_name,

@@ -14,7 +14,8 @@ import torch
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.matched_cells import UpdateSettings, relation
+from search_to_signal.experiments.layer_settings import UpdateSettings
+from search_to_signal.experiments.matched_cells import relation
 from search_to_signal.experiments.matched_updates import PAGE, SETUP, choose_runs, matched_updates
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.learner.settings import LearnerSettings
