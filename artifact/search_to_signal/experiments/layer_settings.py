@@ -94,8 +94,8 @@ class UpdateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """``groups`` consecutive groups to step on, ``withheld`` groups behind them to look at.
 
     The first normalizer is the one that the others are compared with. ``descent_rate`` is the learning rate
-    of plain descent, whose steps are as small as its gradients. The layer runs alone and may take more
-    ``threads`` than a run did; other threads give other last bits.
+    of plain descent, whose steps are as small as its gradients. The layer runs alone, so it may take more
+    ``threads`` than a run did; others give other last bits.
     """
 
     groups: int = 3

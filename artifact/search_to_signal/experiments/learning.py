@@ -12,9 +12,11 @@ from search_to_signal.experiments.adoption import LearnedAdapter
 from search_to_signal.experiments.configuration import ADAPTER, RunConfig
 from search_to_signal.generators.base import Generation, Generator, Trainable
 from search_to_signal.generators.files import model_directory
-from search_to_signal.generators.local import load_model
+from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
+from search_to_signal.generators.opening import open_trainable
+from search_to_signal.generators.settings import GenerationSettings
 from search_to_signal.learner.adapter import adapter_sha256, attach_adapter, load_adapter
-from search_to_signal.learner.bits import load_on_gpu
+from search_to_signal.learner.bits import load_4bit
 from search_to_signal.learner.grpo import Learner, StepResult
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.groups import batch_of
@@ -74,18 +76,24 @@ class Training:
         return LearnedAdapter(self.learner.model)
 
 
-def own_base(config: RunConfig) -> Any:
-    """The base model that a learner loads itself, in the precision that the run's generator samples with."""
-    path = model_directory(config.model)
-    if config.generation.backend == "local":
-        return load_model(path)
-    return load_on_gpu(path, in_4bit=config.generation.engine.load_in_4bit)
+def open_teachable(config: RunConfig, settings: GenerationSettings, scratch: Path) -> Trainable:
+    """The generator of a run whose weights are here, the same for every condition.
+
+    A local model in 4 bits holds the adapter itself: a sum of the two cannot be written back into 4 bits.
+    """
+    if settings.backend == "local" and config.learner.load_in_4bit:
+        path = model_directory(config.model)
+        return LocalGenerator(load_4bit(path), load_tokenizer(path), settings, shared=True)
+    return open_trainable(settings, config.model, scratch)
 
 
 def base_model(config: RunConfig, generator: Trainable) -> Any:
     """What an adapter is attached to: the generator's own weights or a copy, else those of the files."""
-    base = generator.base()
-    return own_base(config) if base is None else base
+    shared = generator.base()
+    if shared is not None:
+        return shared
+    load = load_4bit if config.learner.load_in_4bit else load_model
+    return load(model_directory(config.model))
 
 
 def begin_training(config: RunConfig, generator: Trainable) -> Training:

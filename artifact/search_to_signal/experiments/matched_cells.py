@@ -13,10 +13,10 @@ import torch
 from search_to_signal.errors import ConfigError, LearnerError
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.layer_settings import UpdateSettings
-from search_to_signal.experiments.learning import own_base
 from search_to_signal.generators.files import model_directory
-from search_to_signal.generators.local import load_tokenizer
+from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.learner.adapter import attach_adapter
+from search_to_signal.learner.bits import load_4bit
 from search_to_signal.learner.deltas import Comparison, compare, product_inner, raw_inner
 from search_to_signal.learner.matched import Matched, Moved, initially, matched, update
 from search_to_signal.learner.settings import LearnerSettings
@@ -121,12 +121,12 @@ def _couples(settings: UpdateSettings) -> list[tuple[Credit, Credit]]:
 
 
 def _prepared(cell: Cell, settings: UpdateSettings) -> Matched:
-    config = cell.config
-    model = attach_adapter(own_base(config), config.learner, derive_seed(config.seed, "adapter"))
+    config, path = cell.config, model_directory(cell.config.model)
+    base = (load_4bit if config.learner.load_in_4bit else load_model)(path)
+    model = attach_adapter(base, config.learner, derive_seed(config.seed, "adapter"))
     tokens = [(one.prompt_ids, one.completion_ids) for one in cell.generations]
     trained, withheld = tokens[: settings.groups], tokens[settings.groups :]
-    pad_id = load_tokenizer(model_directory(config.model)).pad_token_id
-    return matched(model, config.learner, pad_id, trained, withheld)
+    return matched(model, config.learner, load_tokenizer(path).pad_token_id, trained, withheld)
 
 
 def compare_cell(

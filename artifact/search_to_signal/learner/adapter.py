@@ -97,8 +97,11 @@ def publish(adapted: Any, plain: Any) -> None:
     """Make ``plain``, a copy of the base model, compute what the adapted model computes.
 
     Every call starts from the untouched base weights, so nothing accumulates, as it would by merging and
-    unmerging. Sampling from plain weights costs less per token than sampling through the adapter.
+    unmerging. Sampling from plain weights costs less per token than sampling through the adapter. Where
+    ``plain`` is no copy but holds the adapter itself, as a 4-bit base does, there is nothing to do.
     """
+    if adapted.get_base_model() is plain:
+        return
     weights = dict(plain.named_modules())
     for name, module in adapted.base_model.model.named_modules():
         if hasattr(module, "lora_A"):

@@ -31,7 +31,7 @@ class StepResult:
 
 
 class Learner:
-    """Owns the adapted model and its optimizer.
+    """Owns the adapted model and its optimizer, which a checkpoint may read and set.
 
     A group whose advantages are all zero is still an opportunity; ``zero_advantage`` decides its use.
     """
@@ -41,7 +41,7 @@ class Learner:
         self._settings = settings
         self._pad_id = pad_id
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self._optimizer = build_optimizer(self._parameters, settings)
+        self.optimizer = build_optimizer(self._parameters, settings)
         if settings.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
 
@@ -74,11 +74,11 @@ class Learner:
 
     def dump(self) -> bytes:
         """Everything that steps change, the adapter and the optimizer's moments, as a file's contents."""
-        return dumped(self._state(), self._optimizer)
+        return dumped(self._state(), self.optimizer)
 
     def load(self, data: bytes) -> None:
         """Take up what ``dump`` gave; the next step does the same bits as if nothing had been between."""
-        restore(data, self._state(), self._optimizer)
+        restore(data, self._state(), self.optimizer)
 
     def _state(self) -> dict[str, torch.Tensor]:
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
@@ -102,10 +102,10 @@ class Learner:
         self.model.eval()
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm)
         if not torch.isfinite(norm):
-            self._optimizer.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad(set_to_none=True)
             raise LearnerError("the gradient is not finite: lower the learning rate or inspect the group")
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
         return StepResult(float(loss), kl, float(norm), group.training_tokens, adapter_sha256(self.model))
 
 

@@ -10,8 +10,9 @@ class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
     ``zero_advantage`` says what the opportunity of a group without credit is used for: ``kl`` steps on the
     KL term alone, as TRL does, with momentum and weight decay acting as in any step; ``skip`` leaves adapter
-    and optimizer as they are. ``adamw_8bit``, the paper's, needs a GPU and bitsandbytes; ``sgd`` is a
-    control that has neither momentum nor weight decay. ``gradient_checkpointing`` trades time for memory.
+    and optimizer as they are. ``adamw_8bit`` and ``load_in_4bit``, the paper's, need a GPU and bitsandbytes;
+    ``sgd`` is a control that has neither momentum nor weight decay. ``gradient_checkpointing`` trades time
+    for memory.
     """
 
     lora_rank: int = 32
@@ -24,4 +25,5 @@ class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     max_grad_norm: float = 0.1
     kl: float = 0.04
     zero_advantage: Literal["kl", "skip"] = "kl"
+    load_in_4bit: bool = False
     gradient_checkpointing: bool = False

@@ -2,6 +2,7 @@
 
 import copy
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import search_to_signal.learner as learner_package
 from search_to_signal.errors import ConfigError, LearnerError, ModelFileError
 from search_to_signal.generators.sampling import SampledGroup, sample_group
 from search_to_signal.learner.adapter import (
@@ -20,7 +22,7 @@ from search_to_signal.learner.adapter import (
     publish,
     save_adapter,
 )
-from search_to_signal.learner.bits import load_on_gpu
+from search_to_signal.learner.bits import load_4bit
 from search_to_signal.learner.grpo import Learner, StepResult
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import group_advantages, trl_float32
@@ -129,7 +131,7 @@ def test_a_restart_without_its_files_is_refused(new_model: Model, tmp_path: Path
     save_adapter(taught(new_model(), steps=1).model, tmp_path)
     weights = tmp_path / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
-    with pytest.raises(ModelFileError, match="cannot load the adapter"):
+    with pytest.raises(ModelFileError, match="restore its files"):
         load_adapter(new_model(), tmp_path)
     (tmp_path / "adapter_config.json").unlink()
     with pytest.raises(ModelFileError, match="there is none"):
@@ -200,5 +202,15 @@ def test_low_precision_needs_a_gpu(new_model: Model, tmp_path: Path) -> None:
     """8-bit AdamW and a 4-bit base are refused by the name of the setting where there is no GPU."""
     with pytest.raises(ConfigError, match=r"learner\.optimizer = 'adamw_8bit' needs a GPU"):
         learner(new_model(), optimizer="adamw_8bit")
-    with pytest.raises(ConfigError, match=r"'vllm' needs a GPU"):
-        load_on_gpu(tmp_path, in_4bit=True)
+    with pytest.raises(ConfigError, match=r"learner\.load_in_4bit needs a GPU"):
+        load_4bit(tmp_path)
+
+
+def test_the_table_of_traps_names_tests_that_exist() -> None:
+    """Every test that the learner's README names stands in this tree."""
+    table = Path(learner_package.__file__).with_name("README.md").read_text(encoding="utf-8")
+    tests = (path.read_text(encoding="utf-8") for path in Path(__file__).parents[1].rglob("test_*.py"))
+    defined = set(re.findall(r"^def (test_\w+)\(", "\n".join(tests), re.MULTILINE))
+    named = set(re.findall(r"`(?:\w+/)?(test_\w+)`", table))
+    assert len(named) > 15
+    assert named <= defined

@@ -91,3 +91,13 @@ def test_a_missing_or_unreadable_adapter_is_explained(
     (directory / WEIGHTS).write_bytes(data[: len(data) // 2])
     with pytest.raises(ModelFileError, match="cannot load"):
         speak_with(directory, adapter_sha256(adapted), new_model(), generator(new_model(), tokenizer))
+
+
+def test_a_shared_model_holds_the_adapter_itself(
+    stored: tuple[Path, Any], new_model: Callable[..., Any], tokenizer: Any
+) -> None:
+    """As a 4-bit model does, which cannot take up a sum: attached is spoken with, and nothing is copied."""
+    directory, adapted = stored
+    sampler = LocalGenerator(new_model(), tokenizer, GenerationSettings(), shared=True)
+    speak_with(directory, adapter_sha256(adapted), sampler.base(), sampler)
+    torch.testing.assert_close(logits(sampler.model), logits(adapted), atol=1e-4, rtol=1e-4)
