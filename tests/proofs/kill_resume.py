@@ -3,19 +3,22 @@
     python -m tests.proofs.kill_resume --kills 50
 
 Live runs of the shipped model, frozen and trained, in processes that get SIGKILL again and again until
-each run is complete. Half of the kills come at a random moment, half while a file of a checkpoint is being
-written. After every kill each record file must be a beginning of the undisturbed one, at the end equal.
+each run is complete: at a random moment of its time, at a random size of its records, or while a file of a
+checkpoint is being written. After every kill each record file must be a beginning of the undisturbed one,
+at the end equal.
 """
 
 import argparse
 import os
 import random
 import signal
+import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -35,16 +38,48 @@ class Silent:
     def say(self, line: str) -> None: ...
 
 
+class Moment(NamedTuple):
+    """So many seconds after its start, so many bytes of records, and perhaps not outside a checkpoint."""
+
+    seconds: float = 0.0
+    size: float = 0.0
+    in_checkpoint: bool = False
+
+    def reached(self, directory: Path) -> bool:
+        """Whether the records are that far."""
+        if self.in_checkpoint and not any((directory / "checkpoint").glob("*.tmp")):
+            return False
+        return size(directory) >= self.size
+
+
+def some_moment(chance: random.Random, directory: Path, reference: Path, seconds: float) -> Moment:
+    """Any moment of a run: by the clock, by its records, or within one of the checkpoints to come."""
+    if chance.random() < 1 / 3:
+        return Moment(seconds=chance.uniform(0, seconds))
+    return Moment(size=chance.uniform(size(directory), size(reference)), in_checkpoint=chance.random() < 0.5)
+
+
+def size(directory: Path) -> int:
+    """Bytes of records."""
+    files = (directory / name for name in RECORDS)
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
 def start(config: RunConfig, directory: Path) -> int:
-    """Run, or go on, in a process of its own; returns its id."""
+    """Run, or go on, in a process of its own; returns its id. A fork, because imports would take longest."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
     child = os.fork()
     if child:
         return child
     code = 1
     try:
+        with directory.with_name(f"{config.name}.log").open("ab") as log:
+            os.dup2(log.fileno(), sys.stderr.fileno())
         run(config, directory, Silent(), resume=True)
         code = 0
     finally:
+        if code:
+            traceback.print_exc()
         os._exit(code)
 
 
@@ -56,9 +91,18 @@ def ended(child: int) -> bool:
     return bool(found)
 
 
-def killed(child: int, due: Callable[[], bool]) -> bool:
-    """Kill a process when it is time; False when it was done before."""
-    while not due():
+def finished(config: RunConfig, directory: Path) -> float:
+    """Run, or go on, to the end; returns the seconds it took."""
+    begun, child = time.monotonic(), start(config, directory)
+    while not ended(child):
+        time.sleep(0.01)
+    return time.monotonic() - begun
+
+
+def killed(config: RunConfig, directory: Path, moment: Moment) -> bool:
+    """Run, or go on, and kill it at that moment; False when it was done before."""
+    begun, child = time.monotonic(), start(config, directory)
+    while time.monotonic() - begun < moment.seconds or not moment.reached(directory):
         if ended(child):
             return False
         time.sleep(0.0002)
@@ -104,21 +148,11 @@ def torment(
     phases: Counter[str] = Counter()
     clean = 0
     while phases.total() < kills:
-        begun, delay = time.monotonic(), chance.uniform(0, seconds)
-        on_checkpoint = chance.random() < 0.5
-        child = start(config, directory)
-
-        def due() -> bool:
-            late = time.monotonic() - begun >= delay
-            return late and (not on_checkpoint or any((directory / "checkpoint").glob("*.tmp")))
-
-        if not killed(child, due):
+        if not killed(config, directory, some_moment(chance, directory, reference, seconds)):
             return phases, clean
         phases[phase(directory)] += 1
         clean += begins(directory, reference)
-    child = start(config, directory)
-    while not ended(child):
-        time.sleep(0.01)
+    finished(config, directory)
     return phases, clean
 
 
@@ -137,11 +171,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         references = {}
         for config in profile.runs():
-            begun, directory = time.monotonic(), Path(folder) / "undisturbed" / config.name
-            child = start(config, directory)
-            while not ended(child):
-                time.sleep(0.01)
-            references[config] = directory, time.monotonic() - begun
+            directory = Path(folder) / "undisturbed" / config.name
+            references[config] = directory, finished(config, directory)
         while phases.total() < options.kills:
             config = profile.runs()[runs % len(profile.runs())]
             directory = Path(folder) / f"{runs}" / config.name

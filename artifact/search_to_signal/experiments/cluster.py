@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, S2SError
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.execution import (
     Children,
@@ -103,6 +103,7 @@ def _submitted(ray: Any, todo: Sequence[Place], how: Execution) -> dict[Any, Pla
 
 
 def _watch(ray: Any, waiting: dict[Any, Place], progress: Progress) -> None:
+    shown: dict[str, int] = {}
     try:
         while waiting:
             ready, _ = ray.wait(list(waiting), timeout=_POLL_S)
@@ -111,8 +112,10 @@ def _watch(ray: Any, waiting: dict[Any, Place], progress: Progress) -> None:
                 for line in _result(ray, reference, place):
                     progress.say(line)
             for place in waiting.values():
-                done = _groups(place.directory)
-                progress.update(place.config.label, done, place.config.groups)
+                label, groups = place.config.label, _groups(place.directory)
+                if shown.get(label) != groups:
+                    progress.update(label, groups, place.config.groups)
+                shown[label] = groups
     finally:
         for reference in waiting:
             ray.cancel(reference, force=True)
@@ -122,6 +125,8 @@ def _result(ray: Any, reference: Any, place: Place) -> list[str]:
     try:
         lines: list[str] = ray.get(reference)
     except ray.exceptions.RayTaskError as error:
+        if not isinstance(error.cause, S2SError):
+            raise
         raise RunFailedError(str(error.cause)) from None
     except ray.exceptions.RayError as error:
         raise RunFailedError(

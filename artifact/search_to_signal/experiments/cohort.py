@@ -6,7 +6,7 @@ from pathlib import Path
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import CONFIG, Profile, RunConfig
 from search_to_signal.experiments.execution import Execution, Place, execute
-from search_to_signal.generators.files import checked_files, model_directory
+from search_to_signal.generators.opening import model_files
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS, write_sums
 from search_to_signal.provenance.source import source
@@ -18,7 +18,7 @@ from search_to_signal.records.manifest import COHORT, MANIFEST, read_manifest, r
 _BEFORE_MANIFEST = (CONFIG, f"{MANIFEST}{TEMPORARY}")
 
 
-def _place(config: RunConfig, directory: Path, source_sha256: str, model_files: dict[str, str]) -> Place:
+def _place(config: RunConfig, directory: Path, source_sha256: str, weights: dict[str, str]) -> Place:
     if not directory.exists():
         return Place(config, directory, done=False)
     other = f"{directory} already holds another run: give another --out, or move it away"
@@ -31,7 +31,7 @@ def _place(config: RunConfig, directory: Path, source_sha256: str, model_files: 
         raise RunDirectoryError(other)
     if found.status != "complete" or not (directory / SUMS).is_file():
         return Place(config, directory, done=False)
-    if (found.source.sha256, found.model_files) != (source_sha256, model_files):
+    if (found.source.sha256, found.model_files) != (source_sha256, weights):
         raise RunDirectoryError(f"{directory} holds this run of another version of source or model: {other}")
     if problems := verify(directory).problems:
         raise RunDirectoryError(f"{directory} is complete but damaged ({problems[0]}): {other}")
@@ -47,7 +47,7 @@ def places(configs: Sequence[RunConfig], out: Path) -> list[Place]:
         if found == out or found.name not in expected:
             raise RunDirectoryError(f"{found} already holds another run: give another --out, or move it away")
     sha256 = source().sha256
-    models = {name: checked_files(model_directory(name)) for name in {config.model for config in configs}}
+    models = {config.model: model_files(config.generation, config.model) for config in configs}
     return [_place(config, out / config.name, sha256, models[config.model]) for config in configs]
 
 

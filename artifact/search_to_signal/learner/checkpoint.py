@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load, save
 
@@ -19,7 +20,7 @@ def dumped(parameters: Mapping[str, torch.Tensor], optimizer: torch.optim.Optimi
             # Some optimizers keep plain numbers beside their tensors, and get them back as such.
             plain = not isinstance(value, torch.Tensor)
             key = f"{_NUMBER if plain else _MOMENT}{number}:{name}"
-            tensors[key] = torch.tensor(value) if plain else value
+            tensors[key] = torch.from_numpy(np.asarray(value)) if plain else value
     # Copies, because some optimizers share one table between all parameters and the format forbids that.
     return save({name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()})
 

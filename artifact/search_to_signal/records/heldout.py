@@ -71,15 +71,20 @@ def write_heldout(directory: Path, manifest: HeldoutManifest) -> None:
 
 def read_heldout(directory: Path) -> HeldoutManifest:
     """Read the manifest; raises RunDirectoryError when it is missing, unreadable or of an unfinished run."""
+    manifest = stored_heldout(directory)
+    if manifest.status != "complete":
+        raise RunDirectoryError(f"{directory} is unfinished: remove it and evaluate again")
+    return manifest
+
+
+def stored_heldout(directory: Path) -> HeldoutManifest:
+    """Read the manifest, finished or not; raises RunDirectoryError when it is missing or unreadable."""
     path = directory / HELDOUT_MANIFEST
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=HeldoutManifest)
+        return msgspec.json.decode(path.read_bytes(), type=HeldoutManifest)
     except FileNotFoundError as error:
         raise RunDirectoryError(
             f"{directory} has no {HELDOUT_MANIFEST}: no held-out evaluation is there"
         ) from error
     except (OSError, msgspec.MsgspecError) as error:
         raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error
-    if manifest.status != "complete":
-        raise RunDirectoryError(f"{directory} is unfinished: remove it and evaluate again")
-    return manifest

@@ -1,9 +1,12 @@
 """Nondeterminism is found by a replay elsewhere, recorded, and never changes outcome or score."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+import msgspec
 import pytest
 
+from search_to_signal.evaluation.candidates import Run
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
@@ -113,6 +116,23 @@ def test_a_known_program_is_not_run_again(off: EvaluationPool) -> None:
     (third,) = off.evaluate([fresh])
     assert [first.repeat, second.repeat, third.repeat] == [False, True, True]
     assert first.score == second.score == third.score
+
+
+def test_a_pool_goes_on_with_what_another_knew(off: EvaluationPool) -> None:
+    """What is news to a pool, remembered by another, is a repeat there with the same result and ending."""
+    off.news()
+    changing = CHANGING["hash seed"].replace("'key'", "'another key'")
+    codes = [HEAD + "return sorted(unvisited)[0]", changing, HEAD + "return 1 / 0"]
+    off.evaluate(codes)
+    expected = off.replay(codes[:2]) + off.evaluate(codes[2:])
+    news = msgspec.json.decode(msgspec.json.encode(off.news()), type=dict[str, Run])
+    assert (len(news), off.news()) == (3, {})
+    fresh = pool("off")
+    fresh.remember(news)
+    assert fresh.news() == {}
+    known = fresh.evaluate(codes)
+    assert [item.repeat for item in known] == [True] * 3
+    assert [replace(item, repeat=True) for item in expected] == known
 
 
 def test_the_text_rule_asks_every_text(off: EvaluationPool) -> None:

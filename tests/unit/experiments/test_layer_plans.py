@@ -8,17 +8,21 @@ import msgspec
 import pytest
 
 from search_to_signal.errors import ConfigError, RunDirectoryError
+from search_to_signal.experiments.api_reference import references
 from search_to_signal.experiments.breadth import cells
 from search_to_signal.experiments.cohort import finished_cohort
 from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.layer_settings import (
     AnchorSettings,
+    ApiReference,
     BreadthCell,
     ProbeSettings,
     RestartSettings,
 )
 from search_to_signal.experiments.reproduction import chosen_layers
 from search_to_signal.experiments.restart import restarts
+from search_to_signal.generators.opening import model_files
+from search_to_signal.generators.settings import ApiSettings
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.manifest import COHORT, RESTART
 
@@ -114,11 +118,34 @@ def test_cells_have_their_own_task_model_and_directory() -> None:
     assert run.label == "breadth/cvrp-tiny/native-s1"
 
 
+def test_an_api_reference_asks_for_one_completion_at_a_time() -> None:
+    """As many groups of one as the cohort has completions, frozen, through an endpoint of the run's own."""
+    planned = references(profile(), ApiReference())
+    assert [(run.name, run.layer, run.groups) for run in planned] == [
+        ("frozen-s42", "api", 16),
+        ("frozen-s7", "api", 16),
+    ]
+    for run in planned:
+        assert (run.generation.group_size, run.generation.backend) == (1, "api")
+        assert (run.model, run.generation.api.base_url) == ("qwen2-1.8m", "loopback")
+
+
+def test_an_endpoint_elsewhere_has_its_own_model_and_no_files_here() -> None:
+    """The provider's name is the run's model, and no weights of ours stand for it."""
+    endpoint = ApiSettings(base_url="https://example.org/v1", key_variable="KEY")
+    settings = ApiReference(seeds=(1,), completions=5, model="gpt-4o-mini", endpoint=endpoint)
+    (run,) = references(profile(), settings)
+    assert (run.seed, run.groups, run.model, run.generation.api) == (1, 5, "gpt-4o-mini", endpoint)
+    assert model_files(run.generation, run.model) == {}
+    assert model_files(references(profile(), ApiReference())[0].generation, "qwen2-1.8m") != {}
+
+
 def test_only_layers_of_the_profile_can_be_chosen() -> None:
     """All that have a table run in order; one without is refused with the names of those that have."""
-    full = profile(restart=RestartSettings(), breadth=(CELL,), anchor=AnchorSettings(), probe=ProbeSettings())
+    layers = {"restart": RestartSettings(), "anchor": AnchorSettings(), "probe": ProbeSettings()}
+    full = profile(breadth=(CELL,), api=ApiReference(), **layers)
     names = [layer.name for layer in chosen_layers(full, [])]
-    assert names == ["cohort", "restart", "breadth", "anchor", "probe"]
+    assert names == ["cohort", "restart", "breadth", "anchor", "probe", "api"]
     assert [layer.name for layer in chosen_layers(full, ["probe", "restart"])] == ["restart", "probe"]
     assert [layer.name for layer in chosen_layers(profile(), [])] == ["cohort"]
     with pytest.raises(ConfigError, match=r"'probe'.*cohort, restart"):
@@ -150,6 +177,10 @@ def test_layers_that_could_not_run_are_refused(changes: dict[str, Any], message:
         (lambda: RestartSettings(groups=0), "restart.groups"),
         (lambda: ProbeSettings(prompts=0), "probe.prompts"),
         (lambda: ProbeSettings(completions=0), "probe.completions"),
+        (lambda: ApiReference(completions=0), "api.completions"),
+        (lambda: ApiReference(seeds=(1, 1)), "api.seeds"),
+        (lambda: ApiReference(model="gpt-4o-mini"), "both model and endpoint"),
+        (lambda: ApiReference(endpoint=ApiSettings()), "both model and endpoint"),
         (lambda: AnchorSettings(conditions=()), "anchor.conditions"),
         (lambda: AnchorSettings(margin=-0.1), "anchor.margin"),
     ],
