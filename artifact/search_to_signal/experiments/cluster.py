@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, S2SError
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.execution import (
     Children,
@@ -125,6 +125,8 @@ def _result(ray: Any, reference: Any, place: Place) -> list[str]:
     try:
         lines: list[str] = ray.get(reference)
     except ray.exceptions.RayTaskError as error:
+        if not isinstance(error.cause, S2SError):
+            raise
         raise RunFailedError(str(error.cause)) from None
     except ray.exceptions.RayError as error:
         raise RunFailedError(
