@@ -8,19 +8,17 @@ node has recorded a group, one of them is killed; a third joins. Prints what eac
 
 import argparse
 import os
+import re
+import subprocess
+import sys
 import tempfile
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from search_to_signal.experiments.cohort import run_cohort
-from search_to_signal.experiments.configuration import load_profile
-from search_to_signal.progress import PlainProgress
+from search_to_signal.experiments.configuration import PROFILES
 from search_to_signal.provenance.verify import verify
-from search_to_signal.records.manifest import read_manifest
+from search_to_signal.records.manifest import COHORT, read_manifest, run_directories
 
 SAME = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl", "config.json", "adapter")
 NODE = {"num_cpus": 1, "object_store_memory": 80 << 20}
@@ -46,16 +44,38 @@ def memory_mib() -> int:
     return total * os.sysconf("SC_PAGESIZE") >> 20
 
 
-def lose_a_node(cluster: Any, node: Any, runs: list[Path], said: list[str], cohort: "Future[Any]") -> None:
+def lose_a_node(cluster: Any, node: Any, runs: list[Path], cohort: "subprocess.Popen[bytes]") -> None:
     """Wait until every run has a recorded group, kill a node, and let another one join."""
     steps = [run / "steps.jsonl" for run in runs]
-    while not all(file.exists() and file.stat().st_size for file in steps) and not cohort.done():
+    while not all(file.exists() and file.stat().st_size for file in steps) and cohort.poll() is None:
         time.sleep(0.05)
-    said.append(f"Ray's own processes take {memory_mib()} MiB")
+    print(f"Ray's own processes take {memory_mib()} MiB", flush=True)
     cluster.remove_node(node, allow_graceful=False)
-    said.append("one of two nodes killed after the first groups")
+    print("one of two nodes killed after the first groups", flush=True)
     cluster.add_node(**NODE)
-    said.append("a third node joined")
+    print("a third node joined", flush=True)
+
+
+def s2s_run(profile: Path, out: Path, *more: str) -> "subprocess.Popen[bytes]":
+    """Start the command as a user would."""
+    command = [sys.executable, "-m", "search_to_signal.cli", "run", "--profile", str(profile)]
+    with out.with_name(f"{out.name}.log").open("wb") as log:
+        return subprocess.Popen([*command, "--out", str(out), "--layer", "cohort", *more], stdout=log)
+
+
+def on_ray(profile: Path, there: Path, names: list[str]) -> None:
+    """Run the cohort on two nodes, of which one is lost."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    try:
+        lost = cluster.add_node(**NODE)
+        cohort = s2s_run(profile, there, "--ray", cluster.address)
+        lose_a_node(cluster, lost, [there / COHORT / name for name in names], cohort)
+        if cohort.wait():
+            raise SystemExit(f"the cohort on Ray ended with {cohort.returncode}")
+    finally:
+        cluster.shutdown()
 
 
 def main() -> None:
@@ -65,33 +85,26 @@ def main() -> None:
     parser.add_argument("--folder", default=None)
     options = parser.parse_args()
     os.environ.update(ENVIRONMENT)
-    from ray.cluster_utils import Cluster
-
-    profile = msgspec.structs.replace(load_profile("smoke"), groups=options.groups, checkpoint_every=1)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        here, there = Path(folder) / "here", Path(folder) / "there"
-        local = run_cohort(profile, here, PlainProgress())
-        start = time.monotonic()
-        cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
-        said: list[str] = []
-        try:
-            lost = cluster.add_node(**NODE)
-            # Nodes come and go on the main thread, because Ray sets signal handlers with them.
-            with ThreadPoolExecutor(1) as thread:
-                cohort = thread.submit(run_cohort, profile, there, PlainProgress(), ray=cluster.address)
-                lose_a_node(cluster, lost, [there / run.name for run in local], said, cohort)
-                cohort.result()
-        finally:
-            cluster.shutdown()
-        print(*said, f"{time.monotonic() - start:.0f} s on the cluster", sep="\n")
-        equal = [records(there / run.name) == records(run) for run in local]
-        for run, same in zip(local, equal, strict=True):
-            stops = read_manifest(there / run.name).interruptions
+        profile, here, there = (Path(folder) / name for name in ("tiny.toml", "here", "there"))
+        text = re.sub(
+            r"(?m)^groups = .*$", f"groups = {options.groups}", (PROFILES / "smoke.toml").read_text()
+        )
+        profile.write_text(f"checkpoint_every = 1\n{text}")
+        if s2s_run(profile, here).wait():
+            raise SystemExit("the cohort on this machine failed")
+        local, start = run_directories(here / COHORT), time.monotonic()
+        on_ray(profile, there, [run.name for run in local])
+        print(f"{time.monotonic() - start:.0f} s on the cluster")
+        equal, interrupted = 0, 0
+        for run in local:
+            same = records(there / COHORT / run.name) == records(run)
+            stops = read_manifest(there / COHORT / run.name).interruptions
+            equal, interrupted = equal + same, interrupted + stops
             print(f"{run.name}: {stops} interruptions, {'identical' if same else 'DIFFERENT'}")
-        interrupted = sum(read_manifest(there / run.name).interruptions for run in local)
         whole = not verify(there).problems
-        print(f"{sum(equal)}/{len(equal)} runs identical to local ones, {interrupted} resumed after the loss")
-    if not (all(equal) and whole and interrupted):
+    print(f"{equal}/{len(local)} runs identical to local ones, {interrupted} resumed after the loss")
+    if equal < len(local) or not whole or not interrupted:
         raise SystemExit(1)
 
 
