@@ -1,9 +1,9 @@
-"""Show that a Ray cluster gives the same files: two nodes, one lost during a cohort, another one joining.
+"""Show that a Ray cluster gives the same files: nodes join during a cohort, and one of them is lost.
 
     python -m tests.proofs.ray_cluster --groups 3
 
-Runs the smoke profile's conditions here, then on a real Ray cluster of two nodes on this machine. Once each
-node has recorded a group, one of them is killed; a third joins. Prints what each run went through.
+Runs the smoke profile's cohort here, then on a real Ray cluster on this machine, where a second node joins,
+is killed while it has a run, and a third joins. Prints what each run went through.
 """
 
 import argparse
@@ -44,16 +44,12 @@ def memory_mib() -> int:
     return total * os.sysconf("SC_PAGESIZE") >> 20
 
 
-def lose_a_node(cluster: Any, node: Any, runs: list[Path], cohort: "subprocess.Popen[bytes]") -> None:
-    """Wait until every run has a recorded group, kill a node, and let another one join."""
-    steps = [run / "steps.jsonl" for run in runs]
-    while not all(file.exists() and file.stat().st_size for file in steps) and cohort.poll() is None:
+def wait_for(files: list[Path], number: int, cohort: "subprocess.Popen[bytes]") -> None:
+    """Wait until so many runs have a recorded group; raises SystemExit when the cohort ends before."""
+    while sum(file.exists() and file.stat().st_size > 0 for file in files) < number:
+        if cohort.poll() is not None:
+            raise SystemExit(f"the cohort on Ray ended with {cohort.returncode} before a node was lost")
         time.sleep(0.05)
-    print(f"Ray's own processes take {memory_mib()} MiB", flush=True)
-    cluster.remove_node(node, allow_graceful=False)
-    print("one of two nodes killed after the first groups", flush=True)
-    cluster.add_node(**NODE)
-    print("a third node joined", flush=True)
 
 
 def s2s_run(profile: Path, out: Path, *more: str) -> "subprocess.Popen[bytes]":
@@ -67,11 +63,20 @@ def on_ray(profile: Path, there: Path, names: list[str]) -> None:
     """Run the cohort on two nodes, of which one is lost."""
     from ray.cluster_utils import Cluster
 
+    steps = [there / COHORT / name / "steps.jsonl" for name in names]
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
     try:
-        lost = cluster.add_node(**NODE)
         cohort = s2s_run(profile, there, "--ray", cluster.address)
-        lose_a_node(cluster, lost, [there / COHORT / name for name in names], cohort)
+        # A cohort ends with the node of the command itself, which is the first one.
+        wait_for(steps, 1, cohort)
+        lost = cluster.add_node(**NODE)
+        print("a second node joined when the first run had a group", flush=True)
+        wait_for(steps, 2, cohort)
+        print(f"Ray's own processes take {memory_mib()} MiB", flush=True)
+        cluster.remove_node(lost, allow_graceful=False)
+        print("it was killed when the second run had a group", flush=True)
+        cluster.add_node(**NODE)
+        print("a third node joined", flush=True)
         if cohort.wait():
             raise SystemExit(f"the cohort on Ray ended with {cohort.returncode}")
     finally:
