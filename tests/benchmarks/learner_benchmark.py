@@ -25,6 +25,8 @@ from stock_trainer import replayed, stock_trainer
 
 from search_to_signal.experiments.configuration import RunConfig, load_profile
 from search_to_signal.experiments.run import run
+from search_to_signal.generators.base import request_seeds
+from search_to_signal.generators.chat import end_ids
 from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.generators.sampling import sample_group
@@ -84,12 +86,13 @@ def ours(given: Recorded) -> Measured:
     for generation, advantages in zip(given.generations, given.advantages, strict=True):
         spoken = sample_group(
             sampler,
-            list(generation.prompt_ids),
-            count=config.generation.group_size,
+            generation.prompt_ids,
+            seeds=request_seeds(
+                derive_seed(config.seed, "sample", generation.step), config.generation.group_size
+            ),
             max_new_tokens=config.generation.max_completion_tokens,
             temperature=config.generation.temperature,
-            end_id=tokenizer.eos_token_id,
-            seed=derive_seed(config.seed, "sample", generation.step),
+            end_ids=end_ids(tokenizer, sampler.generation_config),
         )
         assert spoken.completion_ids == generation.completion_ids
         learner.step(generation.prompt_ids, spoken.completion_ids, advantages)

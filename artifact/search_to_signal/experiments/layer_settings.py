@@ -94,7 +94,8 @@ class UpdateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """``groups`` consecutive groups to step on, ``withheld`` groups behind them to look at.
 
     The first normalizer is the one that the others are compared with. ``descent_rate`` is the learning rate
-    of plain descent, whose steps are as small as its gradients.
+    of plain descent, whose steps are as small as its gradients. The layer runs alone, so it may take more
+    ``threads`` than a run did; others give other last bits.
     """
 
     groups: int = 3
@@ -102,6 +103,7 @@ class UpdateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     mappings: tuple[str, ...] = tuple(MAPPINGS)
     normalizers: tuple[str, ...] = tuple(NORMALIZERS)
     descent_rate: float = 1.0
+    threads: int = 1
 
     def __post_init__(self) -> None:
         """Refuse what could compare nothing; raises ConfigError."""

@@ -133,7 +133,7 @@ def compare_cell(
     cell: Cell, settings: UpdateSettings, updates: RecordWriter, pairs: RecordWriter, progress: Progress
 ) -> None:
     """Make every update of a cell and write its records; credit that breaks an update is left out."""
-    torch.set_num_threads(cell.config.threads)
+    torch.set_num_threads(settings.threads)
     given = _prepared(cell, settings)
     before = initially(given)[0]
     todo = plans(settings, cell.config.learner)
