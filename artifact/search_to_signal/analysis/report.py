@@ -61,10 +61,15 @@ def _parts(evidence: Evidence, drawn: Drawn, facts: Facts, verdicts: Verdicts | 
     yield "## What else is there"
     if verdicts is not None:
         yield _judged(verdicts)
-    here, absent = evidence.found.tables, evidence.found.absent
-    yield (
-        f"{len(here)} tables and {len(drawn.figures)} figures; not here: {len(absent)} and {len(drawn.absent)}. "
-        f"{HTML} holds them all with the reasons, and `s2s trace` leads from every number to its records."
+    yield _contents(evidence, drawn)
+
+
+def _contents(evidence: Evidence, drawn: Drawn) -> str:
+    here = f"{len(evidence.found.tables)} tables and {len(drawn.figures)} figures"
+    absent = f"{len(evidence.found.absent)} tables and {len(drawn.absent)} figures"
+    return (
+        f"{here} are here, {absent} are not: {HTML} holds them and the reasons. `s2s trace` leads from every "
+        "number to its records."
     )
 
 

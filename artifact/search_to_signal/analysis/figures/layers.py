@@ -118,14 +118,14 @@ def heldout_table(evidence: Evidence) -> str:
 def _draw_heldout(figure: Figure, frame: Frame) -> None:
     axes = figure.add_subplot()
     sizes, conditions = frame.names("size"), frame.names("condition")
-    for offset, condition in zip(spread_out(len(conditions), 0.5), conditions, strict=True):
+    for offset, condition in zip(spread_out(len(conditions), 0.6), conditions, strict=True):
         for place, size in enumerate(sizes):
             dodged(
                 axes, frame.where(condition=condition, size=size), place + offset, condition, "gap_percent"
             )
-    axes.set_xticks(range(len(sizes)), sizes)
+    axes.set_xticks(range(len(sizes)), [size.removeprefix("heldout_") for size in sizes])
     axes.set_ylabel("optimality gap (%), lower is better")
-    axes.set_xlabel("held-out instances (cities)")
+    axes.set_xlabel("cities of the held-out instances")
     seeds = len(frame.names("seed"))
     axes.set_title(f"final heuristics of n = {seeds} seeds", fontsize=7.5)
     key(figure, conditions)

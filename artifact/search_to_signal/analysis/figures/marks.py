@@ -59,7 +59,7 @@ def dodged(axes: Axes, frame: Frame, place: float, condition: str, column: str =
     """The seeds of one condition as open markers at a place, their mean as a bar."""
     values = known(frame, column)
     if len(values):
-        x = place + np.array(spread_out(len(values), 0.12))
+        x = place + np.array(spread_out(len(values), 0.09))
         axes.plot(x, values, marker(condition), color=color(condition), **_HOLLOW)
-        ends = (place - 0.12, place + 0.12)
+        ends = (place - 0.07, place + 0.07)
         axes.plot(ends, (values.mean(), values.mean()), color=color(condition), lw=2)

@@ -42,7 +42,7 @@ TOLERANCE = 1e-3
 
 UPDATES = "matched_mappings"
 COSINE, WITHHELD = "Cosine", "Withheld difference"
-_SEVERAL = ", several steps"
+_STEP = ", one step"
 _CELLS = ((BLACK, "o"), (ORANGE, "^"), (SKY, "s"), (PURPLE, "D"))
 
 Change = Callable[[Floats, RecordedRun], Floats]
@@ -93,17 +93,17 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
 
 
 def _updates(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
-    """Several steps of every cell: cosine of two adapter changes, and what withheld contexts notice."""
+    """Single steps of every cell: cosine of two adapter changes, and what withheld contexts notice."""
     try:
         table = evidence.table(UPDATES)
     except NoTableError:
         return
     for row in table.rows:
         place, pair = row.label.split(": ", 1)
-        if place.endswith(_SEVERAL):
+        if place.endswith(_STEP):
             for what in (COSINE, WITHHELD):
                 value = value_of(table.cell(row.label, what))
-                yield "d", place.removesuffix(_SEVERAL), None, pair.replace(" – ", ", "), what, value
+                yield "d", place.removesuffix(_STEP), None, pair.replace(" – ", ", "), what, value
 
 
 def _draw(figure: Figure, frame: Frame) -> None:
@@ -121,7 +121,15 @@ def _draw(figure: Figure, frame: Frame) -> None:
     for axes, what, otherwise in ((cosine, COSINE, "matched updates have not run"), (withheld, WITHHELD, "")):
         _draw_cells(axes, frame.where(panel="d", what=what), otherwise)
         axes.set_xlabel(what.lower())
+    _continue(withheld)
     letter(cosine, "d", "Matched updates")
+
+
+def _continue(axes: Axes) -> None:
+    """The rows and the legend of the panel to the left hold here, too."""
+    axes.tick_params(axis="y", labelleft=False)
+    if (legend := axes.get_legend()) is not None:
+        legend.remove()
 
 
 def _draw_changes(axes: Axes, frame: Frame) -> None:
@@ -161,6 +169,7 @@ def _draw_cells(axes: Axes, frame: Frame, otherwise: str) -> None:
         axes.plot(own, np.arange(len(pairs)) + offset, shape, color=hue, label=cell, markersize=3.5)
     axes.set_yticks(range(len(pairs)), [shown(pair).replace(", ", ",\n", 1) for pair in pairs])
     axes.set_ylim(len(pairs) - 0.5, -0.5)
+    axes.locator_params(axis="x", nbins=4)
     axes.legend(
         loc="upper center", bbox_to_anchor=(0.4, -0.28), ncols=2, handletextpad=0.1, columnspacing=0.8
     )
@@ -174,9 +183,9 @@ SIGNAL = Plot(
     Group standardization erases shifts and nearly erases scale; gating and spacing survive. Open
     markers are seeds, bars their means. (b) Prevalence of each candidate class (open) and its share of
     positive advantage mass (filled), mean over seeds. (c) Share of shared recorded groups in which two
-    mappings give advantages that differ by more than 0.001. (d) Matched updates from one adapter on the
-    same tokens: cosine of the two adapter changes, and the largest difference of log-probabilities on
-    withheld contexts. This separates mechanisms; it shows no efficacy.""",
+    mappings give advantages that differ by more than 0.001. (d) Single steps from one adapter on the same
+    tokens, mean over groups: cosine of the two adapter changes, and the largest difference of
+    log-probabilities on withheld contexts. This separates mechanisms; it shows no efficacy.""",
     signal_table,
     _draw,
     (7.0, 5.4),

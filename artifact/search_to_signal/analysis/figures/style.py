@@ -95,7 +95,8 @@ def sign(label: str, fill: str = "none", shape: str = "o") -> Line2D:
 def scores(frame: Frame) -> Line2D:
     """Words for the legend: what scores measure, where the rows say it, and how many seeds there are."""
     unit = frame.rows[0].get("unit")
-    label = f"n = {len(frame.names('seed'))} seeds" + (f"; scores in {unit}" if unit else "")
+    number = len(frame.names("seed"))
+    label = f"n = {number} seed{'' if number == 1 else 's'}" + (f"; scores in {unit}" if unit else "")
     return Line2D([], [], linestyle="none", label=label)
 
 
