@@ -1,4 +1,4 @@
-"""From records to all tables and to the whole report: seconds and peak memory over 25 runs of 500 groups of 4 completions.
+"""From records to tables and to the report: seconds and peak memory over 25 runs of 500 groups of 4.
 
     pytest tests/benchmarks/analysis_benchmark.py -s
 
