@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from search_to_signal.experiments.configuration import PROFILES
 from search_to_signal.provenance.verify import verify
