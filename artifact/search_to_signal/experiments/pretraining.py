@@ -17,7 +17,8 @@ import torch
 from search_to_signal.corpus.pairs import Pair
 from search_to_signal.corpus.recipe import mixed_pairs
 from search_to_signal.errors import ConfigError, ModelFileError
-from search_to_signal.generators.chat import END, messages, train_tokenizer
+from search_to_signal.generators.base import messages
+from search_to_signal.generators.chat import END, encoded, train_tokenizer
 from search_to_signal.generators.local import load_tokenizer
 from search_to_signal.learner.pretrain import (
     Architecture,
@@ -30,6 +31,7 @@ from search_to_signal.learner.pretrain import (
     train,
 )
 from search_to_signal.progress import Progress
+from search_to_signal.runtime import end_with_parent
 from search_to_signal.seeding import derive_seed, stream
 
 RECIPE = "recipe.toml"
@@ -61,16 +63,10 @@ class Made(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float
 
 
-def _text(tokenizer: Any, pair: Pair) -> tuple[str, str]:
-    prompt = tokenizer.apply_chat_template(messages(pair.prompt), tokenize=False, add_generation_prompt=True)
-    return prompt, pair.response + END
-
-
 def _examples(tokenizer: Any, drawn: Iterator[Pair]) -> Iterator[Example]:
     for pair in drawn:
-        prompt, response = (
-            tokenizer.encode(part, add_special_tokens=False) for part in _text(tokenizer, pair)
-        )
+        _, prompt = encoded(tokenizer, messages(pair.prompt))
+        response = tokenizer.encode(pair.response + END, add_special_tokens=False)
         yield Example(np.array(prompt + response, dtype=np.int64), len(prompt))
 
 
@@ -89,7 +85,7 @@ def _in_order(
         yield from map(make, numbers)
         return
     ahead: deque[Future[list[list[Example]]]] = deque()
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent, (os.getpid(),)) as pool:
         for number in numbers:
             ahead.append(pool.submit(make, number))
             if len(ahead) > 2 * workers:
