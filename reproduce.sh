@@ -61,7 +61,7 @@ run_profile() {
     if [[ $1 == paper && -n ${S2S_CALM:-} ]]; then
         .venv/bin/s2s conformance --calm "$S2S_CALM" || say "the released host differs from ours as printed above"
     fi
-    .venv/bin/s2s run --profile "$1" --out "$out"
+    .venv/bin/s2s run --resume --profile "$1" --out "$out"
     .venv/bin/s2s verify "$out"
     (cd "$out" && sha256sum -c --strict --quiet SHA256SUMS)
     say "OK: results in $out"

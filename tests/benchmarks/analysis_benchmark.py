@@ -1,4 +1,4 @@
-"""From records to all tables: seconds and peak memory over 25 runs of 500 groups of 4 completions.
+"""From records to tables and to the report: seconds and peak memory over 25 runs of 500 groups of 4.
 
     pytest tests/benchmarks/analysis_benchmark.py -s
 
@@ -32,6 +32,17 @@ for name in BUILDERS:
     seconds[name] = time.perf_counter() - begin
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(json.dumps({"total": time.perf_counter() - start, "peak_mib": peak, "parts": seconds}))
+"""
+REPORT = """
+import json, resource, sys, time
+from pathlib import Path
+from search_to_signal.analysis.report import HTML, report
+from search_to_signal.claims.beside import ledger_beside
+start, out = time.perf_counter(), Path(sys.argv[2])
+report(Path(sys.argv[1]), out, ledger_beside)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+used = {"total": time.perf_counter() - start, "processor": time.process_time(), "peak_mib": peak}
+print(json.dumps({**used, "page_mib": (out / HTML).stat().st_size / 2**20}))
 """
 COHORT = ("frozen", "native", "factorized", "tail_weighted")
 SEEDS = (42, 3407, 1926000, 7, 11)
@@ -69,3 +80,14 @@ def test_full_cohort_from_records_to_tables(tmp_path: Path) -> None:
         print(f"  {name:20s} {seconds:7.2f} s")
     assert found["total"] < 60
     assert found["peak_mib"] < 1024
+
+
+def test_full_cohort_from_records_to_report(tmp_path: Path) -> None:
+    """Tables, figures, ledger and page of 25 runs in under a minute and under 1 GB; the page under 5 MB."""
+    runs = make(tmp_path / "results")
+    command = [sys.executable, "-c", REPORT, str(tmp_path / "results"), str(tmp_path / "report")]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    print(f"\n{runs} runs of {GROUPS} groups: {', '.join(f'{k} {v:.1f}' for k, v in found.items())}")
+    assert found["total"] < 60
+    assert found["peak_mib"] < 1024
+    assert found["page_mib"] < 5

@@ -1,26 +1,23 @@
-"""Show that a Ray cluster gives the same files: two nodes, one lost during a cohort, another one joining.
+"""Show that a Ray cluster gives the same files: nodes join during a cohort, and one of them is lost.
 
     python -m tests.proofs.ray_cluster --groups 3
 
-Runs the smoke profile's conditions here, then on a real Ray cluster of two nodes on this machine. Once each
-node has recorded a group, one of them is killed; a third joins. Prints what each run went through.
+Runs the smoke profile's cohort here, then on a real Ray cluster on this machine, where a second node joins,
+is killed while it has a run, and a third joins. Prints what each run went through.
 """
 
 import argparse
 import os
+import re
+import subprocess
+import sys
 import tempfile
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from search_to_signal.experiments.cohort import run_cohort
-from search_to_signal.experiments.configuration import load_profile
-from search_to_signal.progress import PlainProgress
+from search_to_signal.experiments.configuration import PROFILES
 from search_to_signal.provenance.verify import verify
-from search_to_signal.records.manifest import read_manifest
+from search_to_signal.records.manifest import COHORT, read_manifest, run_directories
 
 SAME = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl", "config.json", "adapter")
 NODE = {"num_cpus": 1, "object_store_memory": 80 << 20}
@@ -46,16 +43,43 @@ def memory_mib() -> int:
     return total * os.sysconf("SC_PAGESIZE") >> 20
 
 
-def lose_a_node(cluster: Any, node: Any, runs: list[Path], said: list[str], cohort: "Future[Any]") -> None:
-    """Wait until every run has a recorded group, kill a node, and let another one join."""
-    steps = [run / "steps.jsonl" for run in runs]
-    while not all(file.exists() and file.stat().st_size for file in steps) and not cohort.done():
+def wait_for(files: list[Path], number: int, cohort: "subprocess.Popen[bytes]") -> None:
+    """Wait until so many runs have a recorded group; raises SystemExit when the cohort ends before."""
+    while sum(file.exists() and file.stat().st_size > 0 for file in files) < number:
+        if cohort.poll() is not None:
+            raise SystemExit(f"the cohort on Ray ended with {cohort.returncode} before a node was lost")
         time.sleep(0.05)
-    said.append(f"Ray's own processes take {memory_mib()} MiB")
-    cluster.remove_node(node, allow_graceful=False)
-    said.append("one of two nodes killed after the first groups")
-    cluster.add_node(**NODE)
-    said.append("a third node joined")
+
+
+def s2s_run(profile: Path, out: Path, *more: str) -> "subprocess.Popen[bytes]":
+    """Start the command as a user would."""
+    command = [sys.executable, "-m", "search_to_signal.cli", "run", "--profile", str(profile)]
+    with out.with_name(f"{out.name}.log").open("wb") as log:
+        return subprocess.Popen([*command, "--out", str(out), "--layer", "cohort", *more], stdout=log)
+
+
+def on_ray(profile: Path, there: Path, names: list[str]) -> None:
+    """Run the cohort on two nodes, of which one is lost."""
+    from ray.cluster_utils import Cluster
+
+    steps = [there / COHORT / name / "steps.jsonl" for name in names]
+    cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    try:
+        cohort = s2s_run(profile, there, "--ray", cluster.address)
+        # A cohort ends with the node of the command itself, which is the first one.
+        wait_for(steps, 1, cohort)
+        lost = cluster.add_node(**NODE)
+        print("a second node joined when the first run had a group", flush=True)
+        wait_for(steps, 2, cohort)
+        print(f"Ray's own processes take {memory_mib()} MiB", flush=True)
+        cluster.remove_node(lost, allow_graceful=False)
+        print("it was killed when the second run had a group", flush=True)
+        cluster.add_node(**NODE)
+        print("a third node joined", flush=True)
+        if cohort.wait():
+            raise SystemExit(f"the cohort on Ray ended with {cohort.returncode}")
+    finally:
+        cluster.shutdown()
 
 
 def main() -> None:
@@ -65,33 +89,26 @@ def main() -> None:
     parser.add_argument("--folder", default=None)
     options = parser.parse_args()
     os.environ.update(ENVIRONMENT)
-    from ray.cluster_utils import Cluster
-
-    profile = msgspec.structs.replace(load_profile("smoke"), groups=options.groups, checkpoint_every=1)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        here, there = Path(folder) / "here", Path(folder) / "there"
-        local = run_cohort(profile, here, PlainProgress())
-        start = time.monotonic()
-        cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
-        said: list[str] = []
-        try:
-            lost = cluster.add_node(**NODE)
-            # Nodes come and go on the main thread, because Ray sets signal handlers with them.
-            with ThreadPoolExecutor(1) as thread:
-                cohort = thread.submit(run_cohort, profile, there, PlainProgress(), ray=cluster.address)
-                lose_a_node(cluster, lost, [there / run.name for run in local], said, cohort)
-                cohort.result()
-        finally:
-            cluster.shutdown()
-        print(*said, f"{time.monotonic() - start:.0f} s on the cluster", sep="\n")
-        equal = [records(there / run.name) == records(run) for run in local]
-        for run, same in zip(local, equal, strict=True):
-            stops = read_manifest(there / run.name).interruptions
+        profile, here, there = (Path(folder) / name for name in ("tiny.toml", "here", "there"))
+        text = re.sub(
+            r"(?m)^groups = .*$", f"groups = {options.groups}", (PROFILES / "smoke.toml").read_text()
+        )
+        profile.write_text(f"checkpoint_every = 1\n{text}")
+        if s2s_run(profile, here).wait():
+            raise SystemExit("the cohort on this machine failed")
+        local, start = run_directories(here / COHORT), time.monotonic()
+        on_ray(profile, there, [run.name for run in local])
+        print(f"{time.monotonic() - start:.0f} s on the cluster")
+        equal, interrupted = 0, 0
+        for run in local:
+            same = records(there / COHORT / run.name) == records(run)
+            stops = read_manifest(there / COHORT / run.name).interruptions
+            equal, interrupted = equal + same, interrupted + stops
             print(f"{run.name}: {stops} interruptions, {'identical' if same else 'DIFFERENT'}")
-        interrupted = sum(read_manifest(there / run.name).interruptions for run in local)
         whole = not verify(there).problems
-        print(f"{sum(equal)}/{len(equal)} runs identical to local ones, {interrupted} resumed after the loss")
-    if not (all(equal) and whole and interrupted):
+    print(f"{equal}/{len(local)} runs identical to local ones, {interrupted} resumed after the loss")
+    if equal < len(local) or not whole or not interrupted:
         raise SystemExit(1)
 
 

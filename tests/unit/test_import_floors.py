@@ -35,6 +35,8 @@ GROUND = {("config", "errors"), ("plugins", "errors"), ("progress", "errors")}
 SIDEWAYS = {
     ("corpus", "search.prompts"),
     ("experiments", "analysis"),
+    # A profile ends with the ledger beside its report.
+    ("experiments", "claims.beside"),
     ("experiments", "provenance"),
     # A table is refused where a record file is not the one that was checksummed.
     ("analysis", "provenance.checksums"),

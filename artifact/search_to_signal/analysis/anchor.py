@@ -12,8 +12,10 @@ from search_to_signal.analysis.formal import require_matched
 from search_to_signal.analysis.measures import FINAL_BEST, VALID, VALID_ONLY
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
-from search_to_signal.errors import RunDirectoryError
-from search_to_signal.records.anchor import AnchorBudget, realized_groups
+from search_to_signal.errors import ContractError, RunDirectoryError
+from search_to_signal.provenance.checksums import sha256_file
+from search_to_signal.records.anchor import AnchorBudget, AnchorContract, realized_groups
+from search_to_signal.records.manifest import COHORT
 from search_to_signal.records.reader import TIMINGS
 
 BUDGET_COLUMNS = (
@@ -39,10 +41,10 @@ Pair = tuple[AnchorBudget, RecordedRun, RecordedRun]
 def anchored(results: Results) -> Iterator[Pair]:
     """(budget, online run, Frozen run) of every row of the contract.
 
-    Raises ContractError without a contract, RunDirectoryError naming a run that is missing, too short or
-    of another protocol.
+    Raises ContractError without a contract or where it follows from other timings, RunDirectoryError naming
+    a run that is missing, too short or of another protocol.
     """
-    budgets = results.contract.budgets
+    budgets = _contract(results).budgets
     online = {(run.condition, run.seed): run for run in results.cohort}
     frozen = {run.seed: run for run in results.anchor}
     for budget in budgets:
@@ -117,6 +119,15 @@ def anchor_realized(results: Results) -> Table:
     return Table(
         "anchor_realized", "Realized-time matches", "anchor", REALIZED_COLUMNS, rows, "Condition", note
     )
+
+
+def _contract(results: Results) -> AnchorContract:
+    contract, cohort = results.contract, results.directory / COHORT
+    for name, digest in contract.timings_sha256.items():
+        file = cohort / name / TIMINGS
+        if not file.is_file() or sha256_file(file) != digest:
+            raise ContractError(f"the anchor's contract follows from other timings than {file}: restore both")
+    return contract
 
 
 def _rows(

@@ -18,6 +18,13 @@ from search_to_signal.analysis.credit_tables import credit_by_class, signal
 from search_to_signal.analysis.funnel import operator_gains, operators
 from search_to_signal.analysis.group_size import group_size
 from search_to_signal.analysis.heldout import behaviours, heldout
+from search_to_signal.analysis.matched import (
+    cosine_table,
+    mapping_table,
+    move_table,
+    normalizer_table,
+    of_results,
+)
 from search_to_signal.analysis.paired import paired, paired_signs
 from search_to_signal.analysis.probe import probe
 from search_to_signal.analysis.recurrence import recurrence
@@ -49,6 +56,10 @@ BUILDERS: Mapping[str, Builder] = {
     "group_size": group_size,
     "replay_pairs": replay_pairs,
     "replay_context": replay_context,
+    "matched_mappings": of_results(mapping_table),
+    "matched_normalizers": of_results(normalizer_table),
+    "matched_cosines": of_results(cosine_table),
+    "matched_moves": of_results(move_table),
     "coverage": coverage,
     "behaviours": behaviours,
     "recurrence": recurrence,

@@ -67,15 +67,20 @@ class Table:
     label: str = ""
     note: str = ""
 
+    def row(self, label: str) -> Row:
+        """The row of that label; raises ConfigError that lists the labels."""
+        rows = {item.label: item for item in self.rows}
+        if label not in rows:
+            raise ConfigError(f"table {self.name} has no row {label!r}: choose one of {', '.join(rows)}")
+        return rows[label]
+
     def cell(self, row: str, column: str) -> Cell:
         """The cell of a row and a column by name; raises ConfigError that lists the names."""
-        rows = {item.label: item for item in self.rows}
-        if row not in rows:
-            raise ConfigError(f"table {self.name} has no row {row!r}: choose one of {', '.join(rows)}")
+        found = self.row(row)
         if column not in self.columns:
             known = ", ".join(self.columns)
             raise ConfigError(f"table {self.name} has no column {column!r}: choose one of {known}")
-        return rows[row].cells[self.columns.index(column)]
+        return found.cells[self.columns.index(column)]
 
     def text_rows(self) -> list[list[str]]:
         """Heading and rows as rounded text."""

@@ -22,9 +22,9 @@ from search_to_signal.records.heldout import (
     HeldoutRecord,
     read_heldout,
 )
+from search_to_signal.records.manifest import HELDOUT
 from search_to_signal.records.reader import COMPLETIONS, read_records
 
-FOLDER = "heldout"
 BEHAVIOUR_COLUMNS = (
     "Valid completions",
     "Distinct programs",
@@ -39,7 +39,7 @@ def checked(results: Results) -> HeldoutManifest:
 
     Raises NoTableError where the evaluation has not run, RunDirectoryError naming what has changed.
     """
-    folder = results.folder(FOLDER)
+    folder = results.folder(HELDOUT)
     manifest = read_heldout(folder)
     for name, digest in manifest.files.items():
         if sha256_file(folder / name) != digest:
@@ -62,24 +62,24 @@ def optimality_gap(scores: Floats, lengths: Floats) -> float:
 def heldout(results: Results) -> Table:
     """Score and, for TSP, optimality gap of every run's final heuristic, by split."""
     manifest = checked(results)
-    records = list(read_records(results.folder(FOLDER) / SCORES, HeldoutRecord))
+    records = list(read_records(results.folder(HELDOUT) / SCORES, HeldoutRecord))
     sized = manifest.problem == "tsp"
     columns = [f"{what} {split}" for split in manifest.splits for what in ("Score", "Gap (%)")[: 1 + sized]]
     rows = summarized(results.cohort, partial(_score_parts, records, manifest.splits, sized), mean_cell)
     count = "all instances" if manifest.instances is None else f"the first {manifest.instances} instances"
     note = f"Final best heuristics on {count} of each split; a gap is to reference tours, lower is better."
-    return Table("heldout", "Held-out instances", FOLDER, tuple(columns), rows, "Condition", note)
+    return Table("heldout", "Held-out instances", HELDOUT, tuple(columns), rows, "Condition", note)
 
 
 def behaviours(results: Results) -> Table:
     """Distinct programs and distinct behaviours of every run's valid completions."""
     manifest = checked(results)
-    file = results.folder(FOLDER) / BEHAVIOURS
+    file = results.folder(HELDOUT) / BEHAVIOURS
     known = {record.program_sha256: record for record in read_records(file, BehaviourRecord)}
     rows = summarized(results.cohort, partial(_behaviour_parts, known, file), mean_cell)
     where = f"{manifest.behaviour_instances or 'all'} instances of {manifest.behaviour_split}"
     note = f"Programs in canonical form; behaviours are equal scores on each of {where}."
-    return Table("behaviours", "Semantic coverage", FOLDER, BEHAVIOUR_COLUMNS, rows, "Condition", note)
+    return Table("behaviours", "Semantic coverage", HELDOUT, BEHAVIOUR_COLUMNS, rows, "Condition", note)
 
 
 def _score_parts(
@@ -88,7 +88,7 @@ def _score_parts(
     cells: list[Cell] = []
     for split in splits:
         line, record = _found(records, run, split)
-        origin = Origin(f"{FOLDER}/{SCORES}", (line,))
+        origin = Origin(f"{HELDOUT}/{SCORES}", (line,))
         scores = np.array(record.scores)
         mean = float(scores.mean()) if len(scores) else None
         cells.append(Cell(mean, formula="mean score over instances", origins=(origin,)))
@@ -114,7 +114,7 @@ def _behaviour_parts(known: dict[str, BehaviourRecord], file: Path, run: Recorde
         raise RunDirectoryError(f"{file} lacks program {unknown[0]} of {run.path}: evaluate again")
     behaviours = {known[program].behaviour_sha256 for program in programs} - {None}
     lines = run.completions(run.batch.valid)
-    behaved = Origin(f"{FOLDER}/{BEHAVIOURS}")
+    behaved = Origin(f"{HELDOUT}/{BEHAVIOURS}")
     return {"": _behaviour_cells(len(valid), len(programs), len(behaviours), lines, behaved)}
 
 

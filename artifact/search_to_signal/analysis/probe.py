@@ -10,6 +10,7 @@ from search_to_signal.analysis.metrics import ratio
 from search_to_signal.analysis.results import Results
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.checksums import sha256_file
+from search_to_signal.records.manifest import PROBE
 from search_to_signal.records.probe import (
     BANK,
     BankPrompt,
@@ -57,11 +58,11 @@ def checkpoint_cells(records: Sequence[ProbeRecord], bank: Mapping[int, BankProm
 
 def probe(results: Results) -> Table:
     """One row per checkpoint, the model before any update first."""
-    folder = results.folder("probe")
+    folder = results.folder(PROBE)
     manifest = read_probe(folder)
     bank = _bank(folder, manifest)
     rows = tuple(
-        Row(c.name, checkpoint_cells(_answers(folder, manifest, c), bank, f"probe/{c.name}.jsonl"))
+        Row(c.name, checkpoint_cells(_answers(folder, manifest, c), bank, f"{PROBE}/{c.name}.jsonl"))
         for c in manifest.checkpoints
     )
     note = f"{manifest.prompts} prompts, {manifest.completions} completions of every checkpoint to each."

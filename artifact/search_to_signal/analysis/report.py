@@ -1,94 +1,97 @@
-"""The first results of a results directory: tables, a figure, and a page that says what they are."""
+"""The results of a results directory: every table, every figure, and two pages that say what they are."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from search_to_signal.analysis.catalogue import Catalogue, catalogue
-from search_to_signal.analysis.cells import Table
-from search_to_signal.analysis.figures import best_so_far_figure
-from search_to_signal.analysis.results import Results
-from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.cells import Row, Table
+from search_to_signal.analysis.evidence import Evidence, read_evidence
+from search_to_signal.analysis.figures import Drawn, draw_all
+from search_to_signal.analysis.page.facts import Facts, read_facts, time_rows
+from search_to_signal.analysis.page.layers import layer_states
+from search_to_signal.analysis.page.ledger import Verdicts, read_ledger
+from search_to_signal.analysis.page.render import render
 from search_to_signal.analysis.tables import to_markdown, write_table
-from search_to_signal.problems import get_problem
 
-# The paper's evidence layers by what a table calls them; the first two are no runs.
-LAYERS = {
-    "audit": "Normalizer replay",
-    "updates": "Matched update",
-    "cohort": "Formal live cohort",
-    "restart": "Frozen restart",
-    "breadth": "Directional breadth",
-    "anchor": "Resource anchor",
-    "probe": "Common-context probe",
-    "api": "API system reference",
-}
-_SCALE = (
-    "Model: {model}, a small language model made for this artifact. These are results at embedded scale; "
+FIGURES = "figures"
+HTML, MARKDOWN = "report.html", "report.md"
+_SMOKE = "**Smoke run: it shows that the path works and is no evidence of anything else.**"
+_EMBEDDED = (
+    "Model: {models}, a small language model made for this artifact. These are results at embedded scale; "
     "they are not results of the paper's 7B models and confirm none of its numbers."
 )
-_SMOKE = "**Smoke run: it shows that the path works and is no evidence of anything else.**"
+_OTHER = "Model: {models}. These are the runs of this directory; no number of the paper is pooled with them."
 
 
-def report(directory: Path, out: Path) -> Path:
-    """Write every table of a results directory, a figure and a page; returns the page.
+def report(directory: Path, out: Path, ledger: Callable[[Path], None] | None = None) -> Path:
+    """Write tables, figures, report.html and the short report.md; returns the latter.
 
-    Smoke runs get tables named smoke_*, so that none can be taken for a formal one. Raises
-    RunDirectoryError as load_runs does.
+    ``ledger`` is called with ``out`` when the tables are there, to judge the paper's numbers beside them: a
+    room that analysis does not know. Tables and figures of smoke runs are named smoke_*, so that none can be
+    taken for a formal one. Raises RunDirectoryError as load_runs does.
     """
-    results = Results(directory)
-    runs, found = results.cohort, catalogue(results)
+    evidence, facts = read_evidence(directory), read_facts(directory)
     out.mkdir(parents=True, exist_ok=True)
-    for table in found.tables:
+    for table in evidence.found.tables:
         write_table(table, out)
-    problem = get_problem(str(runs[0].config["problem"]))
-    best_so_far_figure(runs, out, f"minus {problem.unit}")
-    page = out / "report.md"
-    page.write_text(_page(results, found), encoding="utf-8")
+    drawn = draw_all(evidence, out / FIGURES)
+    if ledger is not None:
+        ledger(out)
+    verdicts = read_ledger(out)
+    (out / HTML).write_text(render(evidence, drawn, facts, verdicts), encoding="utf-8")
+    page = out / MARKDOWN
+    page.write_text("\n\n".join(_parts(evidence, drawn, facts, verdicts)) + "\n", encoding="utf-8")
     return page
 
 
-def _page(results: Results, found: Catalogue) -> str:
-    config = results.cohort[0].config
-    where = f"{config['problem']} ({config['split']} instances), {config['groups']} groups of " + str(
-        config["generation"]["group_size"]
+def _parts(evidence: Evidence, drawn: Drawn, facts: Facts, verdicts: Verdicts | None) -> Iterator[str]:
+    tables = evidence.tables
+    yield "# What ran"
+    if evidence.smoke:
+        yield _SMOKE
+    scale = _EMBEDDED if facts.embedded else _OTHER
+    yield f"{_search(evidence)} {scale.format(models=', '.join(facts.cards))}"
+    yield from _section(tables["core_results"])
+    if "paired" in tables:
+        yield from _section(tables["paired"], " minus frozen")
+    yield "## Where the time went"
+    yield to_markdown(time_rows(facts.runs)).strip()
+    yield "## Evidence layers"
+    states = layer_states(evidence)
+    yield to_markdown([["Layer", "State"], *([s.layer.name, s.state] for s in states)]).strip()
+    yield "## What else is there"
+    if verdicts is not None:
+        yield _judged(verdicts)
+    yield _contents(evidence, drawn)
+
+
+def _contents(evidence: Evidence, drawn: Drawn) -> str:
+    here = f"{len(evidence.found.tables)} tables and {len(drawn.figures)} figures"
+    absent = f"{len(evidence.found.absent)} tables and {len(drawn.absent)} figures"
+    return (
+        f"{here} are here, {absent} are not: {HTML} holds them and the reasons. `s2s trace` leads from every "
+        "number to its records."
     )
-    parts = [
-        "# What ran",
-        _SMOKE if results.smoke else "",
-        f"Live search on {where} completions. {_SCALE.format(model=config['model'])}",
-        "![Best score so far](best_so_far.png)",
-        "Lines are means over seeds, bands the range of the seeds; the data are in best_so_far.csv.",
-        *(part for table in found.tables for part in _section(table)),
-        "## Where the time went",
-        to_markdown(_time_rows(results.cohort)),
-        "## Evidence layers",
-        to_markdown(_layer_rows(results, found)),
-        "## Tables that do not exist",
-        "".join(f"- `{name}`: {reason}\n" for name, reason in found.absent.items()),
-    ]
-    return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
 
-def _section(table: Table) -> tuple[str, str, str]:
-    return f"## {table.title}", table.note, to_markdown(table.text_rows())
+def _search(evidence: Evidence) -> str:
+    config = evidence.results.cohort[0].config
+    groups = f"{config['groups']} groups of {config['generation']['group_size']} completions"
+    return f"Live search on {config['problem']} ({config['split']} instances), {groups}."
 
 
-def _time_rows(runs: Sequence[RecordedRun]) -> list[list[str]]:
-    rows = [["Run", "Groups per minute", "Generation (%)", "Evaluation (%)", "Update (%)", "Else (%)"]]
-    for run in runs:
-        timing = run.manifest.timing
-        if timing is not None:
-            parts = (timing.generation, timing.evaluation, timing.update, timing.other)
-            shares = [f"{100 * part / timing.total:.1f}" for part in parts]
-            rows.append([run.directory.name, f"{timing.groups_per_minute:.1f}", *shares])
-    return rows
+def _judged(verdicts: Verdicts) -> str:
+    counts = ", ".join(f"{len(rows)} {name}" for name, rows in verdicts.by_verdict.items())
+    ours = f"{verdicts.beside} have our own estimate beside them"
+    return f"The paper's numbers: {verdicts.total} entries, {counts}; {ours}."
 
 
-def _layer_rows(results: Results, found: Catalogue) -> list[list[str]]:
-    ran = {table.layer for table in found.tables}
-    ran |= {name for name in ("audit", "updates") if (results.directory / name).is_dir()}
-    what = "ran on smoke records" if results.smoke else "ran at embedded scale"
-    return [
-        ["Layer", "State"],
-        *([name, what if key in ran else "has not run"] for key, name in LAYERS.items()),
-    ]
+def _section(table: Table, ending: str = "") -> Iterator[str]:
+    """A table, or those of its rows over seeds whose label ends so."""
+    rows = [row for row in table.rows if row.label.endswith(ending)]
+    yield f"## {table.title}"
+    yield table.note
+    yield to_markdown([[table.label, *table.columns], *map(_texts, rows)]).strip()
+
+
+def _texts(row: Row) -> list[str]:
+    return [row.label, *(cell.text() for cell in row.cells)]

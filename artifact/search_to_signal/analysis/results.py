@@ -10,7 +10,16 @@ from search_to_signal.analysis.formal import OWN, load_runs, require_layer
 from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.records.anchor import AnchorContract, read_contract
-from search_to_signal.records.manifest import COHORT, read_manifest, run_directories, runs_below
+from search_to_signal.records.manifest import (
+    ANCHOR,
+    API,
+    BREADTH,
+    COHORT,
+    RESTART,
+    read_manifest,
+    run_directories,
+    runs_below,
+)
 
 Runs = tuple[RecordedRun, ...]
 
@@ -31,30 +40,30 @@ class Results:
     @cached_property
     def restart(self) -> Runs:
         """Runs that start from a final adapter with a fresh population."""
-        return self._runs("restart", (*OWN, "parent"))
+        return self._runs(RESTART, (*OWN, "parent"))
 
     @cached_property
     def breadth(self) -> dict[str, Runs]:
         """Single-seed cohorts by cell (problem-model); every cell is a protocol of its own."""
-        cells = sorted(path for path in (self.directory / "breadth").glob("*") if run_directories(path))
+        cells = sorted(path for path in (self.directory / BREADTH).glob("*") if run_directories(path))
         if not cells:
-            raise NoTableError("layer breadth has not run")
-        return {path.name: self._runs(f"breadth/{path.name}") for path in cells}
+            raise NoTableError(f"layer {BREADTH} has not run")
+        return {path.name: self._runs(f"{BREADTH}/{path.name}") for path in cells}
 
     @cached_property
     def anchor(self) -> Runs:
         """Frozen runs long enough for every group budget of the contract; lengths may differ by seed."""
-        return self._runs("anchor", (*OWN, "groups"))
+        return self._runs(ANCHOR, (*OWN, "groups"))
 
     @cached_property
     def contract(self) -> AnchorContract:
         """The anchor's budgets; raises ContractError where they are missing or altered."""
-        return read_contract(self.folder("anchor"))
+        return read_contract(self.folder(ANCHOR))
 
     @cached_property
     def api(self) -> Runs:
         """Frozen runs through an OpenAI-compatible endpoint."""
-        return self._runs("api")
+        return self._runs(API)
 
     @cached_property
     def smoke(self) -> bool:

@@ -28,7 +28,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _run_one(arguments: argparse.Namespace) -> int:
     from search_to_signal.experiments.configuration import RunConfig
-    from search_to_signal.experiments.execution import PROGRESS_PREFIX
+    from search_to_signal.experiments.execution import ERROR_PREFIX, PROGRESS_PREFIX
     from search_to_signal.experiments.run import run, spoken
     from search_to_signal.runtime import end_with_parent
 
@@ -56,7 +56,7 @@ def _run_one(arguments: argparse.Namespace) -> int:
         )
     except S2SError as error:
         # On a full disk the log takes no line; whoever started this still listens.
-        print(f"error: {error}", flush=True)
+        print(f"{ERROR_PREFIX}{error}", flush=True)
         raise
     if manifest.timing is not None:
         print(spoken(manifest.timing))

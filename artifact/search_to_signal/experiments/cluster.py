@@ -130,8 +130,8 @@ def _result(ray: Any, reference: Any, place: Place) -> list[str]:
         raise RunFailedError(str(error.cause)) from None
     except ray.exceptions.RayError as error:
         raise RunFailedError(
-            f"run {place.config.label} was lost with its node {_RETRIES + 1} times ({type(error).__name__}): "
-            "look at the nodes, then go on with --resume"
+            f"run {place.config.label} was lost on the cluster ({type(error).__name__}; a run may lose its "
+            f"node {_RETRIES} times, and this command not its own): look at the nodes, go on with --resume"
         ) from error
     return lines
 

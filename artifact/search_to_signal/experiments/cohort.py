@@ -73,12 +73,25 @@ def run_cohort(
 
 
 def finished_cohort(profile: Profile, results: Path) -> Path:
-    """The cohort's directory, every run in it complete and verified; raises RunDirectoryError otherwise."""
-    cohort = results / COHORT
-    missing = [place.config.name for place in places(profile.runs(), cohort) if not place.done]
+    """The cohort's directory, where all its runs are complete; raises RunDirectoryError otherwise.
+
+    Only manifests are read: a layer checks itself what it takes from a run, and the cohort verified the rest.
+    """
+    cohort, sha256 = results / COHORT, source().sha256
+    missing = [
+        config.name for config in profile.runs() if not _complete(config, cohort / config.name, sha256)
+    ]
     if missing:
         raise RunDirectoryError(
-            f"{cohort} lacks {', '.join(missing)}, which this layer stands on: run the cohort first "
-            "(s2s run ... --layer cohort)"
+            f"{cohort} lacks {', '.join(missing)}, complete and of this source, for this layer to stand on: "
+            "run the cohort first (s2s run ... --layer cohort)"
         )
     return cohort
+
+
+def _complete(config: RunConfig, directory: Path, source_sha256: str) -> bool:
+    if not (directory / SUMS).is_file():
+        return False
+    found = read_manifest(directory)
+    facts = (found.status, found.config_sha256, found.source.sha256)
+    return facts == ("complete", config.sha256, source_sha256)

@@ -21,7 +21,9 @@ from search_to_signal.progress import Progress
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.manifest import INTERRUPTED
 
+# How a run's process speaks to the one that started it; every other line is for people.
 PROGRESS_PREFIX = "progress "
+ERROR_PREFIX = "error: "
 _ENDING_S = 10.0
 
 
@@ -181,10 +183,11 @@ def run_place(
             process.stdin.close()
         for line in process.stdout:
             said = line.decode(errors="replace").rstrip()
-            _pass_on(said, place.config, progress)
+            if not said.startswith(ERROR_PREFIX):  # which is told once, with the run's exit code
+                _pass_on(said, place.config, progress)
         code = process.wait()
     if code != 0:
-        why = f" ({said})" if said.startswith("error: ") else ""
+        why = f" ({said})" if said.startswith(ERROR_PREFIX) else ""
         raise RunFailedError(f"run {place.config.label} ended with exit code {code}{why}: see {log}")
 
 

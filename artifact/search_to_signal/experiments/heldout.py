@@ -18,6 +18,7 @@ from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evaluation.outcomes import Evaluation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.experiments.layer_settings import HeldoutSettings
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import Instance, Problem
 from search_to_signal.programs.canonical import program_sha256
@@ -32,28 +33,15 @@ from search_to_signal.records.heldout import (
     BehaviourRecord,
     HeldoutManifest,
     HeldoutRecord,
+    stored_heldout,
     write_heldout,
 )
+from search_to_signal.records.manifest import HELDOUT, INTERRUPTED
 from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord
 from search_to_signal.records.writer import RecordWriter
 
-FOLDER = "heldout"
 BATCH = 32
-
-
-class HeldoutSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How much is evaluated: the first ``instances`` of every held-out split, all of them when None.
-
-    ``timeout_s`` is the processor time of one heuristic on one split; large instances need more than the
-    search allows. ``behaviour_instances`` are taken from the split of the embedded profile.
-    """
-
-    instances: int | None = None
-    timeout_s: float = 600.0
-    behaviour_split: str = "embedded"
-    behaviour_instances: int | None = 4
-    slots: int = 1
 
 
 @dataclass(frozen=True)
@@ -74,18 +62,20 @@ class _First:
 def heldout(directory: Path, settings: HeldoutSettings, progress: Progress) -> Path:
     """Evaluate a cohort's final heuristics and distinct programs into DIRECTORY/heldout; returns it.
 
-    Raises RunDirectoryError when it is there already, or where the cohort is not complete (load_runs), and
-    ConfigError for a problem without held-out instances.
+    The same evaluation is verified and kept; an unfinished one is set aside. Raises RunDirectoryError when
+    another is there already, or where the cohort is not complete (load_runs), and ConfigError for a problem
+    without held-out instances.
     """
-    runs, out = Results(directory).cohort, directory / FOLDER
+    runs, out = Results(directory).cohort, directory / HELDOUT
     problem = get_problem(str(runs[0].config["problem"]))
     splits = tuple(split for split in problem.splits if split.startswith("heldout"))
     if not splits:
         raise ConfigError(f"{problem.name} has no held-out split: there is nothing to evaluate on")
-    if out.exists():
-        raise RunDirectoryError(f"{out} exists: move it away to evaluate again")
-    out.mkdir()
     manifest = _manifest(runs, problem, splits, settings)
+    if _kept(out, manifest):
+        progress.say(f"{HELDOUT}: complete and verified, kept")
+        return out
+    out.mkdir()
     write_heldout(out, manifest)
     limits = EvaluationSettings(timeout_s=settings.timeout_s, slots=settings.slots, replay="off")
     isolation = _score(runs, problem, splits, settings, limits, out / SCORES, progress)
@@ -94,6 +84,28 @@ def heldout(directory: Path, settings: HeldoutSettings, progress: Progress) -> P
     done = msgspec.structs.replace(manifest, status="complete", files=files, isolation=isolation)
     write_heldout(out, done)
     return out
+
+
+def _kept(out: Path, manifest: HeldoutManifest) -> bool:
+    if not out.exists():
+        return False
+    other = f"{out} exists and is not this evaluation: move it away to evaluate again"
+    found = stored_heldout(out)
+    if _identity(found) != _identity(manifest):
+        raise RunDirectoryError(other)
+    if found.status != "complete":
+        shelf = out.parent / INTERRUPTED
+        shelf.mkdir(exist_ok=True)
+        out.rename(shelf / f"{HELDOUT}-{sum(1 for _ in shelf.iterdir()) + 1}")
+        return False
+    if any(not (out / name).is_file() or sha256_file(out / name) != sha for name, sha in found.files.items()):
+        raise RunDirectoryError(other)
+    return True
+
+
+def _identity(manifest: HeldoutManifest) -> tuple[Any, ...]:
+    facts = msgspec.structs.asdict(manifest) | {"source": manifest.source.sha256}
+    return tuple(facts[name] for name in facts if name not in ("status", "files", "environment", "isolation"))
 
 
 def final_heuristic(run: RecordedRun) -> HeuristicRecord:

@@ -11,23 +11,17 @@ from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.group import completion_records, confirm, judge
 from search_to_signal.experiments.learning import Training, credited
 from search_to_signal.experiments.output import EvaluationNote, RunFiles
+from search_to_signal.experiments.step_records import generation_record, heuristic_record, step_record
 from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.learner.grpo import StepResult
 from search_to_signal.problems.base import Problem
 from search_to_signal.progress import Progress
-from search_to_signal.records.schema import (
-    ArchiveEvent,
-    CompletionRecord,
-    GenerationRecord,
-    HeuristicRecord,
-    StepRecord,
-    StepTiming,
-)
+from search_to_signal.records.schema import CompletionRecord, StepTiming
 from search_to_signal.search.archive import frontier
 from search_to_signal.search.exposure import exposures
 from search_to_signal.search.planning import Draw, plan_round, prompt_of
 from search_to_signal.search.prompts import Prompt
-from search_to_signal.search.state import Member, SearchState, initial_state
+from search_to_signal.search.state import SearchState, initial_state
 from search_to_signal.search.transition import transition
 from search_to_signal.seeding import derive_seed, stream
 
@@ -75,7 +69,7 @@ def starting_position(live: Live) -> Position:
             f"{evaluation.detail}): raise evaluation.timeout_s or evaluation.memory_mb in the profile"
         )
     state = initial_state(seed, evaluation.score)
-    live.files.heuristics.write(_heuristic(state.archive[0]))
+    live.files.heuristics.write(heuristic_record(state.archive[0]))
     _checkpoint(live, 0)
     return Position(state, 0)
 
@@ -140,59 +134,7 @@ def _write(
 ) -> None:
     for record in records:
         live.files.completions.write(record)
-    live.files.generations.write(_generation_record(records[0].step, generation))
+    live.files.generations.write(generation_record(records[0].step, generation))
     for member in after.archive[len(draw.state.archive) :]:
-        live.files.heuristics.write(_heuristic(member))
-    live.files.steps.write(_step_record(live, draw, after, records, result))
-
-
-def _step_record(
-    live: Live,
-    draw: Draw,
-    after: SearchState,
-    records: list[CompletionRecord],
-    result: StepResult | None,
-) -> StepRecord:
-    trained = live.training is not None
-    return StepRecord(
-        step=records[0].step,
-        operator=draw.operator,
-        prompt_sha256=records[0].prompt_sha256,
-        collapsed=draw.collapsed,
-        stagnation=after.stagnation,
-        archive_size=len(after.archive),
-        frontier_before=frontier(draw.state.archive),
-        frontier_after=frontier(after.archive),
-        valid=sum(record.score is not None for record in records),
-        admitted=sum(record.archive_event is ArchiveEvent.ADMITTED for record in records),
-        mapping=live.config.condition if trained else None,
-        zero_advantage=all(record.advantage == 0 for record in records) if trained else None,
-        loss=result.loss if result else None,
-        kl=result.kl if result else None,
-        grad_norm=result.grad_norm if result else None,
-        training_tokens=result.training_tokens if result else 0,
-        adapter_sha256=result.adapter_sha256 if result else None,
-    )
-
-
-def _generation_record(step: int, generation: Generation) -> GenerationRecord:
-    return GenerationRecord(
-        step=step,
-        prompt=generation.prompt,
-        prompt_ids=generation.prompt_ids,
-        completion_ids=tuple(completion.ids for completion in generation.completions),
-        completions=tuple(completion.text for completion in generation.completions),
-        requests=generation.requests,
-    )
-
-
-def _heuristic(member: Member) -> HeuristicRecord:
-    return HeuristicRecord(
-        id=member.id,
-        step=member.step,
-        index=member.index,
-        operator=member.operator,
-        idea=member.idea,
-        code=member.code,
-        score=member.score,
-    )
+        live.files.heuristics.write(heuristic_record(member))
+    live.files.steps.write(step_record(draw, after, records, live.config, result))

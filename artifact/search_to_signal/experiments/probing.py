@@ -11,9 +11,8 @@ from search_to_signal.errors import RecordError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.configuration import ADAPTER, RunConfig
 from search_to_signal.experiments.group import Judged, evaluation_kind, judge, sha256_text
-from search_to_signal.experiments.learning import speak_with
+from search_to_signal.experiments.learning import base_model, open_teachable, speak_with
 from search_to_signal.generators.base import Generation, Generator
-from search_to_signal.generators.opening import open_trainable
 from search_to_signal.problems import get_problem
 from search_to_signal.progress import Progress
 from search_to_signal.records.probe import BankPrompt, Checkpoint, ProbeRecord
@@ -24,9 +23,10 @@ from search_to_signal.seeding import derive_seed
 
 def load(config: RunConfig, checkpoint: Checkpoint, cohort: Path, scratch: Path) -> Generator:
     """A generator that speaks with a checkpoint; made from files, so nothing of another one is in it."""
-    generator = open_trainable(config.generation, config.model, scratch)
+    generator = open_teachable(config, config.generation, scratch)
     if checkpoint.adapter_sha256 is not None:
-        speak_with(cohort / checkpoint.name / ADAPTER, checkpoint.adapter_sha256, generator)
+        adapter, base = cohort / checkpoint.name / ADAPTER, base_model(config, generator)
+        speak_with(adapter, checkpoint.adapter_sha256, base, generator)
     return generator
 
 

@@ -11,13 +11,13 @@ import torch
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.directory import finish, interrupted, refuse_occupied, take
-from search_to_signal.experiments.learning import begin_restart, begin_training
+from search_to_signal.experiments.learning import begin_restart, begin_training, open_teachable
 from search_to_signal.experiments.live import Live, Parts, Position, run_live, starting_position
 from search_to_signal.experiments.loopback import reachable
 from search_to_signal.experiments.output import run_files
 from search_to_signal.experiments.ownership import owned
 from search_to_signal.experiments.resuming import Left, known_evaluations, replayed_state
-from search_to_signal.generators.opening import open_generator, open_trainable
+from search_to_signal.generators.opening import open_generator
 from search_to_signal.problems import get_problem
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS
@@ -54,10 +54,10 @@ def assembled(config: RunConfig) -> Iterator[Parts]:
         settings = stack.enter_context(reachable(config))
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="s2s-")))
         pool = stack.enter_context(EvaluationPool(problem, config.split, config.evaluation))
-        if not config.trained and config.parent is None:
+        if settings.backend == "api" and not config.trained:
             yield Parts(problem, open_generator(settings, config.model, scratch), pool, None)
             return
-        generator = open_trainable(settings, config.model, scratch)
+        generator = open_teachable(config, settings, scratch)
         yield Parts(problem, generator, pool, begin_training(config, generator) if config.trained else None)
 
 

@@ -44,12 +44,15 @@ def load_tokenizer(directory: Path) -> Any:
 
 
 class LocalGenerator:
-    """Samples from a transformers model in this process."""
+    """Samples from a transformers model in this process; a ``shared`` one is also what a learner adapts."""
 
-    def __init__(self, model: Any, tokenizer: Any, settings: GenerationSettings) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, settings: GenerationSettings, *, shared: bool = False
+    ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self._settings = settings
+        self._shared = shared
 
     @property
     def pad_id(self) -> int:
@@ -57,8 +60,8 @@ class LocalGenerator:
         return int(self.tokenizer.pad_token_id)
 
     def base(self) -> Any:
-        """A copy of the model for a learner."""
-        return copy.deepcopy(self.model)
+        """The model for a learner: a copy, unless it is shared."""
+        return self.model if self._shared else copy.deepcopy(self.model)
 
     def adopt(self, adapter: Adapter) -> None:
         """Sample from the base weights and the adapter's, merged."""

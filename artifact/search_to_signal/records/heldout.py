@@ -6,10 +6,11 @@ from typing import Literal
 import msgspec
 
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.records.files import write_atomically
 from search_to_signal.records.manifest import Environment, Source
 from search_to_signal.records.schema import Outcome
 
-HELDOUT = "heldout.json"
+HELDOUT_MANIFEST = "heldout.json"
 SCORES = "scores.jsonl"
 BEHAVIOURS = "behaviours.jsonl"
 
@@ -65,20 +66,25 @@ class HeldoutManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 def write_heldout(directory: Path, manifest: HeldoutManifest) -> None:
     """Write the manifest atomically, in readable canonical form."""
     text = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
-    temporary = directory / f"{HELDOUT}.tmp"
-    temporary.write_bytes(text + b"\n")
-    temporary.replace(directory / HELDOUT)
+    write_atomically(directory / HELDOUT_MANIFEST, text + b"\n")
 
 
 def read_heldout(directory: Path) -> HeldoutManifest:
     """Read the manifest; raises RunDirectoryError when it is missing, unreadable or of an unfinished run."""
-    path = directory / HELDOUT
-    try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=HeldoutManifest)
-    except FileNotFoundError as error:
-        raise RunDirectoryError(f"{directory} has no {HELDOUT}: no held-out evaluation is there") from error
-    except (OSError, msgspec.MsgspecError) as error:
-        raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error
+    manifest = stored_heldout(directory)
     if manifest.status != "complete":
         raise RunDirectoryError(f"{directory} is unfinished: remove it and evaluate again")
     return manifest
+
+
+def stored_heldout(directory: Path) -> HeldoutManifest:
+    """Read the manifest, finished or not; raises RunDirectoryError when it is missing or unreadable."""
+    path = directory / HELDOUT_MANIFEST
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=HeldoutManifest)
+    except FileNotFoundError as error:
+        raise RunDirectoryError(
+            f"{directory} has no {HELDOUT_MANIFEST}: no held-out evaluation is there"
+        ) from error
+    except (OSError, msgspec.MsgspecError) as error:
+        raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error

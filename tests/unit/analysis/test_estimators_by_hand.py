@@ -95,6 +95,14 @@ def test_admissions_by_hand(native: RecordedRun) -> None:
     assert cells[1].origins[0].lines == (1, 5, 9, 13)
 
 
+def test_a_new_best_said_twice_is_one_admission(native: RecordedRun) -> None:
+    """The second of two equal new bests beats the frontier and is no admission."""
+    kept, twice = native.groups[0][0], native.groups[0][2]
+    again = msgspec.structs.replace(twice, score=kept.score)
+    run = with_groups(native, [[kept, native.groups[0][1], again, native.groups[0][3]]])
+    assert values(admission_cells(run)) == [2, 1, 50.0, 50.0]
+
+
 def test_credit_by_hand(native: RecordedRun) -> None:
     """Four frontier improvers of sixteen take all positive credit but what the copy of the best gets."""
     parts = credit_parts(native)
@@ -138,6 +146,12 @@ def test_recurrence_by_hand(native: RecordedRun) -> None:
     assert values(recurrence_parts(run, horizon=2)) == [25.0, 50.0, 0.0, 50.0]
     assert values(recurrence_parts(run, horizon=1))[0] == 0.0
     assert values(recurrence_parts(run, horizon=4)) == [None] * 4
+
+
+def test_no_advantage_is_not_positive(native: RecordedRun) -> None:
+    """A completion without advantage counts among those that are not positive."""
+    run = with_groups(native, [[record(step=t, response_sha256="a", advantage=0.0)] for t in range(3)])
+    assert values(recurrence_parts(run, horizon=1)) == [100.0, None, 100.0, None]
 
 
 def test_windows_by_hand() -> None:

@@ -16,6 +16,7 @@ from search_to_signal.analysis.heldout import heldout
 from search_to_signal.analysis.restart import restart, restart_paired, restart_signs
 from search_to_signal.analysis.results import Results
 from search_to_signal.errors import ContractError, RunDirectoryError
+from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.anchor import AnchorBudget, AnchorContract, write_contract
 
 Make = Callable[..., Path]
@@ -131,7 +132,10 @@ def anchored(root: Path, groups: int = 60, budget: int = 50) -> Results:
         )
         for seed in SEEDS
     )
-    contract = AnchorContract(formula="f", margin=0.1, budgets=budgets, run_groups={}, timings_sha256={})
+    timings = {
+        name: sha256_file(root / "cohort" / name / "timings.jsonl") for name in ("native-s1", "frozen-s1")
+    }
+    contract = AnchorContract(formula="f", margin=0.1, budgets=budgets, run_groups={}, timings_sha256=timings)
     write_contract(root / "anchor", contract)
     return results
 
@@ -171,6 +175,12 @@ def test_the_anchor_refuses_without_its_contract(tmp_path: Path) -> None:
     results = anchored(tmp_path / "short", groups=40)
     with pytest.raises(RunDirectoryError, match="shorter than its budget of 50"):
         anchor(results)
+    timings = tmp_path / "short" / "cohort" / "native-s1" / "timings.jsonl"
+    kept = timings.read_bytes()
+    timings.write_bytes(kept.replace(b"1.5", b"1.6", 1))
+    with pytest.raises(ContractError, match="other timings"):
+        anchor(results)
+    timings.write_bytes(kept)
     file = tmp_path / "short" / "anchor" / "contract.json"
     file.write_bytes(file.read_bytes().replace(b'"groups":50', b'"groups":30'))
     with pytest.raises(ContractError, match="altered"):

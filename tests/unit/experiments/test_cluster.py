@@ -136,7 +136,7 @@ def test_a_cohort_runs_on_ray(ray: Ray, tmp_path: Path) -> None:
     """Every run is played once, the longest first; what it says and how far it is comes back."""
     progress = Quiet()
     execute(places(tmp_path, "frozen", "native"), Execution(ray="auto"), progress)
-    assert progress.said == ["native-s1: fast", ("frozen-s1", 0, 9), "frozen-s1: fast"]
+    assert progress.said == ["native-s1: fast", ("cohort/frozen-s1", 0, 9), "frozen-s1: fast"]
     assert (ray.options, ray.connected) == ([{"num_cpus": 1, "num_gpus": 0}] * 2, None)
 
 
@@ -160,7 +160,7 @@ def test_unfinished_runs_are_set_aside_before_they_are_sent(
     ("condition", "named"),
     [
         ("fails", r"^run fails-s1 ended with exit code 7$"),
-        ("lost", r"^run lost-s1 was lost with its node 9 times"),
+        ("lost", r"^run cohort/lost-s1 was lost on the cluster \(Lost;"),
     ],
 )
 def test_a_failure_on_ray_ends_the_others(ray: Ray, tmp_path: Path, condition: str, named: str) -> None:

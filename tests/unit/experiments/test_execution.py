@@ -87,7 +87,9 @@ def test_one_failure_ends_the_others_and_starts_no_more(
 ) -> None:
     """The error has the run's name, its exit code and what it said; the queue stops within seconds."""
     start = time.monotonic()
-    with pytest.raises(RunFailedError, match=r"run fails-s1 ended with exit code 7 \(error: broken beyond"):
+    with pytest.raises(
+        RunFailedError, match=r"run cohort/fails-s1 ended with exit code 7 \(error: broken beyond"
+    ):
         execute(make("sleeps", "fails", "waits", "later"), Execution(jobs=2), Silent())
     assert time.monotonic() - start < 30.0
     assert gone(int((tmp_path / "out" / "sleeps").read_text()))

@@ -24,7 +24,8 @@ from search_to_signal.experiments.restart import restarts
 from search_to_signal.generators.opening import model_files
 from search_to_signal.generators.settings import ApiSettings
 from search_to_signal.provenance.checksums import sha256_file
-from search_to_signal.records.manifest import COHORT, RESTART
+from search_to_signal.provenance.source import source
+from search_to_signal.records.manifest import COHORT, RESTART, Source
 
 PLAIN: dict[str, Any] = {
     "purpose": "smoke",
@@ -102,6 +103,30 @@ def test_another_parent_is_another_restart(results: Path) -> None:
 def test_layers_that_stand_on_the_cohort_say_what_is_missing(tmp_path: Path) -> None:
     """Without a finished cohort the message names its runs and the command."""
     with pytest.raises(RunDirectoryError, match=r"lacks frozen-s42.*native-s7.*--layer cohort"):
+        finished_cohort(profile(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("flaw", "found"),
+    [
+        ({}, None),
+        ({"status": "running"}, "native-s7"),
+        ({"source": Source(sha256="other", commit=None, clean=None)}, "native-s7"),
+        ({"config_sha256": "other"}, "native-s7"),
+    ],
+)
+def test_a_finished_cohort_is_complete_and_of_this_source(
+    make_run: Callable[..., Path], tmp_path: Path, flaw: dict[str, Any], found: str | None
+) -> None:
+    """One run that is unfinished, of another source or of another configuration is named."""
+    for config in profile().runs():
+        facts = {"config": msgspec.to_builtins(config), "source": source()}
+        changed = flaw if config.name == found else {}
+        make_run(tmp_path / COHORT / config.name, config.condition, config.seed, **{**facts, **changed})
+    if found is None:
+        assert finished_cohort(profile(), tmp_path) == tmp_path / COHORT
+        return
+    with pytest.raises(RunDirectoryError, match=f"lacks {found}, complete"):
         finished_cohort(profile(), tmp_path)
 
 
