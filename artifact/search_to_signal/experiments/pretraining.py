@@ -8,7 +8,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,10 +16,11 @@ import torch
 
 from search_to_signal.corpus.pairs import Pair
 from search_to_signal.corpus.recipe import mixed_pairs
-from search_to_signal.errors import ConfigError, ModelFileError
+from search_to_signal.errors import ModelFileError
 from search_to_signal.generators.base import messages
 from search_to_signal.generators.chat import END, encoded, train_tokenizer
 from search_to_signal.generators.local import load_tokenizer
+from search_to_signal.learner.device import Device, prepare_device, processor, torch_version
 from search_to_signal.learner.pretrain import (
     Architecture,
     Example,
@@ -45,7 +46,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     problems: dict[str, float]
     seed: int
-    device: Literal["cpu", "cuda"]
+    device: Device
     threads: int
     vocabulary_size: int
     tokenizer_examples: int
@@ -112,19 +113,9 @@ def _tokenizer(recipe: Recipe, out: Path) -> Any:
     return load_tokenizer(out)
 
 
-def _prepare(recipe: Recipe) -> int:
-    """Make the device deterministic; returns how many processes should make batches for it."""
-    torch.set_num_threads(recipe.threads)
-    if recipe.device == "cpu":
-        return 0
-    if not torch.cuda.is_available():
-        raise ConfigError(
-            'this recipe trains on device "cuda", which this machine lacks: set device = "cpu" in a copy '
-            "of it (a model of the same recipe with other bytes, after hours)"
-        )
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
-    return max(1, len(os.sched_getaffinity(0)) - 1)
+def _workers(recipe: Recipe) -> int:
+    # A GPU waits for batches, so all other processors make them; a CPU makes its own.
+    return max(1, len(os.sched_getaffinity(0)) - 1) if recipe.device == "cuda" else 0
 
 
 def _begin(recipe: Recipe, tokenizer: Any) -> Training:
@@ -135,17 +126,10 @@ def _begin(recipe: Recipe, tokenizer: Any) -> Training:
     return begin(model.to(recipe.device), recipe.optimization)
 
 
-def _processor(recipe: Recipe) -> str:
-    if recipe.device == "cuda":
-        return torch.cuda.get_device_name()
-    return f"CPU, {recipe.threads} thread{'s' if recipe.threads > 1 else ''}"
-
-
 def _finish(recipe: Recipe, training: Training, out: Path) -> None:
     training.model.to("cpu").save_pretrained(out, safe_serialization=True)
-    made = Made(
-        _processor(recipe), str(torch.__version__), recipe.optimization.examples, round(training.seconds, 1)
-    )
+    examples, seconds = recipe.optimization.examples, round(training.seconds, 1)
+    made = Made(processor(recipe.device), torch_version(), examples, seconds)
     (out / MADE).write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=2) + b"\n")
 
 
@@ -164,7 +148,8 @@ def pretrain(recipe: Recipe, out: Path, progress: Progress) -> None:
 
     Raises ConfigError for a device that this machine lacks.
     """
-    workers = _prepare(recipe)
+    prepare_device(recipe.device)
+    torch.set_num_threads(recipe.threads)
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer(recipe, out)
     training = _begin(recipe, tokenizer)
@@ -177,7 +162,7 @@ def pretrain(recipe: Recipe, out: Path, progress: Progress) -> None:
         if step % 100 == 0:
             training.save(unfinished)
 
-    drawn = corpus(recipe, tokenizer, training.step, workers)
+    drawn = corpus(recipe, tokenizer, training.step, _workers(recipe))
     train(training, drawn, recipe.optimization, pad_id=tokenizer.pad_token_id, report=report)
     _finish(recipe, training, out)
     unfinished.unlink(missing_ok=True)
