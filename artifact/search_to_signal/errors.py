@@ -65,3 +65,9 @@ class ContractError(S2SError):
     """The resource anchor's contract is missing, altered, or would come after the results."""
 
     exit_code = 12
+
+
+class GenerationError(S2SError):
+    """Completions cannot be had from an endpoint or engine; the run stops, and this is never a reward."""
+
+    exit_code = 13

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.evaluation.outcomes import Isolation
@@ -94,21 +93,22 @@ class Training:
 
     initial_sha256 = "start"
 
-    def __init__(self, condition: str) -> None:
+    def __init__(self, condition: str, generator: Generator) -> None:
+        self._weights = generator.model
         self.mapping = get_mapping(condition)
         self.learner = self
         self.sha256 = self.initial_sha256
 
-    def update(self, generation: Generation, records: list[CompletionRecord], sampler: Any) -> StepResult:
+    def update(self, generation: Generation, records: list[CompletionRecord]) -> StepResult:
         seen = json.dumps([self.sha256, *(record.advantage for record in records)])
-        self.sha256 = sampler["weights"] = hashlib.sha256(seen.encode()).hexdigest()
+        self.sha256 = self._weights["weights"] = hashlib.sha256(seen.encode()).hexdigest()
         return StepResult(0.0, 0.0, 0.0, 12, self.sha256)
 
     def dump(self) -> bytes:
         return self.sha256.encode()
 
-    def go_on(self, learner: bytes, sampler: Any) -> None:
-        self.sha256 = sampler["weights"] = learner.decode()
+    def go_on(self, learner: bytes) -> None:
+        self.sha256 = self._weights["weights"] = learner.decode()
 
     def save(self, directory: Path) -> None:
         directory.mkdir(exist_ok=True)
@@ -118,8 +118,9 @@ class Training:
 @contextmanager
 def assembled(config: RunConfig) -> Iterator[Parts]:
     """What ``run`` would load a model for."""
-    training = None if config.condition == "frozen" else Training(config.condition)
-    yield Parts(get_problem("tsp"), Generator(), Pool(), training)  # type: ignore[arg-type]
+    generator = Generator()
+    training = None if config.condition == "frozen" else Training(config.condition, generator)
+    yield Parts(get_problem("tsp"), generator, Pool(), training)  # type: ignore[arg-type]
 
 
 def tree(directory: Path, keep: Callable[[str], bool] = lambda name: True) -> dict[str, bytes]:

@@ -162,7 +162,7 @@ def test_a_run_never_goes_on_as_another(
         other = msgspec.structs.replace(found, sha256="0" * 64)
         monkeypatch.setattr(run_directory, "source", lambda: other)
     if what == "model":
-        monkeypatch.setattr(run_directory, "checked_files", lambda directory: files)
+        monkeypatch.setattr(run_directory, "model_files", lambda settings, model: files)
     if what == "environment":
         machine = msgspec.structs.replace(facts, cpu="other", kernel="other", packages=packages)
         monkeypatch.setattr(run_directory, "environment", lambda: machine)

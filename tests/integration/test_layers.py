@@ -12,13 +12,19 @@ import pytest
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import Profile, load_profile
 from search_to_signal.experiments.execution import Execution
-from search_to_signal.experiments.layer_settings import AnchorSettings, ProbeSettings, RestartSettings
+from search_to_signal.experiments.layer_settings import (
+    AnchorSettings,
+    ApiReference,
+    ProbeSettings,
+    RestartSettings,
+)
 from search_to_signal.experiments.reproduction import LAYERS, reproduce
 from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.provenance.verify import verify
 
-LAYER_DIRECTORIES = {"cohort", "restart", "breadth", "anchor", "probe", "audit", "report"}
+LAYER_DIRECTORIES = {layer.name for layer in LAYERS}
+OTHER_DIRECTORIES = {"audit", "report"}
 
 
 def tiny_profile() -> Profile:
@@ -31,6 +37,7 @@ def tiny_profile() -> Profile:
         breadth=tuple(msgspec.structs.replace(cell, groups=2) for cell in smoke.breadth),
         anchor=AnchorSettings(conditions=("native",)),
         probe=ProbeSettings(prompts=2, completions=2),
+        api=ApiReference(completions=3),
     )
 
 
@@ -61,8 +68,8 @@ def tree(directory: Path) -> dict[str, bytes]:
 
 def test_every_layer_of_the_profile_has_its_directory(results: Path) -> None:
     """What runs stands apart, says its layer in every manifest, and passes both checks."""
-    assert {path.name for path in results.iterdir() if path.is_dir()} == LAYER_DIRECTORIES
-    assert {layer.name for layer in LAYERS if layer.wanted(tiny_profile())} <= LAYER_DIRECTORIES
+    assert {path.name for path in results.iterdir() if path.is_dir()} == LAYER_DIRECTORIES | OTHER_DIRECTORIES
+    assert all(layer.wanted(tiny_profile()) for layer in LAYERS)
     for path in results.rglob("manifest.json"):
         assert manifest(path.parent)["config"]["layer"] == path.relative_to(results).parts[0]
     assert verify(results).problems == ()
@@ -111,6 +118,22 @@ def test_a_probe_does_not_depend_on_what_was_probed_before(results: Path, tmp_pa
     (copy / "probe" / "native-s42.jsonl").rename(copy / "probe" / "native-s42.partial")
     reproduce(tiny_profile(), copy, Execution(jobs=2), PlainProgress(), ["probe"])
     assert tree(copy) == before
+
+
+def test_the_api_run_went_over_http(results: Path) -> None:
+    """One request and one reported completion per group, from the model that the manifest's files are of."""
+    run = results / "api" / "frozen-s42"
+    config = manifest(run)["config"]
+    assert (config["generation"]["api"]["base_url"], config["generation"]["group_size"]) == ("loopback", 1)
+    groups = [json.loads(line) for line in (run / "generations.jsonl").read_text().splitlines()]
+    requests = [request for group in groups for request in group["requests"]]
+    assert len(groups) == len(requests) == 3
+    assert {request["model"] for request in requests} == {config["model"]}
+    counts = [json.loads(line) for line in (run / "completions.jsonl").read_text().splitlines()]
+    for record, request in zip(counts, requests, strict=True):
+        assert record["prompt_tokens"] == request["prompt_tokens"] > 0
+        assert record["completion_tokens"] == request["completion_tokens"] > 0
+    assert manifest(run)["model_files"] == manifest(results / "cohort" / "frozen-s42")["model_files"]
 
 
 def test_what_is_complete_is_kept_in_every_layer(results: Path, tmp_path: Path) -> None:

@@ -13,7 +13,20 @@ from search_to_signal import errors
 from search_to_signal.cli import main
 from search_to_signal.errors import S2SError
 
-COMMANDS = ("run", "run-one", "report", "verify", "replay", "claims", "pretrain", "card")
+COMMANDS = (
+    "run",
+    "run-one",
+    "report",
+    "trace",
+    "verify",
+    "replay",
+    "updates",
+    "heldout",
+    "claims",
+    "pretrain",
+    "card",
+    "serve",
+)
 
 Make = Callable[..., Path]
 
@@ -130,7 +143,7 @@ def test_report_and_replay_end_with_their_place(
     make_run(tmp_path / "in" / "native-s1", "native", 1)
     code, out, _ = said(capsys, "report", str(tmp_path / "in"), "--out", str(tmp_path / "page"))
     assert (code, out.splitlines()[-1]) == (0, f"s2s: report in {tmp_path / 'page'}")
-    assert "| native | 1 |" in out
+    assert "| native |" in out
     mappings: list[Any] = ["--mapping", "native", "--mapping", "factorized"]
     code, out, _ = said(capsys, "replay", str(tmp_path / "in"), *mappings, "--out", str(tmp_path / "audit"))
     assert (code, out.splitlines()[-1]) == (0, f"s2s: replay in {tmp_path / 'audit'}")

@@ -10,6 +10,7 @@ import pytest
 from search_to_signal.config import canonical_json, canonical_sha256, load_toml
 from search_to_signal.errors import ConfigError
 from search_to_signal.experiments.configuration import PROFILES, Profile, RunConfig, load_profile
+from search_to_signal.experiments.reproduction import LAYERS
 
 PLAIN: dict[str, Any] = {
     "purpose": "smoke",
@@ -150,3 +151,34 @@ def test_mappings_by_path_have_plain_directories() -> None:
     """A mapping named by its import path gets a directory that every file system takes."""
     run = msgspec.structs.replace(Profile(**PLAIN).runs()[0], condition="my_package.my_file:MAPPING")
     assert run.name == "my_package.my_file.MAPPING-s42"
+
+
+def test_the_paper_profile_says_what_the_paper_says() -> None:
+    """Every number of the paper's table of parameters, wherever the profile or a default holds it."""
+    paper = load_profile("paper")
+    search, generation, learner = paper.search, paper.generation, paper.learner
+    assert (paper.seeds, paper.groups, generation.group_size) == ((42, 3407, 1926000), 500, 4)
+    assert (search.population_size, search.collapse_threshold) == (10, 25)
+    weights = (search.simplification, search.injection, search.replacement, search.crossover)
+    assert weights == (1, 1, 2, 4)
+    assert (generation.max_prompt_tokens, generation.max_completion_tokens) == (2048, 1024)
+    assert (generation.engine.context, generation.engine.gpu_memory_utilization) == (4096, 0.8)
+    assert (generation.temperature, generation.engine.load_in_4bit) == (0.9, True)
+    assert (learner.lora_rank, learner.lora_alpha, learner.learning_rate) == (32, 64, 5e-5)
+    assert (learner.optimizer, learner.adam_beta1, learner.adam_beta2) == ("adamw_8bit", 0.9, 0.99)
+    assert (learner.weight_decay, learner.max_grad_norm, learner.kl) == (0.1, 0.1, 0.04)
+    assert (learner.load_in_4bit, generation.engine.lora_rank) == (True, learner.lora_rank)
+    assert paper.anchor is not None
+    assert paper.anchor.conditions == ("native", "factorized")
+    assert paper.probe is not None
+    assert (paper.probe.prompts, paper.probe.completions) == (64, 4)
+    assert paper.api is not None
+    assert paper.api.completions == 2000
+
+
+@pytest.mark.parametrize("name", ["embedded", "cohort", "paper", "smoke"])
+def test_every_shipped_profile_asks_for_every_layer(name: str) -> None:
+    """No evidence layer of the paper is left out by a profile that is shipped."""
+    profile = load_profile(name)
+    assert [layer.name for layer in LAYERS if not layer.wanted(profile)] == []
+    assert (profile.purpose == "smoke") == (name == "smoke")

@@ -10,7 +10,7 @@ from search_to_signal.analysis.credit import (
     zero_advantage_share,
 )
 from search_to_signal.analysis.metrics import ratio
-from search_to_signal.analysis.tables import to_csv
+from search_to_signal.analysis.tables import to_csv, to_markdown
 
 Row = dict[str, str | int | float | None]
 
@@ -172,12 +172,7 @@ def _table(rows: Iterable[Row]) -> str:
     if not listed:
         return "(none)"
     names = [name.replace("_", " ") for name in listed[0]]
-    lines = [_line(names), _line(["---"] * len(names))]
-    return "\n".join([*lines, *(_line([_short(value) for value in row.values()]) for row in listed)])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+    return to_markdown([names, *([_short(value) for value in row.values()] for row in listed)]).rstrip()
 
 
 def _field(value: str | int | float | None) -> str:
@@ -187,10 +182,4 @@ def _field(value: str | int | float | None) -> str:
 
 
 def _short(value: str | int | float | None) -> str:
-    return (
-        f"{value:.4g}"
-        if isinstance(value, float)
-        else ""
-        if value is None
-        else str(value).replace("|", "\\|")
-    )
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)

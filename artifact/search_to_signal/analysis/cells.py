@@ -1,24 +1,26 @@
 """Tables whose every cell knows the records behind it."""
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, S2SError
 
 NOTHING = "–"
 
 
+class NoTableError(S2SError):
+    """A table has nothing to be made from, for the reason that the message gives; no error of the data."""
+
+
 @dataclass(frozen=True)
 class Origin:
-    """Records behind a value: a file of a run (path relative to the results directory) and its lines.
+    """Records behind a value: a file (path relative to the results directory) and its lines.
 
-    ``lines`` are numbered from 1; None means all of them.
+    ``lines`` are numbered from 1 and rise; None means all of them.
     """
 
     path: str
-    lines: tuple[int, ...] | None = None
+    lines: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -65,15 +67,20 @@ class Table:
     label: str = ""
     note: str = ""
 
+    def row(self, label: str) -> Row:
+        """The row of that label; raises ConfigError that lists the labels."""
+        rows = {item.label: item for item in self.rows}
+        if label not in rows:
+            raise ConfigError(f"table {self.name} has no row {label!r}: choose one of {', '.join(rows)}")
+        return rows[label]
+
     def cell(self, row: str, column: str) -> Cell:
         """The cell of a row and a column by name; raises ConfigError that lists the names."""
-        rows = {item.label: item for item in self.rows}
-        if row not in rows:
-            raise ConfigError(f"table {self.name} has no row {row!r}: choose one of {', '.join(rows)}")
+        found = self.row(row)
         if column not in self.columns:
             known = ", ".join(self.columns)
             raise ConfigError(f"table {self.name} has no column {column!r}: choose one of {known}")
-        return rows[row].cells[self.columns.index(column)]
+        return found.cells[self.columns.index(column)]
 
     def text_rows(self) -> list[list[str]]:
         """Heading and rows as rounded text."""
@@ -81,18 +88,7 @@ class Table:
         return [heading, *([row.label, *(cell.text() for cell in row.cells)] for row in self.rows)]
 
 
-def write_csv(table: Table, directory: Path) -> Path:
-    """Write NAME.csv with every value in full and its n and spread; returns its path."""
-    path = directory / f"{table.name}.csv"
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["row", "column", "value", "spread", "n"])
-        for row in table.rows:
-            for column, cell in zip(table.columns, row.cells, strict=True):
-                writer.writerow([row.label, column, *_plain(cell)])
-    return path
-
-
-def _plain(cell: Cell) -> Sequence[str]:
-    value = "" if cell.value is None else repr(cell.value) if isinstance(cell.value, float) else cell.value
-    return [str(value), "" if cell.spread is None else repr(cell.spread), str(cell.n)]
+def percent_cell(part: float, whole: float, formula: str, *origins: Origin, decimals: int = 2) -> Cell:
+    """100 part / whole, without a value where whole is zero: absent is not zero."""
+    value = None if whole == 0 else 100.0 * part / whole
+    return Cell(value, formula=f"{formula}, in percent", origins=origins, decimals=decimals)

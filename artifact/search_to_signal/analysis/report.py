@@ -1,96 +1,97 @@
-"""The first results of a results directory: tables, a figure, and a page that says what they are."""
+"""The results of a results directory: every table, every figure, and two pages that say what they are."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from search_to_signal.analysis.core_table import condition_rows, seed_rows, validity_gains
-from search_to_signal.analysis.figures import best_so_far_figure
-from search_to_signal.analysis.runs import RecordedRun, load_runs
+from search_to_signal.analysis.cells import Row, Table
+from search_to_signal.analysis.evidence import Evidence, read_evidence
+from search_to_signal.analysis.figures import Drawn, draw_all
+from search_to_signal.analysis.page.facts import Facts, read_facts, time_rows
+from search_to_signal.analysis.page.layers import layer_states
+from search_to_signal.analysis.page.ledger import Verdicts, read_ledger
+from search_to_signal.analysis.page.render import render
 from search_to_signal.analysis.tables import to_markdown, write_table
-from search_to_signal.problems import get_problem
-from search_to_signal.records.manifest import COHORT
 
-LAYERS = (
-    "Normalizer replay",
-    "Matched update",
-    "Formal live cohort",
-    "Frozen restart",
-    "Directional breadth",
-    "Resource anchor",
-    "Common-context probe",
-    "API system reference",
-)
-_SCALE = (
-    "Model: {model}, a small language model made for this artifact. These are results at embedded scale; "
+FIGURES = "figures"
+HTML, MARKDOWN = "report.html", "report.md"
+_SMOKE = "**Smoke run: it shows that the path works and is no evidence of anything else.**"
+_EMBEDDED = (
+    "Model: {models}, a small language model made for this artifact. These are results at embedded scale; "
     "they are not results of the paper's 7B models and confirm none of its numbers."
 )
-_SMOKE = "**Smoke run: it shows that the path works and is no evidence of anything else.**"
+_OTHER = "Model: {models}. These are the runs of this directory; no number of the paper is pooled with them."
 
 
-def report(directory: Path, out: Path) -> Path:
-    """Write the report of the runs in a directory; returns its page.
+def report(directory: Path, out: Path, ledger: Callable[[Path], None] | None = None) -> Path:
+    """Write tables, figures, report.html and the short report.md; returns the latter.
 
-    Smoke runs get tables named smoke_*, so that none can be taken for a formal one. Raises
-    RunDirectoryError as load_runs does.
+    ``ledger`` is called with ``out`` when the tables are there, to judge the paper's numbers beside them: a
+    room that analysis does not know. Tables and figures of smoke runs are named smoke_*, so that none can be
+    taken for a formal one. Raises RunDirectoryError as load_runs does.
     """
-    cohort = directory / COHORT
-    runs = load_runs(cohort if cohort.is_dir() else directory)
+    evidence, facts = read_evidence(directory), read_facts(directory)
     out.mkdir(parents=True, exist_ok=True)
-    smoke = runs[0].config["purpose"] != "formal"
-    prefix = "smoke_" if smoke else ""
-    tables = {"core_results": condition_rows(runs), "core_seeds": seed_rows(runs)}
-    for name, rows in tables.items():
-        write_table(rows, out, f"{prefix}{name}")
-    problem = get_problem(str(runs[0].config["problem"]))
-    best_so_far_figure(runs, out, f"minus {problem.unit}")
-    page = out / "report.md"
-    audited = (directory / "audit" / "audit.md").is_file()
-    page.write_text(_page(runs, smoke, audited), encoding="utf-8")
+    for table in evidence.found.tables:
+        write_table(table, out)
+    drawn = draw_all(evidence, out / FIGURES)
+    if ledger is not None:
+        ledger(out)
+    verdicts = read_ledger(out)
+    (out / HTML).write_text(render(evidence, drawn, facts, verdicts), encoding="utf-8")
+    page = out / MARKDOWN
+    page.write_text("\n\n".join(_parts(evidence, drawn, facts, verdicts)) + "\n", encoding="utf-8")
     return page
 
 
-def _page(runs: Sequence[RecordedRun], smoke: bool, audited: bool) -> str:
-    config = runs[0].config
-    where = f"{config['problem']} ({config['split']} instances), {config['groups']} groups of " + str(
-        config["generation"]["group_size"]
+def _parts(evidence: Evidence, drawn: Drawn, facts: Facts, verdicts: Verdicts | None) -> Iterator[str]:
+    tables = evidence.tables
+    yield "# What ran"
+    if evidence.smoke:
+        yield _SMOKE
+    scale = _EMBEDDED if facts.embedded else _OTHER
+    yield f"{_search(evidence)} {scale.format(models=', '.join(facts.cards))}"
+    yield from _section(tables["core_results"])
+    if "paired" in tables:
+        yield from _section(tables["paired"], " minus frozen")
+    yield "## Where the time went"
+    yield to_markdown(time_rows(facts.runs)).strip()
+    yield "## Evidence layers"
+    states = layer_states(evidence)
+    yield to_markdown([["Layer", "State"], *([s.layer.name, s.state] for s in states)]).strip()
+    yield "## What else is there"
+    if verdicts is not None:
+        yield _judged(verdicts)
+    yield _contents(evidence, drawn)
+
+
+def _contents(evidence: Evidence, drawn: Drawn) -> str:
+    here = f"{len(evidence.found.tables)} tables and {len(drawn.figures)} figures"
+    absent = f"{len(evidence.found.absent)} tables and {len(drawn.absent)} figures"
+    return (
+        f"{here} are here, {absent} are not: {HTML} holds them and the reasons. `s2s trace` leads from every "
+        "number to its records."
     )
-    gains = validity_gains(runs)
-    parts = [
-        "# What ran",
-        _SMOKE if smoke else "",
-        f"Live search on {where} completions. {_SCALE.format(model=config['model'])}",
-        "## Core results",
-        "Mean ± sample standard deviation over seeds; higher is better throughout.",
-        to_markdown(condition_rows(runs)),
-        to_markdown(seed_rows(runs)),
-        "## Best so far",
-        "![Best score so far](best_so_far.png)",
-        "Lines are means over seeds, bands the range of the seeds; the data are in best_so_far.csv.",
-        "## Validity against the frozen model" if len(gains) > 1 else "",
-        to_markdown(gains) if len(gains) > 1 else "",
-        "## Where the time went",
-        to_markdown(_time_rows(runs)),
-        "## Evidence layers",
-        to_markdown(_layer_rows(smoke, audited)),
-    ]
-    return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
 
-def _time_rows(runs: Sequence[RecordedRun]) -> list[list[str]]:
-    rows = [["Run", "Groups per minute", "Generation (%)", "Evaluation (%)", "Update (%)", "Else (%)"]]
-    for run in runs:
-        timing = run.manifest.timing
-        if timing is not None:
-            parts = (timing.generation, timing.evaluation, timing.update, timing.other)
-            shares = [f"{100 * part / timing.total:.1f}" for part in parts]
-            rows.append([run.directory.name, f"{timing.groups_per_minute:.1f}", *shares])
-    return rows
+def _search(evidence: Evidence) -> str:
+    config = evidence.results.cohort[0].config
+    groups = f"{config['groups']} groups of {config['generation']['group_size']} completions"
+    return f"Live search on {config['problem']} ({config['split']} instances), {groups}."
 
 
-def _layer_rows(smoke: bool, audited: bool) -> list[list[str]]:
-    ran = {
-        "Normalizer replay": audited,
-        "Formal live cohort": not smoke,
-    }
-    what = "ran on smoke records" if smoke else "ran at embedded scale"
-    return [["Layer", "State"], *([layer, what if ran.get(layer) else "has not run"] for layer in LAYERS)]
+def _judged(verdicts: Verdicts) -> str:
+    counts = ", ".join(f"{len(rows)} {name}" for name, rows in verdicts.by_verdict.items())
+    ours = f"{verdicts.beside} have our own estimate beside them"
+    return f"The paper's numbers: {verdicts.total} entries, {counts}; {ours}."
+
+
+def _section(table: Table, ending: str = "") -> Iterator[str]:
+    """A table, or those of its rows over seeds whose label ends so."""
+    rows = [row for row in table.rows if row.label.endswith(ending)]
+    yield f"## {table.title}"
+    yield table.note
+    yield to_markdown([[table.label, *table.columns], *map(_texts, rows)]).strip()
+
+
+def _texts(row: Row) -> list[str]:
+    return [row.label, *(cell.text() for cell in row.cells)]

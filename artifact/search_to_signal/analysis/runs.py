@@ -1,25 +1,33 @@
-"""The runs of a results directory, read back from their records."""
+"""A recorded run, read back: its records as they are and as arrays, and the way back to their lines."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
+
+from search_to_signal.analysis.cells import Origin
 from search_to_signal.analysis.metrics import RunMetrics, group_trajectory, run_metrics
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.numerics import Floats
-from search_to_signal.records.manifest import Manifest, read_manifest, run_directories
-from search_to_signal.records.reader import read_groups
-from search_to_signal.records.schema import CompletionRecord
+from search_to_signal.numerics import Bools, Floats
+from search_to_signal.records.anchor import prefix
+from search_to_signal.records.groups import GroupBatch, batch_of
+from search_to_signal.records.manifest import Manifest
+from search_to_signal.records.reader import COMPLETIONS, STEPS, TIMINGS, read_groups, read_records
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, StepRecord, StepTiming
 
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """One complete run with its groups in order."""
+    """One run with its T groups of G completions in order; ``path`` is relative to the results directory."""
 
     directory: Path
+    path: str
     manifest: Manifest
     groups: tuple[tuple[CompletionRecord, ...], ...]
+    steps: tuple[StepRecord, ...]
 
     @property
     def config(self) -> dict[str, Any]:
@@ -36,6 +44,26 @@ class RecordedRun:
         """The run seed, the statistical unit."""
         return int(self.config["seed"])
 
+    @property
+    def layer(self) -> str:
+        """The evidence layer that the run was made for."""
+        return str(self.config.get("layer", "cohort"))
+
+    @property
+    def trained(self) -> bool:
+        """Whether a learner took part; a restart has its parent's condition and none."""
+        return self.condition != "frozen" and self.config.get("parent") is None
+
+    @property
+    def name(self) -> str:
+        """Condition and seed, as rows of tables call the run."""
+        return f"{self.condition}-s{self.seed}"
+
+    @cached_property
+    def batch(self) -> GroupBatch:
+        """All groups as arrays."""
+        return batch_of(self.groups)
+
     @cached_property
     def metrics(self) -> RunMetrics:
         """The run's metrics."""
@@ -46,32 +74,76 @@ class RecordedRun:
         """(T,) best-so-far after each group, the seed heuristic included (D19)."""
         return group_trajectory(self.groups)
 
+    @cached_property
+    def advantages(self) -> Floats | None:
+        """(T, G) advantages as the learner saw them; None for a run without a learner.
 
-def load_runs(directory: Path) -> list[RecordedRun]:
-    """The complete runs at or directly below a directory, by condition and seed.
+        Raises RunDirectoryError where a trained run lacks one.
+        """
+        if not self.trained:
+            return None
+        rows = [[record.advantage for record in group] for group in self.groups]
+        advantages = np.array(rows, dtype=np.float64)
+        if np.isnan(advantages).any():
+            raise RunDirectoryError(f"{self.directory} was trained and lacks advantages: restore its records")
+        return advantages
 
-    Raises RunDirectoryError when there is none, when one is unfinished, or when they do not share one
-    protocol: a table over a part of a cohort would look complete.
-    """
-    places = run_directories(directory)
-    manifests = [read_manifest(path) for path in places]
-    if not places:
-        raise RunDirectoryError(f"{directory} holds no run: give the directory of a run or of a cohort")
-    for path, manifest in zip(places, manifests, strict=True):
-        if manifest.status != "complete":
-            raise RunDirectoryError(f"{path} is unfinished: finish or remove it, then report again")
-    protocols = {_protocol(manifest) for manifest in manifests}
-    if len(protocols) != 1:
-        raise RunDirectoryError(
-            f"{directory} mixes runs of {len(protocols)} protocols: report each in a directory of its own"
-        )
-    runs = [
-        RecordedRun(path, manifest, tuple(read_groups(path)))
-        for path, manifest in zip(places, manifests, strict=True)
-    ]
-    return sorted(runs, key=lambda run: (run.condition != "frozen", run.condition, run.seed))
+    @cached_property
+    def admitted(self) -> Bools:
+        """(T, G): the search took the completion into its archive."""
+        return np.array([[r.archive_event is ArchiveEvent.ADMITTED for r in g] for g in self.groups])
+
+    @cached_property
+    def operators(self) -> tuple[Operator, ...]:
+        """The operator of each of the T groups."""
+        return tuple(group[0].operator for group in self.groups)
+
+    @cached_property
+    def seconds(self) -> Floats:
+        """(T,) seconds of each group's turn of the loop, set-up excluded; from the step timings."""
+        timings = prefix(read_records(self.directory / TIMINGS, StepTiming), len(self.groups))
+        return np.array([timing.seconds["total"] for timing in timings])
+
+    def file(self, name: str) -> str:
+        """Path of one of the run's files, relative to the results directory."""
+        return (PurePosixPath(self.path) / name).as_posix()
+
+    def first(self, groups: int) -> "RecordedRun":
+        """The exact stored prefix of that many groups; raises RecordError when fewer are stored."""
+        head = tuple(prefix(self.groups, groups))
+        return replace(self, groups=head, steps=self.steps[:groups])
+
+    @property
+    def everything(self) -> Origin:
+        """Every completion of the run, or of its prefix."""
+        if len(self.groups) < self.config["groups"]:
+            return self.completions_of(0, len(self.groups))
+        return Origin(self.file(COMPLETIONS))
+
+    @property
+    def every_step(self) -> Origin:
+        """Every step record of the run, or of its prefix."""
+        if len(self.steps) < self.config["groups"]:
+            return self.steps_at(range(len(self.steps)))
+        return Origin(self.file(STEPS))
+
+    def completions(self, chosen: Bools) -> Origin:
+        """The lines of the chosen completions; chosen: (T, G)."""
+        return Origin(self.file(COMPLETIONS), tuple((np.flatnonzero(chosen) + 1).tolist()))
+
+    def completions_of(self, start: int, stop: int) -> Origin:
+        """The lines of groups start to stop - 1, counted from 0."""
+        size = self.batch.outcome.shape[1]
+        return Origin(self.file(COMPLETIONS), range(start * size + 1, stop * size + 1))
+
+    def steps_at(self, groups: Sequence[int]) -> Origin:
+        """The step records of these groups, counted from 0."""
+        return Origin(self.file(STEPS), tuple(int(t) + 1 for t in groups))
 
 
-def _protocol(manifest: Manifest) -> str:
-    shared = {k: v for k, v in manifest.config.items() if k not in ("condition", "seed")}
-    return repr((sorted(shared.items()), manifest.source.sha256, sorted(manifest.model_files.items())))
+def read_run(directory: Path, manifest: Manifest, root: Path) -> RecordedRun:
+    """Read the records of a run below a results directory; raises RecordError for an unreadable line."""
+    path = directory.relative_to(root).as_posix()
+    groups = tuple(read_groups(directory))
+    steps = tuple(read_records(directory / STEPS, StepRecord))
+    return RecordedRun(directory, path, manifest, groups, steps)

@@ -5,6 +5,8 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from search_to_signal.analysis.cells import Cell, Table
+
 Rows = Sequence[Sequence[str]]
 
 _LATEX = str.maketrans(
@@ -40,7 +42,25 @@ def to_latex(rows: Rows) -> str:
     return "\n".join(lines)
 
 
-def write_table(rows: Rows, directory: Path, name: str) -> None:
-    """Write all three forms side by side."""
-    for suffix, text in (("csv", to_csv(rows)), ("md", to_markdown(rows)), ("tex", to_latex(rows))):
-        (directory / f"{name}.{suffix}").write_text(text, encoding="utf-8")
+def write_csv(table: Table, directory: Path) -> Path:
+    """Write NAME.csv in long form (row, column, value, spread, n), values in full; returns its path."""
+    lines = [["row", "column", "value", "spread", "n"]]
+    for row in table.rows:
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            lines.append([row.label, column, *_plain(cell)])
+    path = directory / f"{table.name}.csv"
+    path.write_text(to_csv(lines), encoding="utf-8")
+    return path
+
+
+def _plain(cell: Cell) -> Sequence[str]:
+    value = "" if cell.value is None else repr(cell.value) if isinstance(cell.value, float) else cell.value
+    return [str(value), "" if cell.spread is None else repr(cell.spread), str(cell.n)]
+
+
+def write_table(table: Table, directory: Path) -> None:
+    """Write a table as NAME.csv (every value in full), NAME.md and NAME.tex (rounded) side by side."""
+    write_csv(table, directory)
+    rows = table.text_rows()
+    (directory / f"{table.name}.md").write_text(to_markdown(rows), encoding="utf-8")
+    (directory / f"{table.name}.tex").write_text(to_latex(rows), encoding="utf-8")

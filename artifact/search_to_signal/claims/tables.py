@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from search_to_signal.errors import ConfigError, LedgerError
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "published"
 T = TypeVar("T")
+_SEED = re.compile(r"-s(\d+)(?=$|[ /])")
 _LONG_FORM = ("row", "column", "value", "spread", "n")
 
 
@@ -143,16 +145,25 @@ def _check(table: Table, entry: TableEntry) -> None:
 
 
 def _wide(table: Table) -> Table:
-    """(row, column, value, spread, n) as one row per ``row`` with columns NAME, NAME sd, NAME n."""
+    """(row, column, value, spread, n) as one row per ``row`` with columns NAME, NAME sd, NAME n.
+
+    A row CONDITION-sSEED/PART is also found by Condition, Seed and Part; rows over seeds have no Seed.
+    """
     if table.head != _LONG_FORM:
         return table
     rows: dict[str, dict[str, str]] = {}
     for cell in table.rows:
-        wide = rows.setdefault(cell["row"], {"row": cell["row"]})
+        wide = rows.setdefault(cell["row"], _keys(cell["row"]))
         name = cell["column"]
         wide |= {name: cell["value"], f"{name} sd": cell["spread"], f"{name} n": cell["n"]}
     head = tuple(dict.fromkeys(key for row in rows.values() for key in row))
     return Table(table.name, head, tuple({key: row.get(key, "") for key in head} for row in rows.values()))
+
+
+def _keys(label: str) -> dict[str, str]:
+    seed = _SEED.search(label)
+    condition, _, part = _SEED.sub("", label).partition("/")
+    return {"row": label, "Condition": condition, "Seed": seed[1] if seed else "", "Part": part}
 
 
 def _plain(text: str) -> str:

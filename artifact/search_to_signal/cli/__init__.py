@@ -4,7 +4,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from search_to_signal.cli import checking, claims, models, records, running
+from search_to_signal.cli import (
+    checking,
+    claims,
+    heldout,
+    models,
+    records,
+    running,
+    serving,
+    tracing,
+    updates,
+)
 from search_to_signal.cli.base import Command
 from search_to_signal.errors import S2SError
 
@@ -22,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(command=command)
         return sub
 
-    for group in (running, records, checking, claims, models):
+    for group in (running, records, tracing, updates, heldout, checking, claims, models, serving):
         group.register(add)
     return parser
 

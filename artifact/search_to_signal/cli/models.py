@@ -39,9 +39,9 @@ def register(add: Add) -> None:
         "pretrain",
         _pretrain,
         "train an embedded model from its recipe",
-        "s2s pretrain artifact/models/qwen2-1.8m/recipe.toml --out my-model",
+        "s2s pretrain artifact/models/qwen2-2.1m/recipe.toml --out my-model",
     )
     make.add_argument("recipe", type=Path)
     make.add_argument("--out", required=True, type=Path)
-    card = add("card", _card, "measure an embedded model again", "s2s card artifact/models/qwen2-1.8m")
+    card = add("card", _card, "measure an embedded model again", "s2s card artifact/models/qwen2-2.1m")
     card.add_argument("model", type=Path)

@@ -8,15 +8,17 @@ from search_to_signal.errors import ConfigError
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from search_to_signal.analysis.report import report
+    from search_to_signal.analysis.report import HTML, report
+    from search_to_signal.claims.beside import ledger_beside
     from search_to_signal.records.manifest import MANIFEST
 
     if arguments.out is None and (arguments.directory / MANIFEST).is_file():
         raise ConfigError(
             f"{arguments.directory} is one run, checksummed as it is: give --out for its report"
         )
-    page = report(arguments.directory, arguments.out or arguments.directory / "report")
+    page = report(arguments.directory, arguments.out or arguments.directory / "report", ledger_beside)
     show(page)
+    print(f"s2s: open {page.with_name(HTML)} in a browser")
     print(f"s2s: report in {page.parent}")
     return 0
 
@@ -32,7 +34,9 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 def register(add: Add) -> None:
     """Add report and replay."""
-    page = add("report", _report, "tables and figure of a results directory", "s2s report results/embedded")
+    page = add(
+        "report", _report, "tables, figures and page of a results directory", "s2s report results/embedded"
+    )
     page.add_argument("directory", type=Path)
     page.add_argument("--out", type=Path, help="where to write (default: DIRECTORY/report)")
     replay = add(

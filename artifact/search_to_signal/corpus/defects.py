@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from search_to_signal.corpus.grammar import Exchange, Slips
 from search_to_signal.programs.markers import OPENING
 from search_to_signal.records.schema import Outcome
 
@@ -25,8 +27,8 @@ def write(answer: Answer) -> str:
     return f"{{{{{answer.idea}}}}}\n```python\n{answer.code}\n```"
 
 
-def _edit_code(answer: Answer, old: str, new: str) -> str:
-    return write(Answer(answer.idea, answer.code.replace(old, new, 1)))
+def _exchanged(exchange: Exchange, answer: Answer) -> str:
+    return write(Answer(answer.idea, answer.code.replace(*exchange, 1)))
 
 
 def _other_opening(answer: Answer) -> str:
@@ -51,55 +53,38 @@ def _untagged_fence(answer: Answer) -> str:
 
 
 def _unclosed_bracket(answer: Answer) -> str:
-    return _edit_code(answer, "np.argmin(score)])", "np.argmin(score)]")
+    before, _, after = answer.code.rpartition(")")
+    return write(Answer(answer.idea, before + after))
 
 
-def _missing_colon(answer: Answer) -> str:
-    return _edit_code(answer, "distance_matrix):\n", "distance_matrix)\n")
+def _usage_example(usage: str, answer: Answer) -> str:
+    return write(Answer(answer.idea, f"{answer.code}\n\n{usage}"))
 
 
-def _usage_example(answer: Answer) -> str:
-    call = "print(select_next_node(0, 0, unvisited_nodes, distance_matrix))"
-    return write(Answer(answer.idea, f"{answer.code}\n\n{call}"))
+_MISSING_COLON = ("):\n", ")\n")
+_TWO_FUNCTIONS = ("def ", "def normalize(values):\n    return values / values.max()\n\ndef ")
+_UNDEFINED_NAME = ("    score =", "    score = bias +")
+_NOISE = ("    return", "    score += 0.01 * np.random.rand(*score.shape)\n    return")
 
 
-def _two_functions(answer: Answer) -> str:
-    helper = "def normalize(values):\n    return values / values.max()\n\n"
-    return _edit_code(answer, "def select", f"{helper}def select")
+def defects(slips: Slips) -> Mapping[Outcome, tuple[Defect, ...]]:
+    """Every defect of a problem's answers, by the typed failure that it ends in."""
 
+    def exchanges(*pairs: Exchange) -> tuple[Defect, ...]:
+        return tuple(partial(_exchanged, pair) for pair in pairs)
 
-def _undefined_name(answer: Answer) -> str:
-    return _edit_code(answer, "    score =", "    score = bias +")
+    return {
+        Outcome.MISSING_RATIONALE: (_other_opening, _no_idea, _idea_as_comment),
+        Outcome.MISSING_CODE: (_idea_only, _untagged_fence),
+        Outcome.MISSING_FUNCTION: (
+            _unclosed_bracket,
+            partial(_usage_example, slips.usage),
+            *exchanges(_MISSING_COLON, _TWO_FUNCTIONS),
+        ),
+        Outcome.RUNTIME_FAILURE: exchanges(_UNDEFINED_NAME, *slips.mistakes),
+        Outcome.RANDOMNESS: exchanges(_NOISE, *slips.chance),
+    }
 
-
-def _position_for_node(answer: Answer) -> str:
-    return _edit_code(answer, "int(nodes[np.argmin(score)])", "int(np.argmin(score))")
-
-
-def _set_as_index(answer: Answer) -> str:
-    return _edit_code(answer, "np.array(sorted(unvisited_nodes))", "unvisited_nodes")
-
-
-def _no_such_function(answer: Answer) -> str:
-    return _edit_code(answer, "np.argmin(score)", "np.min_index(score)")
-
-
-def _random_noise(answer: Answer) -> str:
-    noise = "    score += 0.01 * np.random.rand(len(nodes))\n"
-    return _edit_code(answer, "    return", f"{noise}    return")
-
-
-def _random_choice(answer: Answer) -> str:
-    return _edit_code(answer, "int(nodes[np.argmin(score)])", "int(np.random.choice(nodes))")
-
-
-DEFECTS: Mapping[Outcome, tuple[Defect, ...]] = {
-    Outcome.MISSING_RATIONALE: (_other_opening, _no_idea, _idea_as_comment),
-    Outcome.MISSING_CODE: (_idea_only, _untagged_fence),
-    Outcome.MISSING_FUNCTION: (_unclosed_bracket, _missing_colon, _usage_example, _two_functions),
-    Outcome.RUNTIME_FAILURE: (_undefined_name, _position_for_node, _set_as_index, _no_such_function),
-    Outcome.RANDOMNESS: (_random_noise, _random_choice),
-}
 
 FAMILY_SHARES: Mapping[Outcome, float] = {
     Outcome.MISSING_RATIONALE: 0.15,
@@ -110,8 +95,9 @@ FAMILY_SHARES: Mapping[Outcome, float] = {
 }
 
 
-def spoil(answer: Answer, rng: np.random.Generator) -> str:
+def spoil(answer: Answer, slips: Slips, rng: np.random.Generator) -> str:
     """Write the answer down with one defect, its family drawn by FAMILY_SHARES."""
     families = list(FAMILY_SHARES)
-    family = DEFECTS[families[int(rng.choice(len(families), p=list(FAMILY_SHARES.values())))]]
-    return family[int(rng.integers(len(family)))](answer)
+    family = families[int(rng.choice(len(families), p=list(FAMILY_SHARES.values())))]
+    choices = defects(slips)[family]
+    return choices[int(rng.integers(len(choices)))](answer)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from search_to_signal.corpus.grammar import (
+    FIXED,
     MAX_TERMS,
     SCALES,
     SHAPES,
@@ -26,7 +27,7 @@ def _pick(rng: np.random.Generator, count: int) -> int:
 def simplify(vocabulary: Vocabulary, program: Program, rng: np.random.Generator) -> Program:
     """Remove one term; a program of one term loses its scale and shape instead."""
     if len(program.parts) == 1:
-        return Program((replace(program.parts[0], scale="fixed", shape="plain"),))
+        return Program((replace(program.parts[0], scale=FIXED, shape="plain"),))
     gone = 1 + _pick(rng, len(program.parts) - 1)
     return Program(program.parts[:gone] + program.parts[gone + 1 :])
 

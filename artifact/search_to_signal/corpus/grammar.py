@@ -1,7 +1,7 @@
-"""A grammar of greedy scoring heuristics: a program is a weighted sum of named terms.
+"""A grammar of scoring heuristics: a program is a weighted sum of named terms, and low sums are good.
 
-The tables of a problem (its vocabulary) say which terms exist and how code reads them; everything
-else here is common to all problems, so that another problem is another table.
+The tables of a problem (its vocabulary) say which terms exist, how code reads them and what it returns;
+everything else here is common to all problems, so that another problem is another table.
 """
 
 import hashlib
@@ -13,7 +13,8 @@ import numpy as np
 from search_to_signal.programs.markers import OPENING
 
 WEIGHTS = tuple(round(0.05 * k, 2) for k in range(1, 21))
-SCALES = ("fixed", "fading", "growing")
+FIXED = "fixed"
+SCALES = (FIXED, "with", "against")
 SHAPES = ("plain", "root", "square")
 MAX_TERMS = 6
 HELD_OUT_SHARE = 10
@@ -21,9 +22,10 @@ HELD_OUT_SHARE = 10
 
 @dataclass(frozen=True)
 class Term:
-    """A feature of a choice: code that computes it, the local it reads, and names a person would use.
+    """A feature of a choice: code that computes it, the locals it reads, and names a person would use.
 
-    ``sign`` is the share of positive weights that the grammar draws for it.
+    The code is one operand (a name, a call, a bracket) and gives numbers of zero or more, so that its root
+    and its square can be written. ``sign`` is the share of positive weights that the grammar draws for it.
     """
 
     expression: str
@@ -33,16 +35,46 @@ class Term:
 
 
 @dataclass(frozen=True)
+class Scale:
+    """What a term can be multiplied by: a factor in [0, 1], the locals it reads, and an adjective."""
+
+    factor: str
+    needs: tuple[str, ...]
+    word: str
+
+
+Exchange = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Slips:
+    """How answers to one problem go wrong: text of a faithful program, and what stands there instead.
+
+    ``mistakes`` fail when run, ``chance`` draws random numbers, ``usage`` is a line that calls the function.
+    """
+
+    mistakes: tuple[Exchange, ...]
+    chance: tuple[Exchange, ...]
+    usage: str
+
+
+@dataclass(frozen=True)
 class Vocabulary:
-    """The terms of one problem and the frame of its function."""
+    """The terms of one problem and the frame of its function.
+
+    ``locals`` are written in their order here, each only where something reads it. ``scores`` is the range
+    of scores that parents in training prompts claim (higher is better).
+    """
 
     opening_lines: tuple[str, ...]
     locals: Mapping[str, str]
-    progress: str
+    scales: Mapping[str, Scale]
     terms: Mapping[str, Term]
     anchor: str
     closing_line: str
     rules: tuple[str, ...]
+    scores: tuple[float, float]
+    slips: Slips
 
 
 @dataclass(frozen=True)
@@ -51,7 +83,7 @@ class Part:
 
     term: str
     weight: float
-    scale: str = "fixed"
+    scale: str = FIXED
     shape: str = "plain"
     name: int = 0
 
@@ -94,12 +126,10 @@ def draw_program(vocabulary: Vocabulary, rng: np.random.Generator) -> Program:
     others = [term for term in vocabulary.terms if term != vocabulary.anchor]
     count = int(rng.integers(1, 5))
     chosen = rng.choice(len(others), size=count, replace=False)
-    anchor = replace(draw_part(vocabulary, vocabulary.anchor, rng), scale="fixed")
+    anchor = replace(draw_part(vocabulary, vocabulary.anchor, rng), scale=FIXED)
     return Program((anchor, *(draw_part(vocabulary, others[int(i)], rng) for i in chosen)))
 
 
-_SCALE_CODE = {"fixed": "", "fading": " * left", "growing": " * (1 - left)"}
-_SCALE_WORDS = {"fixed": "", "fading": "fading ", "growing": "growing "}
 _SHAPE_WORDS = {"plain": "", "root": "rooted ", "square": "squared "}
 
 
@@ -107,31 +137,35 @@ def _shaped(expression: str, shape: str) -> str:
     if shape == "root":
         return f"np.sqrt({expression})"
     if shape == "square":
-        return f"({expression}) ** 2" if " + " in expression else f"{expression} ** 2"
+        return f"{expression} ** 2"
     return expression
 
 
 def _part_line(vocabulary: Vocabulary, part: Part, first: bool) -> str:
     # The weight stands last, so that a model which copies a term has its weight at hand.
     expression = _shaped(vocabulary.terms[part.term].expression, part.shape)
-    return f"    score {'=' if first else '+='} {expression}{_SCALE_CODE[part.scale]} * {part.weight:g}"
+    factor = "" if part.scale == FIXED else f" * {vocabulary.scales[part.scale].factor}"
+    return f"    score {'=' if first else '+='} {expression}{factor} * {part.weight:g}"
+
+
+def _needs(vocabulary: Vocabulary, part: Part) -> tuple[str, ...]:
+    scale = () if part.scale == FIXED else vocabulary.scales[part.scale].needs
+    return vocabulary.terms[part.term].needs + scale
 
 
 def render_code(vocabulary: Vocabulary, program: Program) -> str:
     """The program as Python source; one line per term."""
-    needed = {name for term in program.terms for name in vocabulary.terms[term].needs}
+    needed = {name for part in program.parts for name in _needs(vocabulary, part)}
     lines = [*vocabulary.opening_lines]
     lines += [line for name, line in vocabulary.locals.items() if name in needed]
-    if any(part.scale != "fixed" for part in program.parts):
-        lines.append(vocabulary.progress)
     lines += [_part_line(vocabulary, part, first=i == 0) for i, part in enumerate(program.parts)]
     return "\n".join([*lines, vocabulary.closing_line])
 
 
 def name_part(vocabulary: Vocabulary, part: Part) -> str:
     """Words for one weighted term, as an idea mentions it."""
-    name = vocabulary.terms[part.term].names[part.name]
-    return f"{_SCALE_WORDS[part.scale]}{_SHAPE_WORDS[part.shape]}{name}"
+    scale = "" if part.scale == FIXED else f"{vocabulary.scales[part.scale].word} "
+    return f"{scale}{_SHAPE_WORDS[part.shape]}{vocabulary.terms[part.term].names[part.name]}"
 
 
 def render_idea(vocabulary: Vocabulary, program: Program, rng: np.random.Generator) -> str:

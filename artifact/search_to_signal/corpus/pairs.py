@@ -68,7 +68,7 @@ def _mention(idea: str, component: str) -> str:
 
 
 def _parent(source: Source, rng: np.random.Generator, *, wanted_held_out: bool) -> Parent:
-    score = -float(rng.uniform(4.0, 9.0))
+    score = float(rng.uniform(*source.vocabulary.scores))
     if not wanted_held_out and rng.random() < SEED_SHARE:
         return Parent(source.problem.seed.idea, source.problem.seed.code, score, source.seed)
     program = _program(source, rng, wanted_held_out=wanted_held_out)
@@ -122,7 +122,8 @@ def draw_pair(source: Source, defect_shares: Mapping[str, float], rng: np.random
         return None
     answer = _answer(source, operator, child, rng)
     spoiled = bool(rng.random() < defect_shares[operator.value])
-    return Pair(prompt, spoil(answer, rng) if spoiled else write(answer), operator, parents, spoiled)
+    response = spoil(answer, source.vocabulary.slips, rng) if spoiled else write(answer)
+    return Pair(prompt, response, operator, parents, spoiled)
 
 
 def pairs(source: Source, defect_shares: Mapping[str, float], rng: np.random.Generator) -> Iterator[Pair]:

@@ -1,6 +1,6 @@
 """The TSP vocabulary: what a greedy construction rule can look at."""
 
-from search_to_signal.corpus.grammar import Part, Program, Term, Vocabulary
+from search_to_signal.corpus.grammar import Part, Program, Scale, Slips, Term, Vocabulary
 
 TSP = Vocabulary(
     opening_lines=(
@@ -13,8 +13,12 @@ TSP = Vocabulary(
         "step": "    step = distance_matrix[current_node, nodes]",
         "home": "    home = distance_matrix[destination_node, nodes]",
         "rest": "    rest = distance_matrix[np.ix_(nodes, nodes)]",
+        "left": "    left = len(nodes) / len(distance_matrix)",
     },
-    progress="    left = len(nodes) / len(distance_matrix)",
+    scales={
+        "with": Scale("left", ("left",), "fading"),
+        "against": Scale("(1 - left)", ("left",), "growing"),
+    },
     terms={
         "step": Term("step", ("step",), ("step length", "distance from the current node"), 1.0),
         "home": Term("home", ("home",), ("way home", "distance to the destination"), 0.25),
@@ -57,6 +61,16 @@ TSP = Vocabulary(
         "go to the node with the smallest total of",
         "weigh every candidate by",
         "prefer nodes with small values of",
+    ),
+    scores=(-9.0, -4.0),
+    slips=Slips(
+        mistakes=(
+            ("int(nodes[np.argmin(score)])", "int(np.argmin(score))"),
+            ("np.array(sorted(unvisited_nodes))", "unvisited_nodes"),
+            ("np.argmin(score)", "np.min_index(score)"),
+        ),
+        chance=(("int(nodes[np.argmin(score)])", "int(np.random.choice(nodes))"),),
+        usage="print(select_next_node(0, 0, unvisited_nodes, distance_matrix))",
     ),
 )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import CONFIG, Profile, RunConfig
 from search_to_signal.experiments.execution import Execution, Place, execute
-from search_to_signal.generators.files import checked_files, model_directory
+from search_to_signal.generators.opening import model_files
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS, write_sums
 from search_to_signal.provenance.source import source
@@ -18,7 +18,7 @@ from search_to_signal.records.manifest import COHORT, MANIFEST, read_manifest, r
 _BEFORE_MANIFEST = (CONFIG, f"{MANIFEST}{TEMPORARY}")
 
 
-def _place(config: RunConfig, directory: Path, source_sha256: str, model_files: dict[str, str]) -> Place:
+def _place(config: RunConfig, directory: Path, source_sha256: str, weights: dict[str, str]) -> Place:
     if not directory.exists():
         return Place(config, directory, done=False)
     other = f"{directory} already holds another run: give another --out, or move it away"
@@ -31,7 +31,7 @@ def _place(config: RunConfig, directory: Path, source_sha256: str, model_files: 
         raise RunDirectoryError(other)
     if found.status != "complete" or not (directory / SUMS).is_file():
         return Place(config, directory, done=False)
-    if (found.source.sha256, found.model_files) != (source_sha256, model_files):
+    if (found.source.sha256, found.model_files) != (source_sha256, weights):
         raise RunDirectoryError(f"{directory} holds this run of another version of source or model: {other}")
     if problems := verify(directory).problems:
         raise RunDirectoryError(f"{directory} is complete but damaged ({problems[0]}): {other}")
@@ -47,7 +47,7 @@ def places(configs: Sequence[RunConfig], out: Path) -> list[Place]:
         if found == out or found.name not in expected:
             raise RunDirectoryError(f"{found} already holds another run: give another --out, or move it away")
     sha256 = source().sha256
-    models = {name: checked_files(model_directory(name)) for name in {config.model for config in configs}}
+    models = {config.model: model_files(config.generation, config.model) for config in configs}
     return [_place(config, out / config.name, sha256, models[config.model]) for config in configs]
 
 
@@ -73,12 +73,25 @@ def run_cohort(
 
 
 def finished_cohort(profile: Profile, results: Path) -> Path:
-    """The cohort's directory, every run in it complete and verified; raises RunDirectoryError otherwise."""
-    cohort = results / COHORT
-    missing = [place.config.name for place in places(profile.runs(), cohort) if not place.done]
+    """The cohort's directory, where all its runs are complete; raises RunDirectoryError otherwise.
+
+    Only manifests are read: a layer checks itself what it takes from a run, and the cohort verified the rest.
+    """
+    cohort, sha256 = results / COHORT, source().sha256
+    missing = [
+        config.name for config in profile.runs() if not _complete(config, cohort / config.name, sha256)
+    ]
     if missing:
         raise RunDirectoryError(
-            f"{cohort} lacks {', '.join(missing)}, which this layer stands on: run the cohort first "
-            "(s2s run ... --layer cohort)"
+            f"{cohort} lacks {', '.join(missing)}, complete and of this source, for this layer to stand on: "
+            "run the cohort first (s2s run ... --layer cohort)"
         )
     return cohort
+
+
+def _complete(config: RunConfig, directory: Path, source_sha256: str) -> bool:
+    if not (directory / SUMS).is_file():
+        return False
+    found = read_manifest(directory)
+    facts = (found.status, found.config_sha256, found.source.sha256)
+    return facts == ("complete", config.sha256, source_sha256)

@@ -10,9 +10,12 @@ from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments.layer_settings import (
     AnchorSettings,
+    ApiReference,
     BreadthCell,
+    HeldoutSettings,
     ProbeSettings,
     RestartSettings,
+    UpdateSettings,
 )
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.learner.settings import LearnerSettings
@@ -109,6 +112,9 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     breadth: tuple[BreadthCell, ...] = ()
     anchor: AnchorSettings | None = None
     probe: ProbeSettings | None = None
+    api: ApiReference | None = None
+    updates: UpdateSettings | None = None
+    heldout: HeldoutSettings | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot run; raises ConfigError before anything starts."""

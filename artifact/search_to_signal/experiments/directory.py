@@ -12,7 +12,7 @@ from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import CONFIG, RunConfig
 from search_to_signal.experiments.output import CHECKPOINTS
 from search_to_signal.experiments.resuming import Left, left_by, refuse_changes
-from search_to_signal.generators.files import checked_files, model_directory
+from search_to_signal.generators.opening import model_files
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
@@ -84,7 +84,7 @@ def _manifest(config: RunConfig) -> Manifest:
         config_sha256=config.sha256,
         source=source(),
         environment=environment(),
-        model_files=checked_files(model_directory(config.model)),
+        model_files=model_files(config.generation, config.model),
         isolation={},
     )
     # As it will be read back: lists where the settings have tuples.

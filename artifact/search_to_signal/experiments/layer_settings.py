@@ -3,6 +3,9 @@
 import msgspec
 
 from search_to_signal.errors import ConfigError
+from search_to_signal.generators.settings import ApiSettings
+from search_to_signal.normalizer import NORMALIZERS
+from search_to_signal.rewards import MAPPINGS
 
 
 def _at_least_one(layer: str, **values: int | None) -> None:
@@ -64,3 +67,61 @@ class ProbeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     def __post_init__(self) -> None:
         """Refuse an empty probe; raises ConfigError."""
         _at_least_one("probe", prompts=self.prompts, completions=self.completions)
+
+
+class ApiReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Frozen search through ``endpoint``, or through one on this machine over the profile's own model.
+
+    ``completions`` per run, one request each: as many as a cohort run has when absent. ``model`` is the
+    provider's name for its model. Without ``seeds`` those of the cohort.
+    """
+
+    seeds: tuple[int, ...] | None = None
+    completions: int | None = None
+    model: str | None = None
+    endpoint: ApiSettings | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what asks for nothing, or nobody knows whom; raises ConfigError."""
+        _at_least_one("api", completions=self.completions)
+        if self.seeds is not None and (not self.seeds or len(set(self.seeds)) < len(self.seeds)):
+            raise ConfigError(f"api.seeds are {list(self.seeds)}: give at least one, each of them once")
+        if (self.model is None) != (self.endpoint is None):
+            raise ConfigError("api.model is the endpoint's name for its model: give both model and endpoint")
+
+
+class UpdateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``groups`` consecutive groups to step on, ``withheld`` groups behind them to look at.
+
+    The first normalizer is the one that the others are compared with. ``descent_rate`` is the learning rate
+    of plain descent, whose steps are as small as its gradients. The layer runs alone, so it may take more
+    ``threads`` than a run did; others give other last bits.
+    """
+
+    groups: int = 3
+    withheld: int = 1
+    mappings: tuple[str, ...] = tuple(MAPPINGS)
+    normalizers: tuple[str, ...] = tuple(NORMALIZERS)
+    descent_rate: float = 1.0
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what could compare nothing; raises ConfigError."""
+        if self.groups < 1 or self.withheld < 1 or not self.mappings or not self.normalizers:
+            raise ConfigError(
+                "a matched update needs at least one of groups, withheld, mappings, normalizers"
+            )
+
+
+class HeldoutSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How much is evaluated: the first ``instances`` of every held-out split, all of them when None.
+
+    ``timeout_s`` is the processor time of one heuristic on one split; large instances need more than the
+    search allows. ``behaviour_instances`` are taken from the split of the embedded profile.
+    """
+
+    instances: int | None = None
+    timeout_s: float = 600.0
+    behaviour_split: str = "embedded"
+    behaviour_instances: int | None = 4
+    slots: int = 1

@@ -12,8 +12,7 @@ from search_to_signal.experiments.group import completion_records, confirm, judg
 from search_to_signal.experiments.learning import Training, credited
 from search_to_signal.experiments.output import EvaluationNote, RunFiles
 from search_to_signal.experiments.step_records import generation_record, heuristic_record, step_record
-from search_to_signal.generators.base import Generation
-from search_to_signal.generators.local import LocalGenerator
+from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.learner.grpo import StepResult
 from search_to_signal.problems.base import Problem
 from search_to_signal.progress import Progress
@@ -31,7 +30,7 @@ class Parts(NamedTuple):
     """What a run works with; ``training`` is None when frozen."""
 
     problem: Problem
-    generator: LocalGenerator
+    generator: Generator
     pool: EvaluationPool
     training: Training | None
 
@@ -49,7 +48,7 @@ class Live:
 
     config: RunConfig
     problem: Problem
-    generator: LocalGenerator
+    generator: Generator
     pool: EvaluationPool
     training: Training | None
     files: RunFiles
@@ -96,7 +95,7 @@ def live_step(live: Live, state: SearchState, step: int, clock: StepClock) -> Se
     if live.training is not None:
         records = credited(records, live.training.mapping)
         with clock.phase("update"):
-            result = live.training.update(generation, records, live.generator.model)
+            result = live.training.update(generation, records)
     _write(live, draw, after, generation, records, result)
     live.files.timings.write(StepTiming(step=step, seconds=clock.split()))
     return after

@@ -1,7 +1,7 @@
 """What an embedded model does on prompts from combinations that its training never saw."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,14 +13,14 @@ from search_to_signal.corpus.recipe import sources
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments.group import Judged, judge
-from search_to_signal.experiments.pretraining import Recipe
+from search_to_signal.experiments.pretraining import Made, Recipe, read_made
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.files import CHECKSUMS
 from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file
-from search_to_signal.records.schema import Operator
+from search_to_signal.records.schema import Operator, Outcome
 from search_to_signal.seeding import derive_seed, stream
 
 PROMPTS = 96
@@ -28,20 +28,27 @@ _SETTINGS = GenerationSettings(group_size=4, max_prompt_tokens=1024, max_complet
 _LIMITS = EvaluationSettings(timeout_s=5.0, memory_mb=256)
 
 
-class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Shares are fractions of 1. ``improving`` is over all completions that had a parent; ``novel`` over
-    valid ones, for a program equal to none of its parents; ``distinct`` is distinct programs per valid one.
+class ProblemCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Answers for one problem, as fractions of 1. ``improving`` is over all completions that had a parent;
+    ``novel`` over valid ones, for a program equal to none of its parents; ``distinct`` is distinct programs
+    per valid one.
     """
 
-    name: str
-    parameters: int
-    prompts: int
-    completions: int
     outcomes: dict[str, float]
     valid_by_operator: dict[str, float]
     improving: float
     novel: float
     distinct: float
+
+
+class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A model's size and its answers; ``prompts`` and ``completions`` are per problem."""
+
+    name: str
+    parameters: int
+    prompts: int
+    completions: int
+    problems: dict[str, ProblemCard]
 
 
 @dataclass(frozen=True)
@@ -80,17 +87,13 @@ def _novel(sample: _Sample) -> bool:
     return sample.judged.program not in {program_sha256(parent.code) for parent in sample.parents}
 
 
-def _card(name: str, parameters: int, samples: Sequence[_Sample]) -> Card:
+def _problem_card(samples: Sequence[_Sample]) -> ProblemCard:
     outcomes = Counter(sample.judged.outcome.value for sample in samples)
     by_operator: dict[str, list[bool]] = defaultdict(list)
     for sample in samples:
         by_operator[sample.operator.value].append(sample.judged.score is not None)
     valid = [sample for sample in samples if sample.judged.score is not None]
-    return Card(
-        name=name,
-        parameters=parameters,
-        prompts=len(samples) // _SETTINGS.group_size,
-        completions=len(samples),
+    return ProblemCard(
         outcomes={name: count / len(samples) for name, count in sorted(outcomes.items())},
         valid_by_operator={operator: _share(flags) for operator, flags in sorted(by_operator.items())},
         improving=_share([_improves(sample) for sample in samples if sample.parents]),
@@ -104,27 +107,51 @@ def measure(recipe: Recipe, directory: Path, progress: Progress) -> Card:
     torch.set_num_threads(recipe.threads)
     model = load_model(directory)
     generator = LocalGenerator(model, load_tokenizer(directory), _SETTINGS)
-    samples = []
-    for source in sources(recipe.problems):
+    cards = {}
+    for source in sources(list(recipe.problems)):
         with EvaluationPool(source.problem, "embedded", _LIMITS) as pool:
-            samples += _samples(source, generator, pool, recipe.seed, progress)
-    return _card(recipe.name, model.num_parameters(), samples)
+            samples = _samples(source, generator, pool, recipe.seed, progress)
+        cards[source.problem.name] = _problem_card(samples)
+    return Card(
+        name=recipe.name,
+        parameters=model.num_parameters(),
+        prompts=PROMPTS,
+        completions=PROMPTS * _SETTINGS.group_size,
+        problems=cards,
+    )
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
+def _rows(card: ProblemCard) -> dict[str, float]:
+    outcomes = {outcome.value: card.outcomes.get(outcome.value, 0.0) for outcome in Outcome}
+    return {
+        "valid": outcomes.pop(Outcome.VALID.value),
+        **{f"outcome {name}": share for name, share in outcomes.items()},
+        **{f"valid, {name}": share for name, share in card.valid_by_operator.items()},
+        "better than the best parent, of all completions with a parent": card.improving,
+        "valid and equal to no parent, of valid ones": card.novel,
+        "distinct programs per valid completion": card.distinct,
+    }
 
 
-def _page(card: Card, recipe: Recipe) -> str:
-    rows = [("valid", card.outcomes.get("valid", 0.0))]
-    rows += [(f"outcome {name}", share) for name, share in card.outcomes.items() if name != "valid"]
-    rows += [(f"valid, {name}", share) for name, share in card.valid_by_operator.items()]
-    rows += [
-        ("better than the best parent, of all completions with a parent", card.improving),
-        ("valid and equal to no parent, of valid ones", card.novel),
-        ("distinct programs per valid completion", card.distinct),
-    ]
-    table = "".join(f"| {name} | {_percent(share)} |\n" for name, share in rows)
+def _table(cards: Mapping[str, ProblemCard]) -> str:
+    columns = [_rows(card) for card in cards.values()]
+    lines = [f"| held-out prompts | {' | '.join(cards)} |", f"| :-- |{' --: |' * len(cards)}"]
+    for name in dict.fromkeys(name for rows in columns for name in rows):
+        cells = (f"{100 * rows[name]:.1f} %" if name in rows else "" for rows in columns)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _training(made: Made) -> str:
+    rate = made.examples / made.seconds
+    return (
+        f"It was trained from nothing on {made.examples:,} prompt-response pairs ({made.processor}, torch "
+        f"{made.torch}: {made.seconds / 60:.1f} minutes, {rate:,.0f} pairs per second)"
+    )
+
+
+def _page(card: Card, recipe: Recipe, made: Made) -> str:
+    shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in recipe.problems.items())
     return f"""# {card.name}
 
 A small language model made for this artifact: {recipe.architecture.model_type} architecture,
@@ -132,15 +159,15 @@ A small language model made for this artifact: {recipe.architecture.model_type} 
 {", ".join(recipe.problems)} and nothing else, and plays the part of the paper's 7B models through the
 same code. No result with it is a 7B result.
 
-It was trained from nothing on {recipe.optimization.examples:,} prompt-response pairs that the grammar in
-`search_to_signal/corpus` generates (`recipe.toml`, {recipe.threads} thread). A planted share of the answers
-carries a defect, so that there is something to learn. One in ten combinations of terms was kept out of
-training; the numbers below are measured on prompts whose parents are such combinations
-({card.prompts} prompts, {card.completions} completions, temperature {_SETTINGS.temperature}).
+{_training(made)} that the grammar in `search_to_signal/corpus` generates ({shares}). Training again by
+`recipe.toml` on another machine, or on another device, gives a model of the same recipe, not the same bytes.
+A planted share of the answers carries a defect, so that there is something to learn. One in ten
+combinations of terms was kept out of training; the numbers below are measured on prompts whose parents are
+such combinations ({card.prompts} prompts and {card.completions} completions per problem, temperature
+{_SETTINGS.temperature}).
 
-| held-out prompts | share |
-| :-- | --: |
-{table}
+{_table(card.problems)}
+
 Made by `s2s pretrain recipe.toml --out DIR`, measured by `s2s card DIR` (card.json).
 Licence: that of the artifact. All training text is generated by the artifact itself.
 """
@@ -151,7 +178,7 @@ def write_card(recipe: Recipe, directory: Path, progress: Progress) -> Card:
     card = measure(recipe, directory, progress)
     text = msgspec.json.format(msgspec.json.encode(card, order="sorted"), indent=2)
     (directory / "card.json").write_bytes(text + b"\n")
-    (directory / "README.md").write_text(_page(card, recipe), encoding="utf-8")
+    (directory / "README.md").write_text(_page(card, recipe, read_made(directory)), encoding="utf-8")
     files = [p for p in sorted(directory.iterdir()) if p.is_file() and p.name not in (CHECKSUMS, "README.md")]
     (directory / CHECKSUMS).write_text("".join(f"{sha256_file(path)}  {path.name}\n" for path in files))
     return card

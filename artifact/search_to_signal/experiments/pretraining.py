@@ -1,9 +1,14 @@
 """Make an embedded model from its recipe: corpus, tokenizer, training, files."""
 
 import itertools
-from collections.abc import Iterator
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -11,11 +16,14 @@ import torch
 
 from search_to_signal.corpus.pairs import Pair
 from search_to_signal.corpus.recipe import mixed_pairs
+from search_to_signal.errors import ConfigError, ModelFileError
 from search_to_signal.generators.chat import END, messages, train_tokenizer
+from search_to_signal.generators.local import load_tokenizer
 from search_to_signal.learner.pretrain import (
     Architecture,
     Example,
     Optimization,
+    Training,
     batches,
     begin,
     build_model,
@@ -25,20 +33,32 @@ from search_to_signal.progress import Progress
 from search_to_signal.seeding import derive_seed, stream
 
 RECIPE = "recipe.toml"
+MADE = "made.json"
+WINDOW = 16  # batches that are drawn, and sorted by length, together
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that decides an embedded model's weights."""
+    """Everything that decides an embedded model's weights; the shares of ``problems`` sum to 1."""
 
     name: str
-    problems: tuple[str, ...]
+    problems: dict[str, float]
     seed: int
+    device: Literal["cpu", "cuda"]
     threads: int
     vocabulary_size: int
     tokenizer_examples: int
     architecture: Architecture
     optimization: Optimization
     defect_shares: dict[str, float]
+
+
+class Made(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where and with what a model was trained, and how long that took."""
+
+    processor: str
+    torch: str
+    examples: int
+    seconds: float
 
 
 def _text(tokenizer: Any, pair: Pair) -> tuple[str, str]:
@@ -54,40 +74,114 @@ def _examples(tokenizer: Any, drawn: Iterator[Pair]) -> Iterator[Example]:
         yield Example(np.array(prompt + response, dtype=np.int64), len(prompt))
 
 
-def _tokenizer(recipe: Recipe) -> Any:
-    drawn = mixed_pairs(recipe.problems, recipe.defect_shares, stream(recipe.seed, "tokenizer"))
-    sample = itertools.islice(drawn, recipe.tokenizer_examples)
-    return train_tokenizer(
-        (f"{pair.prompt.user}\n{pair.response}" for pair in sample), recipe.vocabulary_size
+def window(recipe: Recipe, tokenizer: Any, number: int) -> list[list[Example]]:
+    """The batches of one window, which follow from its number alone: any process can make them."""
+    drawn = mixed_pairs(recipe.problems, recipe.defect_shares, stream(recipe.seed, "corpus", number))
+    size = recipe.optimization.batch_size
+    examples = itertools.islice(_examples(tokenizer, drawn), WINDOW * size)
+    return batches(examples, size, stream(recipe.seed, "order", number))
+
+
+def _in_order(
+    make: Callable[[int], list[list[Example]]], numbers: range, workers: int
+) -> Iterator[list[list[Example]]]:
+    if not workers:
+        yield from map(make, numbers)
+        return
+    ahead: deque[Future[list[list[Example]]]] = deque()
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for number in numbers:
+            ahead.append(pool.submit(make, number))
+            if len(ahead) > 2 * workers:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+
+
+def corpus(recipe: Recipe, tokenizer: Any, first_step: int, workers: int) -> Iterator[list[Example]]:
+    """The run's batches from a step on; the number of processes that make them changes nothing."""
+    steps = recipe.optimization.examples // recipe.optimization.batch_size
+    numbers = range(first_step // WINDOW, -(-steps // WINDOW))
+    windows = _in_order(partial(window, recipe, tokenizer), numbers, workers)
+    return itertools.islice(itertools.chain.from_iterable(windows), first_step % WINDOW, None)
+
+
+def _tokenizer(recipe: Recipe, out: Path) -> Any:
+    # A run that goes on keeps the tokenizer that it began with.
+    if not (out / "tokenizer.json").exists():
+        drawn = mixed_pairs(recipe.problems, recipe.defect_shares, stream(recipe.seed, "tokenizer"))
+        sample = itertools.islice(drawn, recipe.tokenizer_examples)
+        texts = (f"{pair.prompt.user}\n{pair.response}" for pair in sample)
+        train_tokenizer(texts, recipe.vocabulary_size).save_pretrained(out)
+    return load_tokenizer(out)
+
+
+def _prepare(recipe: Recipe) -> int:
+    """Make the device deterministic; returns how many processes should make batches for it."""
+    torch.set_num_threads(recipe.threads)
+    if recipe.device == "cpu":
+        return 0
+    if not torch.cuda.is_available():
+        raise ConfigError(
+            'this recipe trains on device "cuda", which this machine lacks: set device = "cpu" in a copy '
+            "of it (a model of the same recipe with other bytes, after hours)"
+        )
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    return max(1, len(os.sched_getaffinity(0)) - 1)
+
+
+def _begin(recipe: Recipe, tokenizer: Any) -> Training:
+    seed = derive_seed(recipe.seed, "weights")
+    model = build_model(
+        recipe.architecture, len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, seed
     )
+    return begin(model.to(recipe.device), recipe.optimization)
+
+
+def _processor(recipe: Recipe) -> str:
+    if recipe.device == "cuda":
+        return torch.cuda.get_device_name()
+    return f"CPU, {recipe.threads} thread{'s' if recipe.threads > 1 else ''}"
+
+
+def _finish(recipe: Recipe, training: Training, out: Path) -> None:
+    training.model.to("cpu").save_pretrained(out, safe_serialization=True)
+    made = Made(
+        _processor(recipe), str(torch.__version__), recipe.optimization.examples, round(training.seconds, 1)
+    )
+    (out / MADE).write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=2) + b"\n")
+
+
+def read_made(directory: Path) -> Made:
+    """How the model of a directory was made; raises ModelFileError."""
+    try:
+        return msgspec.json.decode((directory / MADE).read_bytes(), type=Made)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ModelFileError(
+            f"{directory / MADE} does not say how the model was made: restore it, or train again"
+        ) from error
 
 
 def pretrain(recipe: Recipe, out: Path, progress: Progress) -> None:
-    """Train the recipe's model into ``out``; an unfinished run goes on where it stopped."""
-    torch.set_num_threads(recipe.threads)
+    """Train the recipe's model into ``out``; an unfinished run goes on where it stopped.
+
+    Raises ConfigError for a device that this machine lacks.
+    """
+    workers = _prepare(recipe)
     out.mkdir(parents=True, exist_ok=True)
-    tokenizer = _tokenizer(recipe)
-    model = build_model(
-        recipe.architecture,
-        len(tokenizer),
-        tokenizer.eos_token_id,
-        tokenizer.pad_token_id,
-        derive_seed(recipe.seed, "weights"),
-    )
-    training = begin(model, recipe.optimization)
+    tokenizer = _tokenizer(recipe, out)
+    training = _begin(recipe, tokenizer)
     unfinished = out / "training.pt"
     if unfinished.exists():
         training.load(unfinished)
-    drawn = mixed_pairs(recipe.problems, recipe.defect_shares, stream(recipe.seed, "corpus"))
-    order = stream(recipe.seed, "order")
-    examples = batches(_examples(tokenizer, drawn), recipe.optimization.batch_size, order)
 
     def report(step: int, steps: int, loss: float) -> None:
         progress.update("pretrain", step, steps, f"loss {loss:.4f}")
         if step % 100 == 0:
             training.save(unfinished)
 
-    train(training, examples, recipe.optimization, pad_id=tokenizer.pad_token_id, report=report)
-    model.save_pretrained(out, safe_serialization=True)
-    tokenizer.save_pretrained(out)
+    drawn = corpus(recipe, tokenizer, training.step, workers)
+    train(training, drawn, recipe.optimization, pad_id=tokenizer.pad_token_id, report=report)
+    _finish(recipe, training, out)
     unfinished.unlink(missing_ok=True)

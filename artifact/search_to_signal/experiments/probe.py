@@ -13,7 +13,7 @@ from search_to_signal.experiments.configuration import FROZEN, Profile, RunConfi
 from search_to_signal.experiments.execution import Execution
 from search_to_signal.experiments.layer_settings import ProbeSettings
 from search_to_signal.experiments.probe_bank import build_bank
-from search_to_signal.generators.files import checked_files, model_directory
+from search_to_signal.generators.opening import model_files
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file, write_sums
 from search_to_signal.provenance.environment import environment
@@ -61,7 +61,7 @@ def _manifest(config: RunConfig, prompts: int, bank: bytes) -> ProbeManifest:
         bank_sha256=hashlib.sha256(bank).hexdigest(),
         source=source(),
         environment=environment(),
-        model_files=checked_files(model_directory(config.model)),
+        model_files=model_files(config.generation, config.model),
         isolation={},
         checkpoints=(),
     )

@@ -1,7 +1,9 @@
 """One checkpoint answers the prompts of the bank, and the answers are executed."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -9,10 +11,8 @@ from search_to_signal.errors import RecordError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.configuration import ADAPTER, RunConfig
 from search_to_signal.experiments.group import Judged, evaluation_kind, judge, sha256_text
-from search_to_signal.experiments.learning import speak_with
+from search_to_signal.experiments.learning import base_model, open_teachable, speak_with
 from search_to_signal.generators.base import Generation, Generator
-from search_to_signal.generators.files import model_directory
-from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
 from search_to_signal.problems import get_problem
 from search_to_signal.progress import Progress
 from search_to_signal.records.probe import BankPrompt, Checkpoint, ProbeRecord
@@ -21,12 +21,12 @@ from search_to_signal.runtime import keep_freed_memory
 from search_to_signal.seeding import derive_seed
 
 
-def load(config: RunConfig, checkpoint: Checkpoint, cohort: Path) -> Generator:
+def load(config: RunConfig, checkpoint: Checkpoint, cohort: Path, scratch: Path) -> Generator:
     """A generator that speaks with a checkpoint; made from files, so nothing of another one is in it."""
-    path = model_directory(config.model)
-    generator = LocalGenerator(load_model(path), load_tokenizer(path), config.generation)
+    generator = open_teachable(config, config.generation, scratch)
     if checkpoint.adapter_sha256 is not None:
-        speak_with(cohort / checkpoint.name / ADAPTER, checkpoint.adapter_sha256, generator.model)
+        adapter, base = cohort / checkpoint.name / ADAPTER, base_model(config, generator)
+        speak_with(adapter, checkpoint.adapter_sha256, base, generator)
     return generator
 
 
@@ -44,8 +44,8 @@ def _records(
             evaluation=evaluation_kind(item),
             response_sha256=sha256_text(item.completion.text),
             program_sha256=item.program,
-            prompt_tokens=len(generation.prompt_ids),
-            completion_tokens=len(item.completion.ids),
+            prompt_tokens=generation.prompt_tokens(position),
+            completion_tokens=item.completion.tokens,
             truncated=item.completion.truncated,
             text=item.completion.text,
         )
@@ -67,11 +67,14 @@ def answer(
     """
     keep_freed_memory()
     torch.set_num_threads(config.threads)
-    generator = load(config, checkpoint, cohort)
     unfinished = file.with_suffix(".partial")
     unfinished.unlink(missing_ok=True)
     problem = get_problem(config.problem)
-    with EvaluationPool(problem, config.split, config.evaluation) as pool, RecordWriter(unfinished) as writer:
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="s2s-")))
+        generator = load(config, checkpoint, cohort, scratch)
+        pool = stack.enter_context(EvaluationPool(problem, config.split, config.evaluation))
+        writer = stack.enter_context(RecordWriter(unfinished))
         for done, entry in enumerate(bank, start=1):
             generation = generator.generate(entry, derive_seed(config.seed, "probe", entry.prompt))
             if sha256_text(generation.prompt) != entry.prompt_sha256:

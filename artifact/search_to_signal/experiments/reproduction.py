@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from search_to_signal.analysis.report import report
+from search_to_signal.claims.beside import ledger_beside
 from search_to_signal.errors import ConfigError
 from search_to_signal.experiments.anchor import fix_contract, run_anchors
+from search_to_signal.experiments.api_reference import run_references
 from search_to_signal.experiments.breadth import run_breadth
-from search_to_signal.experiments.cohort import run_all
+from search_to_signal.experiments.cohort import finished_cohort, run_all
 from search_to_signal.experiments.configuration import Profile
 from search_to_signal.experiments.execution import Execution
+from search_to_signal.experiments.heldout import heldout
+from search_to_signal.experiments.layer_settings import HeldoutSettings, UpdateSettings
 from search_to_signal.experiments.normalizer_replay import replay
 from search_to_signal.experiments.probe import run_probe
 from search_to_signal.experiments.restart import run_restarts
@@ -19,7 +23,15 @@ from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS
 from search_to_signal.provenance.seal import seal
-from search_to_signal.records.manifest import AUDIT, COHORT, REPORT, run_directories
+from search_to_signal.records.manifest import (
+    AUDIT,
+    BREADTH,
+    COHORT,
+    REPORT,
+    UPDATES,
+    run_directories,
+    runs_below,
+)
 from search_to_signal.rewards import MAPPINGS
 
 
@@ -39,12 +51,28 @@ def _run_cohort(profile: Profile, results: Path, how: Execution, progress: Progr
         fix_contract(profile, profile.anchor, results)
 
 
+def _run_updates(profile: Profile, results: Path, how: Execution, progress: Progress) -> None:
+    from search_to_signal.experiments.matched_updates import matched_updates  # loads torch
+
+    cohort = finished_cohort(profile, results)
+    recorded = [*run_directories(cohort), *runs_below(results / BREADTH)]
+    matched_updates(recorded, results / UPDATES, profile.updates or UpdateSettings(), progress)
+
+
+def _run_heldout(profile: Profile, results: Path, how: Execution, progress: Progress) -> None:
+    finished_cohort(profile, results)
+    heldout(results, profile.heldout or HeldoutSettings(), progress)
+
+
 LAYERS = (
     Layer("cohort", lambda profile: True, _run_cohort),
     Layer("restart", lambda profile: profile.restart is not None, run_restarts),
     Layer("breadth", lambda profile: bool(profile.breadth), run_breadth),
     Layer("anchor", lambda profile: profile.anchor is not None, run_anchors),
     Layer("probe", lambda profile: profile.probe is not None, run_probe),
+    Layer("api", lambda profile: profile.api is not None, run_references),
+    Layer("updates", lambda profile: profile.updates is not None, _run_updates),
+    Layer("heldout", lambda profile: profile.heldout is not None, _run_heldout),
 )
 
 
@@ -82,4 +110,4 @@ def _evaluated(profile: Profile, results: Path, progress: Progress) -> Path | No
         return None
     progress.say("replaying the recorded groups under every mapping and normalizer")
     replay(run_directories(cohort), results / AUDIT, list(MAPPINGS), list(NORMALIZERS))
-    return report(results, results / REPORT)
+    return report(results, results / REPORT, ledger_beside)

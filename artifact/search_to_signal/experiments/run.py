@@ -1,8 +1,9 @@
 """One run in this process: from a configuration, or where it was stopped, to a checksummed directory."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 import torch
@@ -10,13 +11,13 @@ import torch
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.directory import finish, interrupted, refuse_occupied, take
-from search_to_signal.experiments.learning import begin_restart, begin_training
+from search_to_signal.experiments.learning import begin_restart, begin_training, open_teachable
 from search_to_signal.experiments.live import Live, Parts, Position, run_live, starting_position
+from search_to_signal.experiments.loopback import reachable
 from search_to_signal.experiments.output import run_files
 from search_to_signal.experiments.ownership import owned
 from search_to_signal.experiments.resuming import Left, known_evaluations, replayed_state
-from search_to_signal.generators.files import model_directory
-from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
+from search_to_signal.generators.opening import open_generator
 from search_to_signal.problems import get_problem
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS
@@ -48,13 +49,16 @@ def spoken(split: Timing) -> str:
 @contextmanager
 def assembled(config: RunConfig) -> Iterator[Parts]:
     """The model, the learner and the evaluation workers of a run, before its first step."""
-    path = model_directory(config.model)
-    tokenizer = load_tokenizer(path)
-    generator = LocalGenerator(load_model(path), tokenizer, config.generation)
-    training = begin_training(config, generator.model, tokenizer.pad_token_id)
     problem = get_problem(config.problem)
-    with EvaluationPool(problem, config.split, config.evaluation) as pool:
-        yield Parts(problem, generator, pool, training)
+    with ExitStack() as stack:
+        settings = stack.enter_context(reachable(config))
+        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="s2s-")))
+        pool = stack.enter_context(EvaluationPool(problem, config.split, config.evaluation))
+        if settings.backend == "api" and not config.trained:
+            yield Parts(problem, open_generator(settings, config.model, scratch), pool, None)
+            return
+        generator = open_teachable(config, settings, scratch)
+        yield Parts(problem, generator, pool, begin_training(config, generator) if config.trained else None)
 
 
 def run(
@@ -100,7 +104,7 @@ def _position(live: Live, left: Left | None) -> Position:
     if left is None or not left.marks["heuristics"].bytes:
         return starting_position(live)
     if live.training is not None and left.learner is not None:
-        live.training.go_on(left.learner, live.generator.model)
+        live.training.go_on(left.learner)
     live.pool.remember(known_evaluations(directory))
     state = replayed_state(directory, live.problem, live.config.search, left.done)
     return Position(state, left.done)

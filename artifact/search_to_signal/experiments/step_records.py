@@ -53,6 +53,7 @@ def generation_record(step: int, generation: Generation) -> GenerationRecord:
         prompt_ids=generation.prompt_ids,
         completion_ids=tuple(completion.ids for completion in generation.completions),
         completions=tuple(completion.text for completion in generation.completions),
+        requests=generation.requests,
     )
 
 

@@ -1,28 +1,13 @@
-"""What proposes completions: a local model, a server, or a recording; the search never knows which."""
+"""What proposes completions: a local model, an engine, or a server; the search never knows which."""
 
 from dataclasses import dataclass
-from typing import Protocol
-
-import msgspec
+from pathlib import Path
+from typing import Any, Protocol
 
 from search_to_signal.errors import ConfigError
-
-
-class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Group size G, limits in tokens, and the sampling temperature (nothing else filters, D23)."""
-
-    group_size: int = 4
-    max_prompt_tokens: int = 2048
-    max_completion_tokens: int = 1024
-    temperature: float = 0.9
-
-    def __post_init__(self) -> None:
-        """Refuse values that could never sample; raises ConfigError."""
-        for name in ("group_size", "max_prompt_tokens", "max_completion_tokens"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"generation.{name} is {getattr(self, name)}: give at least 1")
-        if not self.temperature > 0:
-            raise ConfigError(f"generation.temperature is {self.temperature}: give a number above 0")
+from search_to_signal.generators.settings import GenerationSettings as GenerationSettings
+from search_to_signal.records.schema import RequestRecord
+from search_to_signal.seeding import derive_seed
 
 
 class ChatPrompt(Protocol):
@@ -34,25 +19,94 @@ class ChatPrompt(Protocol):
     def user(self) -> str: ...
 
 
+Message = dict[str, str]
+
+
+def messages(prompt: ChatPrompt) -> list[Message]:
+    """A prompt as chat messages."""
+    return [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+
+
 @dataclass(frozen=True)
 class Completion:
-    """One sampled answer: its tokens with the end token where one was drawn, and its text without."""
+    """One sampled answer: its tokens with the end token where one was drawn, and its text without.
+
+    An endpoint gives no token ids: ``ids`` is then empty, and ``request`` says what it reported.
+    """
 
     ids: tuple[int, ...]
     text: str
     truncated: bool
+    request: RequestRecord | None = None
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens were sampled, counted here or as reported."""
+        return len(self.ids) if self.request is None else self.request.completion_tokens
 
 
 @dataclass(frozen=True)
 class Generation:
-    """The G completions of one prompt, with the exact prompt that they were sampled from."""
+    """The G completions of one prompt, with the exact prompt that they were sampled from.
+
+    An endpoint applies a template and a tokenizer of its own: ``prompt`` is then the JSON of the messages
+    that were sent, and ``prompt_ids`` is empty.
+    """
 
     prompt: str
     prompt_ids: tuple[int, ...]
     completions: tuple[Completion, ...]
 
+    def prompt_tokens(self, index: int) -> int:
+        """How many tokens the prompt of a completion had, counted here or as reported."""
+        request = self.completions[index].request
+        return len(self.prompt_ids) if request is None else request.prompt_tokens
+
+    @property
+    def requests(self) -> tuple[RequestRecord, ...]:
+        """What an endpoint reported of each completion; empty for a model of ours."""
+        return tuple(item.request for item in self.completions if item.request is not None)
+
 
 class Generator(Protocol):
-    """Samples a group; equal prompt and seed give equal completions on one machine."""
+    """Samples a group; equal prompt and seed give equal completions on one machine.
+
+    Raises ConfigError for a prompt over the limit (nothing is ever truncated) and GenerationError when
+    completions cannot be had; never returns less than a group.
+    """
 
     def generate(self, prompt: ChatPrompt, seed: int) -> Generation: ...
+
+
+class Adapter(Protocol):
+    """What a learner offers a sampler: its adapter as weights, or as files in PEFT's form."""
+
+    def merge_into(self, plain: Any) -> None: ...
+    def save(self, directory: Path) -> None: ...
+
+
+class Trainable(Generator, Protocol):
+    """A generator that a learner can teach."""
+
+    @property
+    def pad_id(self) -> int: ...
+
+    def base(self) -> Any:
+        """The model that a learner attaches its adapter to, or None: then it has to load one itself."""
+
+    def adopt(self, adapter: Adapter) -> None:
+        """Sample with the adapter from the next token on: before a restart's first group, after each step."""
+
+
+def request_seeds(seed: int, count: int) -> tuple[int, ...]:
+    """The sampling seed of each completion of a group, 31 bits: what every engine and server takes."""
+    return tuple(derive_seed(seed, "completion", index) >> 32 for index in range(count))
+
+
+def check_prompt(tokens: int, settings: GenerationSettings) -> None:
+    """Raise ConfigError for a prompt over the limit, which would otherwise have to be cut."""
+    if tokens > settings.max_prompt_tokens:
+        raise ConfigError(
+            f"a prompt has {tokens} tokens, generation.max_prompt_tokens is "
+            f"{settings.max_prompt_tokens}: raise it in the profile"
+        )

@@ -1,11 +1,13 @@
 """How messages become tokens: the chat template of the embedded models, and its vocabulary."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from search_to_signal.generators.base import ChatPrompt
+from search_to_signal.generators.base import Message
+from search_to_signal.generators.base import messages as messages
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 
@@ -42,6 +44,17 @@ def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> PreTrainedTok
     return wrapped
 
 
-def messages(prompt: ChatPrompt) -> list[dict[str, str]]:
-    """A prompt as chat messages."""
-    return [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+def encoded(tokenizer: Any, chat: list[Message]) -> tuple[str, list[int]]:
+    """A chat as the text that a model continues, and as its tokens."""
+    text: str = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    return text, tokenizer.encode(text, add_special_tokens=False)
+
+
+def end_ids(tokenizer: Any, generation_config: Any) -> frozenset[int]:
+    """Every token that ends a completion: the tokenizer's, and those of the model's generation settings.
+
+    Qwen's instruction models stop on two, of which the tokenizer knows one.
+    """
+    told = getattr(generation_config, "eos_token_id", None)
+    more = told if isinstance(told, list | tuple) else [told]
+    return frozenset(token for token in [tokenizer.eos_token_id, *more] if token is not None)

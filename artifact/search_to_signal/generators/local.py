@@ -1,14 +1,26 @@
 """A local transformers model as a generator."""
 
+import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from search_to_signal.errors import ConfigError, ModelFileError
-from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
-from search_to_signal.generators.chat import messages
+from search_to_signal.errors import ModelFileError
+from search_to_signal.generators.base import (
+    Adapter,
+    ChatPrompt,
+    Completion,
+    Generation,
+    GenerationSettings,
+    Message,
+    check_prompt,
+    messages,
+    request_seeds,
+)
+from search_to_signal.generators.chat import encoded, end_ids
 from search_to_signal.generators.sampling import sample_group
 
 
@@ -32,32 +44,44 @@ def load_tokenizer(directory: Path) -> Any:
 
 
 class LocalGenerator:
-    """Samples from a transformers model in this process."""
+    """Samples from a transformers model in this process; a ``shared`` one is also what a learner adapts."""
 
-    def __init__(self, model: Any, tokenizer: Any, settings: GenerationSettings) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, settings: GenerationSettings, *, shared: bool = False
+    ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self._settings = settings
+        self._shared = shared
+
+    @property
+    def pad_id(self) -> int:
+        """The token that fills up a batch."""
+        return int(self.tokenizer.pad_token_id)
+
+    def base(self) -> Any:
+        """The model for a learner: a copy, unless it is shared."""
+        return self.model if self._shared else copy.deepcopy(self.model)
+
+    def adopt(self, adapter: Adapter) -> None:
+        """Sample from the base weights and the adapter's, merged."""
+        adapter.merge_into(self.model)
 
     def generate(self, prompt: ChatPrompt, seed: int) -> Generation:
         """Sample one group. Raises ConfigError for a prompt over the limit: nothing is ever truncated."""
-        text = self.tokenizer.apply_chat_template(
-            messages(prompt), tokenize=False, add_generation_prompt=True
-        )
-        prompt_ids = self.tokenizer.encode(text, add_special_tokens=False)
-        if len(prompt_ids) > self._settings.max_prompt_tokens:
-            raise ConfigError(
-                f"a prompt has {len(prompt_ids)} tokens, generation.max_prompt_tokens is "
-                f"{self._settings.max_prompt_tokens}: raise it in the profile"
-            )
+        return self.answer(messages(prompt), request_seeds(seed, self._settings.group_size), self._settings)
+
+    def answer(self, chat: list[Message], seeds: Sequence[int], settings: GenerationSettings) -> Generation:
+        """Sample one completion per sampling seed, whatever the group size; raises as ``generate``."""
+        text, prompt_ids = encoded(self.tokenizer, chat)
+        check_prompt(len(prompt_ids), settings)
         group = sample_group(
             self.model,
             prompt_ids,
-            count=self._settings.group_size,
-            max_new_tokens=self._settings.max_completion_tokens,
-            temperature=self._settings.temperature,
-            end_id=self.tokenizer.eos_token_id,
-            seed=seed,
+            seeds=seeds,
+            max_new_tokens=settings.max_completion_tokens,
+            temperature=settings.temperature,
+            end_ids=end_ids(self.tokenizer, getattr(self.model, "generation_config", None)),
         )
         completions = (
             Completion(ids, self.tokenizer.decode(ids, skip_special_tokens=True), cut)

@@ -1,10 +1,14 @@
-"""Sampling with a key-value cache and a shared prompt prefix: temperature and nothing else (D23)."""
+"""Sampling with temperature and nothing else (D23); every completion has a random stream of its own."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from transformers import DynamicCache
+
+from search_to_signal.generators.decoding import Decoder, open_decoder
+from search_to_signal.seeding import stream
 
 
 @dataclass(frozen=True)
@@ -15,46 +19,54 @@ class SampledGroup:
     truncated: tuple[bool, ...]
 
 
-def _draw(logits: torch.Tensor, temperature: float, source: torch.Generator) -> torch.Tensor:
-    probabilities = torch.softmax(logits.float() / temperature, dim=-1)
-    return torch.multinomial(probabilities, 1, generator=source)[:, 0]
+def _draw(logits: torch.Tensor, temperature: float, at: torch.Tensor) -> torch.Tensor:
+    """The token of each row at which the cumulative probability first exceeds its share in [0, 1)."""
+    shares = torch.softmax(logits.float() / temperature, dim=-1).cumsum(dim=-1, dtype=torch.float64)
+    tokens = torch.searchsorted(shares, at[:, None] * shares[:, -1:], right=True)
+    # Rounding can lift the product of the last share to the whole.
+    return tokens[:, 0].clamp(max=logits.shape[-1] - 1)
 
 
-def _prefill(model: Any, prompt_ids: list[int], count: int) -> tuple[Any, torch.Tensor]:
-    ids = torch.tensor([prompt_ids], device=model.device)
-    out = model(input_ids=ids, past_key_values=DynamicCache(), use_cache=True, logits_to_keep=1)
-    cache = out.past_key_values
-    cache.batch_repeat_interleave(count)
-    return cache, out.logits[:, -1].repeat(count, 1)
+def _uniforms(seeds: Sequence[int], limit: int, device: Any) -> torch.Tensor:
+    """One row of shares in [0, 1) per seed, (rows, limit)."""
+    return torch.from_numpy(np.stack([stream(seed, "tokens").random(limit) for seed in seeds])).to(device)
 
 
-def _cut(row: list[int], end_id: int) -> tuple[int, ...]:
-    return tuple(row[: row.index(end_id) + 1] if end_id in row else row)
+def sample(
+    decoder: Decoder, seeds: Sequence[int], limit: int, temperature: float, end_ids: frozenset[int]
+) -> tuple[tuple[int, ...], ...]:
+    """The tokens of every row of a decoder, one row per seed; a row that has ended leaves the batch."""
+    uniforms = _uniforms(seeds, limit, decoder.logits.device)
+    completions: list[list[int]] = [[] for _ in seeds]
+    going = list(range(len(seeds)))
+    for step in range(limit):
+        tokens = _draw(decoder.logits, temperature, uniforms[going, step])
+        for row, token in zip(going, tokens.tolist(), strict=True):
+            completions[row].append(token)
+        on = [place for place, row in enumerate(going) if completions[row][-1] not in end_ids]
+        if not on or step + 1 == limit:
+            break
+        if len(on) < len(going):
+            decoder.keep(on)
+            tokens, going = tokens[on], [going[place] for place in on]
+        decoder.read(tokens)
+    return tuple(tuple(ids) for ids in completions)
 
 
 @torch.inference_mode()
 def sample_group(
     model: Any,
-    prompt_ids: list[int],
+    prompt_ids: Sequence[int],
     *,
-    count: int,
+    seeds: Sequence[int],
     max_new_tokens: int,
     temperature: float,
-    end_id: int,
-    seed: int,
+    end_ids: frozenset[int],
 ) -> SampledGroup:
-    """Sample ``count`` completions of one prompt; equal arguments give equal tokens on one machine."""
-    source = torch.Generator(device=model.device).manual_seed(seed)
-    cache, logits = _prefill(model, prompt_ids, count)
-    done = torch.zeros(count, dtype=torch.bool, device=model.device)
-    columns: list[torch.Tensor] = []
-    for _ in range(max_new_tokens):
-        token = _draw(logits, temperature, source)
-        columns.append(token)
-        done |= token == end_id
-        if bool(done.all()) or len(columns) == max_new_tokens:
-            break
-        logits = model(input_ids=token[:, None], past_key_values=cache, use_cache=True).logits[:, -1]
-    rows = torch.stack(columns, dim=1).tolist()
-    completions = tuple(_cut(row, end_id) for row in rows)
-    return SampledGroup(completions, tuple(ids[-1] != end_id for ids in completions))
+    """Sample one completion of the prompt per seed; equal arguments give equal tokens on one machine.
+
+    A completion's draws depend on its own seed alone.
+    """
+    decoder = open_decoder(model, prompt_ids, len(seeds), max_new_tokens)
+    completions = sample(decoder, seeds, max_new_tokens, temperature, end_ids)
+    return SampledGroup(completions, tuple(ids[-1] not in end_ids for ids in completions))

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,11 @@ import torch
 from peft.mapping import get_peft_model
 from peft.peft_model import PeftModel
 from peft.tuners.lora import LoraConfig
-from peft.utils.save_and_load import get_peft_model_state_dict
+from peft.utils.save_and_load import get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import save
 
-from search_to_signal.errors import LearnerError
+from search_to_signal.errors import ModelFileError
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.records.files import write_atomically
 
@@ -21,8 +22,10 @@ PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "
 
 
 def attach_adapter(model: Any, settings: LearnerSettings, seed: int) -> Any:
-    """The model with a fresh LoRA adapter on all seven projections; the seed decides its matrices."""
-    torch.manual_seed(seed)
+    """The model with a fresh LoRA adapter on all seven projections; the seed alone decides its matrices.
+
+    PEFT draws them from the global stream, which is therefore set for the draw and then put back.
+    """
     config = LoraConfig(
         r=settings.lora_rank,
         lora_alpha=settings.lora_alpha,
@@ -31,13 +34,34 @@ def attach_adapter(model: Any, settings: LearnerSettings, seed: int) -> Any:
         bias="none",
         task_type="CAUSAL_LM",
     )
-    return get_peft_model(model, config)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return get_peft_model(model, config)
+
+
+def load_adapter(model: Any, directory: Path) -> Any:
+    """The model with the adapter that ``save_adapter`` wrote, trainable; raises ModelFileError.
+
+    PEFT only warns of tensors that the file lacks: compare ``adapter_sha256`` with the recorded one.
+    """
+    if not (directory / "adapter_config.json").is_file():
+        raise ModelFileError(f"cannot load the adapter in {directory}: there is none; restore its files")
+    try:
+        return PeftModel.from_pretrained(model, directory, is_trainable=True)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise ModelFileError(f"cannot load the adapter in {directory}: {error}; restore its files") from error
 
 
 def adapter_tensors(model: Any) -> dict[str, torch.Tensor]:
     """The adapter's tensors by name, sorted, on the CPU."""
-    tensors = get_peft_model_state_dict(model)  # type: ignore[no-untyped-call]
+    # No embedding is adapted; PEFT would look for the base model's configuration to find that out.
+    tensors = get_peft_model_state_dict(model, save_embedding_layers=False)  # type: ignore[no-untyped-call]
     return {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
+
+
+def set_adapter(model: Any, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Put back tensors that ``adapter_tensors`` returned."""
+    set_peft_model_state_dict(model, dict(tensors))
 
 
 def adapter_sha256(model: Any) -> str:
@@ -68,27 +92,16 @@ def save_adapter(model: Any, directory: Path) -> None:
     write_atomically(directory / "adapter_config.json", f"{text}\n".encode())
 
 
-def load_adapter(model: Any, directory: Path) -> Any:
-    """The model with an adapter that ``save_adapter`` wrote, not to be trained.
-
-    PEFT only warns of tensors that the file lacks: compare ``adapter_sha256`` with the recorded one.
-    Raises LearnerError when there is no adapter, or none that fits the model.
-    """
-    if not (directory / "adapter_config.json").is_file():
-        raise LearnerError(f"there is no adapter in {directory}: restore it from its checksummed copy")
-    try:
-        return PeftModel.from_pretrained(model, str(directory), is_trainable=False).eval()
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise LearnerError(f"cannot load the adapter in {directory}: {error}") from error
-
-
 @torch.no_grad()
 def publish(adapted: Any, plain: Any) -> None:
     """Make ``plain``, a copy of the base model, compute what the adapted model computes.
 
-    Every call starts from the untouched base weights, so nothing accumulates. Sampling from plain
-    weights costs less per token than sampling through the adapter.
+    Every call starts from the untouched base weights, so nothing accumulates, as it would by merging and
+    unmerging. Sampling from plain weights costs less per token than sampling through the adapter. Where
+    ``plain`` is no copy but holds the adapter itself, as a 4-bit base does, there is nothing to do.
     """
+    if adapted.get_base_model() is plain:
+        return
     weights = dict(plain.named_modules())
     for name, module in adapted.base_model.model.named_modules():
         if hasattr(module, "lora_A"):

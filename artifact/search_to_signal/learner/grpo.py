@@ -11,26 +11,29 @@ from numpy.typing import NDArray
 from search_to_signal.errors import LearnerError
 from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.checkpoint import dumped, restore
-from search_to_signal.learner.loss import grpo_loss, token_group, token_log_probabilities
+from search_to_signal.learner.loss import TokenGroup, grpo_loss, token_group, token_log_probabilities
+from search_to_signal.learner.optimizers import build_optimizer
 from search_to_signal.learner.settings import LearnerSettings
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one optimizer opportunity did; ``grad_norm`` is the norm before clipping."""
+    """What one optimizer opportunity did; ``grad_norm`` is the norm before clipping.
 
-    loss: float
-    kl: float
-    grad_norm: float
+    A skipped opportunity has no loss, KL or norm, and no training tokens.
+    """
+
+    loss: float | None
+    kl: float | None
+    grad_norm: float | None
     training_tokens: int
     adapter_sha256: str
 
 
 class Learner:
-    """Owns the adapted model and its optimizer.
+    """Owns the adapted model and its optimizer, which a checkpoint may read and set.
 
-    A group whose advantages are all zero is still an opportunity: its loss is the KL term alone, and
-    AdamW's momentum and weight decay act as in any other step.
+    A group whose advantages are all zero is still an opportunity; ``zero_advantage`` decides its use.
     """
 
     def __init__(self, model: Any, settings: LearnerSettings, pad_id: int) -> None:
@@ -38,12 +41,9 @@ class Learner:
         self._settings = settings
         self._pad_id = pad_id
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self._optimizer = torch.optim.AdamW(
-            self._parameters,
-            lr=settings.learning_rate,
-            betas=(settings.adam_beta1, settings.adam_beta2),
-            weight_decay=settings.weight_decay,
-        )
+        self.optimizer = build_optimizer(self._parameters, settings)
+        if settings.gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
 
     def step(
         self,
@@ -51,38 +51,68 @@ class Learner:
         completion_ids: Sequence[Sequence[int]],
         advantages: NDArray[np.float64],
     ) -> StepResult:
-        """Update the adapter once; raises LearnerError before anything non-finite reaches a weight."""
-        if not np.isfinite(advantages).all():
-            raise LearnerError(f"advantages {advantages.tolist()} are not finite: check the reward mapping")
-        if advantages.shape != (len(completion_ids),):
-            raise LearnerError(
-                f"advantages of shape {advantages.shape} for {len(completion_ids)} completions: give one each"
-            )
+        """Update the adapter once; raises LearnerError before anything non-finite reaches a weight.
+
+        The tokens are scored whole: a group that does not fit the model's context is an error, never cut.
+        """
+        group = self.group(prompt_ids, completion_ids)
+        _check_credit(advantages, len(completion_ids))
+        if self._settings.zero_advantage == "skip" and not advantages.any():
+            return StepResult(None, None, None, 0, adapter_sha256(self.model))
+        return self.update(group, self.reference(group), advantages)
+
+    def group(self, prompt_ids: Sequence[int], completion_ids: Sequence[Sequence[int]]) -> TokenGroup:
+        """The tokens as the loss reads them; raises LearnerError for a text that is empty or too long."""
         group = token_group(prompt_ids, completion_ids, self._pad_id, self.model.device)
-        reference = self._reference(group)
-        credit = torch.tensor(advantages, dtype=torch.float32, device=self.model.device)
-        loss, kl = grpo_loss(self.model, group, reference, credit, self._settings.kl)
-        loss.backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm)
-        if not torch.isfinite(norm):
-            self._optimizer.zero_grad(set_to_none=True)
-            raise LearnerError("the gradient is not finite: lower the learning rate or inspect the group")
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        return StepResult(float(loss), kl, float(norm), group.training_tokens, adapter_sha256(self.model))
+        length, limit = group.length, self.model.config.max_position_embeddings
+        if length > limit:
+            raise LearnerError(
+                f"prompt and completion have {length} tokens, the model reads {limit}: "
+                "lower generation.max_prompt_tokens or max_completion_tokens"
+            )
+        return group
 
     def dump(self) -> bytes:
         """Everything that steps change, the adapter and the optimizer's moments, as a file's contents."""
-        return dumped(self._state(), self._optimizer)
+        return dumped(self._state(), self.optimizer)
 
     def load(self, data: bytes) -> None:
         """Take up what ``dump`` gave; the next step does the same bits as if nothing had been between."""
-        restore(data, self._state(), self._optimizer)
+        restore(data, self._state(), self.optimizer)
 
     def _state(self) -> dict[str, torch.Tensor]:
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
     @torch.no_grad()
-    def _reference(self, group: Any) -> torch.Tensor:
+    def reference(self, group: TokenGroup) -> torch.Tensor:
+        """Token log-probabilities of the base model, (G, C): computed with the adapter off, never merged."""
         with self.model.disable_adapter():
             return token_log_probabilities(self.model, group)
+
+    def update(
+        self, group: TokenGroup, reference: torch.Tensor, advantages: NDArray[np.float64]
+    ) -> StepResult:
+        """One optimizer step with the reference (G, C) given; raises LearnerError as ``step`` does."""
+        _check_credit(advantages, len(group.completion_ids))
+        credit = torch.tensor(advantages, dtype=torch.float32, device=self.model.device)
+        # Checkpointing works in training mode alone, which changes nothing else: nothing here has a dropout.
+        self.model.train(self._settings.gradient_checkpointing)
+        loss, kl = grpo_loss(self.model, group, reference, credit, self._settings.kl)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.model.eval()
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm)
+        if not torch.isfinite(norm):
+            self.optimizer.zero_grad(set_to_none=True)
+            raise LearnerError("the gradient is not finite: lower the learning rate or inspect the group")
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return StepResult(float(loss), kl, float(norm), group.training_tokens, adapter_sha256(self.model))
+
+
+def _check_credit(advantages: NDArray[np.float64], completions: int) -> None:
+    if not np.isfinite(advantages).all():
+        raise LearnerError(f"advantages {advantages.tolist()} are not finite: check the reward mapping")
+    if advantages.shape != (completions,):
+        raise LearnerError(
+            f"advantages of shape {advantages.shape} for {completions} completions: give one each"
+        )

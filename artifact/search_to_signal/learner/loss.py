@@ -4,17 +4,21 @@ Two facts about this version matter wherever its numbers are read. There is no c
 ratio is exp(logp - logp.detach()), which is one, so the loss is -A on average and only its gradient
 carries the credit. And log-probabilities are taken from the logits as they are, not divided by the
 sampling temperature (D24).
+
+One thing is done in another way: TRL reads the prompt once per completion, here it is read once per
+group and its keys and values are shared. The numbers are TRL's to float32 rounding, which a test asserts.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from transformers import DynamicCache
 from trl import GRPOTrainer
+from trl.trainer.utils import selective_log_softmax
 
 from search_to_signal.errors import LearnerError
 
@@ -23,8 +27,9 @@ from search_to_signal.errors import LearnerError
 class TokenGroup:
     """One prompt with G completions, right-padded: what the loss reads of a generation.
 
-    prompt_ids (G, P), completion_ids (G, C) and completion_mask (G, C). The mask counts tokens up to and
-    including the first end token; a completion cut at the limit counts whole (D25).
+    prompt_ids (G, P), completion_ids (G, C) and completion_mask (G, C). The mask counts the tokens that were
+    sampled and no padding, whatever its id: up to and including the end token, or whole where a completion
+    was cut at the limit (D25).
     """
 
     prompt_ids: torch.Tensor
@@ -35,6 +40,11 @@ class TokenGroup:
     def training_tokens(self) -> int:
         """Completion tokens that carry loss."""
         return int(self.completion_mask.sum())
+
+    @property
+    def length(self) -> int:
+        """Tokens of the prompt with its longest completion."""
+        return self.prompt_ids.size(1) + self.completion_ids.size(1)
 
 
 def token_group(
@@ -52,12 +62,26 @@ def token_group(
 
 
 def token_log_probabilities(model: Any, group: TokenGroup) -> torch.Tensor:
-    """Log-probability of every completion token, (G, C)."""
+    """Log-probability of every completion token, (G, C); meaningless where the mask is 0."""
+    if model.training and model.is_gradient_checkpointing:  # which allows no cache
+        return _repeated_prompt(model, group)
+    ids = group.completion_ids
+    cache = DynamicCache()
+    first = model(input_ids=group.prompt_ids[:1], past_key_values=cache, use_cache=True, logits_to_keep=1)
+    cache.batch_repeat_interleave(len(ids))
+    # Padding stands on the right of a causal model, so no token that counts ever sees it.
+    later = model(input_ids=ids, past_key_values=cache, use_cache=True)
+    logits = torch.cat([first.logits.expand(len(ids), -1, -1), later.logits[:, :-1]], dim=1)
+    logps: torch.Tensor = selective_log_softmax(logits, ids)
+    return logps
+
+
+def _repeated_prompt(model: Any, group: TokenGroup) -> torch.Tensor:
+    """The same by TRL's own function, which reads the prompt G times."""
     ids = torch.cat([group.prompt_ids, group.completion_ids], dim=1)
     mask = torch.cat([torch.ones_like(group.prompt_ids), group.completion_mask], dim=1)
-    logps: torch.Tensor = GRPOTrainer._get_per_token_logps(
-        None, model, ids, mask, group.completion_ids.size(1)
-    )
+    width = group.completion_ids.size(1)
+    logps: torch.Tensor = GRPOTrainer._get_per_token_logps(None, model, ids, mask, width)
     return logps
 
 
@@ -74,7 +98,7 @@ def grpo_loss(
         beta=kl,
         accelerator=SimpleNamespace(gather_for_metrics=lambda tensor: tensor),
         _metrics=metrics,
-        _get_per_token_logps=partial(GRPOTrainer._get_per_token_logps, None),
+        _get_per_token_logps=lambda *_: token_log_probabilities(model, group),
     )
     inputs = {
         "prompt_ids": group.prompt_ids,

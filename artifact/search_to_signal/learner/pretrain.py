@@ -1,7 +1,8 @@
 """Train an embedded model from nothing on the generated corpus."""
 
 import math
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,12 +67,11 @@ def build_model(architecture: Architecture, vocabulary_size: int, end_id: int, p
     return AutoModelForCausalLM.from_config(config, torch_dtype=torch.float32, attn_implementation="sdpa")
 
 
-def batches(examples: Iterator[Example], size: int, rng: np.random.Generator) -> Iterator[list[Example]]:
-    """Batches of similar length: windows of 16 batches are sorted by length, then shuffled as batches."""
-    while True:
-        window = sorted((next(examples) for _ in range(16 * size)), key=lambda e: len(e.ids))
-        for index in rng.permutation(16):
-            yield window[int(index) * size : (int(index) + 1) * size]
+def batches(examples: Iterable[Example], size: int, rng: np.random.Generator) -> list[list[Example]]:
+    """Batches of similar length: the examples are sorted by length, then shuffled as whole batches."""
+    ordered = sorted(examples, key=lambda e: len(e.ids))
+    starts = rng.permutation(len(ordered) // size) * size
+    return [ordered[start : start + size] for start in starts.tolist()]
 
 
 def _padded(batch: list[Example], pad_id: int, prompt_weight: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -100,11 +100,15 @@ def _rate(step: int, steps: int, settings: Optimization) -> float:
 
 @dataclass
 class Training:
-    """A run of pretraining that can be put down after any step and taken up again."""
+    """A run of pretraining that can be put down after any step and taken up again.
+
+    ``seconds`` is the time that its steps took, batches included.
+    """
 
     model: Any
     optimizer: torch.optim.Optimizer
     step: int = 0
+    seconds: float = 0.0
 
     def save(self, path: Path) -> None:
         """Write everything needed to go on, atomically."""
@@ -112,16 +116,17 @@ class Training:
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "step": self.step,
+            "seconds": self.seconds,
         }
         torch.save(state, path.with_suffix(".tmp"))
         path.with_suffix(".tmp").replace(path)
 
     def load(self, path: Path) -> None:
         """Take up what ``save`` put down."""
-        state = torch.load(path, weights_only=True)
+        state = torch.load(path, map_location=self.model.device, weights_only=True)
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.step = state["step"]
+        self.step, self.seconds = state["step"], state["seconds"]
 
 
 def begin(model: Any, settings: Optimization) -> Training:
@@ -142,14 +147,13 @@ def train(
 ) -> None:
     """Minimise the weighted next-token loss in place; ``report(step, steps, loss)`` follows every step.
 
-    ``stream`` is the whole run's batches from its first one: those before ``training.step`` are skipped.
+    ``stream`` has the batches from ``training.step`` on.
     """
     model, optimizer = training.model, training.optimizer
     steps = settings.examples // settings.batch_size
     model.train()
-    for step, batch in zip(range(steps), stream, strict=False):
-        if step < training.step:
-            continue
+    started = time.monotonic() - training.seconds
+    for step, batch in zip(range(training.step, steps), stream, strict=False):
         ids, weight = _padded(batch, pad_id, settings.prompt_loss_weight)
         loss = _loss(model, ids.to(model.device), weight.to(model.device))
         loss.backward()  # type: ignore[no-untyped-call]
@@ -158,6 +162,6 @@ def train(
             group["lr"] = _rate(step, steps, settings)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        training.step = step + 1
-        report(training.step, steps, float(loss))
+        training.step, training.seconds = step + 1, time.monotonic() - started
+        report(training.step, steps, float(loss.detach()))
     model.eval()

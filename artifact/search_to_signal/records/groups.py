@@ -5,7 +5,7 @@ stranger's file are one and the same to them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,10 @@ class GroupBatch:
         """(N, G): valid, in a group whose prompt gives a comparator (D05)."""
         compared: NDArray[np.bool_] = ~np.isnan(self.best_base)
         return self.valid & compared[:, None]
+
+    def at(self, groups: NDArray[np.bool_] | NDArray[np.int64] | slice) -> "GroupBatch":
+        """Some of the groups: a mask (N,), positions, or a slice."""
+        return GroupBatch(**{field.name: getattr(self, field.name)[groups] for field in fields(self)})
 
 
 def _check(groups: GroupBatch) -> None:

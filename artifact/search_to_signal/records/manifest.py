@@ -16,6 +16,8 @@ BREADTH = "breadth"
 ANCHOR = "anchor"
 PROBE = "probe"
 API = "api"
+UPDATES = "updates"
+HELDOUT = "heldout"
 AUDIT = "audit"
 REPORT = "report"
 # Where a cohort keeps its unfinished runs; no reader takes them for runs.

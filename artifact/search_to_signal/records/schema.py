@@ -94,14 +94,35 @@ class StepRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     adapter_sha256: str | None
 
 
+class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What an endpoint reported of the one completion of a request, in its own words and its own tokens.
+
+    ``model`` and ``fingerprint`` are the provider's claim, verified by nobody. ``id`` is the response's.
+    """
+
+    seed: int
+    model: str
+    fingerprint: str | None
+    id: str
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+
+
 class GenerationRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The prompt of one group and the exact tokens that were sampled from it."""
+    """The prompt of one group and the exact tokens that were sampled from it.
+
+    An endpoint shows neither its template nor token ids: ``prompt`` is then the JSON of the messages sent,
+    ``prompt_ids`` and every entry of ``completion_ids`` are empty, and ``requests`` holds what it reported,
+    one per completion.
+    """
 
     step: int
     prompt: str
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[tuple[int, ...], ...]
     completions: tuple[str, ...]
+    requests: tuple[RequestRecord, ...] = ()
 
 
 class HeuristicRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

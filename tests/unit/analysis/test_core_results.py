@@ -5,57 +5,89 @@ from pathlib import Path
 
 import pytest
 
-from search_to_signal.analysis.core_table import Cell, cell, condition_rows, seed_rows, validity_gains
-from search_to_signal.analysis.runs import load_runs
+from search_to_signal.analysis.aggregate import (
+    count_above,
+    difference_cell,
+    known_mean_cell,
+    mean_cell,
+    total_cell,
+)
+from search_to_signal.analysis.cells import Cell, Origin
+from search_to_signal.analysis.core_table import core_results, core_seeds
+from search_to_signal.analysis.results import Results
 
 Make = Callable[..., Path]
 
 
+def values(*numbers: float | None) -> list[Cell]:
+    """Cells of several seeds."""
+    return [Cell(number, formula="f", origins=(Origin(f"run{i}"),)) for i, number in enumerate(numbers)]
+
+
 def test_mean_and_sample_deviation() -> None:
-    """Three values by hand: mean 2, sample (not population) deviation 1."""
-    assert cell([1.0, 2.0, 3.0]) == Cell(2.0, 1.0, 3)
-    assert cell([1.0, 2.0, 3.0]).text(2) == "2.00 ± 1.00"
+    """Three values by hand: mean 2, sample (not population) deviation 1, from all three runs."""
+    cell = mean_cell(values(1.0, 2.0, 3.0))
+    assert (cell.value, cell.spread, cell.n) == (2.0, 1.0, 3)
+    assert cell.text() == "2.0000 ± 1.0000"
+    assert [origin.path for origin in cell.origins] == ["run0", "run1", "run2"]
 
 
 def test_one_seed_has_no_deviation() -> None:
     """A single run has a value and no spread."""
-    assert cell([1.5]) == Cell(1.5, None, 1)
-    assert cell([1.5]).text(1) == "1.5"
+    cell = mean_cell(values(1.5))
+    assert (cell.value, cell.spread, cell.n) == (1.5, None, 1)
 
 
-@pytest.mark.parametrize("values", [[None], [1.0, None], []])
-def test_a_missing_value_makes_a_dash(values: list[float | None]) -> None:
+@pytest.mark.parametrize("numbers", [[None], [1.0, None]])
+def test_a_missing_value_makes_a_dash(numbers: list[float | None]) -> None:
     """An aggregate over a missing value is missing, not an aggregate of the rest."""
-    assert cell(values).text(2) == "–"
+    assert mean_cell(values(*numbers)).text() == "–"
+    assert difference_cell(*values(1.0, None)).value is None
+    assert count_above(values(*numbers)).value is None
 
 
-def test_condition_rows_by_hand(make_run: Make, tmp_path: Path) -> None:
+def test_events_that_a_run_lacks_shrink_n() -> None:
+    """Where runs without an event are left out on purpose, n says how many are in."""
+    cell = known_mean_cell(values(1.0, None, 3.0))
+    assert (cell.value, cell.n) == (2.0, 2)
+    assert "2 of 3 seeds" in cell.formula
+
+
+def test_counts_add_up() -> None:
+    """A count over seeds is their sum, and directions count strict ones alone."""
+    assert total_cell(values(2, 3)).value == 5
+    assert count_above(values(0.5, 0.0, -1.0)).value == 1
+
+
+def test_core_results_by_hand(make_run: Make, tmp_path: Path) -> None:
     """Two seeds, of which one gains 0.1 and the other 0.2 in each of four groups."""
-    make_run(tmp_path / "frozen-s1", "frozen", 1)
-    make_run(tmp_path / "native-s1", "native", 1)
-    make_run(tmp_path / "native-s2", "native", 2, shift=0.1)
-    heading, frozen, native = condition_rows(load_runs(tmp_path))
-    assert heading[:3] == ["Condition", "Seeds", "Final best"]
+    for condition in ("frozen", "native"):
+        make_run(tmp_path / f"{condition}-s1", condition, 1)
+        make_run(tmp_path / f"{condition}-s2", condition, 2, shift=0.1 if condition == "native" else 0.0)
+    heading, frozen, native = core_results(Results(tmp_path)).text_rows()
+    assert heading == [
+        "Condition",
+        "Final best",
+        "Trajectory AUC",
+        "Valid (%)",
+        "Valid-only perf.",
+        "Improve yield (%)",
+    ]
     # Valid scores of the frozen run: -27.0 improved, -27.4 copied, -29.26 novel, twelve in all.
-    assert frozen == ["frozen", "1", "-6.6000", "-6.7500", "75.00", "-6.9717", "25.00"]
+    zero = " ± 0.0000"
+    assert frozen[:3] == ["frozen", f"-6.6000{zero}", f"-6.7500{zero}"]
+    assert frozen[3:] == ["75.00 ± 0.00", f"-6.9717{zero}", "25.00 ± 0.00"]
     # Finals -6.6 and -6.2: mean -6.4, deviation 0.4 / sqrt(2). AUCs -6.75 and -6.5.
-    assert native[:5] == ["native", "2", "-6.4000 ± 0.2828", "-6.6250 ± 0.1768", "75.00 ± 0.00"]
-    assert native[6] == "25.00 ± 0.00"
+    assert native[:3] == ["native", "-6.4000 ± 0.2828", "-6.6250 ± 0.1768"]
 
 
 def test_seed_rows_hold_each_run(make_run: Make, tmp_path: Path) -> None:
-    """One row per run with its groups and completions, and no deviation."""
-    make_run(tmp_path / "native-s1", "native", 1)
-    make_run(tmp_path / "native-s2", "native", 2)
-    heading, *rows = seed_rows(load_runs(tmp_path))
-    assert [row[:4] for row in rows] == [["native", "1", "4", "16"], ["native", "2", "4", "16"]]
-    assert all(len(row) == len(heading) for row in rows)
-    assert not any("±" in value for row in rows for value in row)
-
-
-def test_gains_compare_equal_seeds(make_run: Make, tmp_path: Path) -> None:
-    """Validity is compared with the frozen run of the same seed; without one there is no gain."""
-    make_run(tmp_path / "frozen-s1", "frozen", 1)
-    make_run(tmp_path / "native-s1", "native", 1)
-    make_run(tmp_path / "native-s2", "native", 2)
-    assert validity_gains(load_runs(tmp_path))[1:] == [["native", "1", "+0.00"]]
+    """One row per run with its tokens, no deviation, and the lines that it came from."""
+    make_run(tmp_path / "cohort" / "native-s1", "native", 1)
+    make_run(tmp_path / "cohort" / "native-s2", "native", 2)
+    table = core_seeds(Results(tmp_path))
+    assert [row.label for row in table.rows] == ["native-s1", "native-s2"]
+    assert table.cell("native-s1", "Training tokens").value == 48
+    assert table.cell("native-s2", "Frontier (%)").value == 25.0
+    assert all(cell.spread is None and cell.n == 1 for row in table.rows for cell in row.cells)
+    assert table.cell("native-s2", "Valid (%)").origins == (Origin("cohort/native-s2/completions.jsonl"),)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from search_to_signal.analysis.runs import load_runs
+from search_to_signal.analysis.formal import load_runs
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.records.manifest import Source
 
 Make = Callable[..., Path]
@@ -16,10 +17,13 @@ Make = Callable[..., Path]
 
 def test_runs_come_by_condition_and_seed(make_run: Make, tmp_path: Path) -> None:
     """Frozen runs come first, then conditions by name, each by seed as a number."""
-    for condition, seed in (("native", 3407), ("frozen", 42), ("native", 42), ("factorized", 42)):
-        make_run(tmp_path / f"{condition}-s{seed}", condition, seed)
+    for condition in ("native", "frozen", "factorized"):
+        for seed in (3407, 42):
+            make_run(tmp_path / f"{condition}-s{seed}", condition, seed)
     runs = [(run.condition, run.seed) for run in load_runs(tmp_path)]
-    assert runs == [("frozen", 42), ("factorized", 42), ("native", 42), ("native", 3407)]
+    assert runs == [
+        (condition, seed) for condition in ("frozen", "factorized", "native") for seed in (42, 3407)
+    ]
 
 
 def test_a_run_directory_is_a_cohort_of_one(make_run: Make, tmp_path: Path) -> None:
@@ -57,10 +61,48 @@ def test_an_unfinished_run_stops_the_table(make_run: Make, tmp_path: Path) -> No
     ids=["model", "purpose", "learner", "groups", "source"],
 )
 def test_mixed_protocols_are_refused(make_run: Make, tmp_path: Path, changes: dict[str, Any]) -> None:
-    """Runs that differ in more than condition and seed do not share a table."""
+    """Runs that differ in more than condition and seed do not share a table; the odd one is named."""
     make_run(tmp_path / "frozen-s42", "frozen")
+    make_run(tmp_path / "factorized-s42", "factorized")
     make_run(tmp_path / "native-s42", "native", **changes)
-    with pytest.raises(RunDirectoryError, match="2 protocols"):
+    with pytest.raises(RunDirectoryError, match="other than the rest: native-s42"):
+        load_runs(tmp_path)
+
+
+def test_a_missing_run_is_named(make_run: Make, tmp_path: Path) -> None:
+    """A hole in conditions x seeds is refused with the name of the run that is not there."""
+    for condition, seed in (("frozen", 42), ("native", 42), ("frozen", 3407)):
+        make_run(tmp_path / f"{condition}-s{seed}", condition, seed)
+    with pytest.raises(RunDirectoryError, match="has no run native-s3407"):
+        load_runs(tmp_path)
+
+
+def test_a_run_twice_is_named(make_run: Make, tmp_path: Path) -> None:
+    """Two directories of one condition and seed would count one seed as two."""
+    make_run(tmp_path / "native-s42", "native")
+    make_run(tmp_path / "copy", "native")
+    with pytest.raises(RunDirectoryError, match="native-s42 twice"):
+        load_runs(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["completions.jsonl", "steps.jsonl", "manifest.json"])
+def test_a_changed_file_is_named(make_run: Make, tmp_path: Path, name: str) -> None:
+    """A file that is not the one that was checksummed stops the table, by its name."""
+    run = make_run(tmp_path / "native-s42")
+    file = run / name
+    file.write_bytes(file.read_bytes().replace(b"tsp", b"tps", 1).replace(b"replacement", b"injection", 1))
+    with pytest.raises(RunDirectoryError, match=rf"native-s42/{name} is missing or differs"):
+        load_runs(tmp_path)
+
+
+def test_a_short_run_is_named(make_run: Make, tmp_path: Path) -> None:
+    """A run that says it is complete and holds fewer groups than it was asked for is refused."""
+    run = make_run(tmp_path / "native-s42", groups=4)
+    for name, kept in (("completions.jsonl", 12), ("steps.jsonl", 3)):
+        file = run / name
+        file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:kept]))
+    write_sums(run)
+    with pytest.raises(RunDirectoryError, match="does not hold 4 groups of 4"):
         load_runs(tmp_path)
 
 

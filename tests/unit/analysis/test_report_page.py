@@ -1,18 +1,39 @@
-"""The report: the same bytes every time, and smoke runs that cannot be taken for results."""
+"""The report: the same bytes every time, honest about scale, smoke and absence, a way to every record."""
 
 import csv
+import hashlib
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 
 import pytest
 
-from search_to_signal.analysis.report import LAYERS, report
+from search_to_signal.analysis.cells import Origin
+from search_to_signal.analysis.evidence import score_unit
+from search_to_signal.analysis.page.cells import short_origins
+from search_to_signal.analysis.page.facts import duration, read_facts
+from search_to_signal.analysis.page.layers import LAYERS
+from search_to_signal.analysis.page.ledger import read_ledger
+from search_to_signal.analysis.report import report
+from search_to_signal.claims.tables import PUBLISHED
+from search_to_signal.cli import main
+from search_to_signal.errors import RunDirectoryError
 
 Make = Callable[..., Path]
 FORMS = ("csv", "md", "tex")
+AGAIN = """
+import sys
+from pathlib import Path
+from search_to_signal.analysis.report import report
+from search_to_signal.claims.beside import ledger_beside
+report(Path(sys.argv[1]), Path(sys.argv[2]), ledger_beside)
+"""
+CELL = re.compile(r"<summary>([^<]*)</summary><p><b>(.*?)</b><br>(.*?)<br>(.*?)<br><code>(.*?)</code></p>")
 
 
 def cohort(make_run: Make, directory: Path, purpose: str = "formal") -> Path:
@@ -26,57 +47,195 @@ def cohort(make_run: Make, directory: Path, purpose: str = "formal") -> Path:
 
 def written(directory: Path) -> dict[str, bytes]:
     """Every file of a report."""
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
 
 
-def test_equal_records_give_equal_bytes(make_run: Make, tmp_path: Path) -> None:
-    """Tables, figures and page are the same bytes when made again, in another process too."""
-    runs = cohort(make_run, tmp_path / "runs")
-    report(runs, tmp_path / "first")
-    report(runs, tmp_path / "second")
-    code = (
-        "import sys; from pathlib import Path; from search_to_signal.analysis.report import report;"
-        "report(Path(sys.argv[1]), Path(sys.argv[2]))"
+@pytest.fixture(scope="session")
+def html(results: Path) -> str:
+    """The page of the synthetic results."""
+    return (results / "report" / "report.html").read_text(encoding="utf-8")
+
+
+def test_equal_records_give_equal_bytes(results: Path, tmp_path: Path) -> None:
+    """Tables, figures, ledger and pages are the same bytes when another process makes them."""
+    other = {**os.environ, "PYTHONHASHSEED": "7", "SOURCE_DATE_EPOCH": "1", "TZ": "Asia/Tokyo"}
+    subprocess.run(
+        [sys.executable, "-c", AGAIN, str(results), str(tmp_path / "again")], check=True, env=other
     )
-    other = {**os.environ, "PYTHONHASHSEED": "7", "SOURCE_DATE_EPOCH": "1"}
-    subprocess.run([sys.executable, "-c", code, str(runs), str(tmp_path / "third")], check=True, env=other)
-    first = written(tmp_path / "first")
-    assert first == written(tmp_path / "second") == written(tmp_path / "third")
-    assert {f"core_results.{form}" for form in FORMS} | {"best_so_far.pdf", "best_so_far.png"} <= set(first)
+    first = written(results / "report")
+    assert first == written(tmp_path / "again")
+    assert {f"core_results.{form}" for form in FORMS} | {"report.html", "report.md"} <= set(first)
+    assert {"figures/outcomes.csv", "figures/outcomes.pdf", "figures/outcomes.png"} <= set(first)
 
 
 def test_smoke_runs_get_smoke_tables_only(make_run: Make, tmp_path: Path) -> None:
-    """A smoke run's tables bear its name, and its page says that it is no evidence."""
+    """A smoke run's tables and figures bear its name, and both pages say that it is no evidence."""
     page = report(cohort(make_run, tmp_path / "runs", "smoke"), tmp_path / "out")
-    tables = {name for name in written(tmp_path / "out") if name.endswith((".tex", ".md")) and "_" in name}
-    assert tables
-    assert all(name.startswith("smoke_") for name in tables)
-    text = page.read_text(encoding="utf-8")
-    assert "no evidence" in text
-    assert "ran at embedded scale" not in text
+    names = {path.name for path in (tmp_path / "out").rglob("*") if path.suffix in (".tex", ".csv", ".png")}
+    assert len(names) > 20
+    assert all(name.startswith("smoke_") for name in names)
+    markdown, html = page.read_text(encoding="utf-8"), page.with_suffix(".html").read_text(encoding="utf-8")
+    assert "no evidence" in markdown
+    assert html.index("SMOKE RUN.") < html.index("What ran</h2>")
+    assert "<title>SMOKE RUN" in html
+    assert "ran (smoke)" in html
 
 
-def test_the_page_says_what_has_not_run(make_run: Make, tmp_path: Path) -> None:
-    """Every evidence layer is listed, and one of them has run."""
-    text = report(cohort(make_run, tmp_path / "runs"), tmp_path / "out").read_text(encoding="utf-8")
-    states = {layer: f"| {layer} | has not run |" in text for layer in LAYERS}
-    assert [layer for layer, missing in states.items() if not missing] == ["Formal live cohort"]
-    assert "| Formal live cohort | ran at embedded scale |" in text
-    assert "confirm none" in text
-    assert "no evidence" not in text
+def test_formal_pages_do_not_cry_smoke(html: str) -> None:
+    """A formal report bears no mark of a smoke run, and says first that it is not the paper's."""
+    assert "smoke" not in re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL).lower()
+    assert html.index('class="banner scale"') < html.index("What ran</h2>")
+    assert "None is pooled with a number of the paper" in html
 
 
-def test_the_figure_lies_beside_its_data(make_run: Make, tmp_path: Path) -> None:
-    """The curve's CSV holds every group of every run, with all digits."""
-    report(cohort(make_run, tmp_path / "runs"), tmp_path / "out")
-    heading, *rows = csv.reader((tmp_path / "out" / "best_so_far.csv").read_text().splitlines())
-    assert heading == ["condition", "seed", "group", "best_so_far"]
-    assert len(rows) == 2 * 2 * 4
-    assert rows[0][:3] == ["frozen", "1", "1"]
-    assert float(rows[3][3]) == pytest.approx(-7 + 4 * 0.11)
+def test_embedded_models_are_called_so(
+    make_run: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model whose recorded card is here is embedded: its size and the disclaimer stand on the page."""
+    models = tmp_path / "models"
+    (models / "tiny").mkdir(parents=True)
+    card = b'{"name":"tiny","parameters":1234567,"completions":384,"outcomes":{"valid":0.5},"prompts":96}'
+    (models / "tiny" / "card.json").write_bytes(card)
+    monkeypatch.setattr("search_to_signal.analysis.page.facts.MODELS", models)
+    run = tmp_path / "runs" / "native-s1"
+    make_run(run, "native", 1, model_files={"card.json": hashlib.sha256(card).hexdigest()})
+    assert read_facts(run.parent).embedded
+    page = report(run.parent, tmp_path / "out")
+    assert "confirm none of its numbers" in page.read_text(encoding="utf-8")
+    html = page.with_suffix(".html").read_text(encoding="utf-8")
+    assert "1,234,567 parameters, made for this artifact; 50.0 % valid on 384" in html
+    assert "None is a result of the paper’s 7B models" in html
+    (models / "tiny" / "card.json").write_bytes(card + b" ")
+    assert not read_facts(run.parent).embedded
+
+
+def test_layers_say_what_ran(html: str, results: Path) -> None:
+    """Every layer is listed with its claim and its state, in both pages."""
+    text = (results / "report" / "report.md").read_text(encoding="utf-8")
+    ran = {layer.name for layer in LAYERS if f"| {layer.name} | ran |" in text}
+    assert ran == {
+        "Normalizer replay",
+        "Formal live cohort",
+        "Frozen restart",
+        "Directional breadth",
+        "API system reference",
+    }
+    for layer in LAYERS:
+        row = re.search(rf"<tr class=\"(ran|not)\"><th[^>]*>(?:<a[^>]*>)?{layer.name}.*?</tr>", html)
+        assert row is not None
+        assert (row[1] == "ran") == (layer.name in ran)
+        assert layer.claim in row[0]
+
+
+def test_claims_of_layers_are_the_paper_s() -> None:
+    """Names and strongest claims are those of the evidence matrix."""
+    with (PUBLISHED / "evidence_matrix.csv").open(encoding="utf-8", newline="") as file:
+        published = {row["Layer"]: row["Claim supported"] for row in csv.DictReader(file)}
+    assert {layer.name: layer.claim for layer in LAYERS} == published
+
+
+def test_absent_tables_and_figures_have_reasons(html: str) -> None:
+    """What was not made is listed with the reason."""
+    assert "<li>table <code>probe</code>: layer probe has not run</li>" in html
+    assert "<li>figure <code>heldout</code>: layer heldout has not run</li>" in html
+    assert "<li>table <code>intervals</code>: " in html
+
+
+def test_every_cell_leads_to_its_records(
+    html: str, results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each cell of each table carries a command, and the command prints the cell's own value and formula."""
+    cells = [tuple(map(unescape, found)) for found in CELL.findall(html)]
+    assert len(cells) == html.count("<td><details") > 2000
+    monkeypatch.chdir(results)
+    for text, value, formula, records, command in cells[:: len(cells) // 12]:
+        program, *arguments = shlex.split(command)
+        assert (program, arguments[:2]) == ("s2s", ["trace", "."])
+        assert main(arguments) == 0
+        out = capsys.readouterr().out
+        number = value.split(" ± ")[0].split(", n = ")[0]
+        assert f"value    {number}\n" in out
+        assert f"formula  {formula}\n" in out
+        assert f"n        {value.split('n = ')[1]}\n" in out
+        assert re.findall(r"records +([a-z]+)/", out)[0] == records.split("/")[0]
+        assert text
+
+
+def test_tables_of_the_page_are_those_of_the_csv(html: str, results: Path) -> None:
+    """Every table that was written stands on the page, cell by cell."""
+    for path in (results / "report").glob("*.csv"):
+        start = html.index(f'id="table-{path.stem}"')
+        table = html[start : html.index("</table>", start)]
+        with path.open(encoding="utf-8", newline="") as file:
+            expected = [row["n"] for row in csv.DictReader(file)]
+        assert re.findall(r", n = (\d+)</b>", table) == expected, path.stem
+
+
+def test_the_page_asks_for_nothing(html: str) -> None:
+    """No script, no external address, nothing but data URIs and links to files beside the page."""
+    assert "<script" not in html
+    assert "default-src 'none'" in html
+    assert set(re.findall(r'src="([a-z]+:[a-z/]+)', html)) == {"data:image/png"}
+    assert not re.findall(r"https?://", html)
+    links = set(re.findall(r'href="([^"#][^"]*)"', html))
+    assert links
+    assert all(link.startswith("figures/") for link in links)
+
+
+def test_links_lead_somewhere(html: str, results: Path) -> None:
+    """Every anchor has its target on the page, every file link its file."""
+    identifiers = re.findall(r'id="([^"]+)"', html)
+    assert len(identifiers) == len(set(identifiers))
+    assert set(re.findall(r'href="#([^"]+)"', html)) <= set(identifiers)
+    for link in re.findall(r'href="(figures/[^"]+)"', html):
+        assert (results / "report" / link).is_file(), link
+
+
+def test_the_ledger_is_on_the_page(html: str, results: Path) -> None:
+    """All entries stand there by verdict, with our own estimates beside them."""
+    ledger = read_ledger(results / "report")
+    assert ledger is not None
+    assert f"{ledger.total} published numbers and statements" in html
+    for verdict, rows in ledger.by_verdict.items():
+        assert f"<strong>{verdict}</strong>" in html
+        assert f"{len(rows)} entries" in html
+    assert sum(counts[0] for _, counts in ledger.counts) == ledger.total
+    assert ledger.beside > 10
+
+
+def test_a_damaged_ledger_is_refused(tmp_path: Path) -> None:
+    """A ledger without its columns is named; without a ledger there is none to show."""
+    assert read_ledger(tmp_path) is None
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims" / "claims.csv").write_text("id,where\na,b\n")
+    with pytest.raises(RunDirectoryError, match=r"claims\.csv"):
+        read_ledger(tmp_path)
 
 
 def test_shares_of_time_are_shown(make_run: Make, tmp_path: Path) -> None:
-    """Each run's speed and the shares of its phases stand on the page."""
+    """Each run's speed and the shares of its phases stand on the short page."""
     text = report(cohort(make_run, tmp_path / "runs"), tmp_path / "out").read_text(encoding="utf-8")
-    assert "| native-s2 | 30.0 | 50.0 | 25.0 | 12.5 | 12.5 |" in text
+    assert "| native-s2 | 4 | 4.0 | 30.0 | 50.0 | 25.0 | 12.5 | 12.5 |" in text
+    assert "s2s claims" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.44, "0.4 s"), (61, "1 min 01 s"), (3599.6, "1 h 00 min"), (7260, "2 h 01 min")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    """Seconds, minutes and hours as people read them."""
+    assert duration(seconds) == text
+
+
+def test_origins_in_short() -> None:
+    """Runs that share a file name and lines are named together; many lines are counted."""
+    both = [Origin(f"cohort/native-s{seed}/steps.jsonl") for seed in (1, 2)]
+    assert short_origins(both) == "cohort/{native-s1,native-s2}/steps.jsonl: all lines"
+    assert short_origins([Origin("run/steps.jsonl", (1, 2, 9))]) == "run/steps.jsonl: lines 1-2, 9"
+    assert short_origins([Origin("probe/bank.jsonl", range(1, 200, 2))]) == "probe/bank.jsonl: 100 lines"
+
+
+def test_scores_have_a_direction() -> None:
+    """The score of a problem is minus what it counts, but for the one that is maximized."""
+    assert (score_unit("tsp"), score_unit("op")) == ("minus tour length", "collected prize")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from search_to_signal.analysis.cells import Cell, Row, Table
 from search_to_signal.analysis.tables import to_csv, to_latex, to_markdown, write_table
 
 ROWS = [["Condition", "Valid (%)"], ["tail_weighted", "75.00 ± 1.00"], ["my.pkg:a|b", "–"]]
@@ -59,7 +60,17 @@ def test_latex_specials_never_stand_bare(character: str) -> None:
 
 
 def test_three_forms_side_by_side(tmp_path: Path) -> None:
-    """Each form is written under the table's name, in UTF-8."""
-    write_table(ROWS, tmp_path, "core")
+    """Rounded for people; in the CSV every value in full with its spread and its n, and absent as empty."""
+    cells = (Cell(1 / 3, 3, spread=0.25, decimals=2), Cell(None, 3), Cell(7))
+    table = Table("core", "Core", "cohort", ("a", "b", "c"), (Row("native", cells),), "Condition")
+    write_table(table, tmp_path)
     found = {path.name: path.read_bytes().decode() for path in tmp_path.iterdir()}
-    assert found == {"core.csv": to_csv(ROWS), "core.md": to_markdown(ROWS), "core.tex": to_latex(ROWS)}
+    rows = [["Condition", "a", "b", "c"], ["native", "0.33 ± 0.25", "–", "7"]]
+    assert found["core.md"] == to_markdown(rows)
+    assert found["core.tex"] == to_latex(rows)
+    assert found["core.csv"].splitlines() == [
+        "row,column,value,spread,n",
+        "native,a,0.3333333333333333,0.25,3",
+        "native,b,,,3",
+        "native,c,7,,1",
+    ]

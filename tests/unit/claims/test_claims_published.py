@@ -150,7 +150,21 @@ def test_our_estimate_stands_beside(tmp_path: Path) -> None:
     assert gain.embedded == "0.0666667 (n = 3, seeds -0.2 to 0.3); 2 of 3 with the published sign"
     assert [f.verdict for f in both.values()] == [f.verdict for f in alone.values()]
     assert both["gain_final_tail"].embedded == ""
-    assert tables["other"].rows == ({"row": "native", "Gain": "0.25", "Gain sd": "0.5", "Gain n": "3"},)
+    keys = {"row": "native", "Condition": "native", "Seed": "", "Part": ""}
+    assert tables["other"].rows == ({**keys, "Gain": "0.25", "Gain sd": "0.5", "Gain n": "3"},)
+
+
+def test_long_rows_are_found_by_condition_seed_and_part(tmp_path: Path) -> None:
+    """The label of a long row tells its condition, its seed and its part; paired seeds share one."""
+    labels = ("tail_weighted-s42/injection", "my-s.map:x-s7", "native-s42 minus frozen-s42")
+    lines = "".join(f"{label},Gain,1.0,,1\n" for label in labels)
+    (tmp_path / "gains.csv").write_text("row,column,value,spread,n\n" + lines)
+    rows = load_report(tmp_path)["gains"].rows
+    assert [(row["Condition"], row["Seed"], row["Part"]) for row in rows] == [
+        ("tail_weighted", "42", "injection"),
+        ("my-s.map:x", "7", ""),
+        ("native minus frozen", "42", ""),
+    ]
 
 
 def test_unpaired_seeds_give_no_estimate(tmp_path: Path) -> None:

@@ -1,32 +1,44 @@
 """Every faithful answer works and every defect fails in its own way, where a live run would judge them."""
 
+import copy
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
+from handmade_features import call
 
-from search_to_signal.corpus.defects import DEFECTS, FAMILY_SHARES, Answer, spoil, write
-from search_to_signal.corpus.grammar import draw_program, render_code, render_idea
+from search_to_signal.corpus.defects import FAMILY_SHARES, Answer, Defect, defects, spoil, write
+from search_to_signal.corpus.grammar import (
+    SCALES,
+    SHAPES,
+    Part,
+    Program,
+    draw_program,
+    render_code,
+    render_idea,
+)
 from search_to_signal.corpus.pairs import Source, draw_pair
-from search_to_signal.corpus.tsp import SEED, TSP
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.problems import get_problem
+from search_to_signal.problems.inprocess import function_of
+from search_to_signal.problems.obp import Obp
+from search_to_signal.programs.markers import OPENING
 from search_to_signal.programs.parsing import Failure, Proposal, parse
 from search_to_signal.records.schema import Operator, Outcome
 
-SOURCE = Source(get_problem("tsp"), TSP, SEED)
-CASES = [(family, defect) for family, defects in DEFECTS.items() for defect in defects]
 NO_DEFECTS = {operator.value: 0.0 for operator in Operator}
 
 Judge = Callable[[str], tuple[Outcome, str]]
 
 
 @pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
+def judge(source: Source) -> Iterator[Judge]:
     """Parse a response and run what it proposes on the embedded instances."""
-    with EvaluationPool(SOURCE.problem, "embedded", EvaluationSettings(timeout_s=10.0, replay="off")) as pool:
+    settings = EvaluationSettings(timeout_s=10.0, replay="off")
+    with EvaluationPool(source.problem, "embedded", settings) as pool:
 
         def judged(response: str) -> tuple[Outcome, str]:
             parsed = parse(response)
@@ -38,67 +50,106 @@ def judge() -> Iterator[Judge]:
         yield judged
 
 
-def answer(seed: int) -> Answer:
+def answer(source: Source, seed: int) -> Answer:
     """A faithful answer of the grammar."""
     rng = np.random.default_rng(seed)
-    program = draw_program(TSP, rng)
-    return Answer(render_idea(TSP, program, rng), render_code(TSP, program))
+    program = draw_program(source.vocabulary, rng)
+    return Answer(render_idea(source.vocabulary, program, rng), render_code(source.vocabulary, program))
 
 
-def test_faithful_answers_are_valid(judge: Judge) -> None:
+def test_faithful_answers_are_valid(judge: Judge, source: Source) -> None:
     """Answers to every operator parse into their idea and code, and run."""
     rng, operators = np.random.default_rng(5), set()
     responses = []
     while len(responses) < 20 or operators != set(Operator):
-        pair = draw_pair(SOURCE, NO_DEFECTS, rng)
+        pair = draw_pair(source, NO_DEFECTS, rng)
         if pair is not None and (len(responses) < 20 or pair.operator not in operators):
             operators.add(pair.operator)
             responses.append(pair.response)
     assert {judge(response) for response in responses} == {(Outcome.VALID, "")}
 
 
-def test_written_answers_parse_into_their_parts() -> None:
+def test_every_term_is_valid(judge: Judge, source: Source) -> None:
+    """Beside its anchor every term runs in every shape and scale, added and taken away."""
+    vocabulary = source.vocabulary
+    anchor = Part(vocabulary.anchor, 0.5)
+    for term, shape in itertools.product(vocabulary.terms, SHAPES):
+        parts = (Part(term, w, scale, shape) for w, scale in zip((0.3, -0.3, 0.7), SCALES, strict=True))
+        program = Program((anchor, *parts))
+        response = write(Answer(f"{OPENING} try one term.", render_code(vocabulary, program)))
+        assert judge(response) == (Outcome.VALID, "")
+
+
+def test_written_answers_parse_into_their_parts(source: Source) -> None:
     """What is written is what is parsed."""
-    whole = answer(1)
+    whole = answer(source, 1)
     assert parse(write(whole)) == Proposal(whole.idea, whole.code)
 
 
-def test_the_seed_program_is_the_seed_heuristic() -> None:
-    """The program that stands for the seed in the grammar mostly chooses what the seed heuristic chooses."""
-    chosen = []
-    for code in (SOURCE.problem.seed.code, render_code(TSP, SEED)):
-        namespace: dict[str, Callable[..., int]] = {}
-        exec(code, namespace)  # type: ignore[arg-type]
-        matrix = SOURCE.problem.instances("embedded")[0]["distance"]
-        chosen.append([namespace["select_next_node"](0, 0, set(range(1, n)), matrix) for n in range(15, 30)])
-    matches = np.mean(np.array(chosen[0]) == np.array(chosen[1]))
-    assert matches > 0.6
+def test_the_seed_program_stands_for_the_seed_heuristic(source: Source) -> None:
+    """Of the programs of the grammar, the one that stands for the seed chooses much like the seed."""
+    rng = np.random.default_rng(0)
+    calls = (
+        _packing_calls()
+        if source.problem.name == "obp"
+        else [call(source.problem.name, rng) for _ in range(60)]
+    )
+    drawn = [draw_program(source.vocabulary, rng) for _ in range(20)]
+    seed = _choices(source.problem.seed.code, calls)
+    likeness = [
+        np.mean(_choices(render_code(source.vocabulary, program), calls) == seed)
+        for program in (source.seed, *drawn)
+    ]
+    assert likeness[0] > np.median(likeness[1:])
 
 
-@pytest.mark.parametrize(("family", "defect"), CASES, ids=lambda case: getattr(case, "__name__", case))
-def test_defects_fail_in_their_family(judge: Judge, family: Outcome, defect: Callable[[Answer], str]) -> None:
+def _packing_calls() -> list[tuple[Any, ...]]:
+    """The questions of an instance that the seed heuristic packs; those of a random state say little."""
+    problem, calls = Obp(), []
+    packing, function = problem.open(problem.instances("embedded")[0]), function_of(problem.seed.code)
+    while not packing.done:
+        calls.append(packing.question())
+        packing.decide(int(np.argmax(function(*packing.question()))))
+    return calls
+
+
+def _choices(code: str, calls: Sequence[tuple[Any, ...]]) -> Any:
+    """What a heuristic does in every call: the node or bin that it takes, or the best edge from each node."""
+    function = function_of(code)
+    answers = [function(*copy.deepcopy(arguments)) for arguments in calls]
+    return np.array([a if np.ndim(a) == 0 else np.argmax(a, axis=-1) for a in answers])
+
+
+def test_defects_fail_in_their_family(judge: Judge, source: Source) -> None:
     """A defect changes the answer and ends in exactly the typed failure that it is filed under."""
-    for seed in range(2):
-        whole = answer(seed)
-        response = defect(whole)
-        assert response != write(whole)
-        assert judge(response)[0] is family
+    for family, defect in _cases(source):
+        for seed in range(2):
+            whole = answer(source, seed)
+            response = defect(whole)
+            assert response != write(whole)
+            assert (family, judge(response)[0]) == (family, family), response
 
 
-def test_every_typed_failure_has_a_family() -> None:
+def _cases(source: Source) -> list[tuple[Outcome, Defect]]:
+    families = defects(source.vocabulary.slips)
+    return [(family, defect) for family, choices in families.items() for defect in choices]
+
+
+def test_every_typed_failure_has_a_family(source: Source) -> None:
     """No failure of the host is left out of training, and the families' shares add up."""
-    assert set(DEFECTS) == set(FAMILY_SHARES) == set(Outcome) - {Outcome.VALID}
+    families = defects(source.vocabulary.slips)
+    assert set(families) == set(FAMILY_SHARES) == set(Outcome) - {Outcome.VALID}
     assert sum(FAMILY_SHARES.values()) == pytest.approx(1.0)
-    assert all(DEFECTS.values())
+    assert all(families.values())
 
 
-def test_families_come_in_their_shares() -> None:
+def test_families_come_in_their_shares(source: Source) -> None:
     """Spoiled answers fall into families by the documented shares, every defect among them."""
-    whole, rng = answer(3), np.random.default_rng(0)
-    by_text = {defect(whole): (family, defect) for family, defect in CASES}
-    assert len(by_text) == len(CASES)
-    drawn = [by_text[spoil(whole, rng)] for _ in range(4000)]
-    counts = Counter(family for family, _ in drawn)
-    assert {defect for _, defect in drawn} == {defect for _, defect in CASES}
+    whole, rng, cases = answer(source, 3), np.random.default_rng(0), _cases(source)
+    family_of = {defect(whole): family for family, defect in cases}
+    assert len(family_of) == len(cases)
+    drawn = [spoil(whole, source.vocabulary.slips, rng) for _ in range(4000)]
+    assert set(drawn) == set(family_of)
+    counts = Counter(family_of[text] for text in drawn)
     for family, share in FAMILY_SHARES.items():
         assert counts[family] / 4000 == pytest.approx(share, abs=0.03)

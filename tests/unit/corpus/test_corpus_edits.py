@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
+from handmade_features import FEATURES, call
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +16,7 @@ from search_to_signal.corpus.grammar import (
     WEIGHTS,
     Part,
     Program,
+    Vocabulary,
     draw_part,
     draw_program,
     held_out,
@@ -23,36 +24,40 @@ from search_to_signal.corpus.grammar import (
     render_code,
     render_idea,
 )
+from search_to_signal.corpus.recipe import sources
 from search_to_signal.corpus.tsp import SEED, TSP
+from search_to_signal.problems.inprocess import function_of
 from search_to_signal.programs.markers import OPENING
 from search_to_signal.records.schema import Operator
 
+PROBLEMS = ("tsp", "cvrp", "obp", "op")
+vocabularies = st.sampled_from([source.vocabulary for source in sources(PROBLEMS)])
 generators = st.integers(0, 2**32).map(np.random.default_rng)
 TERMS = list(TSP.terms)
 FULL = Program(tuple(Part(term, 0.5) for term in TERMS[:MAX_TERMS]))
-ONE = Program((Part("step", 0.4, "fading", "root"),))
+ONE = Program((Part("step", 0.4, "with", "root"),))
 
 each = settings(deadline=None, max_examples=60)
 
 
-@given(generators)
+@given(vocabularies, generators)
 @each
-def test_drawn_programs_are_well_formed(rng: np.random.Generator) -> None:
+def test_drawn_programs_are_well_formed(vocabulary: Vocabulary, rng: np.random.Generator) -> None:
     """A program has its anchor first, fixed, and one to four other terms, none twice, weights on the grid."""
-    program = draw_program(TSP, rng)
-    assert program.terms[0] == TSP.anchor
+    program = draw_program(vocabulary, rng)
+    assert program.terms[0] == vocabulary.anchor
     assert program.parts[0].scale == "fixed"
     assert 2 <= len(program.parts) <= 5
     assert len(set(program.terms)) == len(program.parts)
     assert all(abs(part.weight) in WEIGHTS for part in program.parts)
 
 
-@given(generators)
+@given(vocabularies, generators)
 @each
-def test_simplification_removes_one_term(rng: np.random.Generator) -> None:
+def test_simplification_removes_one_term(vocabulary: Vocabulary, rng: np.random.Generator) -> None:
     """The child is the parent without one term, never without its anchor."""
-    parent = draw_program(TSP, rng)
-    child = simplify(TSP, parent, rng)
+    parent = draw_program(vocabulary, rng)
+    child = simplify(vocabulary, parent, rng)
     assert len(child.parts) == len(parent.parts) - 1
     assert child.parts[0] == parent.parts[0]
     assert [part for part in parent.parts if part in child.parts] == list(child.parts)
@@ -63,23 +68,26 @@ def test_simplification_of_one_term_makes_it_plain() -> None:
     assert simplify(TSP, ONE, np.random.default_rng(0)) == Program((Part("step", 0.4),))
 
 
-@given(generators)
+@given(vocabularies, generators)
 @each
-def test_injection_adds_a_term_that_was_lacking(rng: np.random.Generator) -> None:
+def test_injection_adds_a_term_that_was_lacking(vocabulary: Vocabulary, rng: np.random.Generator) -> None:
     """The child is the parent with one new term at its end; a full program gives its last term for it."""
-    for parent in (draw_program(TSP, rng), FULL):
-        child = inject(TSP, parent, rng)
+    full = Program(tuple(Part(term, 0.5) for term in list(vocabulary.terms)[:MAX_TERMS]))
+    for parent in (draw_program(vocabulary, rng), full):
+        child = inject(vocabulary, parent, rng)
         assert child.parts[:-1] == parent.parts[: MAX_TERMS - 1]
         assert child.terms[-1] not in parent.terms
         assert len(child.parts) <= MAX_TERMS
 
 
 @pytest.mark.parametrize(("variant", "what"), [(0, "scale"), (1, "weight"), (2, "shape")])
-@given(rng=generators)
+@given(vocabulary=vocabularies, rng=generators)
 @each
-def test_replacement_rewrites_one_thing(variant: int, what: str, rng: np.random.Generator) -> None:
+def test_replacement_rewrites_one_thing(
+    variant: int, what: str, vocabulary: Vocabulary, rng: np.random.Generator
+) -> None:
     """One term changes, in the one respect that the prompt's variant names."""
-    parent = draw_program(TSP, rng)
+    parent = draw_program(vocabulary, rng)
     child = rewrite(parent, variant, rng)
     changed = [(old, new) for old, new in zip(parent.parts, child.parts, strict=True) if old != new]
     assert len(changed) == 1
@@ -99,11 +107,11 @@ def test_new_weights_stay_on_the_grid(rng: np.random.Generator, size: float, sig
     assert abs(abs(part.weight) - size) < 0.16
 
 
-@given(generators)
+@given(vocabularies, generators)
 @each
-def test_crossover_mixes_both_parents(rng: np.random.Generator) -> None:
+def test_crossover_mixes_both_parents(vocabulary: Vocabulary, rng: np.random.Generator) -> None:
     """The child has one parent's anchor and other terms of both, none twice, none of its own making."""
-    first, second = draw_program(TSP, rng), draw_program(TSP, rng)
+    first, second = draw_program(vocabulary, rng), draw_program(vocabulary, rng)
     child = cross(first, second, rng)
     assert child.parts[0] in (first.parts[0], second.parts[0])
     assert 2 <= len(child.parts) <= MAX_TERMS
@@ -148,59 +156,46 @@ def test_held_out_looks_at_the_combination_alone() -> None:
     assert 0.08 < np.mean([held_out(program) for program in programs]) < 0.12
 
 
-@given(generators)
+@given(vocabularies, generators)
 @each
-def test_ideas_name_every_term(rng: np.random.Generator) -> None:
+def test_ideas_name_every_term(vocabulary: Vocabulary, rng: np.random.Generator) -> None:
     """An idea opens as prompts ask and names every term with the sign of its weight."""
-    program = draw_program(TSP, rng)
-    idea = render_idea(TSP, program, rng)
+    program = draw_program(vocabulary, rng)
+    idea = render_idea(vocabulary, program, rng)
     assert idea.startswith(f"{OPENING} ")
     assert idea.endswith(".")
     for part in program.parts[1:]:
-        assert f" {'plus' if part.weight > 0 else 'less'} the {name_part(TSP, part)}" in idea
+        assert f" {'plus' if part.weight > 0 else 'less'} the {name_part(vocabulary, part)}" in idea
 
 
-@given(generators)
+@pytest.mark.parametrize("problem", PROBLEMS)
+@given(rng=generators)
 @each
-def test_code_computes_the_weighted_sum(rng: np.random.Generator) -> None:
-    """The rendered function scores nodes by the formula, written by hand, and chooses the lowest."""
-    names = [str(name) for name in rng.permutation(TERMS)]
-    parts = (draw_part(TSP, name, rng) for name in names)
-    program = Program(tuple(parts))
-    choose, weigh = (
-        _function(render_code(vocabulary, program))
-        for vocabulary in (TSP, replace(TSP, closing_line="    return score"))
-    )
-    points = rng.random((12, 2))
-    matrix = np.linalg.norm(points[:, None] - points[None], axis=-1)
-    unvisited = {int(node) for node in rng.permutation(11)[:7] + 1}
-    here = next(node for node in range(12) if node not in unvisited)
-    nodes = np.array(sorted(unvisited))
-    step, home, rest = matrix[here, nodes], matrix[0, nodes], matrix[np.ix_(nodes, nodes)]
-    features = {
-        "step": step,
-        "home": home,
-        "mean": rest.sum(axis=1) / len(nodes),
-        "spread": np.sqrt(((rest - rest.mean(axis=1, keepdims=True)) ** 2).mean(axis=1)),
-        "median": np.sort(rest, axis=1)[:, len(nodes) // 2],
-        "reach": -np.sort(-rest, axis=1)[:, 0],
-        "local": np.partition(rest, 2, axis=1)[:, :3].sum(axis=1) / 3,
-        "ring": np.partition(rest, 5, axis=1)[:, :6].sum(axis=1) / 6,
-        "crowd": np.exp(-4 * rest).sum(axis=1) / len(nodes),
-        "centre": rest[np.argsort(rest.sum(axis=1))[0]],
-        "balance": np.maximum(home - step, step - home),
-        "trip": step + home,
-    }
-    left = len(nodes) / 12
-    scales = {"fixed": 1.0, "fading": left, "growing": 1 - left}
+def test_code_computes_the_weighted_sum(problem: str, rng: np.random.Generator) -> None:
+    """The rendered function sums the terms that its program names, each by a formula written by hand."""
+    vocabulary = sources([problem])[0].vocabulary
+    others = [name for name in vocabulary.terms if name != vocabulary.anchor]
+    names = [vocabulary.anchor, *(str(name) for name in rng.permutation(others))]
+    program = Program(tuple(draw_part(vocabulary, name, rng) for name in names))
+    arguments = call(problem, rng)
+    features = {"*fixed": 1.0, **FEATURES[problem](*arguments)}
     powers = {"plain": 1.0, "root": 0.5, "square": 2.0}
-    score = sum(p.weight * scales[p.scale] * features[p.term] ** powers[p.shape] for p in program.parts)
-    np.testing.assert_allclose(weigh(here, 0, unvisited, matrix), score, rtol=1e-9, atol=1e-12)
-    assert choose(here, 0, unvisited, matrix) == nodes[np.argmin(score)]
+    expected = sum(
+        p.weight * features[f"*{p.scale}"] * features[p.term] ** powers[p.shape] for p in program.parts
+    )
+    scored = function_of(render_code(replace(vocabulary, closing_line="    return score"), program))
+    np.testing.assert_allclose(scored(*arguments), expected, rtol=1e-7, atol=1e-7)
 
 
-def _function(code: str) -> Callable[..., Any]:
-    namespace: dict[str, Any] = {}
-    exec(code, namespace)
-    function: Callable[..., Any] = namespace["select_next_node"]
-    return function
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_low_sums_are_good(problem: str) -> None:
+    """The function answers so that the choice of the lowest sum is the one that the host prefers."""
+    vocabulary, rng = sources([problem])[0].vocabulary, np.random.default_rng(1)
+    program = draw_program(vocabulary, rng)
+    arguments = call(problem, rng)
+    answer = function_of(render_code(vocabulary, program))(*arguments)
+    score = function_of(render_code(replace(vocabulary, closing_line="    return score"), program))(
+        *arguments
+    )
+    best = sorted(arguments[2])[score.argmin()] if problem == "tsp" else score.argmin()
+    assert best == (answer if problem == "tsp" else answer.argmax())

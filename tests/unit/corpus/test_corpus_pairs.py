@@ -7,10 +7,18 @@ import numpy as np
 import pytest
 
 from search_to_signal.corpus.edits import apply
-from search_to_signal.corpus.grammar import draw_program, held_out, render_code
+from search_to_signal.corpus.grammar import (
+    SCALES,
+    SHAPES,
+    Part,
+    Program,
+    Vocabulary,
+    draw_program,
+    held_out,
+    render_code,
+)
 from search_to_signal.corpus.pairs import SEED_SHARE, Pair, Source, draw_prompt, pairs
 from search_to_signal.corpus.recipe import mixed_pairs, sources
-from search_to_signal.corpus.tsp import SEED, TSP
 from search_to_signal.errors import ConfigError
 from search_to_signal.problems import get_problem
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE
@@ -18,34 +26,33 @@ from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.records.schema import Operator
 from search_to_signal.search.injection import component
 
-SOURCE = Source(get_problem("tsp"), TSP, SEED)
 SHARES = dict.fromkeys((operator.value for operator in Operator), 0.4) | {"injection": 0.7}
 COUNT = 3000
 
 
 @pytest.fixture(scope="module")
-def drawn() -> list[Pair]:
+def drawn(source: Source) -> list[Pair]:
     """A few thousand training pairs."""
-    return list(itertools.islice(pairs(SOURCE, SHARES, np.random.default_rng(11)), COUNT))
+    return list(itertools.islice(pairs(source, SHARES, np.random.default_rng(11)), COUNT))
 
 
-def test_equal_seeds_give_equal_pairs(drawn: list[Pair]) -> None:
+def test_equal_seeds_give_equal_pairs(source: Source, drawn: list[Pair]) -> None:
     """The stream of pairs follows from its generator, and another seed gives others."""
-    again = list(itertools.islice(pairs(SOURCE, SHARES, np.random.default_rng(11)), 50))
+    again = list(itertools.islice(pairs(source, SHARES, np.random.default_rng(11)), 50))
     assert again == drawn[:50]
-    other = list(itertools.islice(pairs(SOURCE, SHARES, np.random.default_rng(12)), 50))
+    other = list(itertools.islice(pairs(source, SHARES, np.random.default_rng(12)), 50))
     assert {pair.response for pair in other}.isdisjoint(pair.response for pair in again)
     assert len({pair.response for pair in drawn}) > 0.95 * COUNT
 
 
-def test_no_held_out_program_in_training(drawn: list[Pair]) -> None:
+def test_no_held_out_program_in_training(source: Source, drawn: list[Pair]) -> None:
     """No parent is a held-out combination, and no answer's code that of a held-out program."""
     assert not any(held_out(parent.program) for pair in drawn for parent in pair.parents)
     rng, programs = np.random.default_rng(11), 0
     hidden = set()
     while programs < 3000:
-        program = draw_program(TSP, rng)
-        hidden |= {_skeleton(render_code(TSP, program))} if held_out(program) else set()
+        program = draw_program(source.vocabulary, rng)
+        hidden |= {_skeleton(render_code(source.vocabulary, program))} if held_out(program) else set()
         programs += 1
     shown = {_skeleton(found.code) for pair in drawn if isinstance(found := parse(pair.response), Proposal)}
     assert len(hidden) > 200
@@ -58,25 +65,32 @@ def _skeleton(code: str) -> tuple[str, ...]:
     return tuple(sorted(line.rsplit(" * ", 1)[0] for line in lines))
 
 
-def test_children_follow_from_their_prompts() -> None:
-    """A faithful answer's code is an edit of the very parents that its prompt shows."""
-    none = dict.fromkeys(SHARES, 0.0)
-    for pair in itertools.islice(pairs(SOURCE, none, np.random.default_rng(2)), 60):
+def test_children_follow_from_their_prompts(source: Source) -> None:
+    """A faithful answer's code has the terms of an edit of the very parents that its prompt shows."""
+    none, vocabulary = dict.fromkeys(SHARES, 0.0), source.vocabulary
+    for pair in itertools.islice(pairs(source, none, np.random.default_rng(2)), 60):
         found = parse(pair.response)
         assert isinstance(found, Proposal)
         programs = [parent.program for parent in pair.parents]
         rng = np.random.default_rng(0)
         possible = {
-            _skeleton(render_code(TSP, apply(TSP, pair.operator, variant, programs, rng)))
-            for variant in range(3)
-            for _ in range(150)
+            tuple(sorted(apply(vocabulary, pair.operator, 2, programs, rng).terms)) for _ in range(1500)
         }
         if pair.operator is not Operator.CREATION:
-            assert _skeleton(found.code) in possible
+            assert _terms(vocabulary, found.code) in possible
         assert all(parent.code in pair.prompt.user for parent in pair.parents)
 
 
-def test_injections_name_their_component(drawn: list[Pair]) -> None:
+def _terms(vocabulary: Vocabulary, code: str) -> tuple[str, ...]:
+    """The names of the terms in a program's lines."""
+    written = {
+        _skeleton(render_code(vocabulary, Program((Part(term, 0.5, scale, shape),)))): term
+        for term, scale, shape in itertools.product(vocabulary.terms, SCALES, SHAPES)
+    }
+    return tuple(sorted(written[(line,)] for line in _skeleton(code)))
+
+
+def test_injections_name_their_component(source: Source, drawn: list[Pair]) -> None:
     """A faithful injection announces its component in the sentence that the search remembers."""
     ideas = [
         found.idea
@@ -85,7 +99,7 @@ def test_injections_name_their_component(drawn: list[Pair]) -> None:
         if isinstance(found := parse(pair.response), Proposal)
     ]
     assert len(ideas) > 100
-    names = {name for term in TSP.terms.values() for name in term.names}
+    names = {name for term in source.vocabulary.terms.values() for name in term.names}
     for idea in ideas:
         assert idea.count(COMPONENT_BEFORE) == idea.count(COMPONENT_AFTER) == 1
         announced = component(idea)
@@ -93,7 +107,7 @@ def test_injections_name_their_component(drawn: list[Pair]) -> None:
         assert any(announced.endswith(name) for name in names)
 
 
-def test_shares_are_met(drawn: list[Pair]) -> None:
+def test_shares_are_met(source: Source, drawn: list[Pair]) -> None:
     """Operators, planted defects and the seed heuristic come as often as they are meant to."""
     counts = Counter(pair.operator for pair in drawn)
     assert counts.keys() == set(Operator)
@@ -104,11 +118,11 @@ def test_shares_are_met(drawn: list[Pair]) -> None:
             {Operator.INJECTION: 0.30, Operator.CROSSOVER: 0.28, Operator.REPLACEMENT: 0.25}[operator],
             abs=0.06,
         )
-    seeds = np.mean([parent.program == SEED for pair in drawn for parent in pair.parents])
+    seeds = np.mean([parent.program == source.seed for pair in drawn for parent in pair.parents])
     assert seeds == pytest.approx(SEED_SHARE, abs=0.03)
 
 
-def test_parents_stand_best_first(drawn: list[Pair]) -> None:
+def test_parents_stand_best_first(source: Source, drawn: list[Pair]) -> None:
     """Crossover has two parents, best first, creation none, every other operator one."""
     for pair in drawn:
         count = {Operator.CROSSOVER: 2, Operator.CREATION: 0}.get(pair.operator, 1)
@@ -118,25 +132,33 @@ def test_parents_stand_best_first(drawn: list[Pair]) -> None:
         )
 
 
-def test_held_out_prompts_show_held_out_parents_alone() -> None:
+def test_held_out_prompts_show_held_out_parents_alone(source: Source) -> None:
     """A prompt for measuring shows no combination that training saw, and never the seed heuristic."""
     rng = np.random.default_rng(3)
-    parents = [p for _ in range(200) for p in draw_prompt(SOURCE, rng, wanted_held_out=True)[3]]
+    parents = [p for _ in range(200) for p in draw_prompt(source, rng, wanted_held_out=True)[3]]
     assert len(parents) > 150
     assert all(held_out(parent.program) for parent in parents)
-    assert all(parent.code != SOURCE.problem.seed.code for parent in parents)
+    assert all(parent.code != source.problem.seed.code for parent in parents)
 
 
-def test_spoiling_is_marked(drawn: list[Pair]) -> None:
+def test_spoiling_is_marked(source: Source, drawn: list[Pair]) -> None:
     """An answer that is not marked as spoiled parses; of the others, those without idea or code do not."""
     assert all(isinstance(parse(pair.response), Proposal) for pair in drawn if not pair.spoiled)
     spoiled = [parse(pair.response) for pair in drawn if pair.spoiled]
     assert np.mean([isinstance(found, Proposal) for found in spoiled]) == pytest.approx(0.75, abs=0.05)
 
 
+def test_problems_come_in_their_shares() -> None:
+    """A mixture draws every problem as often as its share says."""
+    shares = {"tsp": 0.5, "cvrp": 0.1, "obp": 0.4}
+    pairs_drawn = itertools.islice(mixed_pairs(shares, SHARES, np.random.default_rng(0)), 2000)
+    counts = Counter(pair.prompt.system.split(".")[0] for pair in pairs_drawn)
+    for name, share in shares.items():
+        assert counts[get_problem(name).title] / 2000 == pytest.approx(share, abs=0.04)
+
+
 def test_recipes_name_problems() -> None:
     """A recipe's problems are looked up by name; an unknown or absent one is refused with the known names."""
-    assert next(mixed_pairs(["tsp"], SHARES, np.random.default_rng(0))).parents
     for wrong in (["tsp", "knapsack"], []):
         with pytest.raises(ConfigError, match="tsp"):
             sources(wrong)

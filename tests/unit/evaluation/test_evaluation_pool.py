@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from search_to_signal.errors import ConfigError
+from search_to_signal.evaluation.lanes import Lane
 from search_to_signal.evaluation.outcomes import OUTCOMES, Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import Array, Instance, ScorePath
 from search_to_signal.problems.tsp import Tsp
 from search_to_signal.records.schema import Outcome
@@ -142,6 +144,17 @@ def test_nothing_is_left_after_the_pool() -> None:
         assert len(children()) > len(before)
     time.sleep(0.05)
     assert children() == before
+
+
+def test_kernels_are_compiled_before_a_clock_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the first scoring has to compile is no part of the first candidate's time."""
+    order: list[str] = []
+    cvrp = get_problem("cvrp")
+    monkeypatch.setattr(type(cvrp), "score", lambda self, instance, answer: order.append("score") or 0.0)
+    monkeypatch.setattr(Lane, "start", lambda self: order.append("start"))
+    with EvaluationPool(cvrp, "embedded", EvaluationSettings()):
+        pass
+    assert order == ["score", "start"]
 
 
 def test_every_ending_has_a_typed_outcome() -> None:

@@ -8,19 +8,24 @@ import msgspec
 import pytest
 
 from search_to_signal.errors import ConfigError, RunDirectoryError
+from search_to_signal.experiments.api_reference import references
 from search_to_signal.experiments.breadth import cells
 from search_to_signal.experiments.cohort import finished_cohort
 from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.layer_settings import (
     AnchorSettings,
+    ApiReference,
     BreadthCell,
     ProbeSettings,
     RestartSettings,
 )
 from search_to_signal.experiments.reproduction import chosen_layers
 from search_to_signal.experiments.restart import restarts
+from search_to_signal.generators.opening import model_files
+from search_to_signal.generators.settings import ApiSettings
 from search_to_signal.provenance.checksums import sha256_file
-from search_to_signal.records.manifest import COHORT, RESTART
+from search_to_signal.provenance.source import source
+from search_to_signal.records.manifest import COHORT, RESTART, Source
 
 PLAIN: dict[str, Any] = {
     "purpose": "smoke",
@@ -101,6 +106,30 @@ def test_layers_that_stand_on_the_cohort_say_what_is_missing(tmp_path: Path) -> 
         finished_cohort(profile(), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("flaw", "found"),
+    [
+        ({}, None),
+        ({"status": "running"}, "native-s7"),
+        ({"source": Source(sha256="other", commit=None, clean=None)}, "native-s7"),
+        ({"config_sha256": "other"}, "native-s7"),
+    ],
+)
+def test_a_finished_cohort_is_complete_and_of_this_source(
+    make_run: Callable[..., Path], tmp_path: Path, flaw: dict[str, Any], found: str | None
+) -> None:
+    """One run that is unfinished, of another source or of another configuration is named."""
+    for config in profile().runs():
+        facts = {"config": msgspec.to_builtins(config), "source": source()}
+        changed = flaw if config.name == found else {}
+        make_run(tmp_path / COHORT / config.name, config.condition, config.seed, **{**facts, **changed})
+    if found is None:
+        assert finished_cohort(profile(), tmp_path) == tmp_path / COHORT
+        return
+    with pytest.raises(RunDirectoryError, match=f"lacks {found}, complete"):
+        finished_cohort(profile(), tmp_path)
+
+
 def test_cells_have_their_own_task_model_and_directory() -> None:
     """A cell changes task, model and size, keeps every other setting, and shares no directory."""
     planned = cells(profile(breadth=(CELL, msgspec.structs.replace(CELL, problem="tsp"))))
@@ -114,11 +143,34 @@ def test_cells_have_their_own_task_model_and_directory() -> None:
     assert run.label == "breadth/cvrp-tiny/native-s1"
 
 
+def test_an_api_reference_asks_for_one_completion_at_a_time() -> None:
+    """As many groups of one as the cohort has completions, frozen, through an endpoint of the run's own."""
+    planned = references(profile(), ApiReference())
+    assert [(run.name, run.layer, run.groups) for run in planned] == [
+        ("frozen-s42", "api", 16),
+        ("frozen-s7", "api", 16),
+    ]
+    for run in planned:
+        assert (run.generation.group_size, run.generation.backend) == (1, "api")
+        assert (run.model, run.generation.api.base_url) == ("qwen2-1.8m", "loopback")
+
+
+def test_an_endpoint_elsewhere_has_its_own_model_and_no_files_here() -> None:
+    """The provider's name is the run's model, and no weights of ours stand for it."""
+    endpoint = ApiSettings(base_url="https://example.org/v1", key_variable="KEY")
+    settings = ApiReference(seeds=(1,), completions=5, model="gpt-4o-mini", endpoint=endpoint)
+    (run,) = references(profile(), settings)
+    assert (run.seed, run.groups, run.model, run.generation.api) == (1, 5, "gpt-4o-mini", endpoint)
+    assert model_files(run.generation, run.model) == {}
+    assert model_files(references(profile(), ApiReference())[0].generation, "qwen2-1.8m") != {}
+
+
 def test_only_layers_of_the_profile_can_be_chosen() -> None:
     """All that have a table run in order; one without is refused with the names of those that have."""
-    full = profile(restart=RestartSettings(), breadth=(CELL,), anchor=AnchorSettings(), probe=ProbeSettings())
+    layers = {"restart": RestartSettings(), "anchor": AnchorSettings(), "probe": ProbeSettings()}
+    full = profile(breadth=(CELL,), api=ApiReference(), **layers)
     names = [layer.name for layer in chosen_layers(full, [])]
-    assert names == ["cohort", "restart", "breadth", "anchor", "probe"]
+    assert names == ["cohort", "restart", "breadth", "anchor", "probe", "api"]
     assert [layer.name for layer in chosen_layers(full, ["probe", "restart"])] == ["restart", "probe"]
     assert [layer.name for layer in chosen_layers(profile(), [])] == ["cohort"]
     with pytest.raises(ConfigError, match=r"'probe'.*cohort, restart"):
@@ -150,6 +202,10 @@ def test_layers_that_could_not_run_are_refused(changes: dict[str, Any], message:
         (lambda: RestartSettings(groups=0), "restart.groups"),
         (lambda: ProbeSettings(prompts=0), "probe.prompts"),
         (lambda: ProbeSettings(completions=0), "probe.completions"),
+        (lambda: ApiReference(completions=0), "api.completions"),
+        (lambda: ApiReference(seeds=(1, 1)), "api.seeds"),
+        (lambda: ApiReference(model="gpt-4o-mini"), "both model and endpoint"),
+        (lambda: ApiReference(endpoint=ApiSettings()), "both model and endpoint"),
         (lambda: AnchorSettings(conditions=()), "anchor.conditions"),
         (lambda: AnchorSettings(margin=-0.1), "anchor.margin"),
     ],

@@ -72,7 +72,7 @@ class Training:
         self.learner = self
         self.model = None
 
-    def update(self, generation: Generation, records: list[CompletionRecord], sampler: Any) -> StepResult:
+    def update(self, generation: Generation, records: list[CompletionRecord]) -> StepResult:
         self.seen.append([record.advantage for record in records])
         return StepResult(0.0, 0.0, 0.0, 12, "a")
 

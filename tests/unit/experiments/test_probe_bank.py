@@ -2,7 +2,8 @@
 
 import hashlib
 import itertools
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,7 @@ from search_to_signal.corpus.recipe import sources
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.group import Judged, completion_records
-from search_to_signal.experiments.probe_bank import build_bank, spread
+from search_to_signal.experiments.probe_bank import build_bank, chosen_steps, spread
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.problems import get_problem
 from search_to_signal.programs.canonical import program_sha256
@@ -170,3 +171,17 @@ def test_records_that_were_not_drawn_so_are_refused(runs: dict[Path, RunConfig])
     wrong = {run: msgspec.structs.replace(config, seed=config.seed + 10) for run, config in runs.items()}
     with pytest.raises(RecordError, match="cannot be drawn again"):
         build_bank(wrong, 8)
+
+
+def test_only_distinct_prompts_with_a_base_are_chosen(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    """A prompt that two runs asked counts once, and one without a comparator not at all."""
+    runs = [make_run(tmp_path / name, "frozen", groups=4) for name in ("first", "second")]
+    assert chosen_steps(runs, 4) == [(runs[0], step) for step in range(4)]
+    for run in runs:
+        lines = (run / "completions.jsonl").read_text().splitlines(keepends=True)
+        bare = [line.replace('"base_scores":[', '"base_scores":[],"x":[') for line in lines[4:8]]
+        clean = [re.sub(r'"x":\[[^]]*\],', "", line) for line in bare]
+        (run / "completions.jsonl").write_text("".join([*lines[:4], *clean, *lines[8:]]))
+    assert chosen_steps(runs, 3) == [(runs[0], step) for step in (0, 2, 3)]
+    with pytest.raises(ConfigError, match="asked 3 distinct"):
+        chosen_steps(runs, 4)

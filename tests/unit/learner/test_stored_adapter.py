@@ -8,8 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from search_to_signal.errors import LearnerError, RunDirectoryError
+from search_to_signal.errors import ModelFileError, RunDirectoryError
 from search_to_signal.experiments.learning import speak_with
+from search_to_signal.generators.base import GenerationSettings
+from search_to_signal.generators.local import LocalGenerator
 from search_to_signal.learner.adapter import adapter_sha256, attach_adapter, save_adapter
 from search_to_signal.learner.settings import LearnerSettings
 
@@ -25,6 +27,11 @@ def logits(model: Any) -> torch.Tensor:
     return found
 
 
+def generator(model: Any, tokenizer: Any) -> LocalGenerator:
+    """A fresh generator over a model."""
+    return LocalGenerator(model, tokenizer, GenerationSettings())
+
+
 @pytest.fixture
 def stored(new_model: Callable[..., Any], tmp_path: Path) -> tuple[Path, Any]:
     """A trained adapter in files, and the adapted model that they came from."""
@@ -38,31 +45,31 @@ def stored(new_model: Callable[..., Any], tmp_path: Path) -> tuple[Path, Any]:
 
 
 def test_the_sampler_computes_what_the_adapted_model_computes(
-    stored: tuple[Path, Any], new_model: Callable[..., Any]
+    stored: tuple[Path, Any], new_model: Callable[..., Any], tokenizer: Any
 ) -> None:
     """The trap of the paper's stack: an adapter that is loaded, but not into the weights sampled from."""
     directory, adapted = stored
-    sampler = new_model()
-    before = logits(sampler)
-    assert speak_with(directory, adapter_sha256(adapted), sampler) == adapter_sha256(adapted)
-    assert not torch.allclose(logits(sampler), before, atol=1e-2)
-    torch.testing.assert_close(logits(sampler), logits(adapted), atol=1e-4, rtol=1e-4)
+    sampler = generator(new_model(), tokenizer)
+    before = logits(sampler.model)
+    assert speak_with(directory, adapter_sha256(adapted), sampler.base(), sampler) == adapter_sha256(adapted)
+    assert not torch.allclose(logits(sampler.model), before, atol=1e-2)
+    torch.testing.assert_close(logits(sampler.model), logits(adapted), atol=1e-4, rtol=1e-4)
 
 
 def test_another_adapter_than_the_recorded_one_stops_the_restart(
-    stored: tuple[Path, Any], new_model: Callable[..., Any]
+    stored: tuple[Path, Any], new_model: Callable[..., Any], tokenizer: Any
 ) -> None:
     """The checksum is of what was loaded; a mismatch leaves the sampler as it was."""
     directory, _ = stored
-    sampler = new_model()
-    before = logits(sampler)
+    sampler = generator(new_model(), tokenizer)
+    before = logits(sampler.model)
     with pytest.raises(RunDirectoryError, match=r"checksum.*recorded 0000"):
-        speak_with(directory, "0000", sampler)
-    assert torch.equal(logits(sampler), before)
+        speak_with(directory, "0000", sampler.base(), sampler)
+    assert torch.equal(logits(sampler.model), before)
 
 
 def test_a_tensor_that_the_file_lacks_is_found(
-    stored: tuple[Path, Any], new_model: Callable[..., Any]
+    stored: tuple[Path, Any], new_model: Callable[..., Any], tokenizer: Any
 ) -> None:
     """PEFT fills a missing tensor with its initial value and only warns; the checksum does not agree."""
     directory, adapted = stored
@@ -70,17 +77,27 @@ def test_a_tensor_that_the_file_lacks_is_found(
     tensors.pop(next(name for name in tensors if "lora_B" in name))
     save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
     with pytest.raises(RunDirectoryError, match="checksum"), pytest.warns(UserWarning, match="missing"):
-        speak_with(directory, adapter_sha256(adapted), new_model())
+        speak_with(directory, adapter_sha256(adapted), new_model(), generator(new_model(), tokenizer))
 
 
 def test_a_missing_or_unreadable_adapter_is_explained(
-    stored: tuple[Path, Any], new_model: Callable[..., Any], tmp_path: Path
+    stored: tuple[Path, Any], new_model: Callable[..., Any], tokenizer: Any, tmp_path: Path
 ) -> None:
     """Neither an empty directory nor half a file is taken for an adapter."""
     directory, adapted = stored
-    with pytest.raises(LearnerError, match="no adapter in"):
-        speak_with(tmp_path / "nowhere", "0", new_model())
+    with pytest.raises(ModelFileError, match="there is none"):
+        speak_with(tmp_path / "nowhere", "0", new_model(), generator(new_model(), tokenizer))
     data = (directory / WEIGHTS).read_bytes()
     (directory / WEIGHTS).write_bytes(data[: len(data) // 2])
-    with pytest.raises(LearnerError, match="cannot load"):
-        speak_with(directory, adapter_sha256(adapted), new_model())
+    with pytest.raises(ModelFileError, match="cannot load"):
+        speak_with(directory, adapter_sha256(adapted), new_model(), generator(new_model(), tokenizer))
+
+
+def test_a_shared_model_holds_the_adapter_itself(
+    stored: tuple[Path, Any], new_model: Callable[..., Any], tokenizer: Any
+) -> None:
+    """As a 4-bit model does, which cannot take up a sum: attached is spoken with, and nothing is copied."""
+    directory, adapted = stored
+    sampler = LocalGenerator(new_model(), tokenizer, GenerationSettings(), shared=True)
+    speak_with(directory, adapter_sha256(adapted), sampler.base(), sampler)
+    torch.testing.assert_close(logits(sampler.model), logits(adapted), atol=1e-4, rtol=1e-4)

@@ -1,0 +1,141 @@
+"""Frozen search for as long as an online run took (paper, tab. gate4-resource).
+
+``anchor`` uses the group budgets of the contract, which was written before any result; ``anchor_realized``
+uses, beyond the paper, the time that every step of the Frozen run really took.
+"""
+
+from collections.abc import Callable, Iterator
+
+from search_to_signal.analysis.aggregate import Cells, difference_cell, mean_cell, over_seeds
+from search_to_signal.analysis.cells import Cell, Origin, Row, Table
+from search_to_signal.analysis.formal import require_matched
+from search_to_signal.analysis.measures import FINAL_BEST, VALID, VALID_ONLY
+from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.errors import ContractError, RunDirectoryError
+from search_to_signal.provenance.checksums import sha256_file
+from search_to_signal.records.anchor import AnchorBudget, AnchorContract, realized_groups
+from search_to_signal.records.manifest import COHORT
+from search_to_signal.records.reader import TIMINGS
+
+BUDGET_COLUMNS = (
+    "Online groups",
+    "Frozen groups",
+    "Online final",
+    "Frozen final",
+    "Final difference",
+    "Valid difference (points)",
+    "Valid-only difference",
+)
+REALIZED_COLUMNS = (
+    "Online seconds",
+    "Frozen seconds at budget",
+    "Time gap (%)",
+    "Matched groups",
+    "Frozen final when matched",
+    "Final difference when matched",
+)
+Pair = tuple[AnchorBudget, RecordedRun, RecordedRun]
+
+
+def anchored(results: Results) -> Iterator[Pair]:
+    """(budget, online run, Frozen run) of every row of the contract.
+
+    Raises ContractError without a contract or where it follows from other timings, RunDirectoryError naming
+    a run that is missing, too short or of another protocol.
+    """
+    budgets = _contract(results).budgets
+    online = {(run.condition, run.seed): run for run in results.cohort}
+    frozen = {run.seed: run for run in results.anchor}
+    for budget in budgets:
+        run, base = online.get((budget.condition, budget.seed)), frozen.get(budget.seed)
+        if run is None or base is None:
+            missing = f"cohort run {budget.condition}" if run is None else "anchor run frozen"
+            raise RunDirectoryError(
+                f"the contract has a budget for {missing}-s{budget.seed}, which is missing"
+            )
+        if len(base.groups) < budget.groups:
+            raise RunDirectoryError(f"{base.path} is shorter than its budget of {budget.groups} groups")
+        require_matched(run, base)
+        yield budget, run, base
+
+
+def budget_cells(budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun) -> Cells:
+    """BUDGET_COLUMNS of one row: the online run against the exact prefix of the Frozen run."""
+    head = frozen.first(budget.groups)
+    pairs = {m: (m.cell(online), m.cell(head)) for m in (FINAL_BEST, VALID, VALID_ONLY)}
+    contract = Origin("anchor/contract.json")
+    return (
+        Cell(
+            float(len(online.groups)),
+            formula="groups of the online run",
+            origins=(online.everything,),
+            decimals=1,
+        ),
+        Cell(float(budget.groups), formula="budget of the contract", origins=(contract,), decimals=1),
+        *pairs[FINAL_BEST],
+        *(difference_cell(one, other) for one, other in pairs.values()),
+    )
+
+
+def realized_cells(budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun) -> Cells:
+    """REALIZED_COLUMNS of one row. A Frozen run that ends before the online run's time has no match."""
+    spent, used = float(online.seconds.sum()), float(frozen.seconds[: budget.groups].sum())
+    count = realized_groups(frozen.seconds.tolist(), spent)
+    matched = 0 < count < len(frozen.groups)
+    clocks = (Origin(online.file(TIMINGS)), Origin(frozen.file(TIMINGS)))
+    best = FINAL_BEST.cell(frozen.first(count)) if matched else FINAL_BEST.of(None, frozen.everything)
+    gap = 100.0 * (used - spent) / spent if spent else None
+    return (
+        Cell(spent, formula="sum of step times, set-up excluded", origins=clocks[:1], decimals=1),
+        Cell(used, formula="sum of step times of the budgeted prefix", origins=clocks[1:], decimals=1),
+        Cell(gap, formula="(Frozen - online) / online seconds, in percent", origins=clocks, decimals=2),
+        Cell(
+            float(count) if matched else None,
+            formula="longest Frozen prefix within the online seconds",
+            origins=clocks,
+            decimals=1,
+        ),
+        best,
+        difference_cell(FINAL_BEST.cell(online), best),
+    )
+
+
+def anchor(results: Results) -> Table:
+    """Endpoints at the contract's group budgets, online minus Frozen."""
+    note = (
+        "Group budgets from the contract; not exact time matches. Higher differences favour online updating."
+    )
+    rows = _rows(results, budget_cells)
+    return Table("anchor", "Resource anchor", "anchor", BUDGET_COLUMNS, rows, "Condition", note)
+
+
+def anchor_realized(results: Results) -> Table:
+    """What the budgets cost in time, and endpoints of the Frozen prefix that took the online run's time."""
+    note = (
+        "Step times of this machine, set-up excluded; a dash where the Frozen run was too short for a match."
+    )
+    rows = _rows(results, realized_cells)
+    return Table(
+        "anchor_realized", "Realized-time matches", "anchor", REALIZED_COLUMNS, rows, "Condition", note
+    )
+
+
+def _contract(results: Results) -> AnchorContract:
+    contract, cohort = results.contract, results.directory / COHORT
+    for name, digest in contract.timings_sha256.items():
+        file = cohort / name / TIMINGS
+        if not file.is_file() or sha256_file(file) != digest:
+            raise ContractError(f"the anchor's contract follows from other timings than {file}: restore both")
+    return contract
+
+
+def _rows(
+    results: Results, cells_of: Callable[[AnchorBudget, RecordedRun, RecordedRun], Cells]
+) -> tuple[Row, ...]:
+    pairs = [(online, cells_of(budget, online, frozen)) for budget, online, frozen in anchored(results)]
+    rows: list[Row] = []
+    for condition in dict.fromkeys(run.condition for run, _ in pairs):
+        seeds = [{"": cells} for run, cells in pairs if run.condition == condition]
+        rows += over_seeds(condition, seeds, mean_cell)
+    return (*rows, *(Row(run.name, cells) for run, cells in pairs))

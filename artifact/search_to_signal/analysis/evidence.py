@@ -1,0 +1,54 @@
+"""What figures and pages are made of: the runs of a results directory and the tables over them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from search_to_signal.analysis.catalogue import SMOKE, Catalogue, catalogue
+from search_to_signal.analysis.cells import NoTableError, Table
+from search_to_signal.analysis.results import Results
+from search_to_signal.problems import get_problem
+
+# Problems whose score is their unit; the score of the others is minus theirs.
+MAXIMIZED = ("op",)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A results directory with every table that follows from it."""
+
+    results: Results
+    found: Catalogue
+
+    @property
+    def smoke(self) -> bool:
+        """Whether all of it was made for a smoke test, and proves nothing."""
+        return self.results.smoke
+
+    @property
+    def unit(self) -> str:
+        """What the scores of the cohort measure, such as minus tour length."""
+        return score_unit(str(self.results.cohort[0].config["problem"]))
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """The tables by name, without the prefix of smoke runs."""
+        return {table.name.removeprefix(SMOKE): table for table in self.found.tables}
+
+    def table(self, name: str) -> Table:
+        """A table by its name; raises NoTableError with the reason where there is none."""
+        tables = self.tables
+        if name not in tables:
+            raise NoTableError(self.found.absent.get(name, f"there is no table {name}"))
+        return tables[name]
+
+
+def score_unit(problem: str) -> str:
+    """What a score of a problem measures; higher is better."""
+    unit = get_problem(problem).unit
+    return unit if problem in MAXIMIZED else f"minus {unit}"
+
+
+def read_evidence(directory: Path) -> Evidence:
+    """Read a results directory; raises as load_runs and catalogue do."""
+    results = Results(directory)
+    return Evidence(results, catalogue(results))

@@ -1,0 +1,45 @@
+"""The figures of the paper from records, each drawn from a CSV beside it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from search_to_signal.analysis.cells import NoTableError
+from search_to_signal.analysis.evidence import Evidence
+from search_to_signal.analysis.figures.atlas import ATLAS
+from search_to_signal.analysis.figures.curves import BEST_SO_FAR, OUTCOMES_PLOT
+from search_to_signal.analysis.figures.effects import PAIRED_EFFECTS, STAGE_DYNAMICS
+from search_to_signal.analysis.figures.layers import BREADTH, HELDOUT, RESTART
+from search_to_signal.analysis.figures.plot import Plot, write_plot
+from search_to_signal.analysis.figures.signal import SIGNAL
+
+PLOTS: Sequence[Plot] = (
+    BEST_SO_FAR,
+    SIGNAL,
+    OUTCOMES_PLOT,
+    PAIRED_EFFECTS,
+    STAGE_DYNAMICS,
+    ATLAS,
+    RESTART,
+    BREADTH,
+    HELDOUT,
+)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The figures of a results directory with the paths of their PNGs, and why some were not drawn."""
+
+    figures: tuple[tuple[Plot, Path], ...]
+    absent: Mapping[str, str]
+
+
+def draw_all(evidence: Evidence, directory: Path) -> Drawn:
+    """Draw every figure whose layer has run; damaged layers raise as tables do."""
+    figures, absent = [], {}
+    for plot in PLOTS:
+        try:
+            figures.append((plot, write_plot(plot, evidence, directory)))
+        except NoTableError as reason:
+            absent[plot.name] = str(reason)
+    return Drawn(tuple(figures), absent)

@@ -1,0 +1,147 @@
+"""The diagnostic atlas of the live cohort (paper, fig. diagnostic-atlas)."""
+
+from collections.abc import Iterator
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+
+from search_to_signal.analysis.admissions import admission_cells
+from search_to_signal.analysis.collapse_windows import COLUMNS as COLLAPSE_COLUMNS
+from search_to_signal.analysis.collapse_windows import collapse_parts
+from search_to_signal.analysis.evidence import Evidence
+from search_to_signal.analysis.figures.frame import Frame, Value, lines, value_of
+from search_to_signal.analysis.figures.marks import dots
+from search_to_signal.analysis.figures.plot import Plot
+from search_to_signal.analysis.figures.style import (
+    GREY,
+    color,
+    dashes,
+    empty,
+    key,
+    letter,
+    marker,
+    scores,
+    shown,
+    zero_line,
+)
+from search_to_signal.analysis.funnel import STAGES, funnels
+from search_to_signal.analysis.measures import VALID, VALID_ONLY
+from search_to_signal.analysis.recurrence import COLUMNS as RECURRENCE_COLUMNS
+from search_to_signal.analysis.recurrence import HORIZON, recurrence_parts
+from search_to_signal.analysis.runs import RecordedRun
+
+_ADMITTED, _PRECISION = "admitted", "precision"
+_AROUND = (VALID, VALID_ONLY)
+_SHORT = ("parsed", "executable", "valid", "parent-impr.", "frontier")
+
+
+def atlas_table(evidence: Evidence) -> str:
+    """Panels a to d: condition, seed, part (an operator, a measure), what and value; shares in percent."""
+    rows = [
+        (panel, run.condition, run.seed, part, what, value, evidence.unit)
+        for run in evidence.results.cohort
+        for panel, part, what, value in (
+            *_funnels(run),
+            *_admissions(run),
+            *_collapses(run),
+            *_recurrence(run),
+        )
+    ]
+    return lines(("panel", "condition", "seed", "part", "what", "value", "unit"), rows)
+
+
+def _funnels(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
+    for operator, (_, *shares) in funnels(run).items():
+        if operator != "all":
+            for (stage, _), cell in zip(STAGES, shares, strict=True):
+                yield "a", operator, stage, value_of(cell)
+
+
+def _admissions(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
+    _, _, precision, admitted = admission_cells(run)[""]
+    yield "b", "", _ADMITTED, value_of(admitted)
+    yield "b", "", _PRECISION, value_of(precision)
+
+
+def _collapses(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
+    parts = collapse_parts(run)
+    for measure in _AROUND:
+        change = parts[measure.heading][COLLAPSE_COLUMNS.index("Change")]
+        yield "c", measure.change, "change", value_of(change)
+
+
+def _recurrence(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
+    if run.trained and len(run.groups) > HORIZON:
+        yield "d", "", RECURRENCE_COLUMNS[3], value_of(recurrence_parts(run)[""][3])
+
+
+def _draw(figure: Figure, frame: Frame) -> None:
+    top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.05))
+    _draw_funnels(top, frame.where(panel="a"))
+    first, second, third, fourth = bottom.subplots(1, 4, width_ratios=(1.3, 1, 1, 1))
+    _draw_admissions(first, frame.where(panel="b"))
+    collapses = frame.where(panel="c")
+    for axes, measure in zip((second, third), collapses.names("part"), strict=False):
+        _draw_dots(axes, collapses.where(part=measure), "no population collapsed")
+        axes.set_ylabel(f"{measure}\nafter minus before")
+    letter(second, "c", "Around collapses")
+    _draw_dots(fourth, frame.where(panel="d"), f"no run has more than {HORIZON} groups")
+    fourth.set_ylabel("recurring: positive minus\nnot positive (points)")
+    letter(fourth, "d", "Recurrence")
+    key(figure, frame.names("condition"), (scores(frame),))
+
+
+def _draw_funnels(figure: SubFigure, frame: Frame) -> None:
+    operators = frame.names("part")
+    for axes, operator in zip(figure.subplots(1, len(operators), sharey=True), operators, strict=True):
+        own = frame.where(part=operator)
+        for condition in own.names("condition"):
+            shares = [own.where(condition=condition, what=stage).mean() for stage, _ in STAGES]
+            axes.plot(
+                shares, dashes(condition), color=color(condition), marker=marker(condition), markersize=3
+            )
+        if not any(row["value"] for row in own.rows):
+            axes.text(2, 50, "never drawn", ha="center", color=GREY)
+        axes.set_title(shown(operator))
+        axes.set_xticks(range(len(STAGES)), _SHORT, rotation=55, ha="right", rotation_mode="anchor")
+        axes.set_ylim(-3, 103)
+        axes.grid(axis="y", color=GREY, alpha=0.25, lw=0.4)
+    axes = figure.axes[0]
+    axes.set_ylabel("completions (%)")
+    letter(axes, "a", shown(operators[0]))
+
+
+def _draw_admissions(axes: Axes, frame: Frame) -> None:
+    for condition in frame.names("condition"):
+        own = frame.where(condition=condition)
+        x, y = own.where(what=_ADMITTED).numbers(), own.where(what=_PRECISION).numbers()
+        axes.plot(x, y, marker(condition), color=color(condition), markerfacecolor="white", mew=0.8)
+    axes.set_xlabel("admitted (% of completions)")
+    axes.set_ylabel("beat the frontier\n(% of admissions)")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    letter(axes, "b", "Admissions")
+
+
+def _draw_dots(axes: Axes, frame: Frame, otherwise: str) -> None:
+    if not any(row["value"] for row in frame.rows):
+        empty(axes, otherwise)
+        return
+    zero_line(axes, vertical=False)
+    dots(axes, frame)
+
+
+ATLAS = Plot(
+    "diagnostic_atlas",
+    "Diagnostic atlas",
+    f"""The live cohort. (a) Funnels by operator, mean over seeds; a creation has no parent to improve on.
+    (b) How much was admitted to the archive, and how much of that beat the frontier before its group; a
+    marker is a run. (c) Validity and valid-only performance after a collapse minus before it, mean over a
+    run's collapses. (d) Share of responses whose exact text recurs within {HORIZON} later groups: with
+    positive advantage minus without. Open markers are seeds, bars their means. All of it is descriptive
+    and identifies no effect of an operator or a collapse.""",
+    atlas_table,
+    _draw,
+    (7.0, 5.0),
+    ("operators", "admissions", "collapses", "recurrence"),
+)

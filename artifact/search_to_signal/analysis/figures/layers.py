@@ -1,0 +1,166 @@
+"""Breadth, restart and held-out sizes (paper, figs. breadth, restart and heldout)."""
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from search_to_signal.analysis.cells import NoTableError
+from search_to_signal.analysis.evidence import Evidence, score_unit
+from search_to_signal.analysis.figures.frame import Frame, lines, value_of
+from search_to_signal.analysis.figures.marks import dodged, joined
+from search_to_signal.analysis.figures.plot import Plot
+from search_to_signal.analysis.figures.style import (
+    GREY,
+    color,
+    key,
+    letter,
+    marker,
+    scores,
+    sign,
+    spread_out,
+    zero_line,
+)
+from search_to_signal.analysis.measures import AUC, CORE, FINAL_BEST, VALID, VALID_ONLY, differences
+from search_to_signal.analysis.paired import against
+from search_to_signal.analysis.restart import restart_runs
+
+_RESTART = (FINAL_BEST, AUC, VALID, VALID_ONLY)
+
+
+def breadth_table(evidence: Evidence) -> str:
+    """Online minus Frozen by cell, condition and seed; raises NoTableError where no cell has both."""
+    rows = [
+        (
+            cell,
+            one.condition,
+            one.seed,
+            measure.change,
+            value_of(difference),
+            score_unit(one.config["problem"]),
+        )
+        for cell, runs in evidence.results.breadth.items()
+        for comparison in against(runs, "frozen")
+        for one, other in comparison.pairs
+        for measure, difference in zip(CORE, differences(one, other, CORE), strict=True)
+    ]
+    return lines(("cell", "condition", "seed", "measure", "value", "unit"), rows)
+
+
+def _draw_breadth(figure: Figure, frame: Frame) -> None:
+    grid = figure.subplots(1, len(CORE), sharey=True)
+    cells = frame.names("cell")
+    for axes, which, measure in zip(grid, "abcde", frame.names("measure"), strict=False):
+        zero_line(axes)
+        _draw_cells(axes, frame.where(measure=measure))
+        letter(axes, which, measure.replace("Trajectory ", "").replace("Improve yield", "Improve"))
+        axes.locator_params(axis="x", nbins=3)
+    units = [frame.where(cell=cell).rows[0]["unit"].replace("minus ", "minus\n") for cell in cells]
+    grid[0].set_yticks(range(len(cells)), [f"{c}\n{unit}" for c, unit in zip(cells, units, strict=True)])
+    grid[0].set_ylim(len(cells) - 0.5, -0.5)
+    grid[len(CORE) // 2].set_xlabel("online minus Frozen, one seed per cell")
+    key(figure, frame.names("condition"))
+
+
+def _draw_cells(axes: Axes, frame: Frame) -> None:
+    conditions = frame.names("condition")
+    for place, cell in enumerate(frame.names("cell")):
+        axes.axhline(place, color=GREY, lw=0.4, alpha=0.3, zorder=0)
+        for offset, condition in zip(spread_out(len(conditions), 0.4), conditions, strict=True):
+            values = frame.where(cell=cell, condition=condition).numbers()
+            axes.plot(values, [place + offset] * len(values), marker(condition), color=color(condition))
+
+
+def restart_table(evidence: Evidence) -> str:
+    """Restarted and live runs of the same seeds, with the Frozen runs that both started beside."""
+    restarts = restart_runs(evidence.results)
+    wanted = {(run.condition, run.seed) for run in restarts}
+    live = [r for r in evidence.results.cohort if r.condition == "frozen" or (r.condition, r.seed) in wanted]
+    rows = [
+        (
+            layer,
+            run.condition,
+            run.seed,
+            len(run.groups),
+            measure.heading,
+            value_of(measure.cell(run)),
+            evidence.unit,
+        )
+        for layer, runs in (("live", live), ("restart", restarts))
+        for run in runs
+        for measure in _RESTART
+    ]
+    return lines(("layer", "condition", "seed", "groups", "measure", "value", "unit"), rows)
+
+
+def _draw_restart(figure: Figure, frame: Frame) -> None:
+    grid = figure.subplots(1, len(_RESTART))
+    for axes, which, measure in zip(grid, "abcd", frame.names("measure"), strict=False):
+        own = frame.where(measure=measure)
+        joined(axes, own)
+        axes.axhline(own.where(condition="frozen").mean(), color=GREY, lw=0.6, ls="--", zorder=0)
+        letter(axes, which, measure)
+    key(figure, frame.names("condition"), (sign("live", ""), sign("restarted"), scores(frame)))
+
+
+def heldout_table(evidence: Evidence) -> str:
+    """Optimality gap by condition, seed and size; raises NoTableError where nothing was evaluated."""
+    table = evidence.table("heldout")
+    gaps = [name for name in table.columns if name.startswith("Gap (%) ")]
+    if not gaps:
+        raise NoTableError("the cohort's problem has no reference solutions, so there are no gaps")
+    rows = [
+        (run.condition, run.seed, gap.removeprefix("Gap (%) "), value_of(table.cell(run.name, gap)))
+        for run in evidence.results.cohort
+        for gap in gaps
+    ]
+    return lines(("condition", "seed", "size", "gap_percent"), rows)
+
+
+def _draw_heldout(figure: Figure, frame: Frame) -> None:
+    axes = figure.add_subplot()
+    sizes, conditions = frame.names("size"), frame.names("condition")
+    for offset, condition in zip(spread_out(len(conditions), 0.6), conditions, strict=True):
+        for place, size in enumerate(sizes):
+            dodged(
+                axes, frame.where(condition=condition, size=size), place + offset, condition, "gap_percent"
+            )
+    axes.set_xticks(range(len(sizes)), [size.removeprefix("heldout_") for size in sizes])
+    axes.set_ylabel("optimality gap (%), lower is better")
+    axes.set_xlabel("cities of the held-out instances")
+    seeds = len(frame.names("seed"))
+    axes.set_title(f"final heuristics of n = {seeds} seeds", fontsize=7.5)
+    key(figure, conditions)
+
+
+BREADTH = Plot(
+    "breadth",
+    "Directional breadth",
+    """Online minus Frozen in single-seed cells of other tasks and models. Markers are observed directions,
+    no estimates of uncertainty, and cells are never averaged. Right of zero favours online updating.""",
+    breadth_table,
+    _draw_breadth,
+    (7.0, 2.6),
+    ("breadth", "breadth_gains"),
+)
+RESTART = Plot(
+    "restart",
+    "Live and restarted search",
+    """Same-seed live runs (filled) and restarts (open), which load the final adapter, start from a fresh
+    population and make no optimizer step; lines join the same seed. The dashed line is the mean of Frozen.
+    A live endpoint holds the checkpoint and the population it gathered, a restart the checkpoint in a new
+    trajectory.""",
+    restart_table,
+    _draw_restart,
+    (7.0, 2.4),
+    ("restart", "restart_paired", "restart_signs"),
+)
+HELDOUT = Plot(
+    "heldout",
+    "Held-out sizes",
+    """Final heuristics on instances that no search has seen, as the gap to reference tours of a real
+    solver. Open markers are seeds, bars their means; lower is better. This evaluates discovered heuristics,
+    not what checkpoints write on fixed contexts.""",
+    heldout_table,
+    _draw_heldout,
+    (3.4, 2.8),
+    ("heldout",),
+)

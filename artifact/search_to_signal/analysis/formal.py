@@ -1,0 +1,121 @@
+"""Which runs may stand in one table: complete, unchanged, of one protocol, and none of their cohort missing.
+
+A builder that took what it finds would make a table that looks complete and is not; so everything that
+does not belong is refused by name (paper, supplement, Provenance and Exclusions).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from search_to_signal.analysis.runs import RecordedRun, read_run
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.provenance.checksums import SUMS, read_sums, sha256_file
+from search_to_signal.records.manifest import MANIFEST, Manifest, read_manifest, run_directories
+from search_to_signal.records.reader import COMPLETIONS, STEPS, TIMINGS
+
+# What the runs of one cohort may differ in.
+OWN = ("condition", "seed")
+# What two layers have to share before a run of one is compared with a run of the other.
+SHARED = ("problem", "split", "model", "search", "generation", "evaluation")
+_READ = (MANIFEST, COMPLETIONS, STEPS, TIMINGS)
+
+
+def load_runs(directory: Path, root: Path | None = None, own: Sequence[str] = OWN) -> list[RecordedRun]:
+    """The runs at or directly below a directory, frozen first, then by condition and seed.
+
+    ``root`` is the results directory that origins are relative to, ``own`` the settings in which the runs
+    may differ. Raises RunDirectoryError, naming the run, where there is none, one is unfinished, changed,
+    short, of another protocol, or missing from conditions x seeds.
+    """
+    places = run_directories(directory)
+    if not places:
+        raise RunDirectoryError(f"{directory} holds no run: give the directory of a run or of a cohort")
+    manifests = {place: read_manifest(place) for place in places}
+    for place, manifest in manifests.items():
+        _check_finished(place, manifest)
+    _check_protocol(directory, manifests, own)
+    _check_grid(directory, manifests)
+    runs = [read_run(place, manifest, root or directory) for place, manifest in manifests.items()]
+    for run in runs:
+        _check_length(run)
+    return sorted(runs, key=lambda run: (run.condition != "frozen", run.condition, run.seed))
+
+
+def require_layer(runs: Sequence[RecordedRun], layer: str) -> None:
+    """Raise RunDirectoryError naming every run of another evidence layer: layers are never pooled."""
+    strange = [f"{run.path} ({run.layer})" for run in runs if run.layer != layer]
+    if strange:
+        raise RunDirectoryError(f"{_listed(strange)}: not of layer {layer}; layers are never pooled")
+
+
+def require_matched(first: RecordedRun, second: RecordedRun) -> None:
+    """Raise RunDirectoryError where two runs cannot be compared: other problem, model, search or source."""
+    one, other = protocol(first.manifest), protocol(second.manifest)
+    keys = (*SHARED, "source", "model files")
+    different = [key for key in keys if one.get(key) != other.get(key)]
+    if different or first.seed != second.seed:
+        what = _listed(different or ["seed"])
+        raise RunDirectoryError(f"{first.path} and {second.path} differ in {what}: they are not matched")
+
+
+def protocol(manifest: Manifest, own: Sequence[str] = OWN) -> dict[str, Any]:
+    """Everything that the runs of one cohort have in common."""
+    shared = {key: value for key, value in manifest.config.items() if key not in own}
+    return {**shared, "source": manifest.source.sha256, "model files": manifest.model_files}
+
+
+def _check_finished(place: Path, manifest: Manifest) -> None:
+    if manifest.status != "complete":
+        raise RunDirectoryError(f"{place} is unfinished: finish or remove it, then report again")
+    sums = read_sums(place)
+    for name in _READ:
+        if name in sums and (not (place / name).is_file() or sha256_file(place / name) != sums[name]):
+            raise RunDirectoryError(
+                f"{place / name} is missing or differs from its {SUMS}: restore it from its archive, or rerun"
+            )
+
+
+def _check_protocol(directory: Path, manifests: Mapping[Path, Manifest], own: Sequence[str]) -> None:
+    protocols = {place: protocol(manifest, own) for place, manifest in manifests.items()}
+    common = Counter(map(repr, map(_sorted, protocols.values()))).most_common(1)[0][0]
+    usual = next(p for p in protocols.values() if repr(_sorted(p)) == common)
+    strange = {
+        place.name: [key for key in {**usual, **other} if usual.get(key) != other.get(key)]
+        for place, other in protocols.items()
+        if other != usual
+    }
+    if strange:
+        named = [f"{name} (in {_listed(sorted(keys))})" for name, keys in strange.items()]
+        raise RunDirectoryError(
+            f"{directory} mixes protocols; other than the rest: {_listed(named)}. "
+            "Report each protocol in a directory of its own"
+        )
+
+
+def _check_grid(directory: Path, manifests: Mapping[Path, Manifest]) -> None:
+    held = Counter((str(m.config["condition"]), int(m.config["seed"])) for m in manifests.values())
+    twice = [f"{condition}-s{seed}" for (condition, seed), number in held.items() if number > 1]
+    whole = product(sorted({condition for condition, _ in held}), sorted({seed for _, seed in held}))
+    missing = [f"{condition}-s{seed}" for condition, seed in whole if (condition, seed) not in held]
+    if twice or missing:
+        what = f"has no run {_listed(missing)}" if missing else f"holds {_listed(twice)} twice"
+        raise RunDirectoryError(f"{directory} {what}: a table over the rest would look complete")
+
+
+def _check_length(run: RecordedRun) -> None:
+    groups, size = run.config["groups"], run.config["generation"]["group_size"]
+    if len(run.groups) != groups or len(run.steps) != groups or {len(g) for g in run.groups} != {size}:
+        raise RunDirectoryError(
+            f"{run.directory} does not hold {groups} groups of {size} completions: restore it, or rerun"
+        )
+
+
+def _sorted(items: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(items.items(), key=lambda item: item[0])
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names)

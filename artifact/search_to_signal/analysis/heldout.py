@@ -1,0 +1,128 @@
+"""Discovered heuristics on other sizes (paper, fig. heldout), and programs by what they do (ours)."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from search_to_signal.analysis.aggregate import Cells, Parts, mean_cell, summarized
+from search_to_signal.analysis.cells import Cell, Origin, Table, percent_cell
+from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.numerics import Floats
+from search_to_signal.problems.references import reference_lengths
+from search_to_signal.provenance.checksums import sha256_file
+from search_to_signal.records.heldout import (
+    BEHAVIOURS,
+    SCORES,
+    BehaviourRecord,
+    HeldoutManifest,
+    HeldoutRecord,
+    read_heldout,
+)
+from search_to_signal.records.manifest import HELDOUT
+from search_to_signal.records.reader import COMPLETIONS, read_records
+
+BEHAVIOUR_COLUMNS = (
+    "Valid completions",
+    "Distinct programs",
+    "Distinct behaviours",
+    "Behaviours per program (%)",
+    "Behaviours per completion (%)",
+)
+
+
+def checked(results: Results) -> HeldoutManifest:
+    """The manifest, held to its files and to the cohort that it read.
+
+    Raises NoTableError where the evaluation has not run, RunDirectoryError naming what has changed.
+    """
+    folder = results.folder(HELDOUT)
+    manifest = read_heldout(folder)
+    for name, digest in manifest.files.items():
+        if sha256_file(folder / name) != digest:
+            raise RunDirectoryError(f"{folder / name} is not the recorded one: restore it, or evaluate again")
+    found = {run.path: sha256_file(run.directory / COMPLETIONS) for run in results.cohort}
+    if found != manifest.runs:
+        raise RunDirectoryError(f"{folder} was made from another cohort: move it away and evaluate again")
+    return manifest
+
+
+def optimality_gap(scores: Floats, lengths: Floats) -> float:
+    """Mean over instances of (tour length - reference length) / reference length, in percent.
+
+    scores: (instances,) minus tour lengths; lengths: (instances,) of the reference tours. Lower is better;
+    a negative gap would mean a tour shorter than the reference.
+    """
+    return float(100.0 * np.mean((-scores - lengths) / lengths))
+
+
+def heldout(results: Results) -> Table:
+    """Score and, for TSP, optimality gap of every run's final heuristic, by split."""
+    manifest = checked(results)
+    records = list(read_records(results.folder(HELDOUT) / SCORES, HeldoutRecord))
+    sized = manifest.problem == "tsp"
+    columns = [f"{what} {split}" for split in manifest.splits for what in ("Score", "Gap (%)")[: 1 + sized]]
+    rows = summarized(results.cohort, partial(_score_parts, records, manifest.splits, sized), mean_cell)
+    count = "all instances" if manifest.instances is None else f"the first {manifest.instances} instances"
+    note = f"Final best heuristics on {count} of each split; a gap is to reference tours, lower is better."
+    return Table("heldout", "Held-out instances", HELDOUT, tuple(columns), rows, "Condition", note)
+
+
+def behaviours(results: Results) -> Table:
+    """Distinct programs and distinct behaviours of every run's valid completions."""
+    manifest = checked(results)
+    file = results.folder(HELDOUT) / BEHAVIOURS
+    known = {record.program_sha256: record for record in read_records(file, BehaviourRecord)}
+    rows = summarized(results.cohort, partial(_behaviour_parts, known, file), mean_cell)
+    where = f"{manifest.behaviour_instances or 'all'} instances of {manifest.behaviour_split}"
+    note = f"Programs in canonical form; behaviours are equal scores on each of {where}."
+    return Table("behaviours", "Semantic coverage", HELDOUT, BEHAVIOUR_COLUMNS, rows, "Condition", note)
+
+
+def _score_parts(
+    records: Sequence[HeldoutRecord], splits: Sequence[str], sized: bool, run: RecordedRun
+) -> Parts:
+    cells: list[Cell] = []
+    for split in splits:
+        line, record = _found(records, run, split)
+        origin = Origin(f"{HELDOUT}/{SCORES}", (line,))
+        scores = np.array(record.scores)
+        mean = float(scores.mean()) if len(scores) else None
+        cells.append(Cell(mean, formula="mean score over instances", origins=(origin,)))
+        if sized:
+            gap = optimality_gap(scores, reference_lengths(split)[: len(scores)]) if len(scores) else None
+            formula = "mean over instances of (length - reference) / reference, in percent"
+            cells.append(Cell(gap, formula=formula, origins=(origin,), decimals=2))
+    return {"": tuple(cells)}
+
+
+def _found(records: Sequence[HeldoutRecord], run: RecordedRun, split: str) -> tuple[int, HeldoutRecord]:
+    for line, record in enumerate(records, start=1):
+        if (record.run, record.split) == (run.path, split):
+            return line, record
+    raise RunDirectoryError(f"the held-out scores have no line for {run.path} on {split}: evaluate again")
+
+
+def _behaviour_parts(known: dict[str, BehaviourRecord], file: Path, run: RecordedRun) -> Parts:
+    valid = [record for group in run.groups for record in group if record.score is not None]
+    programs = dict.fromkeys(record.program_sha256 for record in valid if record.program_sha256)
+    unknown = [program for program in programs if program not in known]
+    if unknown:
+        raise RunDirectoryError(f"{file} lacks program {unknown[0]} of {run.path}: evaluate again")
+    behaviours = {known[program].behaviour_sha256 for program in programs} - {None}
+    lines = run.completions(run.batch.valid)
+    behaved = Origin(f"{HELDOUT}/{BEHAVIOURS}")
+    return {"": _behaviour_cells(len(valid), len(programs), len(behaviours), lines, behaved)}
+
+
+def _behaviour_cells(valid: int, programs: int, behaviours: int, lines: Origin, behaved: Origin) -> Cells:
+    return (
+        Cell(float(valid), formula="valid completions", origins=(lines,), decimals=1),
+        Cell(float(programs), formula="distinct canonical programs", origins=(lines,), decimals=1),
+        Cell(float(behaviours), formula="distinct behaviours", origins=(lines, behaved), decimals=1),
+        percent_cell(behaviours, programs, "distinct behaviours / distinct programs", lines, behaved),
+        percent_cell(behaviours, valid, "distinct behaviours / valid completions", lines, behaved),
+    )

@@ -1,0 +1,171 @@
+"""What ran, on what, and for how long: read from manifests, one row per run, and nothing of the results."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from search_to_signal.provenance.checksums import sha256_file
+from search_to_signal.records.manifest import Manifest, read_manifest, runs_below
+
+MODELS = Path(__file__).resolve().parents[3] / "models"
+CARD = "card.json"
+_PACKAGES = ("torch", "transformers", "trl", "peft", "numpy", "numba")
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """What the page says of an embedded model, from its card. Shares are fractions of 1."""
+
+    name: str
+    parameters: int
+    completions: int
+    outcomes: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run by its path below the results directory, with its manifest."""
+
+    path: str
+    manifest: Manifest
+
+    @property
+    def layer(self) -> str:
+        """The evidence layer that it was made for."""
+        return str(self.manifest.config.get("layer", "cohort"))
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of its loop, set-up excluded."""
+        return None if self.manifest.timing is None else self.manifest.timing.total
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Every run of a results directory, and the cards of the embedded models that they used."""
+
+    runs: tuple[Run, ...]
+    cards: Mapping[str, Card | None]
+
+    @property
+    def embedded(self) -> bool:
+        """Whether every model is one of the small ones that this artifact ships."""
+        return all(card is not None for card in self.cards.values())
+
+
+def read_facts(directory: Path) -> Facts:
+    """The manifests of all layers; raises RunDirectoryError for an unreadable one."""
+    places = runs_below(directory)
+    runs = tuple(Run(p.relative_to(directory).as_posix(), read_manifest(p)) for p in places)
+    models = {str(run.manifest.config["model"]): run.manifest for run in runs}
+    return Facts(runs, {name: _card(name, manifest) for name, manifest in sorted(models.items())})
+
+
+def _card(name: str, manifest: Manifest) -> Card | None:
+    """The card that the run recorded, None where it is not here or is another."""
+    path = MODELS / name / CARD
+    recorded = manifest.model_files.get(CARD)
+    if recorded is None or not path.is_file() or sha256_file(path) != recorded:
+        return None
+    return msgspec.json.decode(path.read_bytes(), type=Card)
+
+
+def described(facts: Facts) -> list[tuple[str, str]]:
+    """Heading and text of everything that the runs have in common, or differ in."""
+    manifests = [run.manifest for run in facts.runs]
+    return [
+        ("Runs", f"{len(manifests)}, all of them complete"),
+        ("Models", _listed(_model(name, card) for name, card in facts.cards.items())),
+        ("Source", _listed(_source(m) for m in manifests)),
+        ("Machine", _listed(_machine(m) for m in manifests)),
+        ("Software", _listed(_software(m) for m in manifests)),
+        ("Isolation of candidates", _listed(_isolation(m) for m in manifests)),
+        ("Time", f"{_loops(facts.runs)} in the loops of the runs, set-up excluded"),
+        ("Interruptions", str(sum(m.interruptions for m in manifests))),
+    ]
+
+
+def layer_times(runs: Sequence[Run]) -> dict[str, tuple[int, str]]:
+    """Number of runs and time of their loops, by layer."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.layer, []).append(run)
+    return {name: (len(same), _loops(same)) for name, same in found.items()}
+
+
+def time_rows(runs: Sequence[Run]) -> list[list[str]]:
+    """Run, groups, seconds, groups per minute and the shares of the phases; the first row is the heading."""
+    rows = [
+        [
+            "Run",
+            "Groups",
+            "Seconds",
+            "Groups/min",
+            "Generation (%)",
+            "Evaluation (%)",
+            "Update (%)",
+            "Else (%)",
+        ]
+    ]
+    for run in runs:
+        timing = run.manifest.timing
+        if timing is not None and timing.total > 0:
+            parts = (timing.generation, timing.evaluation, timing.update, timing.other)
+            shares = [f"{100 * part / timing.total:.1f}" for part in parts]
+            speed = [f"{timing.total:.1f}", f"{timing.groups_per_minute:.1f}"]
+            rows.append([run.path, str(run.manifest.config["groups"]), *speed, *shares])
+    return rows
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people read them."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def _loops(runs: Sequence[Run]) -> str:
+    known = [run.seconds for run in runs if run.seconds is not None]
+    missing = "" if len(known) == len(runs) else f" ({len(runs) - len(known)} without timing)"
+    return f"{duration(sum(known))}{missing}" if known else "not recorded"
+
+
+def _model(name: str, card: Card | None) -> str:
+    if card is None:
+        return f"{name} (no card of these files is here)"
+    valid = 100 * card.outcomes.get("valid", 0.0)
+    return (
+        f"{name}: {card.parameters:,} parameters, made for this artifact; {valid:.1f} % valid on "
+        f"{card.completions} held-out completions before any update"
+    )
+
+
+def _source(manifest: Manifest) -> str:
+    state = {True: "", False: ", changed since", None: ""}[manifest.source.clean]
+    commit = f" (commit {manifest.source.commit[:12]}{state})" if manifest.source.commit else ""
+    return f"SHA-256 {manifest.source.sha256}{commit}"
+
+
+def _machine(manifest: Manifest) -> str:
+    found = manifest.environment
+    memory = f"{found.memory_mib / 1024:.0f} GiB"
+    return f"{found.cpu}, {found.cpu_count} cores, {memory}, {found.system} {found.kernel}, {found.libc}"
+
+
+def _software(manifest: Manifest) -> str:
+    found = manifest.environment
+    packages = [f"{name} {found.packages[name]}" for name in _PACKAGES if found.packages.get(name)]
+    return ", ".join([f"Python {found.python}", *packages])
+
+
+def _isolation(manifest: Manifest) -> str:
+    held = [name.replace("_", " ") for name, value in sorted(manifest.isolation.items()) if value is True]
+    return ", ".join(held) or "not recorded"
+
+
+def _listed(texts: Iterable[str]) -> str:
+    """Distinct texts in order."""
+    return "; ".join(dict.fromkeys(texts))

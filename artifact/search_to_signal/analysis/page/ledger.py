@@ -1,0 +1,63 @@
+"""The verdicts on the paper's numbers that ``s2s claims`` wrote beside a report, as the page shows them."""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from search_to_signal.errors import RunDirectoryError
+
+LEDGER = Path("claims") / "claims.csv"
+COLUMNS = ("id", "where", "layer", "quantity", "published", "unit", "reason", "embedded", "beside")
+# What a reader looks for first; verdicts that are not named here come last.
+ORDER = ("inconsistent", "consistent", "not derivable", "reproduced at embedded scale")
+
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The entries of a ledger by verdict, in the order of ORDER."""
+
+    by_verdict: Mapping[str, tuple[Row, ...]]
+
+    @property
+    def total(self) -> int:
+        """How many entries there are."""
+        return sum(map(len, self.by_verdict.values()))
+
+    @property
+    def counts(self) -> list[tuple[str, list[int]]]:
+        """Per layer the number of entries, then of each verdict."""
+        layers = dict.fromkeys(row["layer"] for rows in self.by_verdict.values() for row in rows)
+        counted = {v: Counter(row["layer"] for row in rows) for v, rows in self.by_verdict.items()}
+        return [
+            (name, [sum(c[name] for c in counted.values()), *(c[name] for c in counted.values())])
+            for name in layers
+        ]
+
+    @property
+    def beside(self) -> int:
+        """How many entries have an estimate of our own beside them."""
+        return sum(bool(row["embedded"]) for rows in self.by_verdict.values() for row in rows)
+
+
+def read_ledger(report: Path) -> Verdicts | None:
+    """The ledger beside a report, None where none was written.
+
+    Raises RunDirectoryError for one that cannot be read.
+    """
+    path = report / LEDGER
+    if not path.is_file():
+        return None
+    try:
+        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise RunDirectoryError(f"cannot read {path}: {error}; make it again with s2s claims") from error
+    if any(None in row.values() or not {*COLUMNS, "verdict"} <= set(row) for row in rows):
+        raise RunDirectoryError(f"{path} lacks columns: make it again with s2s claims")
+    found = dict.fromkeys(row["verdict"] for row in rows)
+    verdicts = sorted(found, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
+    return Verdicts({name: tuple(row for row in rows if row["verdict"] == name) for name in verdicts})

@@ -1,0 +1,19 @@
+"""The ledger beside a report: verdicts on the paper's numbers, with our own estimates next to them."""
+
+from pathlib import Path
+
+from search_to_signal.claims.loading import load_ledger
+from search_to_signal.claims.page import write
+from search_to_signal.claims.tables import load_report
+from search_to_signal.claims.verdicts import judge
+
+FOLDER = "claims"
+
+
+def ledger_beside(report: Path) -> None:
+    """Judge every entry beside the tables of a report; writes claims.csv and claims.md into report/claims.
+
+    Raises LedgerError where ledger or tables are damaged.
+    """
+    ledger = load_ledger()
+    write(ledger, judge(ledger, load_report(report)), report / FOLDER)

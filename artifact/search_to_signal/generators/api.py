@@ -1,0 +1,150 @@
+"""A frozen generator behind any OpenAI-compatible endpoint: one request, and one seed, per completion."""
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+from openai import OpenAI, OpenAIError
+
+from search_to_signal.errors import ConfigError, GenerationError
+from search_to_signal.generators.base import (
+    ChatPrompt,
+    Completion,
+    Generation,
+    Message,
+    check_prompt,
+    messages,
+    request_seeds,
+)
+from search_to_signal.generators.settings import ApiSettings, GenerationSettings
+from search_to_signal.records.schema import RequestRecord
+
+_TRUNCATED = {"stop": False, "length": True}
+
+
+class _Message(msgspec.Struct, frozen=True):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct, frozen=True):
+    message: _Message
+    finish_reason: str
+
+
+class _Usage(msgspec.Struct, frozen=True):
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What of a response is read; anything more in it is left alone."""
+
+    id: str
+    model: str
+    choices: tuple[_Choice, ...]
+    usage: _Usage
+    system_fingerprint: str | None = None
+
+
+class _UnusableAnswer(Exception):
+    """An endpoint answered, and there is no completion in the answer."""
+
+
+def _completion(body: bytes, seed: int) -> Completion:
+    """The one completion of a response; raises _UnusableAnswer for anything that is none."""
+    try:
+        answer = msgspec.json.decode(body, type=_Answer)
+    except msgspec.MsgspecError as error:
+        raise _UnusableAnswer(f"not a chat completion ({error})") from error
+    if len(answer.choices) != 1:
+        raise _UnusableAnswer(f"{len(answer.choices)} choices where one was asked for")
+    choice = answer.choices[0]
+    if choice.finish_reason not in _TRUNCATED:
+        raise _UnusableAnswer(f"finish_reason {choice.finish_reason!r}")
+    if not choice.message.content:
+        raise _UnusableAnswer(f"empty content, finish_reason {choice.finish_reason!r}")
+    request = RequestRecord(
+        seed=seed,
+        model=answer.model,
+        fingerprint=answer.system_fingerprint,
+        id=answer.id,
+        finish_reason=choice.finish_reason,
+        prompt_tokens=answer.usage.prompt_tokens,
+        completion_tokens=answer.usage.completion_tokens,
+    )
+    return Completion((), choice.message.content, _TRUNCATED[choice.finish_reason], request)
+
+
+def _key(settings: ApiSettings) -> str:
+    if not settings.key_variable:
+        return "none"
+    key = os.environ.get(settings.key_variable, "")
+    if not key:
+        raise ConfigError(
+            f"the environment variable {settings.key_variable} is not set: put the endpoint's key there, or "
+            "name another variable in generation.api.key_variable (an empty name where no key is needed)"
+        )
+    return key
+
+
+@dataclass(frozen=True)
+class ApiGenerator:
+    """Asks an endpoint; see ``ApiSettings`` for what is tried again.
+
+    ``model`` is the provider's name for the model, ``key`` the secret, which appears in no error.
+    """
+
+    client: OpenAI
+    model: str
+    settings: GenerationSettings
+    key: str
+
+    def generate(self, prompt: ChatPrompt, seed: int) -> Generation:
+        """One group, one request per completion; raises GenerationError when one cannot be had."""
+        sent = messages(prompt)
+        seeds = request_seeds(seed, self.settings.group_size)
+        with ThreadPoolExecutor(min(self.settings.api.concurrency, len(seeds))) as workers:
+            completions = tuple(workers.map(lambda own: self._completion(sent, own), seeds))
+        group = Generation(json.dumps(sent, ensure_ascii=False), (), completions)
+        check_prompt(max(group.prompt_tokens(index) for index in range(len(seeds))), self.settings)
+        return group
+
+    def _completion(self, sent: list[Message], seed: int) -> Completion:
+        for attempt in range(1, self.settings.api.retries + 2):
+            try:
+                return _completion(self._ask(sent, seed), seed)
+            except _UnusableAnswer as error:
+                reason = f"{error}, {attempt} times"
+            except OpenAIError as error:
+                reason = f"{type(error).__name__}: {error}".replace(self.key, "[key]")
+                break  # the client has already tried again what can be tried again
+        raise GenerationError(
+            f"{self.model} at {self.client.base_url.host} gave no completion ({reason}): the run stops here "
+            "and stays incomplete; see to the endpoint, or raise generation.api.retries"
+        )
+
+    def _ask(self, sent: list[Message], seed: int) -> bytes:
+        # The raw body: the client's own reading lets half an answer pass.
+        answer = self.client.chat.completions.with_raw_response.create(
+            model=self.model,
+            messages=cast(Any, sent),
+            n=1,
+            seed=seed,
+            temperature=self.settings.temperature,
+            top_p=1,
+            extra_body={
+                self.settings.api.limit_parameter: self.settings.max_completion_tokens,
+                **self.settings.api.extra,
+            },
+        )
+        return answer.content
+
+
+def open_api(settings: GenerationSettings, model: str) -> ApiGenerator:
+    """A generator for the endpoint of the settings; raises ConfigError when its key is missing."""
+    api, key = settings.api, _key(settings.api)
+    client = OpenAI(api_key=key, base_url=api.base_url, timeout=api.timeout_s, max_retries=api.retries)
+    return ApiGenerator(client, model, settings, key)

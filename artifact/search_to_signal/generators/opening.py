@@ -1,0 +1,50 @@
+"""From settings to a generator: every backend is known here, and only the one asked for is loaded."""
+
+from pathlib import Path
+
+from search_to_signal.errors import ConfigError
+from search_to_signal.generators.base import Generator, Trainable
+from search_to_signal.generators.files import checked_files, model_directory
+from search_to_signal.generators.settings import LOOPBACK, GenerationSettings
+
+
+def model_files(settings: GenerationSettings, model: str) -> dict[str, str]:
+    """The SHA-256 by name of the files here that completions come from; none for an endpoint elsewhere.
+
+    Raises ModelFileError when one is missing or changed.
+    """
+    elsewhere = settings.backend == "api" and settings.api.base_url != LOOPBACK
+    return {} if elsewhere else checked_files(model_directory(model))
+
+
+def open_generator(settings: GenerationSettings, model: str, scratch: Path) -> Generator:
+    """The generator of a run. ``scratch`` is a directory of the run's own for what an engine writes.
+
+    Raises ConfigError when the backend is not installed here or lacks its key, ModelFileError when the model
+    cannot be loaded.
+    """
+    if settings.backend == "api":
+        from search_to_signal.generators.api import open_api
+
+        return open_api(settings, model)
+    return open_trainable(settings, model, scratch)
+
+
+def open_trainable(settings: GenerationSettings, model: str, scratch: Path) -> Trainable:
+    """The generator of a run that learns; raises ConfigError for an endpoint, which cannot."""
+    path = model_directory(model)
+    if settings.backend == "local":
+        from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
+
+        return LocalGenerator(load_model(path), load_tokenizer(path), settings)
+    if settings.backend == "vllm":
+        from search_to_signal.generators.vllm import open_vllm
+
+        return open_vllm(settings, path, scratch)
+    if settings.backend == "unsloth":
+        from search_to_signal.generators.unsloth import open_unsloth
+
+        return open_unsloth(settings, path, scratch)
+    raise ConfigError(
+        "an endpoint's weights cannot be trained: use condition frozen with generation.backend api"
+    )

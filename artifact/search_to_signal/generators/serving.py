@@ -1,0 +1,172 @@
+"""An OpenAI-compatible chat endpoint over a local generator, on this machine alone.
+
+For the API layer of a profile and for tests over real HTTP: ``/v1/models`` and ``/v1/chat/completions``, no
+streaming. Equal messages, seed, temperature and limit give the completion that the local generator gives.
+"""
+
+import hashlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Annotated, Any
+
+import msgspec
+
+from search_to_signal.errors import ConfigError
+from search_to_signal.generators.base import GenerationSettings
+from search_to_signal.generators.local import LocalGenerator
+
+Intercept = Callable[[BaseHTTPRequestHandler], bool]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class _Message(msgspec.Struct, frozen=True):
+    role: str
+    content: str
+
+
+class _Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a request is honoured; without a seed one is drawn."""
+
+    model: str
+    messages: tuple[_Message, ...]
+    max_tokens: Positive | None = None
+    max_completion_tokens: Positive | None = None
+    temperature: float = 1.0
+    seed: int | None = None
+    top_p: float = 1.0
+    n: int = 1
+    stream: bool = False
+
+
+@dataclass(frozen=True)
+class Served:
+    """A generator under the name by which clients ask for it. ``fingerprint`` identifies its weights."""
+
+    generator: LocalGenerator
+    name: str
+    fingerprint: str
+    lock: threading.Lock
+
+    def models(self) -> dict[str, Any]:
+        """The answer to ``/v1/models``."""
+        entry = {"id": self.name, "object": "model", "created": 0, "owned_by": "search-to-signal"}
+        return {"object": "list", "data": [entry]}
+
+    def complete(self, body: bytes) -> dict[str, Any]:
+        """The answer to ``/v1/chat/completions``; raises ConfigError for what it cannot honour."""
+        try:
+            asked = msgspec.json.decode(body, type=_Request)
+        except msgspec.MsgspecError as error:
+            raise ConfigError(f"not a chat completion request: {error}") from error
+        if asked.model != self.name:
+            raise ConfigError(f"there is no model {asked.model!r} here: ask for {self.name!r}")
+        if (asked.n, asked.top_p, asked.stream) != (1, 1.0, False):
+            raise ConfigError("one whole completion per request, without filters: leave n, top_p and stream")
+        seed = secrets.randbits(31) if asked.seed is None else asked.seed
+        chat = [{"role": message.role, "content": message.content} for message in asked.messages]
+        with self.lock:
+            group = self.generator.answer(chat, [seed], self._settings(asked))
+        (completion,) = group.completions
+        return {
+            "id": f"chatcmpl-{hashlib.sha256(body).hexdigest()[:24]}",
+            "object": "chat.completion",
+            "created": int(time.time()),
+            "model": self.name,
+            "system_fingerprint": self.fingerprint,
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", "content": completion.text},
+                    "logprobs": None,
+                    "finish_reason": "length" if completion.truncated else "stop",
+                }
+            ],
+            "usage": {
+                "prompt_tokens": group.prompt_tokens(0),
+                "completion_tokens": completion.tokens,
+                "total_tokens": group.prompt_tokens(0) + completion.tokens,
+            },
+        }
+
+    def _settings(self, asked: _Request) -> GenerationSettings:
+        limit = asked.max_completion_tokens or asked.max_tokens or 1024
+        room = self.generator.model.config.max_position_embeddings - limit
+        return GenerationSettings(
+            temperature=asked.temperature, max_completion_tokens=limit, max_prompt_tokens=max(room, 1)
+        )
+
+
+def _handler(served: Served, intercept: Intercept | None) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            if self.path == "/v1/models":
+                self._send(200, served.models())
+            else:
+                self._refuse(404, f"there is nothing at {self.path}")
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            if intercept is not None and intercept(self):
+                return
+            if self.path != "/v1/chat/completions":
+                self._refuse(404, f"there is nothing at {self.path}")
+                return
+            try:
+                self._send(200, served.complete(body))
+            except ConfigError as error:
+                self._refuse(400, str(error))
+
+        def _refuse(self, status: int, message: str) -> None:
+            self._send(status, {"error": {"message": message, "type": "invalid_request_error"}})
+
+        def _send(self, status: int, answer: dict[str, Any]) -> None:
+            data = msgspec.json.encode(answer)
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing: requests are recorded by who asks."""
+
+    return Handler
+
+
+@contextmanager
+def serving(
+    generator: LocalGenerator,
+    name: str,
+    *,
+    port: int = 0,
+    fingerprint: str = "",
+    intercept: Intercept | None = None,
+) -> Iterator[str]:
+    """Serve on 127.0.0.1 while the context lasts; yields the base URL. Port 0 takes any free one.
+
+    ``intercept`` sees every POST first and returns whether it answered: for tests of what clients do then.
+    Raises ConfigError when the port is taken.
+    """
+    served = Served(generator, name, fingerprint, threading.Lock())
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), _handler(served, intercept))
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on port {port}: {error}; give another port, or 0 for any"
+        ) from error
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

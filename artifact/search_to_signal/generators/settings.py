@@ -1,0 +1,99 @@
+"""The knobs of generation: what is sampled, and where it is sampled."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from search_to_signal.errors import ConfigError
+
+Backend = Literal["local", "vllm", "unsloth", "api"]
+
+
+LOOPBACK = "loopback"
+
+
+class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An OpenAI-compatible endpoint. The run's ``model`` is the provider's name for it.
+
+    ``key_variable`` names the environment variable that holds the key; the key itself is no setting and is
+    never written down. Without ``base_url`` the client reads OPENAI_BASE_URL; ``loopback`` is an endpoint
+    that the run itself opens over its own model. ``timeout_s`` bounds one attempt. ``retries`` bounds the
+    further attempts after 408, 409, 429, 5xx, a timeout or a lost connection (the client's own policy:
+    exponential backoff from 0.5 s to 8 s, or what Retry-After asks for), and also after an answer that cannot
+    be used.
+    ``limit_parameter`` is what the endpoint calls its token limit.
+    ``extra`` is sent along with every request, for filters that a server would otherwise apply (D23), for
+    example ``{top_k = -1, repetition_penalty = 1.0}`` to a vLLM server.
+    """
+
+    key_variable: str = "OPENAI_API_KEY"
+    base_url: str | None = None
+    timeout_s: float = 120.0
+    retries: int = 6
+    concurrency: int = 4
+    limit_parameter: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    extra: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse values that could never ask; raises ConfigError."""
+        if not self.timeout_s > 0:
+            raise ConfigError(f"generation.api.timeout_s is {self.timeout_s}: give a number above 0")
+        if self.retries < 0 or self.concurrency < 1:
+            raise ConfigError(
+                f"generation.api has {self.retries} retries and a concurrency of {self.concurrency}: give at "
+                "least 0 and 1"
+            )
+
+
+class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """vLLM's engine, by itself or inside Unsloth; the defaults are the paper's (table of parameters).
+
+    ``gpu_memory_utilization`` is the share of the card that the engine takes for weights and cache;
+    ``context`` is the longest prompt and completion together, in tokens. ``lora_rank`` is the largest
+    adapter rank that the engine makes room for.
+    """
+
+    gpu_memory_utilization: float = 0.8
+    context: int = 4096
+    load_in_4bit: bool = True
+    lora_rank: int = 32
+
+    def __post_init__(self) -> None:
+        """Refuse values that no engine starts with; raises ConfigError."""
+        if not 0 < self.gpu_memory_utilization <= 1:
+            raise ConfigError(
+                f"generation.engine.gpu_memory_utilization is {self.gpu_memory_utilization}: give a share of "
+                "the card above 0 and at most 1"
+            )
+        for name in ("context", "lora_rank"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"generation.engine.{name} is {getattr(self, name)}: give at least 1")
+
+
+class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Group size G, limits in tokens, and the sampling temperature (nothing else filters, D23).
+
+    An endpoint counts in tokens of its own, so for it ``max_prompt_tokens`` bounds what it reports.
+    """
+
+    group_size: int = 4
+    max_prompt_tokens: int = 2048
+    max_completion_tokens: int = 1024
+    temperature: float = 0.9
+    backend: Backend = "local"
+    api: ApiSettings = ApiSettings()
+    engine: EngineSettings = EngineSettings()
+
+    def __post_init__(self) -> None:
+        """Refuse values that could never sample; raises ConfigError."""
+        for name in ("group_size", "max_prompt_tokens", "max_completion_tokens"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"generation.{name} is {getattr(self, name)}: give at least 1")
+        if not self.temperature > 0:
+            raise ConfigError(f"generation.temperature is {self.temperature}: give a number above 0")
+        room = self.max_prompt_tokens + self.max_completion_tokens
+        if self.backend in ("vllm", "unsloth") and room > self.engine.context:
+            raise ConfigError(
+                f"generation.engine.context is {self.engine.context}, prompt and completion may take {room} "
+                "tokens: raise it, so that nothing is ever truncated"
+            )

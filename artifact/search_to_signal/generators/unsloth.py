@@ -1,0 +1,53 @@
+"""Samples from the engine inside Unsloth 2025.3.18, whose 4-bit weights the learner then shares.
+
+The paper's arrangement on a 24 GB card. Checked against the signatures of the locked release only, see
+``vllm``. A learner attaches its adapter with PEFT; Unsloth's fused LoRA kernels are not used.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+
+from search_to_signal.errors import ConfigError
+from search_to_signal.generators.local import load_tokenizer
+from search_to_signal.generators.settings import GenerationSettings
+from search_to_signal.generators.vllm import Engine, VllmGenerator, stopping_ids
+
+
+@contextmanager
+def working_directory(path: Path) -> Iterator[None]:
+    """Work in a directory for a while; the process has one working directory, so this is for start-up."""
+    before = Path.cwd()
+    path.mkdir(parents=True, exist_ok=True)
+    os.chdir(path)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def open_unsloth(settings: GenerationSettings, model: Path, scratch: Path) -> VllmGenerator:
+    """Load a model directory by Unsloth with its engine; raises ConfigError where it is not installed."""
+    model, scratch, knobs = model.resolve(), scratch.resolve(), settings.engine
+    # Unsloth writes the code that it compiles into the working directory, when imported and when loading.
+    with working_directory(scratch):
+        try:
+            unsloth = import_module("unsloth")
+        except ImportError as error:
+            raise ConfigError(f"Unsloth cannot be imported ({error}): install the extra 'gpu'") from error
+        loaded, _ = unsloth.FastLanguageModel.from_pretrained(
+            model_name=str(model),
+            use_exact_model_name=True,  # a directory of ours is never replaced by one of their uploads
+            max_seq_length=knobs.context,
+            load_in_4bit=knobs.load_in_4bit,
+            fast_inference=True,
+            gpu_memory_utilization=knobs.gpu_memory_utilization,
+            max_lora_rank=knobs.lora_rank,
+        )
+        # Unsloth replaces vLLM's LoRARequest by its own, so this import has to come after it.
+        vllm, adapters = import_module("vllm"), import_module("vllm.lora.request")
+    tokenizer = load_tokenizer(model)
+    engine = Engine(loaded.vllm_engine, vllm.SamplingParams, adapters.LoRARequest)
+    return VllmGenerator(engine, tokenizer, settings, scratch, stopping_ids(tokenizer, model), loaded)

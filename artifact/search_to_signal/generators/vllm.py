@@ -1,0 +1,160 @@
+"""Samples from vLLM 0.7.3 on a GPU; Unsloth's engine is the same one and comes here too.
+
+Checked against the signatures of the locked release (tests/unit/generators/engine_signatures.json); what has
+run on a GPU is said in the README. Starting vLLM resets the global random state, so nothing of ours uses it.
+"""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from transformers import GenerationConfig
+
+from search_to_signal.errors import ConfigError, GenerationError
+from search_to_signal.generators.base import (
+    Adapter,
+    ChatPrompt,
+    Completion,
+    Generation,
+    check_prompt,
+    messages,
+    request_seeds,
+)
+from search_to_signal.generators.chat import encoded, end_ids
+from search_to_signal.generators.local import load_tokenizer
+from search_to_signal.generators.settings import GenerationSettings
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A running ``vllm.LLM`` with the two classes that a call to it needs."""
+
+    llm: Any
+    sampling_params: Callable[..., Any]
+    lora_request: Callable[..., Any]
+
+
+class VllmGenerator:
+    """Samples from an engine; ``base_model`` is what a learner may use of it, if anything.
+
+    Adapters go through files in ``scratch``. Each gets a new id: under an old one the engine would go on with
+    the old weights, and with prompts that it had cached for them.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Any,
+        settings: GenerationSettings,
+        scratch: Path,
+        ends: frozenset[int],
+        base_model: Any = None,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self._engine, self._settings, self._ends = engine, settings, ends
+        self._scratch = scratch.resolve()
+        self._base, self._adapters, self._request = base_model, 0, None
+        # Unsloth shortens the context, and only prints that it did, when memory is short.
+        granted = engine.llm.llm_engine.model_config.max_model_len
+        if granted < settings.engine.context:
+            raise ConfigError(
+                f"the engine grants {granted} tokens of context, generation.engine.context is "
+                f"{settings.engine.context}: free memory on the card, or lower the limits in the profile"
+            )
+
+    @property
+    def pad_id(self) -> int:
+        """The token that fills up a batch."""
+        return int(self.tokenizer.pad_token_id)
+
+    def base(self) -> Any:
+        """The model that shares its weights with the engine; None where a learner has to load its own."""
+        return self._base
+
+    def adopt(self, adapter: Adapter) -> None:
+        """Sample with the adapter from the next group on; the files of the one before are removed."""
+        self._adapters += 1
+        folder = self._scratch / "adapters"
+        path = folder / f"{self._adapters}"
+        adapter.save(path)
+        self._request = self._engine.lora_request(f"adapter-{self._adapters}", self._adapters, str(path))
+        shutil.rmtree(folder / f"{self._adapters - 1}", ignore_errors=True)
+
+    def generate(self, prompt: ChatPrompt, seed: int) -> Generation:
+        """Sample one group; raises ConfigError for a prompt over the limit and GenerationError."""
+        text, prompt_ids = encoded(self.tokenizer, messages(prompt))
+        check_prompt(len(prompt_ids), self._settings)
+        seeds = request_seeds(seed, self._settings.group_size)
+        outputs = self._engine.llm.generate(
+            [{"prompt_token_ids": prompt_ids} for _ in seeds],
+            sampling_params=[self._sampling(own) for own in seeds],
+            lora_request=self._request,
+            use_tqdm=False,
+        )
+        if len(outputs) != len(seeds):
+            raise GenerationError(
+                f"the engine gave {len(outputs)} of {len(seeds)} completions: restart the run"
+            )
+        return Generation(
+            text, tuple(prompt_ids), tuple(self._completion(out, prompt_ids) for out in outputs)
+        )
+
+    def _sampling(self, seed: int) -> Any:
+        """Temperature and nothing else (D23), and a random stream of the completion's own."""
+        return self._engine.sampling_params(
+            n=1,
+            seed=seed,
+            temperature=self._settings.temperature,
+            top_p=1.0,
+            top_k=-1,
+            min_p=0.0,
+            repetition_penalty=1.0,
+            max_tokens=self._settings.max_completion_tokens,
+            stop_token_ids=sorted(self._ends),
+            detokenize=False,
+        )
+
+    def _completion(self, output: Any, prompt_ids: Sequence[int]) -> Completion:
+        (answer,) = output.outputs
+        ids = tuple(int(token) for token in answer.token_ids)
+        whole = answer.finish_reason == "stop" and ids[-1:] and ids[-1] in self._ends
+        cut = answer.finish_reason == "length" and len(ids) == self._settings.max_completion_tokens
+        if list(output.prompt_token_ids) != list(prompt_ids) or not (whole or cut):
+            raise GenerationError(
+                f"the engine did not complete a prompt of {len(prompt_ids)} tokens as asked (it "
+                f"read {len(output.prompt_token_ids)}, wrote {len(ids)} and ended with "
+                f"{answer.finish_reason!r}): check generation.engine.context and the card's memory"
+            )
+        return Completion(ids, self.tokenizer.decode(ids, skip_special_tokens=True), cut)
+
+
+def stopping_ids(tokenizer: Any, model: Path) -> frozenset[int]:
+    """The end tokens of a model directory."""
+    told = GenerationConfig.from_pretrained(model) if (model / "generation_config.json").is_file() else None
+    return end_ids(tokenizer, told)
+
+
+def open_vllm(settings: GenerationSettings, model: Path, scratch: Path) -> VllmGenerator:
+    """Start vLLM on a model directory; raises ConfigError where it is not installed."""
+    try:
+        vllm, adapters = import_module("vllm"), import_module("vllm.lora.request")
+    except ImportError as error:
+        raise ConfigError(f"vLLM cannot be imported ({error}): install the extra 'gpu'") from error
+    knobs = settings.engine
+    quantized = {"quantization": "bitsandbytes", "load_format": "bitsandbytes"} if knobs.load_in_4bit else {}
+    llm = vllm.LLM(
+        model=str(model),
+        max_model_len=knobs.context,
+        gpu_memory_utilization=knobs.gpu_memory_utilization,
+        enable_lora=True,
+        max_lora_rank=knobs.lora_rank,
+        max_loras=1,
+        enable_prefix_caching=True,
+        **quantized,
+    )
+    tokenizer = load_tokenizer(model)
+    engine = Engine(llm, vllm.SamplingParams, adapters.LoRARequest)
+    return VllmGenerator(engine, tokenizer, settings, scratch, stopping_ids(tokenizer, model))

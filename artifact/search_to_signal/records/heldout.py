@@ -1,0 +1,90 @@
+"""What final heuristics score on instances that no search has seen, and what programs do on a small set."""
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.records.files import write_atomically
+from search_to_signal.records.manifest import Environment, Source
+from search_to_signal.records.schema import Outcome
+
+HELDOUT_MANIFEST = "heldout.json"
+SCORES = "scores.jsonl"
+BEHAVIOURS = "behaviours.jsonl"
+
+
+class HeldoutRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The final best heuristic of a run on the instances of one split.
+
+    ``run`` is the run's path below the results directory, ``heuristic`` the id of its first best one.
+    ``scores`` are per instance (higher is better), none for a heuristic that failed there.
+    """
+
+    run: str
+    split: str
+    heuristic: str
+    outcome: Outcome
+    detail: str
+    scores: tuple[float, ...]
+
+
+class BehaviourRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One program of the runs on the behaviour set.
+
+    ``behaviour_sha256`` is of its scores on every instance, exactly: programs of equal hash answered the set
+    alike as far as their scores can tell. None for a program that failed there.
+    """
+
+    program_sha256: str
+    outcome: Outcome
+    behaviour_sha256: str | None
+
+
+class HeldoutManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A held-out evaluation of a cohort. ``runs`` are the SHA-256 of the completions that it read.
+
+    ``instances`` is the number of instances of each split, the first ones; None for all of them.
+    """
+
+    status: Literal["running", "complete"]
+    purpose: Literal["formal", "smoke"]
+    problem: str
+    splits: tuple[str, ...]
+    instances: int | None
+    behaviour_split: str
+    behaviour_instances: int | None
+    timeout_s: float
+    runs: dict[str, str]
+    files: dict[str, str]
+    source: Source
+    environment: Environment
+    isolation: dict[str, str | bool]
+
+
+def write_heldout(directory: Path, manifest: HeldoutManifest) -> None:
+    """Write the manifest atomically, in readable canonical form."""
+    text = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
+    write_atomically(directory / HELDOUT_MANIFEST, text + b"\n")
+
+
+def read_heldout(directory: Path) -> HeldoutManifest:
+    """Read the manifest; raises RunDirectoryError when it is missing, unreadable or of an unfinished run."""
+    manifest = stored_heldout(directory)
+    if manifest.status != "complete":
+        raise RunDirectoryError(f"{directory} is unfinished: remove it and evaluate again")
+    return manifest
+
+
+def stored_heldout(directory: Path) -> HeldoutManifest:
+    """Read the manifest, finished or not; raises RunDirectoryError when it is missing or unreadable."""
+    path = directory / HELDOUT_MANIFEST
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=HeldoutManifest)
+    except FileNotFoundError as error:
+        raise RunDirectoryError(
+            f"{directory} has no {HELDOUT_MANIFEST}: no held-out evaluation is there"
+        ) from error
+    except (OSError, msgspec.MsgspecError) as error:
+        raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error

@@ -1,0 +1,42 @@
+"""Items into bins, as they come."""
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+name = "obp"
+description = "Pack arriving items into few bins."
+unit = "%"
+
+
+class Instance:
+    """One row of items."""
+
+    def __init__(self, items, capacity):
+        self.items = items
+        self.capacity = capacity
+
+    def play(self, function):
+        """Minus the excess over the lower bound in percent."""
+        room = np.full(len(self.items), float(self.capacity))
+        for item in self.items.tolist():
+            fitting = np.nonzero(room >= item)[0]
+            room[fitting[int(np.argmax(function(item, room[fitting])))]] -= item
+        used, bound = int((room < self.capacity).sum()), math.ceil(sum(self.items.tolist()) / self.capacity)
+        return -100 * (used - bound) / bound
+
+
+class Environment:
+    """The rows, and how to run on them."""
+
+    def training_dataset(self):
+        """The rows to learn on."""
+        np.random.seed(1234)
+        rows = [np.round(np.minimum(np.random.weibull(3, count) * 45, 100)) for count in (5000, 1000)]
+        return [Instance(items, capacity) for items in rows for capacity in (100, 500)]
+
+    def run_async(self, policy, instances):
+        """A promise of the performance of a policy."""
+        with ThreadPoolExecutor(1) as workers:
+            return workers.submit(policy.run_one_episode_sync, instances, 60)

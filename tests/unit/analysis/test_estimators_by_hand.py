@@ -1,0 +1,281 @@
+"""Each estimator on records small enough to count by hand."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from spec.strategies import group, record
+from spec.synthetic_runs import write_synthetic_run
+
+from search_to_signal.analysis.admissions import admission_cells
+from search_to_signal.analysis.audit import audit
+from search_to_signal.analysis.bootstrap import percentile_interval
+from search_to_signal.analysis.claim_matrix import claim_matrix, counts_under, normalizer_values
+from search_to_signal.analysis.collapse_windows import collapse_parts, windows
+from search_to_signal.analysis.controls import control_parts
+from search_to_signal.analysis.coverage import coverage_parts
+from search_to_signal.analysis.credit_tables import credit_by_class, credit_parts, run_counts, signal_cells
+from search_to_signal.analysis.formal import load_runs
+from search_to_signal.analysis.funnel import funnel_cells, funnels, operator_gains
+from search_to_signal.analysis.group_size import size_parts
+from search_to_signal.analysis.paired import paired, paired_signs
+from search_to_signal.analysis.recurrence import next_occurrence, recurrence_parts
+from search_to_signal.analysis.replay_tables import replay_context, replay_pairs
+from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.stages import stage_parts
+from search_to_signal.analysis.truncation import calls_after, truncated
+from search_to_signal.errors import RecordError
+from search_to_signal.normalizer import NORMALIZERS, group_advantages
+from search_to_signal.records.schema import CompletionRecord, Outcome
+from search_to_signal.rewards import MAPPINGS
+
+Make = Callable[..., Path]
+
+
+def loaded(directory: Path) -> RecordedRun:
+    """The one run of a directory."""
+    (run,) = load_runs(directory)
+    return run
+
+
+def with_groups(run: RecordedRun, groups: Sequence[Sequence[CompletionRecord]]) -> RecordedRun:
+    """The same run with other records, and as many steps."""
+    manifest = msgspec.structs.replace(run.manifest, config={**run.config, "groups": len(groups)})
+    steps = tuple(msgspec.structs.replace(run.steps[0], step=t, collapsed=False) for t in range(len(groups)))
+    return replace(run, manifest=manifest, groups=tuple(map(tuple, groups)), steps=steps)
+
+
+def values(parts: dict[str, tuple[object, ...]], key: str = "") -> list[object]:
+    """The values of a part's cells."""
+    return [cell.value for cell in parts[key]]  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def native(make_run: Make, tmp_path: Path) -> RecordedRun:
+    """Four groups, each an improvement, a failure, a copy of the best, and a worse novelty."""
+    return loaded(make_run(tmp_path / "native-s1", "native", 1))
+
+
+@pytest.fixture
+def pair(make_run: Make, tmp_path: Path) -> Results:
+    """Frozen and native, two seeds; native gains a hundredth of its seed more in every group."""
+    for seed in (1, 2):
+        make_run(tmp_path / "cohort" / f"frozen-s{seed}", "frozen", seed)
+        make_run(tmp_path / "cohort" / f"native-s{seed}", "native", seed, shift=0.01 * seed)
+    return Results(tmp_path)
+
+
+def test_funnel_by_hand() -> None:
+    """Of five: one lacks code, one fails at run time, one is random, one valid, one valid and improving."""
+    batch = group(
+        [Outcome.MISSING_CODE, Outcome.RUNTIME_FAILURE, Outcome.RANDOMNESS, -9.0, -5.0],
+        bases=[-6.0],
+        frontier=-5.5,
+    )
+    cells = funnel_cells(batch, None)  # type: ignore[arg-type]
+    assert [cell.value for cell in cells] == [5, 80.0, 60.0, 40.0, 20.0, 20.0]
+
+
+def test_funnels_by_operator(native: RecordedRun) -> None:
+    """All groups replaced: that operator has everything, the others nothing; shares of nothing are absent."""
+    parts = funnels(native)
+    assert values(parts, "replacement") == values(parts, "all") == [16, 100.0, 75.0, 75.0, 25.0, 25.0]
+    assert values(parts, "injection") == [0, None, None, None, None, None]
+    assert parts["replacement"][0].origins[0].lines == tuple(range(1, 17))
+
+
+def test_admissions_by_hand(native: RecordedRun) -> None:
+    """Two admissions per group, of which the improvement alone beats the frontier; their lines are kept."""
+    cells = admission_cells(native)[""]
+    assert [cell.value for cell in cells] == [8, 4, 50.0, 50.0]
+    assert cells[1].origins[0].lines == (1, 5, 9, 13)
+
+
+def test_a_new_best_said_twice_is_one_admission(native: RecordedRun) -> None:
+    """The second of two equal new bests beats the frontier and is no admission."""
+    kept, twice = native.groups[0][0], native.groups[0][2]
+    again = msgspec.structs.replace(twice, score=kept.score)
+    run = with_groups(native, [[kept, native.groups[0][1], again, native.groups[0][3]]])
+    assert values(admission_cells(run)) == [2, 1, 50.0, 50.0]
+
+
+def test_credit_by_hand(native: RecordedRun) -> None:
+    """Four frontier improvers of sixteen take all positive credit but what the copy of the best gets."""
+    parts = credit_parts(native)
+    advantages = native.advantages
+    assert advantages is not None
+    mass = np.maximum(advantages, 0.0).sum(axis=0)
+    candidates, prevalence, share, enrichment, rate = values(parts, "strict_frontier_improving")
+    assert (candidates, prevalence, rate) == (4, 25.0, 100.0)
+    assert share == pytest.approx(100.0 * mass[0] / mass.sum())
+    assert enrichment == pytest.approx(4.0 * mass[0] / mass.sum())
+    assert values(parts, "invalid")[2] == 0.0
+    # Every group has an improver, so none gives credit without one.
+    assert values(signal_cells(native)) == [4, 0.0, 0.0, None]
+
+
+def test_stages_by_hand(native: RecordedRun) -> None:
+    """Four groups split 1, 1, 2; the best rises by a tenth each, and lines follow the groups."""
+    parts = stage_parts(native)
+    assert [parts[name][-1].value for name in parts] == pytest.approx([-6.9, -6.8, -6.6])
+    assert [list(parts[name][0].origins[0].lines) for name in parts] == [  # type: ignore[arg-type]
+        [1, 2, 3, 4],
+        [5, 6, 7, 8],
+        list(range(9, 17)),
+    ]
+
+
+def test_recurrence_by_hand(native: RecordedRun) -> None:
+    """Text a returns after two groups, b never; within two groups half of the positive ones recur."""
+    texts = [("a", "b"), ("c", "d"), ("a", "e"), ("f", "g")]
+    run = with_groups(
+        native,
+        [
+            [
+                record(step=t, index=i, response_sha256=text, advantage=1.0 - 2.0 * i)
+                for i, text in enumerate(row)
+            ]
+            for t, row in enumerate(texts)
+        ],
+    )
+    assert next_occurrence(run).tolist() == [[2, np.inf], [np.inf] * 2, [np.inf] * 2, [np.inf] * 2]
+    assert values(recurrence_parts(run, horizon=2)) == [25.0, 50.0, 0.0, 50.0]
+    assert values(recurrence_parts(run, horizon=1))[0] == 0.0
+    assert values(recurrence_parts(run, horizon=4)) == [None] * 4
+
+
+def test_no_advantage_is_not_positive(native: RecordedRun) -> None:
+    """A completion without advantage counts among those that are not positive."""
+    run = with_groups(native, [[record(step=t, response_sha256="a", advantage=0.0)] for t in range(3)])
+    assert values(recurrence_parts(run, horizon=1)) == [100.0, None, 100.0, None]
+
+
+def test_windows_by_hand() -> None:
+    """Collapses at 3, 4 and 9 of ten groups, three groups wide: cut by neighbours and by the end."""
+    assert windows([3, 4, 9], 10, 3) == [(0, 3, 4), (3, 4, 7), (6, 9, 10)]
+    assert windows([0], 5, 3) == []
+
+
+def test_collapse_change_by_hand(native: RecordedRun) -> None:
+    """Before the collapse one of two is valid, after it both: plus fifty points."""
+    failed = dict(score=None, outcome=Outcome.RUNTIME_FAILURE, archive_gap=None, exposure=None)
+    groups = [
+        [record(step=t, index=0), record(step=t, index=1, **(failed if t < 2 else {}))] for t in range(4)
+    ]
+    run = with_groups(native, groups)
+    steps = tuple(msgspec.structs.replace(step, collapsed=step.step == 2) for step in run.steps)
+    assert values(collapse_parts(replace(run, steps=steps)), "Valid (%)") == [1, 50.0, 100.0, 50.0]
+    assert values(collapse_parts(run), "Valid (%)") == [0, None, None, None]
+
+
+def test_truncation_by_hand(native: RecordedRun) -> None:
+    """Frozen dispatched one of four per group, four in all; the online run dispatched all four at once."""
+    frozen = with_groups(
+        native,
+        [
+            [msgspec.structs.replace(r, evaluation="ok" if r.index == 0 else "not_run") for r in g]
+            for g in native.groups
+        ],
+    )
+    assert calls_after(frozen).tolist() == [1, 2, 3, 4]
+    budget, kept, best, base, difference = values(truncated(native, frozen))
+    assert (budget, kept) == (4.0, 1.0)
+    assert best == pytest.approx(-6.9)
+    assert base == pytest.approx(-6.6)
+    assert difference == pytest.approx(-0.3)
+
+
+def test_coverage_by_hand(native: RecordedRun) -> None:
+    """Sixteen texts, four prompts, one set of parents; a copy of the best has an old score."""
+    responses, prompts, parents, programs, valid, scores = values(coverage_parts(native))
+    assert (responses, prompts, parents, programs, valid) == (100.0, 100.0, 25.0, 100.0, 100.0)
+    # Per group the improvement and the novelty are new scores; copies repeat the group before, or the seed.
+    assert scores == pytest.approx(100.0 * 9 / 12)
+
+
+def test_differences_are_within_seeds(pair: Results) -> None:
+    """Native gains 0.04 and 0.08 in four groups: mean 0.06, deviation 0.0283, positive in both seeds."""
+    table = paired(pair)
+    cell = table.cell("native minus frozen", "Final best")
+    assert (cell.value, cell.spread, cell.n) == (pytest.approx(0.06), pytest.approx(0.04 / 2**0.5), 2)
+    assert table.cell("native-s2 minus frozen-s2", "Final best").value == pytest.approx(0.08)
+    paths = {origin.path for origin in table.cell("native-s2 minus frozen-s2", "Final best").origins}
+    assert paths == {"cohort/native-s2/completions.jsonl", "cohort/frozen-s2/completions.jsonl"}
+    directions = paired_signs(pair)
+    assert directions.cell("native minus frozen", "Final best").value == 2
+    assert directions.cell("native minus frozen", "Valid (points)").value == 0
+    gains = operator_gains(pair)
+    assert gains.cell("native minus frozen/replacement", "Valid (points)").value == 0.0
+
+
+def test_controls_tell_merit_from_composition(tmp_path: Path) -> None:
+    """Over 200 groups: shuffled over the run enriches nobody, constant gives nothing."""
+    run = loaded(write_synthetic_run(tmp_path / "native-s1", "native", 1, groups=200))
+    parts = control_parts(run)
+    recorded = [values(credit_parts(run), name)[3] for name in credit_parts(run)]
+    assert values(parts, "recorded")[:4] == recorded
+    assert values(parts, "across")[:4] == pytest.approx([1.0] * 4, abs=0.1)
+    assert values(parts, "constant") == [None] * 4 + [100.0, 0.0]
+    # Inside a group a shuffle keeps which groups are flat, and so how much credit there is.
+    assert values(parts, "within")[4:] == pytest.approx(values(parts, "recorded")[4:])
+
+
+def test_full_group_size_is_the_record(tmp_path: Path) -> None:
+    """At the recorded size nothing is drawn and the row equals the recorded credit; smaller ones differ."""
+    run = loaded(write_synthetic_run(tmp_path / "native-s1", "native", 1, groups=60))
+    parts, credit = size_parts(run), credit_parts(run)
+    assert list(parts) == ["G=2", "G=3", "G=4"]
+    assert values(parts, "G=4")[1:3] == values(credit, "valid_non_improving")[2:4]
+    assert values(parts, "G=2") != values(parts, "G=4")
+    assert size_parts(run)["G=2"] == parts["G=2"]
+
+
+def test_the_papers_normalizer_gives_the_recorded_credit(pair: Results) -> None:
+    """The first column of the matrix is the recorded credit; a claim counts the seeds that hold."""
+    run = pair.cohort[-1]
+    again, seen = counts_under(run, NORMALIZERS["group"]), run_counts(run)
+    assert again.total_mass == pytest.approx(seen.total_mass)
+    np.testing.assert_array_equal(again.positive, seen.positive)
+    label = "native/enrichment of frontier improvers"
+    expected = credit_by_class(pair).cell("native/strict_frontier_improving", "Enrichment").value
+    assert normalizer_values(pair).cell(label, "group").value == pytest.approx(expected)
+    claim = claim_matrix(pair).cell(f"{label} > 1", "rank")
+    assert (claim.value, claim.n) == (2, 2)
+
+
+def test_a_prefix_is_exact(native: RecordedRun) -> None:
+    """The first two groups of a run, with its lines; more than are stored is an error."""
+    head = native.first(2)
+    assert head.groups == native.groups[:2]
+    assert list(head.everything.lines or ()) == list(range(1, 9))
+    assert head.metrics.final_best == pytest.approx(-6.8)
+    with pytest.raises(RecordError, match="only 4"):
+        native.first(5)
+
+
+def test_interval_coverage() -> None:
+    """What the docstring of LEAST_SEEDS says: how often a 95 % interval of five normal seeds covers."""
+    rng = np.random.default_rng(3)
+    found = []
+    for _ in range(200):
+        low, high = percentile_interval(rng.normal(size=5).tolist(), rng)
+        found.append(low <= 0.0 <= high)
+    share = float(np.mean(found))
+    print(f"\ncoverage of 95 % intervals over five normal seeds: {share:.3f}")
+    assert 0.7 < share < 0.95
+
+
+def test_replay_tables_are_the_audit(pair: Results) -> None:
+    """Sixteen groups of four runs, under all pairs of mappings; the paper's own tallies, with n in groups."""
+    table = replay_pairs(pair)
+    assert len(table.rows) == 6
+    cell = table.cell("cohort/native, factorized", "Equivalent (%)")
+    tally = audit([("tsp", run.batch) for run in pair.cohort], MAPPINGS, {"group": group_advantages})
+    expected = int(tally.pairs["all", "group", "native", "factorized"].equivalent[-1])
+    assert (cell.value, cell.n) == (100.0 * expected / 16, 16)
+    frontier = replay_context(pair).cell("cohort/frontier", "Reordered")
+    assert (frontier.value, frontier.n) == (0, 16)

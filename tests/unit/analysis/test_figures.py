@@ -1,0 +1,133 @@
+"""Figures: drawn from the CSV beside them, the same bytes every time, of the numbers of the tables."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from search_to_signal.analysis.evidence import Evidence, read_evidence
+from search_to_signal.analysis.figures import PLOTS, draw_all
+from search_to_signal.analysis.figures.plot import Plot, redraw
+from search_to_signal.analysis.figures.signal import CHANGES, changed_share
+
+Make = Callable[..., Path]
+DRAWN = tuple(plot for plot in PLOTS if plot.name != "heldout")
+
+
+@pytest.fixture(scope="session")
+def evidence(results: Path) -> Evidence:
+    """What the figures were made from."""
+    return read_evidence(results)
+
+
+def rows(figures: Path, name: str) -> list[dict[str, str]]:
+    """The CSV of a figure."""
+    with (figures / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def mean(found: list[dict[str, str]]) -> float:
+    """Mean of their values."""
+    assert found
+    return sum(float(row["value"]) for row in found) / len(found)
+
+
+def test_every_figure_lies_beside_its_data(figures: Path) -> None:
+    """Eight figures as CSV, PDF and PNG; the one whose layer has not run is not drawn."""
+    names = {plot.name for plot in DRAWN}
+    assert {path.name for path in figures.iterdir()} == {
+        f"{name}.{form}" for name in names for form in ("csv", "pdf", "png")
+    }
+    assert all(rows(figures, name) for name in names)
+
+
+@pytest.mark.parametrize("plot", DRAWN, ids=[plot.name for plot in DRAWN])
+def test_the_csv_alone_gives_the_same_bytes(figures: Path, tmp_path: Path, plot: Plot) -> None:
+    """A figure drawn again from its CSV, without any record, is the same PDF and the same PNG."""
+    copy = tmp_path / f"{plot.name}.csv"
+    copy.write_bytes((figures / copy.name).read_bytes())
+    redraw(plot, copy)
+    for form in (".pdf", ".png"):
+        assert copy.with_suffix(form).read_bytes() == (figures / f"{plot.name}{form}").read_bytes(), form
+
+
+def test_a_changed_number_changes_the_figure(figures: Path, tmp_path: Path) -> None:
+    """The figure shows what the CSV says."""
+    plot = next(plot for plot in DRAWN if plot.name == "best_so_far")
+    text = (figures / "best_so_far.csv").read_text()
+    copy = tmp_path / "best_so_far.csv"
+    copy.write_text(text.replace("native,1,30,-6", "native,1,30,-5"))
+    assert text != copy.read_text()
+    assert redraw(plot, copy).read_bytes() != (figures / "best_so_far.png").read_bytes()
+
+
+def test_paired_effects_are_those_of_the_table(figures: Path, evidence: Evidence) -> None:
+    """Seeds of the figure average to the cells of the paired table."""
+    table, found = evidence.table("paired"), rows(figures, "paired_effects")
+    for comparison in ("native minus frozen", "factorized minus native"):
+        for column in table.columns:
+            own = [r for r in found if r["comparison"] == comparison and r["measure"] == column]
+            assert mean(own) == pytest.approx(table.cell(comparison, column).value)
+
+
+def test_stages_and_breadth_are_those_of_the_tables(figures: Path, evidence: Evidence) -> None:
+    """The figure's rows are the tables' cells, seed by seed."""
+    for row in rows(figures, "stage_dynamics"):
+        cell = evidence.table("stages").cell(
+            f"{row['condition']}-s{row['seed']}/{row['stage']}", row["measure"]
+        )
+        assert float(row["value"]) == pytest.approx(cell.value)
+    for row in rows(figures, "breadth"):
+        label = f"{row['cell']}/{row['condition']}-s{row['seed']} minus frozen-s{row['seed']}"
+        cell = evidence.table("breadth_gains").cell(label, row["measure"])
+        assert float(row["value"]) == pytest.approx(cell.value)
+
+
+def test_outcomes_add_up_and_gains_meet_the_curves(figures: Path) -> None:
+    """Shares of outcomes are of all completions; the last gain of a curve is the gain in final best."""
+    found = rows(figures, "outcomes")
+    shares = [r for r in found if (r["panel"], r["condition"], r["seed"]) == ("a", "native", "1")]
+    assert sum(float(row["value"]) for row in shares) == pytest.approx(100)
+    own = [r for r in found if r["condition"] == "native" and r["seed"] == "1" and r["layer"] == "live"]
+    curve = [float(row["value"]) for row in own if row["panel"] == "b"]
+    ends = {row["what"]: float(row["value"]) for row in own if row["panel"] == "c"}
+    assert len(curve) == 30
+    assert curve[-1] == pytest.approx(ends["Final best"])
+    assert sum(curve) / 30 == pytest.approx(ends["Trajectory AUC"])
+    assert {row["layer"] for row in found if row["panel"] == "c"} == {"live", "restart"}
+
+
+def test_the_atlas_holds_four_diagnostics(figures: Path, evidence: Evidence) -> None:
+    """Funnels, admissions, collapses and recurrence are there and agree with their tables."""
+    found = rows(figures, "diagnostic_atlas")
+    assert {row["panel"] for row in found} == set("abcd")
+    own = [r for r in found if r["panel"] == "b" and r["condition"] == "native" and r["what"] == "precision"]
+    assert mean(own) == pytest.approx(evidence.table("admissions").cell("native", "Precision (%)").value)
+
+
+def test_the_normalizer_erases_shifts_only(evidence: Evidence) -> None:
+    """A shift of the group changes no advantage, ten times the reward few, gating and spacing many."""
+    for run in evidence.results.cohort:
+        if run.trained:
+            shares = {name: changed_share(run, change) for name, change in CHANGES.items()}
+            assert shares["shift"] == 0
+            assert shares["times ten"] < min(shares["improvers only"], shares["cubed"])
+
+
+def test_smoke_figures_say_so(make_run: Make, tmp_path: Path) -> None:
+    """Figures of smoke runs bear the name, and their face differs from that of formal ones."""
+    faces = {}
+    for purpose in ("formal", "smoke"):
+        for condition in ("frozen", "native"):
+            where = tmp_path / purpose / f"{condition}-s1"
+            make_run(where, condition, 1, config={"purpose": purpose})
+        drawn = draw_all(read_evidence(tmp_path / purpose), tmp_path / f"{purpose}-out")
+        faces[purpose] = {plot.name: path for plot, path in drawn.figures}
+        assert set(drawn.absent) == {"restart", "breadth", "heldout"}
+        assert drawn.absent["breadth"] == "layer breadth has not run"
+    assert all(path.name == f"smoke_{name}.png" for name, path in faces["smoke"].items())
+    for name, path in faces["formal"].items():
+        assert path.read_bytes() != faces["smoke"][name].read_bytes()
+        csvs = [faces[purpose][name].with_suffix(".csv").read_bytes() for purpose in faces]
+        assert csvs[0] == csvs[1]

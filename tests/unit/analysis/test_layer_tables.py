@@ -1,0 +1,209 @@
+"""Tables of the layers beside the cohort: what they compare, and what they refuse."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spec.synthetic_runs import write_synthetic_run
+
+from search_to_signal.analysis.anchor import anchor, anchor_realized
+from search_to_signal.analysis.api import api
+from search_to_signal.analysis.breadth import breadth, breadth_gains
+from search_to_signal.analysis.catalogue import catalogue
+from search_to_signal.analysis.cells import NoTableError
+from search_to_signal.analysis.heldout import heldout
+from search_to_signal.analysis.restart import restart, restart_paired, restart_signs
+from search_to_signal.analysis.results import Results
+from search_to_signal.errors import ContractError, RunDirectoryError
+from search_to_signal.provenance.checksums import sha256_file
+from search_to_signal.records.anchor import AnchorBudget, AnchorContract, write_contract
+
+Make = Callable[..., Path]
+SEEDS = (1, 2)
+
+
+def cohort(root: Path, *conditions: str) -> Results:
+    """A cohort of two seeds of 40 groups; a trained run has a final adapter of its own."""
+    for seed in SEEDS:
+        for condition in conditions:
+            adapter = None if condition == "frozen" else f"{condition} {seed}"
+            where = root / "cohort" / f"{condition}-s{seed}"
+            write_synthetic_run(where, condition, seed, final_adapter_sha256=adapter)
+    return Results(root)
+
+
+def restarted(root: Path, condition: str, seed: int, **changes: Any) -> None:
+    """A restart of one run of the cohort."""
+    config = {"parent": {"run": f"../../cohort/{condition}-s{seed}"}, **changes.pop("config", {})}
+    adapter = changes.pop("adapter", f"{condition} {seed}")
+    where = root / "restart" / f"{condition}-s{seed}"
+    write_synthetic_run(
+        where, condition, seed, layer="restart", config=config, initial_adapter_sha256=adapter, **changes
+    )
+
+
+def test_restarts_are_compared_with_parent_and_frozen(tmp_path: Path) -> None:
+    """Same-seed differences to both, at the restart's shorter length, in both seeds."""
+    results = cohort(tmp_path, "frozen", "native")
+    for seed in SEEDS:
+        restarted(tmp_path, "native", seed, groups=20)
+    table = restart_paired(results)
+    for other in ("frozen", "native"):
+        name = f"restart/native-s2 minus live/{other}-s2"
+        live = next(run for run in results.cohort if run.name == f"{other}-s2")
+        again = results.restart[1]
+        assert again.metrics.final_best is not None
+        expected = again.metrics.final_best - live.best[19]
+        assert table.cell(name, "Final best").value == pytest.approx(expected)
+    assert restart_signs(results).cell("restart/native minus live/frozen", "Valid (points)").n == 2
+    assert restart(results).cell("native", "Training tokens").value == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"adapter": "another"}, "did not start from the final adapter of cohort/native-s1"),
+        ({"config": {"parent": None}}, "has optimizer steps"),
+        ({"config": {"split": "train"}}, "mixes protocols"),
+    ],
+)
+def test_restarts_that_are_none_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    """Another adapter, a learner, or another protocol: the restart is named and no table is made."""
+    results = cohort(tmp_path, "frozen", "native")
+    restarted(tmp_path, "native", 1, **changes)
+    restarted(tmp_path, "native", 2)
+    with pytest.raises(RunDirectoryError, match=message):
+        restart_paired(results)
+
+
+def test_a_whole_layer_of_another_protocol_is_not_matched(tmp_path: Path) -> None:
+    """Restarts on other instances than the cohort's are refused where the two meet."""
+    results = cohort(tmp_path, "frozen", "native")
+    for seed in SEEDS:
+        restarted(tmp_path, "native", seed, config={"split": "train"})
+    with pytest.raises(RunDirectoryError, match=r"differ in split.*not matched"):
+        restart_paired(results)
+
+
+def test_a_restart_needs_its_parent(tmp_path: Path) -> None:
+    """A restart whose live parent is not in the cohort is named."""
+    results = cohort(tmp_path, "frozen", "native")
+    restarted(tmp_path, "factorized", 1)
+    with pytest.raises(RunDirectoryError, match=r"restart/factorized-s1 has no live parent"):
+        restart(results)
+
+
+def test_breadth_keeps_cells_apart(tmp_path: Path) -> None:
+    """Every run is a row of its cell, differences stay within a cell, and nothing is averaged over cells."""
+    for cell, problem in (("tsp-llama", "tsp"), ("cvrp-qwen", "cvrp")):
+        for condition in ("frozen", "native"):
+            where = tmp_path / "breadth" / cell / f"{condition}-s1"
+            write_synthetic_run(where, condition, 1, layer="breadth", config={"problem": problem})
+    results = Results(tmp_path)
+    assert [row.label for row in breadth(results).rows] == [
+        "cvrp-qwen/frozen-s1",
+        "cvrp-qwen/native-s1",
+        "tsp-llama/frozen-s1",
+        "tsp-llama/native-s1",
+    ]
+    gains = breadth_gains(results)
+    assert {row.label for row in gains.rows} == {
+        f"{cell}/native-s1 minus frozen-s1" for cell in ("cvrp-qwen", "tsp-llama")
+    }
+    assert all(cell.n == 1 and cell.spread is None for row in gains.rows for cell in row.cells)
+
+
+def anchored(root: Path, groups: int = 60, budget: int = 50) -> Results:
+    """A cohort with a Frozen run per seed that is longer than its budget; online steps take 1.5 seconds."""
+    results = cohort(root, "frozen", "native")
+    for seed in SEEDS:
+        where = root / "anchor" / f"frozen-s{seed}"
+        write_synthetic_run(where, "frozen", seed, groups=groups + seed, layer="anchor")
+    budgets = tuple(
+        AnchorBudget(
+            seed=seed,
+            condition="native",
+            online_groups=40,
+            online_seconds=60.0,
+            frozen_groups=40,
+            frozen_seconds=40.0,
+            groups=budget,
+        )
+        for seed in SEEDS
+    )
+    timings = {
+        name: sha256_file(root / "cohort" / name / "timings.jsonl") for name in ("native-s1", "frozen-s1")
+    }
+    contract = AnchorContract(formula="f", margin=0.1, budgets=budgets, run_groups={}, timings_sha256=timings)
+    write_contract(root / "anchor", contract)
+    return results
+
+
+def test_anchor_endpoints_come_from_exact_prefixes(tmp_path: Path) -> None:
+    """Final best after the budgeted groups, not at the end of the longer run."""
+    results = anchored(tmp_path)
+    table = anchor(results)
+    frozen, online = results.anchor[0], next(run for run in results.cohort if run.name == "native-s1")
+    assert table.cell("native-s1", "Frozen groups").value == 50.0
+    assert table.cell("native-s1", "Frozen final").value == frozen.best[49]
+    difference = table.cell("native-s1", "Final difference").value
+    assert difference == pytest.approx(float(online.best[-1] - frozen.best[49]))
+    assert table.cell("native", "Final difference").n == 2
+
+
+def test_realized_matches_count_seconds(tmp_path: Path) -> None:
+    """Forty online steps of 1.5 s are sixty Frozen steps of 1 s; the budget of fifty is 16.67 % short."""
+    results = anchored(tmp_path)
+    table = anchor_realized(results)
+    assert table.cell("native-s1", "Online seconds").value == 60.0
+    assert table.cell("native-s1", "Matched groups").value == 60.0
+    assert table.cell("native-s1", "Time gap (%)").value == pytest.approx(-100 / 6)
+    final = table.cell("native-s1", "Frozen final when matched").value
+    assert final == results.anchor[0].best[59]
+
+
+def test_a_frozen_run_that_ends_too_early_has_no_match(tmp_path: Path) -> None:
+    """Where time is left when the Frozen run ends there is no match, not a match with its end."""
+    table = anchor_realized(anchored(tmp_path, groups=51))
+    assert table.cell("native-s1", "Matched groups").value is None
+    assert table.cell("native", "Final difference when matched").value is None
+
+
+def test_the_anchor_refuses_without_its_contract(tmp_path: Path) -> None:
+    """A missing or altered contract, or a run shorter than its budget, stops the table."""
+    results = anchored(tmp_path / "short", groups=40)
+    with pytest.raises(RunDirectoryError, match="shorter than its budget of 50"):
+        anchor(results)
+    timings = tmp_path / "short" / "cohort" / "native-s1" / "timings.jsonl"
+    kept = timings.read_bytes()
+    timings.write_bytes(kept.replace(b"1.5", b"1.6", 1))
+    with pytest.raises(ContractError, match="other timings"):
+        anchor(results)
+    timings.write_bytes(kept)
+    file = tmp_path / "short" / "anchor" / "contract.json"
+    file.write_bytes(file.read_bytes().replace(b'"groups":50', b'"groups":30'))
+    with pytest.raises(ContractError, match="altered"):
+        anchor(Results(tmp_path / "short"))
+    file.unlink()
+    with pytest.raises(ContractError, match="no contract"):
+        catalogue(Results(tmp_path / "short"))
+
+
+def test_api_runs_of_single_completions(tmp_path: Path) -> None:
+    """Two thousandths of the paper's reference: forty requests per seed, tokens counted per request."""
+    for seed in SEEDS:
+        where = tmp_path / "api" / f"frozen-s{seed}"
+        write_synthetic_run(where, "frozen", seed, groups=40, size=1, layer="api")
+    table = api(Results(tmp_path))
+    assert table.cell("frozen-s1", "Prompt tokens").value == 40 * 400
+    assert table.cell("frozen", "Completion tokens").value == 40 * 200
+    assert table.cell("frozen", "Valid (%)").n == 2
+
+
+def test_layers_that_are_not_there_say_so(tmp_path: Path) -> None:
+    """Each of these tables names its layer as not run."""
+    results = cohort(tmp_path, "frozen")
+    for build in (restart, breadth, anchor, api, heldout):
+        with pytest.raises(NoTableError, match="has not run"):
+            build(results)

@@ -1,0 +1,102 @@
+"""The loopback server: an OpenAI client gets on with it, and what it cannot honour it refuses."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from openai import BadRequestError, NotFoundError, OpenAI
+
+from search_to_signal.errors import ConfigError
+from search_to_signal.generators.base import GenerationSettings
+from search_to_signal.generators.local import LocalGenerator
+from search_to_signal.generators.serving import serving
+
+CHAT: Any = [{"role": "user", "content": "score += 0.4"}]
+
+
+@pytest.fixture(scope="module")
+def local(new_model: Callable[..., Any], tokenizer: Any) -> LocalGenerator:
+    """The generator that is served."""
+    return LocalGenerator(new_model(), tokenizer, GenerationSettings())
+
+
+@pytest.fixture
+def client(local: LocalGenerator) -> Iterator[OpenAI]:
+    """The stock client of a running server."""
+    with serving(local, "tiny") as url:
+        yield OpenAI(base_url=url, api_key="any", max_retries=0)
+
+
+def test_models_are_listed(client: OpenAI) -> None:
+    """The served model is listed under its name."""
+    assert [model.id for model in client.models.list()] == ["tiny"]
+
+
+def test_an_answer_is_a_chat_completion(client: OpenAI) -> None:
+    """The stock client reads text, reason and counts; the seed decides the text, and the limit the cut."""
+    first, again, other = (
+        client.chat.completions.create(model="tiny", messages=CHAT, seed=seed, max_tokens=12)
+        for seed in (1, 1, 2)
+    )
+    assert first.choices[0].message.content == again.choices[0].message.content
+    assert first.choices[0].message.content != other.choices[0].message.content
+    assert first.usage is not None
+    assert (first.choices[0].finish_reason, first.usage.completion_tokens) == ("length", 12)
+    assert first.usage.total_tokens == first.usage.prompt_tokens + 12
+
+
+def test_without_a_seed_answers_differ(client: OpenAI) -> None:
+    """A server draws a seed where none is given."""
+    texts = {
+        client.chat.completions.create(model="tiny", messages=CHAT, max_tokens=12).choices[0].message.content
+        for _ in range(3)
+    }
+    assert len(texts) > 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n": 2}, "one whole completion per request"),
+        ({"stream": True}, "one whole completion per request"),
+        ({"model": "gpt-4o-mini"}, "there is no model 'gpt-4o-mini' here"),
+        ({"temperature": 0}, "temperature is 0"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 250}, "max_prompt_tokens"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(client: OpenAI, changes: dict[str, Any], message: str) -> None:
+    """A request is answered as it was meant or not at all."""
+    with pytest.raises(BadRequestError, match=message):
+        client.chat.completions.create(**{"model": "tiny", "messages": CHAT, "max_tokens": 4, **changes})
+
+
+def test_other_paths_are_not_there(client: OpenAI) -> None:
+    """Two endpoints, and no others."""
+    with pytest.raises(NotFoundError):
+        client.embeddings.create(model="tiny", input="a")
+
+
+def test_a_taken_port_is_an_error_of_ours(local: LocalGenerator) -> None:
+    """Two servers cannot share a port; the second says what to do."""
+    with serving(local, "tiny") as url:
+        port = int(url.split(":")[2].split("/")[0])
+        with pytest.raises(ConfigError, match=f"port {port}"), serving(local, "tiny", port=port):
+            pass
+
+
+def test_the_command_serves_until_it_is_stopped() -> None:
+    """``s2s serve`` prints its address, answers there, and ends quietly when it is told to."""
+    command = [sys.executable, "-m", "search_to_signal.cli", "serve", "qwen2-1.8m", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().split(" at ")[1].split(" ")[0]
+        client = OpenAI(base_url=url, api_key="any", max_retries=0)
+        answer = client.chat.completions.create(model="qwen2-1.8m", messages=CHAT, max_tokens=4, seed=1)
+        assert str(answer.system_fingerprint).startswith("fp_")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
