@@ -88,7 +88,7 @@ class Ways:
 
 def main() -> None:
     """Print milliseconds per token step and tokens per second of every way."""
-    name, groups = (*sys.argv[1:], *("qwen2-1.8m", "12")[len(sys.argv) - 1 :])
+    name, groups = (*sys.argv[1:], *("qwen2-2.1m", "12")[len(sys.argv) - 1 :])
     torch.set_num_threads(1)
     keep_freed_memory()
     directory = model_directory(name)

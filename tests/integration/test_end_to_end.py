@@ -129,7 +129,7 @@ def test_unknown_key_in_a_profile_is_one_clear_error(tmp_path: Path) -> None:
 def test_missing_model_file_is_one_clear_error(tmp_path: Path) -> None:
     """A model directory without its weights is refused before a run begins."""
     (tmp_path / "model").mkdir()
-    text = (PROFILES / "smoke.toml").read_text().replace('"qwen2-1.8m"', f'"{tmp_path / "model"}"')
+    text = (PROFILES / "smoke.toml").read_text().replace('"qwen2-2.1m"', f'"{tmp_path / "model"}"')
     (tmp_path / "profile.toml").write_text(text)
     result = s2s("run", "--profile", tmp_path / "profile.toml", "--out", tmp_path / "out")
     assert (result.returncode, result.stderr.count("\n")) == (3, 1)

@@ -39,7 +39,7 @@ def register(add: Add) -> None:
         "serve",
         _serve,
         "serve a local model to OpenAI-compatible clients on this machine",
-        "s2s serve qwen2-1.8m --port 8321",
+        "s2s serve qwen2-2.1m --port 8321",
     )
     serve.add_argument("model", help="name of an embedded model, or path of a model directory")
     serve.add_argument("--port", type=int, default=8321, help="0 takes any free port (default: 8321)")

@@ -12,13 +12,14 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
-import torch
 
 from search_to_signal.corpus.pairs import Pair
 from search_to_signal.corpus.recipe import mixed_pairs
-from search_to_signal.errors import ConfigError, ModelFileError
-from search_to_signal.generators.chat import END, messages, train_tokenizer
+from search_to_signal.errors import ModelFileError
+from search_to_signal.generators.base import messages
+from search_to_signal.generators.chat import END, encoded, train_tokenizer
 from search_to_signal.generators.local import load_tokenizer
+from search_to_signal.learner.devices import prepare, processor, torch_version
 from search_to_signal.learner.pretrain import (
     Architecture,
     Example,
@@ -30,6 +31,7 @@ from search_to_signal.learner.pretrain import (
     train,
 )
 from search_to_signal.progress import Progress
+from search_to_signal.runtime import end_with_parent
 from search_to_signal.seeding import derive_seed, stream
 
 RECIPE = "recipe.toml"
@@ -61,16 +63,10 @@ class Made(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float
 
 
-def _text(tokenizer: Any, pair: Pair) -> tuple[str, str]:
-    prompt = tokenizer.apply_chat_template(messages(pair.prompt), tokenize=False, add_generation_prompt=True)
-    return prompt, pair.response + END
-
-
 def _examples(tokenizer: Any, drawn: Iterator[Pair]) -> Iterator[Example]:
     for pair in drawn:
-        prompt, response = (
-            tokenizer.encode(part, add_special_tokens=False) for part in _text(tokenizer, pair)
-        )
+        _, prompt = encoded(tokenizer, messages(pair.prompt))
+        response = tokenizer.encode(pair.response + END, add_special_tokens=False)
         yield Example(np.array(prompt + response, dtype=np.int64), len(prompt))
 
 
@@ -89,7 +85,7 @@ def _in_order(
         yield from map(make, numbers)
         return
     ahead: deque[Future[list[list[Example]]]] = deque()
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent, (os.getpid(),)) as pool:
         for number in numbers:
             ahead.append(pool.submit(make, number))
             if len(ahead) > 2 * workers:
@@ -116,19 +112,9 @@ def _tokenizer(recipe: Recipe, out: Path) -> Any:
     return load_tokenizer(out)
 
 
-def _prepare(recipe: Recipe) -> int:
-    """Make the device deterministic; returns how many processes should make batches for it."""
-    torch.set_num_threads(recipe.threads)
-    if recipe.device == "cpu":
-        return 0
-    if not torch.cuda.is_available():
-        raise ConfigError(
-            'this recipe trains on device "cuda", which this machine lacks: set device = "cpu" in a copy '
-            "of it (a model of the same recipe with other bytes, after hours)"
-        )
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
-    return max(1, len(os.sched_getaffinity(0)) - 1)
+def _workers(recipe: Recipe) -> int:
+    """How many processes should make batches for the device."""
+    return 0 if recipe.device == "cpu" else max(1, len(os.sched_getaffinity(0)) - 1)
 
 
 def _begin(recipe: Recipe, tokenizer: Any) -> Training:
@@ -139,17 +125,10 @@ def _begin(recipe: Recipe, tokenizer: Any) -> Training:
     return begin(model.to(recipe.device), recipe.optimization)
 
 
-def _processor(recipe: Recipe) -> str:
-    if recipe.device == "cuda":
-        return torch.cuda.get_device_name()
-    return f"CPU, {recipe.threads} thread{'s' if recipe.threads > 1 else ''}"
-
-
 def _finish(recipe: Recipe, training: Training, out: Path) -> None:
     training.model.to("cpu").save_pretrained(out, safe_serialization=True)
-    made = Made(
-        _processor(recipe), str(torch.__version__), recipe.optimization.examples, round(training.seconds, 1)
-    )
+    where = processor(recipe.device, recipe.threads)
+    made = Made(where, torch_version(), recipe.optimization.examples, round(training.seconds, 1))
     (out / MADE).write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=2) + b"\n")
 
 
@@ -168,7 +147,7 @@ def pretrain(recipe: Recipe, out: Path, progress: Progress) -> None:
 
     Raises ConfigError for a device that this machine lacks.
     """
-    workers = _prepare(recipe)
+    prepare(recipe.device, recipe.threads)
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer(recipe, out)
     training = _begin(recipe, tokenizer)
@@ -181,7 +160,7 @@ def pretrain(recipe: Recipe, out: Path, progress: Progress) -> None:
         if step % 100 == 0:
             training.save(unfinished)
 
-    drawn = corpus(recipe, tokenizer, training.step, workers)
+    drawn = corpus(recipe, tokenizer, training.step, _workers(recipe))
     train(training, drawn, recipe.optimization, pad_id=tokenizer.pad_token_id, report=report)
     _finish(recipe, training, out)
     unfinished.unlink(missing_ok=True)

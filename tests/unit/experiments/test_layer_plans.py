@@ -31,7 +31,7 @@ PLAIN: dict[str, Any] = {
     "purpose": "smoke",
     "problem": "tsp",
     "split": "embedded",
-    "model": "qwen2-1.8m",
+    "model": "qwen2-2.1m",
     "conditions": ("frozen", "native", "factorized"),
     "seeds": (42, 7),
     "groups": 4,
@@ -152,7 +152,7 @@ def test_an_api_reference_asks_for_one_completion_at_a_time() -> None:
     ]
     for run in planned:
         assert (run.generation.group_size, run.generation.backend) == (1, "api")
-        assert (run.model, run.generation.api.base_url) == ("qwen2-1.8m", "loopback")
+        assert (run.model, run.generation.api.base_url) == ("qwen2-2.1m", "loopback")
 
 
 def test_an_endpoint_elsewhere_has_its_own_model_and_no_files_here() -> None:
@@ -162,7 +162,7 @@ def test_an_endpoint_elsewhere_has_its_own_model_and_no_files_here() -> None:
     (run,) = references(profile(), settings)
     assert (run.seed, run.groups, run.model, run.generation.api) == (1, 5, "gpt-4o-mini", endpoint)
     assert model_files(run.generation, run.model) == {}
-    assert model_files(references(profile(), ApiReference())[0].generation, "qwen2-1.8m") != {}
+    assert model_files(references(profile(), ApiReference())[0].generation, "qwen2-2.1m") != {}
 
 
 def test_only_layers_of_the_profile_can_be_chosen() -> None:

@@ -241,7 +241,7 @@ def test_backends_are_opened_by_name(endpoint: Endpoint, tmp_path: Any) -> None:
     assert isinstance(open_generator(settings, "tiny", tmp_path), ApiGenerator)
     assert model_files(settings, "tiny") == {}
     own = GenerationSettings(**LIMITS)
-    assert isinstance(open_generator(own, "qwen2-1.8m", tmp_path), LocalGenerator)
-    assert "model.safetensors" in model_files(own, "qwen2-1.8m")
+    assert isinstance(open_generator(own, "qwen2-2.1m", tmp_path), LocalGenerator)
+    assert "model.safetensors" in model_files(own, "qwen2-2.1m")
     with pytest.raises(ConfigError, match="cannot be trained"):
-        open_trainable(settings, "qwen2-1.8m", tmp_path)
+        open_trainable(settings, "qwen2-2.1m", tmp_path)

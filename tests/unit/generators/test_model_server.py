@@ -91,12 +91,12 @@ def test_a_taken_port_is_an_error_of_ours(local: LocalGenerator) -> None:
 
 def test_the_command_serves_until_it_is_stopped() -> None:
     """``s2s serve`` prints its address, answers there, and ends quietly when it is told to."""
-    command = [sys.executable, "-m", "search_to_signal.cli", "serve", "qwen2-1.8m", "--port", "0"]
+    command = [sys.executable, "-m", "search_to_signal.cli", "serve", "qwen2-2.1m", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
         assert process.stdout is not None
         url = process.stdout.readline().split(" at ")[1].split(" ")[0]
         client = OpenAI(base_url=url, api_key="any", max_retries=0)
-        answer = client.chat.completions.create(model="qwen2-1.8m", messages=CHAT, max_tokens=4, seed=1)
+        answer = client.chat.completions.create(model="qwen2-2.1m", messages=CHAT, max_tokens=4, seed=1)
         assert str(answer.system_fingerprint).startswith("fp_")
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
