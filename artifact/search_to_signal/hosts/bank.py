@@ -3,48 +3,20 @@
 from collections.abc import Sequence
 
 from search_to_signal.corpus.grammar import draw_program, render_code
-from search_to_signal.corpus.tsp import TSP
+from search_to_signal.corpus.recipe import sources
 from search_to_signal.problems.base import Problem
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE, OPENING
 from search_to_signal.search.state import Member, SearchState, state_of
 from search_to_signal.seeding import stream
 
-_RULES = {
-    "obp": (
-        "-remaining_capacity",
-        "remaining_capacity",
-        "-np.abs(remaining_capacity - 2 * item_size)",
-        "1 / (remaining_capacity - item_size + 1)",
-        "np.sin(remaining_capacity) - item_size",
-        "-(remaining_capacity - item_size) ** 2 + remaining_capacity",
-    ),
-    "cvrp": (
-        "1 / distance_matrix**2",
-        "np.exp(-distance_matrix)",
-        "demands[None, :] / distance_matrix",
-        "1 / (distance_matrix + distance_matrix[0][None, :])",
-        "np.sqrt(1 / distance_matrix)",
-        "(1 + demands[None, :] / capacity) / distance_matrix**3",
-    ),
-    "op": (
-        "prize[None, :] / distance**2",
-        "np.exp(-distance)",
-        "prize[None, :] ** 2 / distance",
-        "prize[None, :] / (distance + distance[0][None, :])",
-        "np.sqrt(prize[None, :]) / distance",
-        "(prize[None, :] + prize[:, None]) / distance",
-    ),
-}
-
 
 def programs(problem: Problem, count: int) -> list[str]:
-    """At most ``count`` different programs that run; TSP's come from the training corpus's grammar."""
-    if problem.name != "tsp":
-        head = problem.template.split("    return")[0]
-        return [f"{head}    return {rule}" for rule in _RULES[problem.name][:count]]
-    rng = stream(0, "conformance", "bank")
-    return [render_code(TSP, draw_program(TSP, rng)).strip() for _ in range(count)]
+    """Programs that run, drawn from the grammar of the training corpus."""
+    (source,) = sources([problem.name])
+    words = source.vocabulary
+    rng = stream(0, "conformance", "bank", problem.name)
+    return [render_code(words, draw_program(words, rng)).strip() for _ in range(count)]
 
 
 def answer(code: str, idea: str = f"{OPENING} do what the code says.") -> str:
@@ -82,13 +54,17 @@ def odd_answers(problem: Problem, code: str) -> dict[str, str]:
 
 
 def crowd(problem: Problem, seed: Member, size: int) -> SearchState:
-    """A state of the seed and ``size - 1`` made-up members with ideas that share words, never evaluated."""
+    """A state of the seed and ``size - 1`` made-up members, never evaluated.
+
+    Their ideas share words; their scores lie on both sides of the seed's, and the best beats any program, so
+    that groups degrade and stagnate as well.
+    """
     words = ("near", "far", "cheap", "wide", "sparse", "dense", "early", "late", "round", "plain")
     members = [seed]
     for number in range(1, size):
         idea = f"{OPENING} be {words[number % 10]} and {words[number * 3 % 10]} at level {number // 4}."
         code = f"{problem.template.split('    return')[0]}    return {number}"
-        score = seed.score - abs(seed.score) * (number - size / 3 - 0.5) / 50
+        score = seed.score + abs(seed.score) * (0.97 - 1.9 * (number - 1) / (size - 1))
         members.append(Member(idea, code, score, None, number, 0, program_sha256(code)))
     return state_of(members, [seed]).listed()
 
