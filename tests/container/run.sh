@@ -125,8 +125,15 @@ check_walls
 inside "$image" smoke | tail -1
 inside --entrypoint s2s "$image" verify /results/smoke
 inside --entrypoint s2s "$image" report /results/smoke --out /results/page | tail -1
-inside --tmpfs /tmp --entrypoint python "$image" tests/isolation/tally.py --once
-inside --tmpfs /tmp "$image" test | tail -2
+inside --entrypoint s2s "$image" conformance --calm /opt/calm/source --problem tsp --problem obp | tail -1
+mkdir -p "$work/mappings"
+printf 'from search_to_signal.rewards.native import Native\n\nmine = Native(name="mine")\n' >"$work/mappings/my_rewards.py"
+inside --volume "$work/mappings:/mappings:ro" --env PYTHONPATH=/mappings --entrypoint pytest "$image" \
+    spec --mapping my_rewards:mine | tail -1
+for user in 10001 0; do
+    inside --tmpfs /tmp --user "$user:$user" --entrypoint python "$image" tests/isolation/tally.py --once
+done
+inside --tmpfs /tmp --shm-size 1g "$image" test | tail -2
 build --no-cache
 listing "$work/second.txt"
 contents compare "$work/first.txt" "$work/second.txt"

@@ -26,6 +26,8 @@ COMMANDS = (
     "pretrain",
     "card",
     "serve",
+    "conformance",
+    "released",
 )
 
 Make = Callable[..., Path]
@@ -46,7 +48,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = said(capsys, "--help")
     assert code == 0
     assert "example: s2s" in out
-    found = re.findall(r"^    ([a-z-]+) ", out, re.MULTILINE)
+    found = re.findall(r"^    ([a-z-]+)(?: |$)", out, re.MULTILINE)
     assert sorted(found) == sorted(COMMANDS)
 
 

@@ -8,6 +8,7 @@ from search_to_signal.cli import (
     checking,
     claims,
     heldout,
+    hosts,
     models,
     records,
     running,
@@ -32,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(command=command)
         return sub
 
-    for group in (running, records, tracing, updates, heldout, checking, claims, models, serving):
+    for group in (running, records, tracing, updates, heldout, checking, claims, hosts, models, serving):
         group.register(add)
     return parser
 

@@ -131,7 +131,7 @@ def _result(ray: Any, reference: Any, place: Place) -> list[str]:
     except ray.exceptions.RayError as error:
         raise RunFailedError(
             f"run {place.config.label} was lost on the cluster ({type(error).__name__}; a run may lose its "
-            f"node {_RETRIES} times, and this command not its own): look at the nodes, go on with --resume"
+            f"node {_RETRIES} times, this command not its own): look at the nodes, then go on with --resume"
         ) from error
     return lines
 

@@ -10,6 +10,11 @@ description = "Pack arriving items into few bins."
 unit = "%"
 
 
+def sizes(count):
+    """Items as they come."""
+    return np.round(np.minimum(np.random.weibull(3, count) * 45, 100))
+
+
 class Instance:
     """One row of items."""
 
@@ -33,7 +38,7 @@ class Environment:
     def training_dataset(self):
         """The rows to learn on."""
         np.random.seed(1234)
-        rows = [np.round(np.minimum(np.random.weibull(3, count) * 45, 100)) for count in (5000, 1000)]
+        rows = [sizes(5000), sizes(1000)]
         return [Instance(items, capacity) for items in rows for capacity in (100, 500)]
 
     def run_async(self, policy, instances):

@@ -58,7 +58,7 @@ def _draw_best(figure: Figure, frame: Frame) -> None:
     bands(axes, frame, "best_so_far")
     axes.set_xlabel("evaluated groups")
     axes.set_ylabel(f"best score so far\n({frame.rows[0]['unit']})")
-    axes.legend(loc="lower right")
+    axes.legend(loc="upper left")
 
 
 def outcomes_table(evidence: Evidence) -> str:

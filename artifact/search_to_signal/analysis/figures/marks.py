@@ -29,7 +29,7 @@ def bands(axes: Axes, frame: Frame, column: str) -> None:
         axes.step(groups, curves.mean(axis=0), dashes(condition), where="post", color=hue, label=label)
         low, high = curves.min(axis=0), curves.max(axis=0)
         axes.fill_between(groups, low, high, color=hue, step="post", alpha=0.13, lw=0)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=(1, 2, 5, 10)))
 
 
 def joined(axes: Axes, frame: Frame) -> None:

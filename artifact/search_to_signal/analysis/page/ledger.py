@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from search_to_signal.analysis.page.layers import LAYERS
 from search_to_signal.errors import RunDirectoryError
 
 LEDGER = Path("claims") / "claims.csv"
 COLUMNS = ("id", "where", "layer", "quantity", "published", "unit", "reason", "embedded", "beside")
+NAMES = {"protocol": "Settings", **{layer.key: layer.name for layer in LAYERS}}
 # What a reader looks for first; verdicts that are not named here come last.
 ORDER = ("inconsistent", "consistent", "not derivable", "reproduced at embedded scale")
 
@@ -30,13 +32,11 @@ class Verdicts:
 
     @property
     def counts(self) -> list[tuple[str, list[int]]]:
-        """Per layer the number of entries, then of each verdict."""
-        layers = dict.fromkeys(row["layer"] for rows in self.by_verdict.values() for row in rows)
-        counted = {v: Counter(row["layer"] for row in rows) for v, rows in self.by_verdict.items()}
-        return [
-            (name, [sum(c[name] for c in counted.values()), *(c[name] for c in counted.values())])
-            for name in layers
-        ]
+        """Per layer, in the paper's order, the number of entries and of those with each verdict."""
+        counted = [Counter(row["layer"] for row in rows) for rows in self.by_verdict.values()]
+        layers = [*NAMES, *sorted(set().union(*counted) - set(NAMES))]
+        rows = [(name, [counts[name] for counts in counted]) for name in layers]
+        return [(NAMES.get(name, name), [sum(row), *row]) for name, row in rows if any(row)]
 
     @property
     def beside(self) -> int:

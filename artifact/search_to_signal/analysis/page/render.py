@@ -14,7 +14,7 @@ from search_to_signal.analysis.figures import Drawn
 from search_to_signal.analysis.page.cells import ShownTable, shown_table
 from search_to_signal.analysis.page.facts import Facts, described, layer_times, time_rows
 from search_to_signal.analysis.page.layers import LAYERS, layer_states
-from search_to_signal.analysis.page.ledger import COLUMNS, Verdicts
+from search_to_signal.analysis.page.ledger import NAMES, Verdicts
 
 _OTHER = "Beyond the layers"
 _HEADLINE = "core_results"
@@ -63,7 +63,7 @@ def _content(evidence: Evidence, drawn: Drawn, facts: Facts, ledger: Verdicts | 
         "sections": _sections([t for t in evidence.found.tables if not t.name.endswith(_HEADLINE)]),
         "absent": evidence.found.absent,
         "ledger": ledger,
-        "ledger_columns": COLUMNS,
+        "layer_names": NAMES,
     }
 
 

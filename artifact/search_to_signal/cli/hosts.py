@@ -1,0 +1,72 @@
+"""Commands around the released host."""
+
+import argparse
+from collections import Counter
+from pathlib import Path
+
+from search_to_signal.cli.base import Add
+
+
+def _conformance(arguments: argparse.Namespace) -> int:
+    from search_to_signal.hosts.conformance import CHECKS, conform
+    from search_to_signal.hosts.released.checkout import NAMES
+
+    problems, checks = arguments.problem or list(NAMES), arguments.check or list(CHECKS)
+    counted: Counter[str] = Counter()
+    agrees = True
+    for problem, check, finding in conform(
+        arguments.calm, problems, checks, arguments.programs, arguments.draws
+    ):
+        counted[finding.verdict.value] += 1
+        agrees = agrees and finding.agrees
+        detail = f" ({finding.detail})" if finding.detail else ""
+        print(f"{problem:5} {check:12} {finding.verdict.value:17} {finding.subject}{detail}", flush=True)
+    tally = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counted.items()))
+    print(f"s2s: {'AGREES' if agrees else 'DIFFERS'}: {tally}")
+    return 0 if agrees else 1
+
+
+def _released(arguments: argparse.Namespace) -> int:
+    from search_to_signal.evaluation.pool import EvaluationPool
+    from search_to_signal.evaluation.settings import EvaluationSettings
+    from search_to_signal.hosts.released.intervention import run_released
+    from search_to_signal.problems import get_problem
+
+    problem = get_problem(arguments.problem)
+    with EvaluationPool(problem, "train", EvaluationSettings(replay="off")) as pool:
+        run_released(
+            arguments.calm,
+            arguments.config,
+            problem.name,
+            arguments.mapping,
+            arguments.out.resolve(),
+            lambda code: pool.evaluate([code])[0].score,
+        )
+    print(f"s2s: records in {arguments.out}")
+    return 0
+
+
+def register(add: Add) -> None:
+    """Add conformance and released."""
+    compare = add(
+        "conformance",
+        _conformance,
+        "compare our host with a CALM checkout, whose code runs with your rights",
+        "s2s conformance --calm ../CALM --problem tsp",
+    )
+    compare.add_argument("--calm", type=Path, required=True, help="directory of the checkout")
+    compare.add_argument("--problem", action="append", help="tsp, obp, cvrp or op; repeat it (default: all)")
+    compare.add_argument("--check", action="append", help="one part of the comparison; repeat it")
+    compare.add_argument("--programs", type=int, default=6, help="generated programs per problem")
+    compare.add_argument("--draws", type=int, default=2000, help="prompts drawn per state")
+    run = add(
+        "released",
+        _released,
+        "run a CALM checkout, whose code runs with your rights, with one of our mappings",
+        "s2s released --calm ../CALM --config configs/tsp/local.yaml --mapping factorized --out run",
+    )
+    run.add_argument("--calm", type=Path, required=True, help="directory of the checkout")
+    run.add_argument("--config", required=True, help="configuration, relative to the checkout")
+    run.add_argument("--problem", default="tsp", help="our name of its problem")
+    run.add_argument("--mapping", default="native", help="name or pkg.mod:obj")
+    run.add_argument("--out", type=Path, required=True, help="where the records go")

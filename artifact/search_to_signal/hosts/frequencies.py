@@ -1,0 +1,65 @@
+"""How often a host asks which prompt, against the exact chances of ours."""
+
+from collections import Counter
+
+import numpy as np
+from scipy.stats import chi2
+
+from search_to_signal.hosts.base import Asked
+from search_to_signal.hosts.findings import Finding, Verdict
+from search_to_signal.numerics import Floats
+from search_to_signal.records.schema import Operator
+from search_to_signal.search.operators import OPERATORS, operator_probabilities
+from search_to_signal.search.selection import crossover_pairs, primary
+from search_to_signal.search.settings import SearchSettings
+from search_to_signal.search.state import SearchState
+
+UNLIKELY = 1e-6
+"""Frequencies differ when chance alone would take them further apart less often than this."""
+FEWEST = 5
+
+Kind = tuple[str, tuple[int, ...]]
+"""What a prompt asks for, and the sorted positions of its bases."""
+
+_CLASS = {Operator.SIMPLIFICATION: "one parent", Operator.REPLACEMENT: "one parent"}
+
+
+def kind_of(asked: Asked) -> Kind:
+    """Simplification and replacement count as one: released prompts do not say which they are."""
+    return _CLASS.get(asked.operator, asked.operator.value), asked.bases
+
+
+def chances(state: SearchState, settings: SearchSettings) -> dict[Kind, float]:
+    """Exact chance of each (kind of prompt, positions of its bases), as ``selection`` has it."""
+    found: Counter[Kind] = Counter()
+    alone = primary(len(state.archive), settings)
+    for operator, chance in zip(OPERATORS, operator_probabilities(len(state.archive), settings), strict=True):
+        if operator is not Operator.CROSSOVER:
+            for position, share in enumerate(alone):
+                found[kind_of(Asked(operator, (position,)))] += chance * share
+        elif chance:
+            for (first, second), share in np.ndenumerate(_pairs(state, len(alone))):
+                found[kind_of(Asked(operator, tuple(sorted((first, second)))))] += chance * share
+    return {kind: float(chance) for kind, chance in found.items() if chance > 0}
+
+
+def _pairs(state: SearchState, head: int) -> Floats:
+    scores = np.array([member.score for member in state.archive[:head]])
+    return crossover_pairs(scores, np.array([state.distances(first) for first in state.archive[:head]]))
+
+
+def frequencies(subject: str, counted: Counter[Kind], expected: dict[Kind, float]) -> Finding:
+    """Pearson's test; kinds expected fewer than five times are one, impossible ones decide at once."""
+    draws = sum(counted.values())
+    impossible = draws - sum(counted[kind] for kind in expected)
+    if impossible:
+        return Finding(subject, Verdict.DIFFERS, f"{impossible} of {draws} draws are impossible for ours")
+    common = [kind for kind, chance in expected.items() if chance * draws >= FEWEST]
+    seen = np.array([counted[kind] for kind in common])
+    due = np.array([expected[kind] for kind in common]) * draws
+    seen, due = np.append(seen, draws - seen.sum()), np.append(due, draws - due.sum())
+    enough = due >= FEWEST
+    statistic = ((seen - due)[enough] ** 2 / due[enough]).sum()
+    chance = float(chi2.sf(statistic, max(int(enough.sum()) - 1, 1)))
+    verdict = Verdict.CLOSE if chance >= UNLIKELY else Verdict.DIFFERS
+    return Finding(subject, verdict, f"{draws} draws, {len(expected)} kinds, p = {chance:.3g}")

@@ -1,0 +1,97 @@
+"""A checkout of the released host as importable modules."""
+
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import Parameter, signature
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from search_to_signal.hosts.base import HostError
+
+NAMES = {"tsp": "tsp", "obp": "obp", "cvrp": "cvrp_aco", "op": "op_aco"}
+"""The released host's names of our problems."""
+
+_NEEDED = ("calm_trainer.py", "heuristic.py", "args.py", "problems", "configs")
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """An open checkout; ``path`` is where it really lies."""
+
+    path: Path
+
+    def module(self, name: str) -> ModuleType:
+        """One of its modules; raises HostError when it, or what it needs, cannot be imported."""
+        try:
+            return importlib.import_module(name)
+        except (ImportError, NotImplementedError, RuntimeError, OSError) as error:
+            raise HostError(
+                f"the released module {name} does not import here ({type(error).__name__}: {error}): "
+                "it may need a GPU, or a package that this environment lacks"
+            ) from error
+
+    def seed_code(self, problem: str) -> str:
+        """The released seed heuristic of one of our problems."""
+        path = self.path / "configs" / NAMES[problem] / "seed.py"
+        if not path.is_file():
+            raise HostError(f"{path} is missing: give a whole checkout, or leave out the problem {problem}")
+        return path.read_text(encoding="utf-8")
+
+    def options(self, problem: str) -> Any:
+        """The released options of one of our problems."""
+        path = self.path / "configs" / NAMES[problem] / "local.yaml"
+        return self.module("args").Args.from_yaml(str(path))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Checkout]:
+    """Make a checkout importable and its files readable by relative path, without writing into it.
+
+    The working directory is a temporary one with links to what the checkout holds. Afterwards directory,
+    search path and modules are as before. Raises HostError when the path is no such checkout.
+    """
+    path = path.resolve()
+    missing = [name for name in _NEEDED if not (path / name).exists()]
+    if missing:
+        raise HostError(f"{path} is no CALM checkout: it lacks {', '.join(missing)}")
+    before, search, modules = Path.cwd(), list(sys.path), dict(sys.modules)
+    wrote, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    own = {entry.stem for entry in path.iterdir()}
+    with tempfile.TemporaryDirectory(prefix="s2s-calm-") as directory:
+        for entry in path.iterdir():
+            (Path(directory) / entry.name).symlink_to(entry)
+        for name in [name for name in sys.modules if name.split(".")[0] in own]:
+            del sys.modules[name]
+        sys.path.insert(0, directory)
+        os.chdir(directory)
+        try:
+            yield Checkout(path)
+        finally:
+            os.chdir(before)
+            sys.path[:], sys.dont_write_bytecode = search, wrote
+            for name in [name for name in sys.modules if name.split(".")[0] in own]:
+                del sys.modules[name]
+            sys.modules.update({name: modules[name] for name in modules if name.split(".")[0] in own})
+
+
+def call_by_name(function: Callable[..., Any], known: dict[str, Any]) -> Any:
+    """Call with those of the known arguments that it takes; raises HostError when it needs another one."""
+    taken = signature(function).parameters
+    needed = [
+        name
+        for name, parameter in taken.items()
+        if parameter.default is Parameter.empty
+        and parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+        and name not in known
+    ]
+    if needed:
+        raise HostError(
+            f"{function.__qualname__} needs {', '.join(needed)}, which we do not know how to give"
+        )
+    return function(**{name: value for name, value in known.items() if name in taken})

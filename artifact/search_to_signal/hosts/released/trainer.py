@@ -1,0 +1,147 @@
+"""The released trainer's state as ours, and back; what it saw of each completion."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from search_to_signal.hosts.released.checkout import call_by_name
+from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE
+from search_to_signal.programs.parsing import Proposal, parse
+from search_to_signal.records.schema import Operator, Outcome
+from search_to_signal.rewards.base import SEVERITY
+from search_to_signal.search.state import Member, SearchState, state_of
+
+_BLOCK = re.compile(r"```(?:python)?(.*?)```", re.DOTALL | re.IGNORECASE)
+_OUTCOME = {value: outcome for outcome, value in SEVERITY.items()}
+
+
+# A trainer is photographed before and after every group, and its archive hardly changes.
+_program = lru_cache(maxsize=4096)(program_sha256)
+
+
+class Prompts(list[Any]):
+    """A list that can be added to like a set: which of the two the host keeps is not known."""
+
+    add = list.append
+
+
+def operator_named(kind: object) -> Operator | None:
+    """The operator that a released prompt type names; None for a seed."""
+    return next((operator for operator in Operator if str(kind).lower().startswith(operator.value[:5])), None)
+
+
+def member_of(algo: Any) -> Member:
+    """An archived heuristic of the released host."""
+    step = algo.birth if isinstance(algo.birth, int) else 0
+    operator = operator_named(algo.parent_prompt_type)
+    return Member(algo.idea, algo.code, float(algo.perf), operator, step, 0, _program(algo.code))
+
+
+def snapshot(trainer: Any) -> SearchState:
+    """The search state that a trainer is in, listed best first; shares nothing with the trainer."""
+    members = sorted((member_of(algo) for algo in trainer.algos), key=lambda member: -member.score)
+    state = state_of(members, [member_of(algo) for algo in trainer.seed_algos])
+    injected = tuple(str(component) for component in trainer.injected_components)
+    return SearchState(
+        archive=state.archive,
+        seeds=state.seeds,
+        ideas=state.ideas,
+        injected=injected,
+        stagnation=int(trainer.age_stuck),
+    )
+
+
+def policy_of(kind: type[Any], member: Member) -> Any:
+    """A released heuristic object for a member of ours, as if it had been evaluated."""
+    operator = member.operator.value if member.operator else None
+    fields = {
+        "code": member.code,
+        "idea": member.idea,
+        "name": None,
+        "perf": member.score,
+        "perfs": None,
+        "birth": member.step,
+        "parent_prompt_type": operator,
+    }
+    policy = call_by_name(kind, fields)
+    for name, value in fields.items():
+        setattr(policy, name, value)
+    return policy
+
+
+def load(trainer: Any, kind: type[Any], state: SearchState) -> None:
+    """Put a trainer into a state of ours."""
+    trainer.algos = [policy_of(kind, member) for member in state.archive]
+    trainer.seed_algos = [policy_of(kind, member) for member in state.seeds]
+    trainer.used_prompts = Prompts()
+    trainer.injected_components = Prompts(state.injected)
+    trainer.age_stuck = state.stagnation
+
+
+def content(message: Any) -> str:
+    """The text of a chat, which is that of its last message, or of a plain text."""
+    return message if isinstance(message, str) else str(message[-1]["content"])
+
+
+def bases_of(prompt: str, archive: Sequence[Member]) -> tuple[Member, ...]:
+    """The members, as listed, whose stripped code is a code block of the prompt (host facts, section 4)."""
+    shown = {block.strip() for block in _BLOCK.findall(prompt)}
+    return tuple(member for member in archive if member.code.strip() in shown)
+
+
+def operator_of(prompt: str, bases: Sequence[Member]) -> Operator:
+    """The operator that a prompt's own words show; simplification and replacement by one word alone."""
+    if len(bases) != 1:
+        return Operator.CROSSOVER if bases else Operator.CREATION
+    words = prompt.replace(bases[0].idea, "").replace(bases[0].code.strip(), "")
+    if COMPONENT_BEFORE in words and COMPONENT_AFTER in words:
+        return Operator.INJECTION
+    return Operator.SIMPLIFICATION if "simpl" in words.lower() else Operator.REPLACEMENT
+
+
+def outcome_of(reward: float) -> Outcome:
+    """The typed outcome that a native reward stands for; no valid reward equals a severity."""
+    near = (outcome for value, outcome in _OUTCOME.items() if abs(value - reward) < 1e-9)
+    return next(near, Outcome.VALID)
+
+
+@contextmanager
+def witnessed(kind: type[Any]) -> Iterator[list[Any]]:
+    """Every heuristic object that the host makes meanwhile, in order."""
+    seen: list[Any] = []
+    make = kind.__init__
+
+    def remember(self: Any, *arguments: Any, **named: Any) -> None:
+        make(self, *arguments, **named)
+        seen.append(self)
+
+    kind.__init__ = remember
+    try:
+        yield seen
+    finally:
+        kind.__init__ = make
+
+
+def score_of(
+    text: str, seen: Sequence[Any], archive: Sequence[Member], otherwise: Callable[[str], float | None]
+) -> float | None:
+    """The performance that the host found for a completion that it calls valid.
+
+    Taken from the heuristics it made, then from its archive; ``otherwise`` evaluates the code where both
+    are silent. None when nobody knows.
+    """
+    proposal = parse(text)
+    code = proposal.code if isinstance(proposal, Proposal) else None
+
+    def proposed(other: str) -> bool:
+        return other.strip() == code if code is not None else other.strip() in text
+
+    made = [algo.perf for algo in seen if proposed(algo.code) and algo.perf is not None]
+    kept = [member.score for member in archive if proposed(member.code)]
+    score = next(iter([*made, *kept]), None)
+    if score is None and code is not None:
+        score = otherwise(code)
+    return None if score is None else float(score)

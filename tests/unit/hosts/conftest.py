@@ -1,0 +1,42 @@
+"""A stand-in for the released host: the interface that is known of it, in words of our own."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+STANDIN = Path(__file__).parents[2] / "standin"
+
+
+@pytest.fixture
+def standin() -> Path:
+    """The stand-in itself."""
+    return STANDIN
+
+
+@pytest.fixture
+def calm(tmp_path: Path) -> Path:
+    """A copy of the stand-in whose bin packing instances are those of our small split."""
+    copy = tmp_path / "calm"
+    shutil.copytree(STANDIN, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (copy, *copy.rglob("*")):
+        path.chmod(path.stat().st_mode | 0o200)
+    recipe = copy / "problems" / "obp.py"
+    text = recipe.read_text().replace("seed(1234)", "seed(2027)").replace("(100, 500)", "(100,)")
+    recipe.write_text(text.replace("[sizes(5000), sizes(1000)]", "np.split(sizes(400), 2)"))
+    return copy
+
+
+@pytest.fixture
+def sabotaged(calm: Path) -> Callable[[str, str, str], Path]:
+    """A copy of the stand-in with one text replaced in one file."""
+
+    def sabotage(file: str, old: str, new: str) -> Path:
+        path = calm / file
+        text = path.read_text(encoding="utf-8")
+        assert text.count(old) >= 1
+        path.write_text(text.replace(old, new), encoding="utf-8")
+        return calm
+
+    return sabotage
