@@ -95,7 +95,10 @@ def test_report_of_a_smoke_run_cannot_pass_for_a_formal_one(cohort: Path, tmp_pa
     names = {path.name for path in page.parent.iterdir()}
     assert "smoke_core_results.csv" in names
     assert "core_results.csv" not in names
-    assert {"best_so_far.csv", "best_so_far.png", "best_so_far.pdf"} <= names
+    figures = {path.name for path in (page.parent / "figures").iterdir()}
+    assert {f"smoke_best_so_far.{form}" for form in ("csv", "png", "pdf")} <= figures
+    assert all(name.startswith("smoke_") for name in figures)
+    assert "SMOKE RUN" in page.with_suffix(".html").read_text()
     assert "no evidence" in page.read_text()
 
 
@@ -146,9 +149,16 @@ def test_directory_of_another_run_is_refused_and_untouched(cohort: Path, tmp_pat
     assert tree(copy) == before
 
 
-@pytest.mark.parametrize("command", ["verify", "report", "replay"])
-def test_unreadable_record_line_is_named(command: str, cohort: Path, tmp_path: Path) -> None:
-    """A cut record line stops every reader with file and line, and the file is left as it is."""
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("verify", "completions.jsonl:8: "),
+        ("report", "completions.jsonl is missing or differs"),
+        ("replay", "completions.jsonl:8: "),
+    ],
+)
+def test_unreadable_record_line_is_named(command: str, words: str, cohort: Path, tmp_path: Path) -> None:
+    """A cut record line stops every reader with its file or line, and the file is left as it is."""
     copy = Path(shutil.copytree(cohort, tmp_path / "copy"))
     target = copy / "native-s42" / "completions.jsonl"
     target.write_bytes(target.read_bytes()[:-40])
@@ -156,5 +166,5 @@ def test_unreadable_record_line_is_named(command: str, cohort: Path, tmp_path: P
     more = ["--mapping", "native", "--out", tmp_path / "audit"] if command == "replay" else []
     result = s2s(command, copy, *more)
     assert result.returncode != 0
-    assert "completions.jsonl:8: " in result.stdout + result.stderr
+    assert words in result.stdout + result.stderr
     assert target.read_bytes() == before

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import torch
 
+from search_to_signal.analysis.tables import to_markdown
 from search_to_signal.corpus.pairs import Parent, Source, draw_prompt
 from search_to_signal.corpus.recipe import sources
 from search_to_signal.evaluation.pool import EvaluationPool
@@ -23,7 +24,7 @@ from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.schema import Operator, Outcome
 from search_to_signal.seeding import derive_seed, stream
 
-PROMPTS = 96
+PROMPTS = 192
 _SETTINGS = GenerationSettings(group_size=4, max_prompt_tokens=1024, max_completion_tokens=320)
 _LIMITS = EvaluationSettings(timeout_s=5.0, memory_mb=256)
 
@@ -60,17 +61,22 @@ class _Sample:
 
 
 def _samples(
-    source: Source, generator: LocalGenerator, pool: EvaluationPool, seed: int, progress: Progress
+    source: Source,
+    generator: LocalGenerator,
+    pool: EvaluationPool,
+    seed: int,
+    prompts: int,
+    progress: Progress,
 ) -> list[_Sample]:
     rng, samples = stream(seed, "card", source.problem.name), []
-    for number in range(PROMPTS):
+    for number in range(prompts):
         prompt, operator, _, parents = draw_prompt(source, rng, wanted_held_out=True)
         generation = generator.generate(prompt, derive_seed(seed, "card", source.problem.name, number))
         scores = [e.score for e in pool.evaluate([parent.code for parent in parents])]
         best = max((score for score in scores if score is not None), default=None)
         judged = judge(generation.completions, pool)
         samples += [_Sample(operator, parents, item, best) for item in judged]
-        progress.update(f"card {source.problem.name}", number + 1, PROMPTS)
+        progress.update(f"card {source.problem.name}", number + 1, prompts)
     return samples
 
 
@@ -102,7 +108,7 @@ def _problem_card(samples: Sequence[_Sample]) -> ProblemCard:
     )
 
 
-def measure(recipe: Recipe, directory: Path, progress: Progress) -> Card:
+def measure(recipe: Recipe, directory: Path, progress: Progress, prompts: int = PROMPTS) -> Card:
     """Sample held-out prompts of every problem of the recipe and judge the answers."""
     torch.set_num_threads(recipe.threads)
     model = load_model(directory)
@@ -110,13 +116,13 @@ def measure(recipe: Recipe, directory: Path, progress: Progress) -> Card:
     cards = {}
     for source in sources(list(recipe.problems)):
         with EvaluationPool(source.problem, "embedded", _LIMITS) as pool:
-            samples = _samples(source, generator, pool, recipe.seed, progress)
+            samples = _samples(source, generator, pool, recipe.seed, prompts, progress)
         cards[source.problem.name] = _problem_card(samples)
     return Card(
         name=recipe.name,
         parameters=model.num_parameters(),
-        prompts=PROMPTS,
-        completions=PROMPTS * _SETTINGS.group_size,
+        prompts=prompts,
+        completions=prompts * _SETTINGS.group_size,
         problems=cards,
     )
 
@@ -135,18 +141,16 @@ def _rows(card: ProblemCard) -> dict[str, float]:
 
 def _table(cards: Mapping[str, ProblemCard]) -> str:
     columns = [_rows(card) for card in cards.values()]
-    lines = [f"| held-out prompts | {' | '.join(cards)} |", f"| :-- |{' --: |' * len(cards)}"]
+    lines = [["held-out prompts", *cards]]
     for name in dict.fromkeys(name for rows in columns for name in rows):
-        cells = (f"{100 * rows[name]:.1f} %" if name in rows else "" for rows in columns)
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([name, *(f"{100 * rows[name]:.1f} %" if name in rows else "" for rows in columns)])
+    return to_markdown(lines)
 
 
 def _training(made: Made) -> str:
-    rate = made.examples / made.seconds
     return (
-        f"It was trained from nothing on {made.examples:,} prompt-response pairs ({made.processor}, torch "
-        f"{made.torch}: {made.seconds / 60:.1f} minutes, {rate:,.0f} pairs per second)"
+        f"{made.processor}, torch {made.torch}, {made.seconds / 60:.1f} minutes, "
+        f"{made.examples / made.seconds:,.0f} pairs per second"
     )
 
 
@@ -159,23 +163,25 @@ A small language model made for this artifact: {recipe.architecture.model_type} 
 {", ".join(recipe.problems)} and nothing else, and plays the part of the paper's 7B models through the
 same code. No result with it is a 7B result.
 
-{_training(made)} that the grammar in `search_to_signal/corpus` generates ({shares}). Training again by
-`recipe.toml` on another machine, or on another device, gives a model of the same recipe, not the same bytes.
-A planted share of the answers carries a defect, so that there is something to learn. One in ten
-combinations of terms was kept out of training; the numbers below are measured on prompts whose parents are
-such combinations ({card.prompts} prompts and {card.completions} completions per problem, temperature
-{_SETTINGS.temperature}).
+It was trained from nothing on {made.examples:,} prompt-response pairs that the grammar in
+`search_to_signal/corpus` generates ({shares}).
+Where: {_training(made)}.
+Training again by `recipe.toml` with another device or torch gives a model of the same recipe, not the same
+bytes. A planted share of the answers carries a defect, so that there is something to learn.
+
+One in ten combinations of terms was kept out of training; these numbers are measured on prompts whose
+parents are such combinations ({card.prompts} prompts and {card.completions} completions per problem,
+temperature {_SETTINGS.temperature}).
 
 {_table(card.problems)}
-
 Made by `s2s pretrain recipe.toml --out DIR`, measured by `s2s card DIR` (card.json).
 Licence: that of the artifact. All training text is generated by the artifact itself.
 """
 
 
-def write_card(recipe: Recipe, directory: Path, progress: Progress) -> Card:
+def write_card(recipe: Recipe, directory: Path, progress: Progress, prompts: int = PROMPTS) -> Card:
     """Measure the model of a directory; write card.json, README.md and SHA256SUMS beside it."""
-    card = measure(recipe, directory, progress)
+    card = measure(recipe, directory, progress, prompts)
     text = msgspec.json.format(msgspec.json.encode(card, order="sorted"), indent=2)
     (directory / "card.json").write_bytes(text + b"\n")
     (directory / "README.md").write_text(_page(card, recipe, read_made(directory)), encoding="utf-8")

@@ -8,10 +8,11 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
+import torch
 
 from search_to_signal.corpus.pairs import Pair
 from search_to_signal.corpus.recipe import mixed_pairs
@@ -19,7 +20,7 @@ from search_to_signal.errors import ModelFileError
 from search_to_signal.generators.base import messages
 from search_to_signal.generators.chat import END, encoded, train_tokenizer
 from search_to_signal.generators.local import load_tokenizer
-from search_to_signal.learner.devices import prepare, processor, torch_version
+from search_to_signal.learner.device import Device, prepare_device, processor, torch_version
 from search_to_signal.learner.pretrain import (
     Architecture,
     Example,
@@ -45,7 +46,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     problems: dict[str, float]
     seed: int
-    device: Literal["cpu", "cuda"]
+    device: Device
     threads: int
     vocabulary_size: int
     tokenizer_examples: int
@@ -113,8 +114,8 @@ def _tokenizer(recipe: Recipe, out: Path) -> Any:
 
 
 def _workers(recipe: Recipe) -> int:
-    """How many processes should make batches for the device."""
-    return 0 if recipe.device == "cpu" else max(1, len(os.sched_getaffinity(0)) - 1)
+    # A GPU waits for batches, so all other processors make them; a CPU makes its own.
+    return max(1, len(os.sched_getaffinity(0)) - 1) if recipe.device == "cuda" else 0
 
 
 def _begin(recipe: Recipe, tokenizer: Any) -> Training:
@@ -127,8 +128,8 @@ def _begin(recipe: Recipe, tokenizer: Any) -> Training:
 
 def _finish(recipe: Recipe, training: Training, out: Path) -> None:
     training.model.to("cpu").save_pretrained(out, safe_serialization=True)
-    where = processor(recipe.device, recipe.threads)
-    made = Made(where, torch_version(), recipe.optimization.examples, round(training.seconds, 1))
+    examples, seconds = recipe.optimization.examples, round(training.seconds, 1)
+    made = Made(processor(recipe.device), torch_version(), examples, seconds)
     (out / MADE).write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=2) + b"\n")
 
 
@@ -147,7 +148,8 @@ def pretrain(recipe: Recipe, out: Path, progress: Progress) -> None:
 
     Raises ConfigError for a device that this machine lacks.
     """
-    prepare(recipe.device, recipe.threads)
+    prepare_device(recipe.device)
+    torch.set_num_threads(recipe.threads)
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer(recipe, out)
     training = _begin(recipe, tokenizer)

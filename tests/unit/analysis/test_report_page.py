@@ -16,7 +16,7 @@ import pytest
 from search_to_signal.analysis.cells import Origin
 from search_to_signal.analysis.evidence import score_unit
 from search_to_signal.analysis.page.cells import short_origins
-from search_to_signal.analysis.page.facts import duration, read_facts
+from search_to_signal.analysis.page.facts import MODELS, duration, read_facts
 from search_to_signal.analysis.page.layers import LAYERS
 from search_to_signal.analysis.page.ledger import read_ledger
 from search_to_signal.analysis.report import report
@@ -95,7 +95,9 @@ def test_embedded_models_are_called_so(
     """A model whose recorded card is here is embedded: its size and the disclaimer stand on the page."""
     models = tmp_path / "models"
     (models / "tiny").mkdir(parents=True)
-    card = b'{"name":"tiny","parameters":1234567,"completions":384,"outcomes":{"valid":0.5},"prompts":96}'
+    card = (
+        b'{"parameters":1234567,"completions":384,"problems":{"tsp":{"outcomes":{"valid":0.5}}},"prompts":96}'
+    )
     (models / "tiny" / "card.json").write_bytes(card)
     monkeypatch.setattr("search_to_signal.analysis.page.facts.MODELS", models)
     run = tmp_path / "runs" / "native-s1"
@@ -104,7 +106,8 @@ def test_embedded_models_are_called_so(
     page = report(run.parent, tmp_path / "out")
     assert "confirm none of its numbers" in page.read_text(encoding="utf-8")
     html = page.with_suffix(".html").read_text(encoding="utf-8")
-    assert "1,234,567 parameters, made for this artifact; 50.0 % valid on 384" in html
+    assert "tiny, 1,234,567 parameters, made for this artifact" in html
+    assert "valid of 384 held-out completions: 50.0 % tsp" in html
     assert "None is a result of the paper’s 7B models" in html
     (models / "tiny" / "card.json").write_bytes(card + b" ")
     assert not read_facts(run.parent).embedded
@@ -239,3 +242,16 @@ def test_origins_in_short() -> None:
 def test_scores_have_a_direction() -> None:
     """The score of a problem is minus what it counts, but for the one that is maximized."""
     assert (score_unit("tsp"), score_unit("op")) == ("minus tour length", "collected prize")
+
+
+def test_cards_of_the_shipped_models_are_read(make_run: Make, tmp_path: Path) -> None:
+    """Every model that the artifact ships has a card that the page can read."""
+    models = sorted(path.parent for path in MODELS.glob("*/card.json"))
+    assert models
+    for model in models:
+        digest = hashlib.sha256((model / "card.json").read_bytes()).hexdigest()
+        config = {"model": model.name}
+        make_run(tmp_path / f"native-{model.name}", config=config, model_files={"card.json": digest})
+    facts = read_facts(tmp_path)
+    assert facts.embedded
+    assert [card.parameters > 1_000_000 for card in facts.cards.values() if card] == [True] * len(models)

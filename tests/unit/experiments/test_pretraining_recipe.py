@@ -1,6 +1,7 @@
 """A recipe decides the model: its batches, its device, and what is left behind when it is done."""
 
 import itertools
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 from search_to_signal.config import load_toml
 from search_to_signal.corpus.recipe import sources
 from search_to_signal.errors import ConfigError, ModelFileError
+from search_to_signal.experiments.model_card import Card, write_card
 from search_to_signal.experiments.pretraining import (
     RECIPE,
     WINDOW,
@@ -20,7 +22,7 @@ from search_to_signal.experiments.pretraining import (
     read_made,
     window,
 )
-from search_to_signal.generators.files import MODELS
+from search_to_signal.generators.files import MODELS, checked_files
 from search_to_signal.generators.local import load_tokenizer
 from search_to_signal.learner.pretrain import Architecture, Example, Optimization
 
@@ -92,7 +94,7 @@ def test_a_stopped_run_ends_in_the_same_weights(trained: Path, tmp_path: Path) -
 def test_a_model_says_how_it_was_made(trained: Path, tmp_path: Path) -> None:
     """Beside the weights stand processor, torch version, examples and time; without that there is no card."""
     made = read_made(trained)
-    assert made.processor == "CPU, 1 thread"
+    assert made.processor == "CPU"
     assert made.torch == torch.__version__
     assert made.examples == SMALL.optimization.examples
     assert made.seconds > 0
@@ -138,3 +140,19 @@ def test_shipped_models_follow_their_recipes(name: str) -> None:
     assert sum(recipe.problems.values()) == pytest.approx(1.0)
     assert read_made(MODELS / name).examples == recipe.optimization.examples
     assert f'"model_type": "{recipe.architecture.model_type}"' in (MODELS / name / "config.json").read_text()
+
+
+def test_a_card_has_a_column_per_problem(trained: Path, tmp_path: Path) -> None:
+    """The card measures every problem of the recipe; page and numbers agree, and the model can be loaded."""
+    directory = shutil.copytree(trained, tmp_path / "model")
+    card = write_card(SMALL, directory, Progress(), prompts=2)
+    assert list(card.problems) == ["tsp", "obp"]
+    for shares in card.problems.values():
+        assert sum(shares.outcomes.values()) == pytest.approx(1.0)
+    assert msgspec.json.decode((directory / "card.json").read_bytes(), type=Card) == card
+    page = (directory / "README.md").read_text()
+    assert "| held-out prompts | tsp | obp |" in page
+    first = (f"{100 * shares.outcomes.get('valid', 0.0):.1f} %" for shares in card.problems.values())
+    assert f"| valid | {' | '.join(first)} |" in page
+    assert f"torch {torch.__version__}" in page
+    assert {"made.json", "card.json", "model.safetensors"} <= set(checked_files(directory))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from search_to_signal.errors import ModelFileError
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.manifest import Manifest, read_manifest, runs_below
 
@@ -14,13 +15,18 @@ CARD = "card.json"
 _PACKAGES = ("torch", "transformers", "trl", "peft", "numpy", "numba")
 
 
-class Card(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page says of an embedded model, from its card. Shares are fractions of 1."""
+class ProblemCard(msgspec.Struct, frozen=True, kw_only=True):
+    """What an embedded model answers for one problem, as fractions of 1."""
 
-    name: str
+    outcomes: dict[str, float]
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """What the page says of an embedded model, from its card; ``completions`` are per problem."""
+
     parameters: int
     completions: int
-    outcomes: dict[str, float]
+    problems: dict[str, ProblemCard]
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class Facts:
 
 
 def read_facts(directory: Path) -> Facts:
-    """The manifests of all layers; raises RunDirectoryError for an unreadable one."""
+    """The manifests of all layers; raises RunDirectoryError or ModelFileError for an unreadable file."""
     places = runs_below(directory)
     runs = tuple(Run(p.relative_to(directory).as_posix(), read_manifest(p)) for p in places)
     models = {str(run.manifest.config["model"]): run.manifest for run in runs}
@@ -63,12 +69,15 @@ def read_facts(directory: Path) -> Facts:
 
 
 def _card(name: str, manifest: Manifest) -> Card | None:
-    """The card that the run recorded, None where it is not here or is another."""
+    """The card that the run recorded, None where it is not here or is another; raises ModelFileError."""
     path = MODELS / name / CARD
     recorded = manifest.model_files.get(CARD)
     if recorded is None or not path.is_file() or sha256_file(path) != recorded:
         return None
-    return msgspec.json.decode(path.read_bytes(), type=Card)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Card)
+    except msgspec.MsgspecError as error:
+        raise ModelFileError(f"cannot read {path}: {error}; make it again with s2s card") from error
 
 
 def described(facts: Facts) -> list[tuple[str, str]]:
@@ -136,10 +145,10 @@ def _loops(runs: Sequence[Run]) -> str:
 def _model(name: str, card: Card | None) -> str:
     if card is None:
         return f"{name} (no card of these files is here)"
-    valid = 100 * card.outcomes.get("valid", 0.0)
+    valid = [f"{100 * c.outcomes.get('valid', 0.0):.1f} % {p}" for p, c in sorted(card.problems.items())]
     return (
-        f"{name}: {card.parameters:,} parameters, made for this artifact; {valid:.1f} % valid on "
-        f"{card.completions} held-out completions before any update"
+        f"{name}, {card.parameters:,} parameters, made for this artifact; before any update, valid of "
+        f"{card.completions} held-out completions: {', '.join(valid)}"
     )
 
 

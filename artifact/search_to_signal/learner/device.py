@@ -1,15 +1,17 @@
-"""The device that a model is pretrained on, made deterministic."""
+"""Where pretraining computes: a CPU or a CUDA device, either of them deterministically."""
 
 import os
+from typing import Literal
 
 import torch
 
 from search_to_signal.errors import ConfigError
 
+Device = Literal["cpu", "cuda"]
 
-def prepare(device: str, threads: int) -> None:
-    """Make a device deterministic; raises ConfigError for a GPU that this machine lacks."""
-    torch.set_num_threads(threads)
+
+def prepare_device(device: Device) -> None:
+    """Make the device give the same bits every time; raises ConfigError for one that this machine lacks."""
     if device == "cpu":
         return
     if not torch.cuda.is_available():
@@ -21,13 +23,11 @@ def prepare(device: str, threads: int) -> None:
     torch.use_deterministic_algorithms(True)
 
 
-def processor(device: str, threads: int) -> str:
-    """What a model was trained on, in words."""
-    if device == "cuda":
-        return torch.cuda.get_device_name()
-    return f"CPU, {threads} thread{'s' if threads > 1 else ''}"
+def processor(device: Device) -> str:
+    """What the device is, for people."""
+    return torch.cuda.get_device_name() if device == "cuda" else "CPU"
 
 
 def torch_version() -> str:
-    """The version of torch that runs."""
+    """The version of torch with the CUDA that it was built for."""
     return str(torch.__version__)
