@@ -1,6 +1,5 @@
 """One group on its way from completions to records: what search and learner both read."""
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +7,7 @@ from dataclasses import dataclass, replace
 from search_to_signal.evaluation.outcomes import Evaluation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.generators.base import Completion, Generation
-from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.programs.canonical import program_sha256, sha256_text
 from search_to_signal.programs.parsing import Failure, Proposal, parse
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Outcome
 from search_to_signal.search.archive import archive_gap, frontier
@@ -38,11 +37,6 @@ class Judged:
 
 # Addresses differ from run to run, and records must not.
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
-
-
-def sha256_text(text: str) -> str:
-    """SHA-256 of a text's UTF-8 bytes."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _failed(completion: Completion, failure: Failure) -> Judged:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
 import numpy as np
 
 from search_to_signal.errors import RunDirectoryError
@@ -18,26 +17,9 @@ from search_to_signal.generators.settings import GenerationSettings
 from search_to_signal.learner.adapter import adapter_sha256, attach_adapter, load_adapter
 from search_to_signal.learner.bits import load_4bit
 from search_to_signal.learner.grpo import Learner, StepResult
-from search_to_signal.normalizer import group_advantages
-from search_to_signal.records.groups import batch_of
 from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.rewards import RewardMapping, get_mapping
 from search_to_signal.seeding import derive_seed
-
-
-def credited(records: list[CompletionRecord], mapping: RewardMapping) -> list[CompletionRecord]:
-    """The records of one group with reward components, rewards and advantages."""
-    rewards = mapping(batch_of([records]))
-    advantages = group_advantages(rewards.reward)
-    return [
-        msgspec.structs.replace(
-            record,
-            components={name: float(values[0, i]) for name, values in rewards.components.items()},
-            reward=float(rewards.reward[0, i]),
-            advantage=float(advantages[0, i]),
-        )
-        for i, record in enumerate(records)
-    ]
 
 
 @dataclass(frozen=True)

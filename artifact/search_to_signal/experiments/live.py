@@ -9,10 +9,11 @@ from search_to_signal.experiments.checkpoints import save_checkpoint
 from search_to_signal.experiments.clock import StepClock
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.group import completion_records, confirm, judge
-from search_to_signal.experiments.learning import Training, credited
+from search_to_signal.experiments.learning import Training
 from search_to_signal.experiments.output import EvaluationNote, RunFiles
-from search_to_signal.experiments.step_records import generation_record, heuristic_record, step_record
+from search_to_signal.experiments.step_records import generation_record, step_record
 from search_to_signal.generators.base import Generation, Generator
+from search_to_signal.hosts.credit import credited
 from search_to_signal.learner.grpo import StepResult
 from search_to_signal.problems.base import Problem
 from search_to_signal.progress import Progress
@@ -21,7 +22,7 @@ from search_to_signal.search.archive import frontier
 from search_to_signal.search.exposure import exposures
 from search_to_signal.search.planning import Draw, plan_round, prompt_of
 from search_to_signal.search.prompts import Prompt
-from search_to_signal.search.state import SearchState, initial_state
+from search_to_signal.search.state import SearchState, heuristic_record, initial_state
 from search_to_signal.search.transition import transition
 from search_to_signal.seeding import derive_seed, stream
 

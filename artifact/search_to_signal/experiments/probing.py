@@ -10,10 +10,11 @@ import torch
 from search_to_signal.errors import RecordError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.configuration import ADAPTER, RunConfig
-from search_to_signal.experiments.group import Judged, evaluation_kind, judge, sha256_text
+from search_to_signal.experiments.group import Judged, evaluation_kind, judge
 from search_to_signal.experiments.learning import base_model, open_teachable, speak_with
 from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.problems import get_problem
+from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.progress import Progress
 from search_to_signal.records.probe import BankPrompt, Checkpoint, ProbeRecord
 from search_to_signal.records.writer import RecordWriter

@@ -7,12 +7,11 @@ from search_to_signal.records.schema import (
     ArchiveEvent,
     CompletionRecord,
     GenerationRecord,
-    HeuristicRecord,
     StepRecord,
 )
 from search_to_signal.search.archive import frontier
 from search_to_signal.search.planning import Draw
-from search_to_signal.search.state import Member, SearchState
+from search_to_signal.search.state import SearchState
 
 
 def step_record(
@@ -54,17 +53,4 @@ def generation_record(step: int, generation: Generation) -> GenerationRecord:
         completion_ids=tuple(completion.ids for completion in generation.completions),
         completions=tuple(completion.text for completion in generation.completions),
         requests=generation.requests,
-    )
-
-
-def heuristic_record(member: Member) -> HeuristicRecord:
-    """The record of an archived heuristic."""
-    return HeuristicRecord(
-        id=member.id,
-        step=member.step,
-        index=member.index,
-        operator=member.operator,
-        idea=member.idea,
-        code=member.code,
-        score=member.score,
     )

@@ -57,6 +57,11 @@ def canonical(code: str) -> str:
         return text
 
 
+def sha256_text(text: str) -> str:
+    """SHA-256 of a text's UTF-8 bytes; lone surrogates, which a tokenizer can emit, stay as they are."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def program_sha256(code: str) -> str:
-    """SHA-256 of the canonical form; lone surrogates, which a tokenizer can emit, are hashed as they are."""
-    return hashlib.sha256(canonical(code).encode("utf-8", "surrogatepass")).hexdigest()
+    """SHA-256 of the canonical form."""
+    return sha256_text(canonical(code))

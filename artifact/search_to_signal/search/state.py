@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from search_to_signal.problems.base import Heuristic
 from search_to_signal.programs.canonical import program_sha256
-from search_to_signal.records.schema import Operator
+from search_to_signal.records.schema import HeuristicRecord, Operator
 from search_to_signal.search.ideas import Ideas, ideas_of
 
 _WORD = re.compile(r"\w+")
@@ -80,3 +80,16 @@ def initial_state(seed: Heuristic, score: float) -> SearchState:
     """The state before the first round: the seed heuristic alone."""
     member = Member(seed.idea, seed.code, score, None, step=0, index=0, id=program_sha256(seed.code))
     return state_of((member,), (member,))
+
+
+def heuristic_record(member: Member) -> HeuristicRecord:
+    """The record of an archived heuristic."""
+    return HeuristicRecord(
+        id=member.id,
+        step=member.step,
+        index=member.index,
+        operator=member.operator,
+        idea=member.idea,
+        code=member.code,
+        score=member.score,
+    )

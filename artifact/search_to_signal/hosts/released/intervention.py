@@ -4,21 +4,19 @@ The subclass stands in for the released trainer before ``main`` is imported; eve
 used as it is. Native through the wrapper is the host's own list, untouched.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from search_to_signal.hosts.base import HostError
+from search_to_signal.hosts.credit import credited
 from search_to_signal.hosts.released.checkout import Checkout, opened
 from search_to_signal.hosts.released.files import HostFiles, HostRecord, host_files
 from search_to_signal.hosts.released.rounds import Round, heuristics_of, records_of, step_of
 from search_to_signal.hosts.released.trainer import content, snapshot, witnessed
-from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.groups import batch_of
-from search_to_signal.records.schema import CompletionRecord, GenerationRecord
+from search_to_signal.records.schema import GenerationRecord
 from search_to_signal.rewards import RewardMapping, get_mapping
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import SearchState
@@ -64,21 +62,6 @@ class Observer:
         if self.mapping.name == NATIVE:
             return list(played.native)
         return [record.reward or 0.0 for record in records]
-
-
-def credited(records: Sequence[CompletionRecord], mapping: RewardMapping) -> list[CompletionRecord]:
-    """The records of one group with reward components, rewards and advantages."""
-    rewards = mapping(batch_of([records]))
-    advantages = group_advantages(rewards.reward)
-    return [
-        msgspec.structs.replace(
-            record,
-            components={name: float(values[0, i]) for name, values in rewards.components.items()},
-            reward=float(rewards.reward[0, i]),
-            advantage=float(advantages[0, i]),
-        )
-        for i, record in enumerate(records)
-    ]
 
 
 def settings_of(options: Any) -> SearchSettings:

@@ -1,9 +1,8 @@
 """From what the released host did with one group to our records."""
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from search_to_signal.hosts.base import HostError
@@ -14,7 +13,7 @@ from search_to_signal.hosts.released.trainer import (
     outcome_of,
     score_of,
 )
-from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.programs.canonical import program_sha256, sha256_text
 from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.records.schema import (
     ArchiveEvent,
@@ -27,7 +26,7 @@ from search_to_signal.records.schema import (
 from search_to_signal.search.archive import archive_gap, frontier
 from search_to_signal.search.exposure import exposures
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member, SearchState
+from search_to_signal.search.state import Member, SearchState, heuristic_record
 from search_to_signal.search.transition import Evaluated
 
 RAN = (Outcome.VALID, Outcome.RUNTIME_FAILURE, Outcome.RANDOMNESS)
@@ -61,11 +60,6 @@ class Round:
     def tokens(self, text: str) -> int:
         """Length by the trainer's tokenizer; 0 where it has none."""
         return len(self.tokenizer(text)["input_ids"]) if self.tokenizer is not None else 0
-
-
-def sha256_text(text: str) -> str:
-    """SHA-256 of a text's UTF-8 bytes."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _evaluated(played: Round, rescore: Callable[[str], float | None]) -> Iterator[Evaluated]:
@@ -147,23 +141,11 @@ def heuristics_of(played: Round) -> Iterator[HeuristicRecord]:
     """The heuristics that a group brought into the archive; before the first group, those in it."""
     if played.step == 0:
         for member in played.before.archive:
-            yield _heuristic(member, 0, 0)
+            yield heuristic_record(replace(member, step=0, index=0))
     codes = [proposal.code if isinstance(proposal := parse(text), Proposal) else "" for text in played.texts]
     for member in _new(played):
         index = codes.index(member.code.strip()) if member.code.strip() in codes else 0
-        yield _heuristic(member, played.step, index)
-
-
-def _heuristic(member: Member, step: int, index: int) -> HeuristicRecord:
-    return HeuristicRecord(
-        id=member.id,
-        step=step,
-        index=index,
-        operator=member.operator,
-        idea=member.idea,
-        code=member.code,
-        score=member.score,
-    )
+        yield heuristic_record(replace(member, step=played.step, index=index))
 
 
 def step_of(
