@@ -40,6 +40,12 @@ def replay(inputs: Sequence[Path], out: Path, mappings: Sequence[str], normalize
     tables = {"pairs": pair_rows, "signal": signal_rows, "credit": credit_rows, "context": context_rows}
     for name, rows in tables.items():
         (out / f"{name}.csv").write_text(csv_text(rows(result)), encoding="utf-8")
-    sizes = {str(file): file.stat().st_size for file in files}
+    sizes = {_named(file, out): file.stat().st_size for file in files}
     (out / PAGE).write_text(page(result, sizes, default=normalizers[0]), encoding="utf-8")
     return out / PAGE
+
+
+def _named(file: Path, out: Path) -> str:
+    # A results directory reads the same wherever it lies, so its own files are named from its top.
+    top, full = out.resolve().parent, file.resolve()
+    return str(full.relative_to(top)) if full.is_relative_to(top) else str(file)
