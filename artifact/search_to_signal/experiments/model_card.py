@@ -24,7 +24,7 @@ from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.schema import Operator, Outcome
 from search_to_signal.seeding import derive_seed, stream
 
-PROMPTS = 192
+PROMPTS = 96
 _SETTINGS = GenerationSettings(group_size=4, max_prompt_tokens=1024, max_completion_tokens=320)
 _LIMITS = EvaluationSettings(timeout_s=5.0, memory_mb=256)
 

@@ -4,6 +4,8 @@ PNG files stand in a second list, SHA256SUMS.data, by the hash of what they show
 """
 
 import hashlib
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
@@ -94,10 +96,18 @@ def sum_problems(directory: Path) -> dict[str, str]:
         present[DATA_SUMS] = directory / DATA_SUMS
     problems = {name: "missing" for name in (*exact, *data) if name not in present}
     problems |= {name: f"not listed in {SUMS}" for name in present if name not in exact and name not in data}
-    for name, digest in exact.items():
-        if name in present and sha256_file(present[name]) != digest:
-            problems[name] = f"bytes differ from {SUMS}"
-    for name, digest in data.items():
-        if name in present and pixels_sha256(present[name]) != digest:
-            problems[name] = f"damaged, or it shows something else than {DATA_SUMS} says"
+    for name in _changed(exact, present, sha256_file):
+        problems[name] = f"bytes differ from {SUMS}"
+    for name in _changed(data, present, pixels_sha256):
+        problems[name] = f"damaged, or it shows something else than {DATA_SUMS} says"
     return dict(sorted(problems.items()))
+
+
+def _changed(
+    sums: Mapping[str, str], present: Mapping[str, Path], digest: Callable[[Path], str | None]
+) -> list[str]:
+    names = [name for name in sums if name in present]
+    # Hashing and decoding leave the interpreter, so threads use every core.
+    with ThreadPoolExecutor() as threads:
+        found = threads.map(digest, (present[name] for name in names))
+        return [name for name, value in zip(names, found, strict=True) if value != sums[name]]

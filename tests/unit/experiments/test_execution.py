@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -97,6 +97,15 @@ def test_one_failure_ends_the_others_and_starts_no_more(
     assert not (tmp_path / "out" / "later").exists()
 
 
+@pytest.fixture
+def _at_a_terminal() -> Iterator[None]:
+    # A shell's background job starts with SIGINT ignored, and the tests may be one.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_at_a_terminal")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_children(
     make: Callable[..., list[Place]], tmp_path: Path, number: signal.Signals
