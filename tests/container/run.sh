@@ -32,7 +32,7 @@ start_engine() {
 
 stop_engine() {
     kill "$(cat "$work/dockerd.pid")" 2>/dev/null || true
-    wait
+    wait || true
 }
 
 # The three stages that a registry or GitHub would give: base, uv, and CALM's source from a stand-in repository.
