@@ -4,11 +4,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as RichProgress
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
 
 PLAIN_SECONDS = 10.0
 
@@ -42,7 +42,7 @@ class PlainProgress:
 class LiveProgress:
     """Bars that redraw in place."""
 
-    def __init__(self, bars: RichProgress) -> None:
+    def __init__(self, bars: "RichProgress") -> None:
         self._bars = bars
         self._tasks: dict[str, TaskID] = {}
 
@@ -63,6 +63,11 @@ def progress_display() -> Iterator[Progress]:
     if not sys.stdout.isatty():
         yield PlainProgress()
         return
+    # Loading it takes longer than most commands that draw nothing.
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as RichProgress
+
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     with RichProgress(
         *columns, TimeElapsedColumn(), TextColumn("{task.fields[note]}"), console=Console()

@@ -1,13 +1,10 @@
-"""What every group of commands shares. Rooms that load torch are imported inside their command."""
+"""What every group of commands shares. What loads slowly is imported inside its command."""
 
 import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
-
-from rich.console import Console
-from rich.markdown import Markdown
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -22,6 +19,9 @@ def show(page: Path) -> None:
     """Print a Markdown page, drawn on a terminal and plain elsewhere."""
     text = page.read_text(encoding="utf-8")
     if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.markdown import Markdown
+
         Console().print(Markdown(text))
     else:
         print(text)

@@ -1,6 +1,6 @@
 """SHA256SUMS in plain GNU form: what ``sha256sum -c --strict`` accepts and checks.
 
-PNG files stand in a second list, SHA256SUMS.data, by the hash of what they show.
+PNG files stand in a second list, SHA256SUMS.data, by the hash of their image data.
 """
 
 import hashlib
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.provenance.images import pixels_sha256
+from search_to_signal.provenance.images import image_sha256
 from search_to_signal.records.files import TEMPORARY, write_atomically
 
 SUMS = "SHA256SUMS"
@@ -39,7 +39,7 @@ def write_sums(directory: Path) -> None:
     """
     files = listed_files(directory)
     images = [path for path in files if path.suffix == ".png"]
-    lines = [f"{_pixels(path)}  {path.relative_to(directory)}\n" for path in images]
+    lines = [f"{_image(path)}  {path.relative_to(directory)}\n" for path in images]
     (directory / DATA_SUMS).unlink(missing_ok=True)
     if lines:
         write_atomically(directory / DATA_SUMS, "".join(lines).encode())
@@ -48,8 +48,8 @@ def write_sums(directory: Path) -> None:
     write_atomically(directory / SUMS, "".join(sums).encode())
 
 
-def _pixels(path: Path) -> str:
-    digest = pixels_sha256(path)
+def _image(path: Path) -> str:
+    digest = image_sha256(path)
     if digest is None:
         raise RunDirectoryError(f"{path} is no sound PNG: make it again")
     return digest
@@ -80,7 +80,7 @@ def read_sums(directory: Path) -> dict[str, str]:
 
 
 def read_data_sums(directory: Path) -> dict[str, str]:
-    """The recorded hash of what each PNG shows, by relative path; raises RunDirectoryError as read_sums."""
+    """The recorded hash of each PNG's image data, by relative path; raises RunDirectoryError as read_sums."""
     path = directory / DATA_SUMS
     return _read(path) if path.is_file() else {}
 
@@ -98,8 +98,8 @@ def sum_problems(directory: Path) -> dict[str, str]:
     problems |= {name: f"not listed in {SUMS}" for name in present if name not in exact and name not in data}
     for name in _changed(exact, present, sha256_file):
         problems[name] = f"bytes differ from {SUMS}"
-    for name in _changed(data, present, pixels_sha256):
-        problems[name] = f"damaged, or it shows something else than {DATA_SUMS} says"
+    for name in _changed(data, present, image_sha256):
+        problems[name] = f"damaged, or its image data are not those of {DATA_SUMS}"
     return dict(sorted(problems.items()))
 
 

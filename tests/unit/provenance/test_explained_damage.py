@@ -11,7 +11,7 @@ from search_to_signal.provenance.blocks import BLOCK_BYTES, BLOCKS, Damage, bloc
 from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, read_sums, sum_problems, write_sums
 from search_to_signal.provenance.crate import CRATE
 from search_to_signal.provenance.explain import explanations
-from search_to_signal.provenance.images import pixels_sha256
+from search_to_signal.provenance.images import image_sha256
 from search_to_signal.provenance.sbom import SBOM
 from search_to_signal.provenance.seal import seal
 from search_to_signal.provenance.verify import verify
@@ -108,7 +108,7 @@ def test_pictures_are_compared_by_what_they_show(tmp_path: Path) -> None:
     place = small.index(b"words")
     for damaged in (small[:-3], small + b"\0", small[:place] + b"v" + small[place + 1 :]):
         path.write_bytes(damaged)
-        assert pixels_sha256(path) is None
+        assert image_sha256(path) is None
 
 
 def test_a_flipped_line_end_in_the_list_is_found(tmp_path: Path) -> None:
