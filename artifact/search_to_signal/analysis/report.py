@@ -16,7 +16,7 @@ FIGURES = "figures"
 HTML, MARKDOWN = "report.html", "report.md"
 _SMOKE = "**Smoke run: it shows that the path works and is no evidence of anything else.**"
 _EMBEDDED = (
-    "Model: {models}, a small language model made for this artifact. These are results at embedded scale; "
+    "Small language models made for this artifact: {models}. These are results at embedded scale; "
     "they are not results of the paper's 7B models and confirm none of its numbers."
 )
 _OTHER = "Model: {models}. These are the runs of this directory; no number of the paper is pooled with them."

@@ -12,7 +12,7 @@ from search_to_signal.provenance.checksums import SUMS, write_sums
 from search_to_signal.provenance.source import source
 from search_to_signal.provenance.verify import verify
 from search_to_signal.records.files import TEMPORARY
-from search_to_signal.records.manifest import COHORT, MANIFEST, read_manifest, run_directories
+from search_to_signal.records.manifest import COHORT, MANIFEST, read_manifest, run_directories, write_roster
 
 # What a run that was stopped in its first moments leaves.
 _BEFORE_MANIFEST = (CONFIG, f"{MANIFEST}{TEMPORARY}")
@@ -58,6 +58,8 @@ def run_all(plan: Mapping[Path, Sequence[RunConfig]], how: Execution, progress: 
     RunDirectoryError before anything starts where a directory holds something else.
     """
     todo = [place for out, configs in plan.items() for place in places(configs, out)]
+    for out, configs in plan.items():
+        write_roster(out, (config.name for config in configs))
     execute(todo, how, progress)
     for out in plan:
         write_sums(out)

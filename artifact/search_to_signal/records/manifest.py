@@ -1,5 +1,6 @@
 """The manifest of a run: what ran, from which source, on what, and how long it took."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,6 +10,8 @@ from search_to_signal.errors import RunDirectoryError
 from search_to_signal.records.files import write_atomically
 
 MANIFEST = "manifest.json"
+# In a directory of runs: the names of all that belong in it, written before the first begins.
+ROSTER = "runs.json"
 # The directories of a results directory; every evidence layer has one of its own, and none is pooled.
 COHORT = "cohort"
 RESTART = "restart"
@@ -91,6 +94,26 @@ def read_manifest(directory: Path) -> Manifest:
         return msgspec.json.decode(path.read_bytes(), type=Manifest)
     except FileNotFoundError as error:
         raise RunDirectoryError(f"{directory} has no {MANIFEST}: it is not a run directory") from error
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error
+
+
+def write_roster(directory: Path, names: Iterable[str]) -> None:
+    """Write down, sorted, the names of all runs that a directory is to hold."""
+    directory.mkdir(parents=True, exist_ok=True)
+    write_atomically(directory / ROSTER, msgspec.json.encode(sorted(names)) + b"\n")
+
+
+def read_roster(directory: Path) -> list[str]:
+    """The names of all runs that a directory is to hold, none where nobody wrote them down.
+
+    Raises RunDirectoryError for an unreadable list.
+    """
+    path = directory / ROSTER
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[str])
+    except FileNotFoundError:
+        return []
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error
 

@@ -10,7 +10,7 @@ import pytest
 from search_to_signal.analysis.formal import load_runs
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.checksums import write_sums
-from search_to_signal.records.manifest import Source
+from search_to_signal.records.manifest import Source, write_roster
 
 Make = Callable[..., Path]
 
@@ -74,6 +74,18 @@ def test_a_missing_run_is_named(make_run: Make, tmp_path: Path) -> None:
     for condition, seed in (("frozen", 42), ("native", 42), ("frozen", 3407)):
         make_run(tmp_path / f"{condition}-s{seed}", condition, seed)
     with pytest.raises(RunDirectoryError, match="has no run native-s3407"):
+        load_runs(tmp_path)
+
+
+def test_a_seed_that_is_wholly_missing_is_named(make_run: Make, tmp_path: Path) -> None:
+    """Runs that the roster names and that lie nowhere are refused, although the rest is a grid."""
+    for condition in ("frozen", "native"):
+        make_run(tmp_path / f"{condition}-s42", condition)
+    names = [f"{condition}-s{seed}" for condition in ("frozen", "native") for seed in (42, 3407)]
+    write_roster(tmp_path, names[::2])
+    assert len(load_runs(tmp_path)) == 2
+    write_roster(tmp_path, names)
+    with pytest.raises(RunDirectoryError, match="has no run frozen-s3407, native-s3407"):
         load_runs(tmp_path)
 
 
