@@ -23,6 +23,7 @@ from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS
 from search_to_signal.provenance.seal import seal
+from search_to_signal.records.files import storage_errors
 from search_to_signal.records.manifest import (
     AUDIT,
     BREADTH,
@@ -92,14 +93,15 @@ def reproduce(
     """Run layers of a profile, then audit and report the cohort; returns the report's page.
 
     None when there is no finished cohort to report. What is complete is verified and kept; every layer raises
-    RunDirectoryError when what it stands on is missing.
+    RunDirectoryError when what it stands on is missing, and where the disk takes no more.
     """
-    for layer in chosen_layers(profile, names):
-        start = time.perf_counter()
-        layer.run(profile, results, how, progress)
-        progress.say(f"layer {layer.name}: {time.perf_counter() - start:.1f} s")
-    page = _evaluated(profile, results, progress)
-    seal(results, f"search-to-signal, {profile.problem} with {profile.model}")
+    with storage_errors(results):
+        for layer in chosen_layers(profile, names):
+            start = time.perf_counter()
+            layer.run(profile, results, how, progress)
+            progress.say(f"layer {layer.name}: {time.perf_counter() - start:.1f} s")
+        page = _evaluated(profile, results, progress)
+        seal(results, f"search-to-signal, {profile.problem} with {profile.model}")
     return page
 
 

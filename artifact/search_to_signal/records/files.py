@@ -5,11 +5,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
 
 from search_to_signal.errors import RunDirectoryError
 
 # A name that ends so is a file that was never finished.
 TEMPORARY = ".tmp"
+T = TypeVar("T")
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
@@ -31,6 +35,16 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.close(descriptor)
     os.replace(temporary, path)
     sync_directory(path.parent)
+
+
+def read_json(path: Path, kind: type[T], missing: str) -> T:
+    """Decode a JSON file; raises RunDirectoryError, which says ``missing`` where there is no such file."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError as error:
+        raise RunDirectoryError(missing) from error
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error
 
 
 def sync_directory(directory: Path) -> None:

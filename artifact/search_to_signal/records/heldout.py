@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.records.files import write_atomically
+from search_to_signal.records.files import read_json, write_atomically
 from search_to_signal.records.manifest import Environment, Source
 from search_to_signal.records.schema import Outcome
 
@@ -79,12 +79,5 @@ def read_heldout(directory: Path) -> HeldoutManifest:
 
 def stored_heldout(directory: Path) -> HeldoutManifest:
     """Read the manifest, finished or not; raises RunDirectoryError when it is missing or unreadable."""
-    path = directory / HELDOUT_MANIFEST
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=HeldoutManifest)
-    except FileNotFoundError as error:
-        raise RunDirectoryError(
-            f"{directory} has no {HELDOUT_MANIFEST}: no held-out evaluation is there"
-        ) from error
-    except (OSError, msgspec.MsgspecError) as error:
-        raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error
+    missing = f"{directory} has no {HELDOUT_MANIFEST}: no held-out evaluation is there"
+    return read_json(directory / HELDOUT_MANIFEST, HeldoutManifest, missing)

@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from search_to_signal.errors import RunDirectoryError
-from search_to_signal.records.files import write_atomically
+from search_to_signal.records.files import read_json, write_atomically
 
 MANIFEST = "manifest.json"
 # In a directory of runs: the names of all that belong in it, written before the first begins.
@@ -89,13 +88,8 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 def read_manifest(directory: Path) -> Manifest:
     """Read a run's manifest; raises RunDirectoryError when it is missing or unreadable."""
-    path = directory / MANIFEST
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except FileNotFoundError as error:
-        raise RunDirectoryError(f"{directory} has no {MANIFEST}: it is not a run directory") from error
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error
+    missing = f"{directory} has no {MANIFEST}: it is not a run directory"
+    return read_json(directory / MANIFEST, Manifest, missing)
 
 
 def write_roster(directory: Path, names: Iterable[str]) -> None:
@@ -110,12 +104,7 @@ def read_roster(directory: Path) -> list[str]:
     Raises RunDirectoryError for an unreadable list.
     """
     path = directory / ROSTER
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=list[str])
-    except FileNotFoundError:
-        return []
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error
+    return read_json(path, list[str], f"{path} went away") if path.exists() else []
 
 
 def run_directories(directory: Path) -> list[Path]:

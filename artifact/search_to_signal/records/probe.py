@@ -9,8 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from search_to_signal.errors import RunDirectoryError
-from search_to_signal.records.files import write_atomically
+from search_to_signal.records.files import read_json, write_atomically
 from search_to_signal.records.manifest import Environment, Source
 from search_to_signal.records.schema import Operator, Outcome
 
@@ -102,10 +101,5 @@ def write_probe(directory: Path, manifest: ProbeManifest) -> None:
 
 def read_probe(directory: Path) -> ProbeManifest:
     """Read a probe's manifest; raises RunDirectoryError when it is missing or unreadable."""
-    path = directory / PROBE_MANIFEST
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=ProbeManifest)
-    except FileNotFoundError as error:
-        raise RunDirectoryError(f"{directory} has no {PROBE_MANIFEST}: no probe has run there") from error
-    except (OSError, msgspec.MsgspecError) as error:
-        raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error
+    missing = f"{directory} has no {PROBE_MANIFEST}: no probe has run there"
+    return read_json(directory / PROBE_MANIFEST, ProbeManifest, missing)
