@@ -61,13 +61,15 @@ def write_synthetic_run(
     trained = condition != "frozen" and settings.get("parent") is None
     made = synthetic_groups(condition, seed, groups, size)
     steps = [_step(group, trained) for group in made]
-    _write(
-        directory / "completions.jsonl", [r for group in _credited(made, condition, trained) for r in group]
+    write_lines(
+        directory / "completions.jsonl", [r for group in credited(made, condition, trained) for r in group]
     )
-    _write(directory / "steps.jsonl", steps)
+    write_lines(directory / "steps.jsonl", steps)
     speed = 1.5 if trained else 1.0
-    _write(directory / "timings.jsonl", [StepTiming(step=t, seconds={"total": speed}) for t in range(groups)])
-    write_manifest(directory, msgspec.structs.replace(_manifest(settings), **manifest))
+    write_lines(
+        directory / "timings.jsonl", [StepTiming(step=t, seconds={"total": speed}) for t in range(groups)]
+    )
+    write_manifest(directory, msgspec.structs.replace(plain_manifest(settings), **manifest))
     write_sums(directory)
     return directory
 
@@ -142,7 +144,8 @@ def _record(
     )
 
 
-def _credited(groups: Groups, condition: str, trained: bool) -> Groups:
+def credited(groups: Groups, condition: str, trained: bool) -> Groups:
+    """The groups with what a mapping and the group normalizer give them; untrained ones as they are."""
     if not trained:
         return groups
     credit = get_mapping(condition)(batch_of(groups))
@@ -184,7 +187,8 @@ def _step(group: Sequence[CompletionRecord], trained: bool) -> StepRecord:
     )
 
 
-def _manifest(settings: dict[str, Any]) -> Manifest:
+def plain_manifest(settings: dict[str, Any]) -> Manifest:
+    """The manifest of a complete run, made nowhere and of nothing."""
     nothing = Environment(
         python="3.10",
         packages={},
@@ -212,5 +216,6 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _write(path: Path, records: Sequence[msgspec.Struct]) -> None:
+def write_lines(path: Path, records: Sequence[msgspec.Struct]) -> None:
+    """One JSON line per record."""
     path.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))

@@ -7,12 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from spec.synthetic_runs import credited, plain_manifest, write_lines
 
-from search_to_signal.config import canonical_sha256
-from search_to_signal.normalizer import group_advantages
 from search_to_signal.provenance.checksums import write_sums
-from search_to_signal.records.groups import batch_of
-from search_to_signal.records.manifest import Environment, Manifest, Source, Timing, write_manifest
+from search_to_signal.records.manifest import Manifest, Timing, write_manifest
 from search_to_signal.records.schema import (
     ArchiveEvent,
     CompletionRecord,
@@ -22,8 +20,6 @@ from search_to_signal.records.schema import (
     Outcome,
     StepRecord,
 )
-from search_to_signal.records.writer import RecordWriter
-from search_to_signal.rewards import get_mapping
 
 SAMPLE = (
     "def select_next_node(current_node, destination_node, unvisited_nodes, distance_matrix):\n"
@@ -98,22 +94,6 @@ def _group(step: int, frontier: float, archive: Sequence[float], shift: float) -
     ]
 
 
-def _credited(group: list[CompletionRecord], condition: str) -> list[CompletionRecord]:
-    if condition == "frozen":
-        return group
-    credit = get_mapping(condition)(batch_of([group]))
-    advantages = group_advantages(credit.reward)
-    return [
-        msgspec.structs.replace(
-            record,
-            components={name: float(values[0, i]) for name, values in credit.components.items()},
-            reward=float(credit.reward[0, i]),
-            advantage=float(advantages[0, i]),
-        )
-        for i, record in enumerate(group)
-    ]
-
-
 def _step(group: Sequence[CompletionRecord], archive: Sequence[float], condition: str) -> StepRecord:
     frozen = condition == "frozen"
     return StepRecord(
@@ -155,38 +135,39 @@ def _heuristic(record: CompletionRecord | None) -> HeuristicRecord:
     )
 
 
-def _write(path: Path, records: Sequence[msgspec.Struct]) -> None:
-    with RecordWriter(path) as writer:
-        for record in records:
-            writer.write(record)
+def _generation(number: int) -> GenerationRecord:
+    return GenerationRecord(
+        step=number,
+        prompt=f"prompt {number}",
+        prompt_ids=(1, 2),
+        completion_ids=((1, 2, 3),) * GROUP_SIZE,
+        completions=tuple(f"answer {number} {index}" for index in range(GROUP_SIZE)),
+    )
 
 
 def made_manifest(config: dict[str, Any], **changes: Any) -> Manifest:
     """A manifest by hand."""
-    plain = Manifest(
-        status="complete",
-        config=config,
-        config_sha256=canonical_sha256(config),
-        source=Source(sha256="s", commit=None, clean=None),
-        environment=Environment(
-            python="3.10",
-            packages={},
-            system="Linux",
-            kernel="6",
-            libc="glibc",
-            machine="x86_64",
-            cpu="cpu",
-            cpu_flags_simd=(),
-            cpu_count=1,
-            memory_mib=1,
-        ),
-        model_files={},
-        isolation={},
-        timing=Timing(
-            generation=2.0, evaluation=1.0, update=0.5, other=0.5, total=4.0, groups_per_minute=30.0
-        ),
-    )
-    return msgspec.structs.replace(plain, **changes)
+    timing = Timing(generation=2.0, evaluation=1.0, update=0.5, other=0.5, total=4.0, groups_per_minute=30.0)
+    return msgspec.structs.replace(plain_manifest(config), **{"timing": timing, **changes})
+
+
+def _write_records(directory: Path, condition: str, groups: int, shift: float) -> None:
+    archive, frontier = [SEED_SCORE], SEED_SCORE
+    records: list[CompletionRecord] = []
+    steps, heuristics = [], [_heuristic(None)]
+    for number in range(groups):
+        plain = _group(number, frontier, archive, shift)
+        (group,) = credited([plain], condition, condition != "frozen")
+        admitted = [record for record in group if record.archive_event is ArchiveEvent.ADMITTED]
+        archive += [record.score for record in admitted if record.score is not None]
+        frontier = max(archive)
+        records += group
+        steps.append(_step(group, archive, condition))
+        heuristics += map(_heuristic, admitted)
+    write_lines(directory / "completions.jsonl", records)
+    write_lines(directory / "steps.jsonl", steps)
+    write_lines(directory / "heuristics.jsonl", heuristics)
+    write_lines(directory / "generations.jsonl", [_generation(number) for number in range(groups)])
 
 
 def write_run(
@@ -212,32 +193,7 @@ def write_run(
         "generation": {"group_size": GROUP_SIZE},
         **(config or {}),
     }
-    archive, frontier = [SEED_SCORE], SEED_SCORE
-    records, steps, heuristics = [], [], [_heuristic(None)]
-    for number in range(groups):
-        group = _credited(_group(number, frontier, archive, shift), condition)
-        admitted = [record for record in group if record.archive_event is ArchiveEvent.ADMITTED]
-        archive += [record.score for record in admitted if record.score is not None]
-        frontier = max(archive)
-        records += group
-        steps.append(_step(group, archive, condition))
-        heuristics += map(_heuristic, admitted)
-    _write(directory / "completions.jsonl", records)
-    _write(directory / "steps.jsonl", steps)
-    _write(directory / "heuristics.jsonl", heuristics)
-    _write(
-        directory / "generations.jsonl",
-        [
-            GenerationRecord(
-                step=number,
-                prompt=f"prompt {number}",
-                prompt_ids=(1, 2),
-                completion_ids=((1, 2, 3),) * GROUP_SIZE,
-                completions=tuple(f"answer {number} {index}" for index in range(GROUP_SIZE)),
-            )
-            for number in range(groups)
-        ],
-    )
+    _write_records(directory, condition, groups, shift)
     write_manifest(directory, made_manifest(shape, **manifest))
     write_sums(directory)
     return directory
