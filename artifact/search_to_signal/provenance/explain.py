@@ -44,6 +44,8 @@ def _sentence(path: Path, damage: Damage) -> str:
 
 def _explained(recorded: Blocks, path: Path) -> list[str]:
     found = locate(recorded, path)
+    if not found:
+        return ["every block is as recorded: the checksum was changed, not the file"]
     size = path.stat().st_size
     sizes = [] if size == recorded.size else [f"{size} bytes where {recorded.size} were recorded"]
     more = [f"and {len(found) - SHOWN} more places"] if len(found) > SHOWN else []

@@ -69,6 +69,18 @@ def test_verify_says_which_bytes_of_which_record(make_run: Callable[..., Path], 
     assert any("line 2, bytes " in problem for problem in verify(out).problems)
 
 
+def test_a_changed_checksum_is_told_from_a_changed_file(
+    make_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A file whose every block is as recorded is not the one that was changed."""
+    out = sealed(make_run, tmp_path)
+    sums = out / SUMS
+    line = next(line for line in sums.read_text().splitlines() if line.endswith("completions.jsonl"))
+    sums.write_text(sums.read_text().replace(line, "0" * 64 + line[64:]))
+    (told,) = verify(out).problems
+    assert "the checksum was changed, not the file" in told
+
+
 def test_a_sealed_directory_is_sound_and_complete(make_run: Callable[..., Path], tmp_path: Path) -> None:
     """The seal leaves bill, crate, index and lists, and verify accepts all of it."""
     out = sealed(make_run, tmp_path)
