@@ -46,7 +46,7 @@ run_tests() {
     .venv/bin/ruff check artifact spec tests
     .venv/bin/mypy
     mkdir -p results
-    .venv/bin/python -m pytest spec tests -n 2 --dist loadfile -o junit_family=xunit2 --junitxml=results/tests.xml
+    .venv/bin/python -m pytest spec tests -n 2 --dist loadfile --benchmark-disable -o junit_family=xunit2 --junitxml=results/tests.xml
     say "OK: tests passed, results in results/tests.xml"
 }
 

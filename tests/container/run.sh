@@ -133,7 +133,12 @@ inside --volume "$work/mappings:/mappings:ro" --env PYTHONPATH=/mappings --entry
 for user in 10001 0; do
     inside --tmpfs /tmp --user "$user:$user" --entrypoint python "$image" tests/isolation/tally.py --once
 done
-inside --tmpfs /tmp --shm-size 1g "$image" test | tail -2
+if ! inside --tmpfs /tmp --shm-size 1g "$image" test >"$work/tests.log" 2>&1; then
+    grep -E '^(FAILED|ERROR|E  )' "$work/tests.log" || tail -20 "$work/tests.log"
+    say "FAILED: the tests in the image, see $work/tests.log"
+    exit 1
+fi
+tail -2 "$work/tests.log"
 build --no-cache
 listing "$work/second.txt"
 contents compare "$work/first.txt" "$work/second.txt"
