@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from search_to_signal.errors import ConfigError
@@ -134,6 +134,7 @@ def test_entropic_needs_no_infinity() -> None:
 
 
 @given(rewards=reward_rows(st.floats(-5.0, 5.0)).filter(lambda row: row.shape[1] <= 4))
+@example(rewards=np.array([[3.265625, 3.25390625, 3.25451990269492]]))
 def test_trl_bits(trl: Callable[[Floats], Floats], rewards: Floats) -> None:
     """R-ALT-14: The float32 option has TRL 0.15.1's bits up to G = 4, where every order of summing agrees."""
     np.testing.assert_array_equal(trl_float32(rewards), trl(rewards))

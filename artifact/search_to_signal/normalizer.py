@@ -46,22 +46,26 @@ def group_advantages(rewards: Floats) -> Floats:
 def trl_float32(rewards: Floats) -> Floats:
     """The same expression in float32 and in TRL 0.15.1's order of operations, for parity (D16).
 
-    The mean is a sequential float32 sum, the deviation a float32 rounding of the float64 one, as on the
-    CPU. Flat groups can keep a rounding residue, which divided by 1e-4 becomes a small advantage.
+    As torch computes it on the CPU for a batch of one group: the mean is a sequential float32 sum, the
+    deviation a float64 one around that rounded mean. Flat groups can keep a rounding residue, which divided
+    by 1e-4 becomes a small advantage.
     """
     checked = _checked(rewards)
     if (np.abs(checked) > _LARGE_FLOAT32).any():
         raise IllFormedGroupError("rewards exceed 1e36, whose sums float32 cannot hold: use the default")
     single = checked.astype(np.float32)
     count = np.float32(single.shape[1])
-    total = np.zeros((len(single), 1), dtype=np.float32)
-    for column in single.T:
-        total += column[:, None]
     if count == 1:
         return np.zeros(single.shape)
-    deviation = single.astype(np.float64).std(axis=1, ddof=1, keepdims=True).astype(np.float32)
-    result = (single - total / count) / (deviation + np.float32(STABILIZER))
-    return np.asarray(result, dtype=np.float64)
+    mean = np.zeros((len(single), 1), dtype=np.float32)
+    for column in single.T[:, :, None]:
+        mean += column
+    mean /= count
+    squares = np.zeros((len(single), 1))
+    for column in single.T[:, :, None]:
+        squares += (column - mean.astype(np.float64)) ** 2
+    deviation = np.sqrt(squares / (float(count) - 1.0)).astype(np.float32)
+    return np.asarray((single - mean) / (deviation + np.float32(STABILIZER)), dtype=np.float64)
 
 
 def dr_grpo(rewards: Floats) -> Floats:

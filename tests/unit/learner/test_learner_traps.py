@@ -138,6 +138,17 @@ def test_a_restart_without_its_files_is_refused(new_model: Model, tmp_path: Path
         load_adapter(new_model(), tmp_path)
 
 
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_tight_groups_have_the_bits_of_torch(size: int) -> None:
+    """The float32 option rounds as torch does one group at a time, also where rewards hardly differ (D16)."""
+    rng = np.random.default_rng(7)
+    centre, spread = rng.uniform(-5.0, 5.0, (2_000, 1)), 10.0 ** rng.uniform(-7.0, 1.0, (2_000, 1))
+    rewards = (centre + spread * rng.standard_normal((2_000, size))).astype(np.float32)
+    groups = torch.from_numpy(rewards).split(1)
+    expected = torch.cat([(group - group.mean(dim=1)) / (group.std(dim=1) + 1e-4) for group in groups])
+    np.testing.assert_array_equal(trl_float32(rewards.astype(np.float64)), expected.numpy())
+
+
 def test_adam_would_amplify_the_residue_of_a_flat_group(new_model: Model) -> None:
     """Rounding residue in equal rewards moves weights by the whole rate; exact zeros move none (D16)."""
     rewards = np.full((1, 8), -0.95)
