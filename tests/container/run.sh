@@ -90,6 +90,18 @@ check_configuration() {
 # Run in the image as a reviewer would: no network, nothing writable but results.
 inside() { docker run --rm --network none --read-only --volume "$work/results:/results" "$@"; }
 
+# Run a command with its output in a log of that name: its last lines, or what it says of failures.
+told() {
+    local log=$work/$1.log
+    if "${@:2}" >"$log" 2>&1; then
+        tail -2 "$log"
+    else
+        grep -E '^(FAILED|ERROR|E  )' "$log" || tail -20 "$log"
+        say "FAILED: $1, see $log"
+        return 1
+    fi
+}
+
 check_walls() {
     # shellcheck disable=SC2016
     inside --entrypoint bash "$image" -c '
@@ -122,23 +134,18 @@ check_configuration
 listing "$work/first.txt"
 contents check "$work/first.txt" "$ca"
 check_walls
-inside "$image" smoke | tail -1
+told smoke inside "$image" smoke
 inside --entrypoint s2s "$image" verify /results/smoke
 inside --entrypoint s2s "$image" report /results/smoke --out /results/page | tail -1
 inside --entrypoint s2s "$image" conformance --calm /opt/calm/source --problem tsp --problem obp | tail -1
 mkdir -p "$work/mappings"
 printf 'from search_to_signal.rewards.native import Native\n\nmine = Native(name="mine")\n' >"$work/mappings/my_rewards.py"
-inside --volume "$work/mappings:/mappings:ro" --env PYTHONPATH=/mappings --entrypoint pytest "$image" \
-    spec --mapping my_rewards:mine | tail -1
+told properties inside --volume "$work/mappings:/mappings:ro" --env PYTHONPATH=/mappings --entrypoint pytest "$image" \
+    spec --mapping my_rewards:mine
 for user in 10001 0; do
     inside --tmpfs /tmp --user "$user:$user" --entrypoint python "$image" tests/isolation/tally.py --once
 done
-if ! inside --tmpfs /tmp --shm-size 1g "$image" test >"$work/tests.log" 2>&1; then
-    grep -E '^(FAILED|ERROR|E  )' "$work/tests.log" || tail -20 "$work/tests.log"
-    say "FAILED: the tests in the image, see $work/tests.log"
-    exit 1
-fi
-tail -2 "$work/tests.log"
+told tests inside --tmpfs /tmp --shm-size 1g "$image" test
 build --no-cache
 listing "$work/second.txt"
 contents compare "$work/first.txt" "$work/second.txt"
