@@ -172,11 +172,11 @@ def main() -> None:
         references = {}
         for config in profile.runs():
             directory = Path(folder) / "undisturbed" / config.name
-            references[config] = directory, finished(config, directory)
+            references[config.sha256] = directory, finished(config, directory)
         while phases.total() < options.kills:
             config = profile.runs()[runs % len(profile.runs())]
             directory = Path(folder) / f"{runs}" / config.name
-            reference, seconds = references[config]
+            reference, seconds = references[config.sha256]
             left = options.kills - phases.total()
             met, whole = torment(config, directory, reference, seconds, chance, left)
             phases, clean, runs = phases + met, clean + whole, runs + 1
