@@ -36,6 +36,7 @@ SOURCES = {
 # Attributes that our code reads off an object, as text that the file has to hold.
 TEXTS = {
     "llm.llm_engine": ("vllm", "vllm/entrypoints/llm.py", "self.llm_engine = "),
+    "llm.reset_prefix_cache": ("vllm", "vllm/entrypoints/llm.py", "def reset_prefix_cache(self) -> bool"),
     "llm_engine.model_config": ("vllm", "vllm/engine/llm_engine.py", "self.model_config = "),
     "model_config.max_model_len": ("vllm", "vllm/config.py", "self.max_model_len = "),
     "model.vllm_engine": ("unsloth", "unsloth/models/llama.py", "model.vllm_engine = llm"),

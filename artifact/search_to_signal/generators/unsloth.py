@@ -1,7 +1,7 @@
 """Samples from the engine inside Unsloth 2025.3.18, whose 4-bit weights the learner then shares.
 
-The paper's arrangement on a 24 GB card. Checked against the signatures of the locked release only, see
-``vllm``. A learner attaches its adapter with PEFT; Unsloth's fused LoRA kernels are not used.
+The paper's arrangement on a 24 GB card. Checked and run as ``vllm`` is. A learner attaches its adapter with
+PEFT; Unsloth's fused LoRA kernels are not used.
 """
 
 import os
@@ -31,6 +31,7 @@ def working_directory(path: Path) -> Iterator[None]:
 def open_unsloth(settings: GenerationSettings, model: Path, scratch: Path) -> VllmGenerator:
     """Load a model directory by Unsloth with its engine; raises ConfigError where it is not installed."""
     model, scratch, knobs = model.resolve(), scratch.resolve(), settings.engine
+    os.environ.setdefault("UNSLOTH_DISABLE_STATISTICS", "1")  # it would ask a server to count the start
     # Unsloth writes the code that it compiles into the working directory, when imported and when loading.
     with working_directory(scratch):
         try:

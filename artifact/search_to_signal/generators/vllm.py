@@ -1,7 +1,9 @@
 """Samples from vLLM 0.7.3 on a GPU; Unsloth's engine is the same one and comes here too.
 
-Checked against the signatures of the locked release (tests/unit/generators/engine_signatures.json); what has
-run on a GPU is said in the README. Starting vLLM resets the global random state, so nothing of ours uses it.
+Checked against the signatures of the locked release (tests/unit/generators/engine_signatures.json), and run
+on a GPU by tests/proofs/gpu_engines.py. Starting vLLM resets the global random state, so nothing of ours uses
+it. Equal seeds give equal tokens from the base. With an adapter they need not: the release's LoRA kernels add
+up atomically, in no fixed order.
 """
 
 import shutil
@@ -88,6 +90,7 @@ class VllmGenerator:
         text, prompt_ids = encoded(self.tokenizer, messages(prompt))
         check_prompt(len(prompt_ids), self._settings)
         seeds = request_seeds(seed, self._settings.group_size)
+        self._forget_prompts()
         outputs = self._engine.llm.generate(
             [{"prompt_token_ids": prompt_ids} for _ in seeds],
             sampling_params=[self._sampling(own) for own in seeds],
@@ -101,6 +104,11 @@ class VllmGenerator:
         return Generation(
             text, tuple(prompt_ids), tuple(self._completion(out, prompt_ids) for out in outputs)
         )
+
+    def _forget_prompts(self) -> None:
+        """Cached keys and values of earlier groups round differently from fresh ones, and tokens follow."""
+        if not self._engine.llm.reset_prefix_cache():
+            raise GenerationError("the engine still works on an earlier group: restart the run")
 
     def _sampling(self, seed: int) -> Any:
         """Temperature and nothing else (D23), and a random stream of the completion's own."""

@@ -42,8 +42,12 @@ class Learner:
         self._pad_id = pad_id
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = build_optimizer(self._parameters, settings)
+        # A fresh adapter is in training mode, where a reference would be checkpointed for no gradient.
+        model.eval()
         if settings.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
+            # Unsloth checkpoints in the reentrant way all the same, which gives no gradient without this.
+            model.enable_input_require_grads()
 
     def step(
         self,
@@ -87,7 +91,8 @@ class Learner:
     def reference(self, group: TokenGroup) -> torch.Tensor:
         """Token log-probabilities of the base model, (G, C): computed with the adapter off, never merged."""
         with self.model.disable_adapter():
-            return token_log_probabilities(self.model, group)
+            parts = [token_log_probabilities(self.model, group.rows(part)) for part in self._parts(group)]
+        return torch.cat(parts)
 
     def update(
         self, group: TokenGroup, reference: torch.Tensor, advantages: NDArray[np.float64]
@@ -97,8 +102,7 @@ class Learner:
         credit = torch.tensor(advantages, dtype=torch.float32, device=self.model.device)
         # Checkpointing works in training mode alone, which changes nothing else: nothing here has a dropout.
         self.model.train(self._settings.gradient_checkpointing)
-        loss, kl = grpo_loss(self.model, group, reference, credit, self._settings.kl)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss, kl = self._backward(group, reference, credit)
         self.model.eval()
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm)
         if not torch.isfinite(norm):
@@ -106,7 +110,27 @@ class Learner:
             raise LearnerError("the gradient is not finite: lower the learning rate or inspect the group")
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return StepResult(float(loss), kl, float(norm), group.training_tokens, adapter_sha256(self.model))
+        return StepResult(loss, kl, float(norm), group.training_tokens, adapter_sha256(self.model))
+
+    def _parts(self, group: TokenGroup) -> list[slice]:
+        """What is read at once: the group, or one completion after the other where memory is to be saved."""
+        size = len(group.completion_ids)
+        rows = 1 if self._settings.gradient_checkpointing else size
+        return [slice(start, start + rows) for start in range(0, size, rows)]
+
+    def _backward(
+        self, group: TokenGroup, reference: torch.Tensor, credit: torch.Tensor
+    ) -> tuple[float, float]:
+        """Add up the gradient; loss and KL are means over completions, so the parts' mean is the group's."""
+        parts = self._parts(group)
+        losses, kls = [], []
+        for part in parts:
+            rows = group.rows(part)
+            loss, kl = grpo_loss(self.model, rows, reference[part], credit[part], self._settings.kl)
+            (loss / len(parts)).backward()  # type: ignore[no-untyped-call]
+            losses.append(float(loss))
+            kls.append(kl)
+        return sum(losses) / len(parts), sum(kls) / len(parts)
 
 
 def _check_credit(advantages: NDArray[np.float64], completions: int) -> None:

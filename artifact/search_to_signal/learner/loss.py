@@ -36,6 +36,10 @@ class TokenGroup:
     completion_ids: torch.Tensor
     completion_mask: torch.Tensor
 
+    def rows(self, part: slice) -> "TokenGroup":
+        """Some of the completions, as wide as they are together."""
+        return TokenGroup(self.prompt_ids[part], self.completion_ids[part], self.completion_mask[part])
+
     @property
     def training_tokens(self) -> int:
         """Completion tokens that carry loss."""
@@ -63,7 +67,7 @@ def token_group(
 
 def token_log_probabilities(model: Any, group: TokenGroup) -> torch.Tensor:
     """Log-probability of every completion token, (G, C); meaningless where the mask is 0."""
-    if model.training and model.is_gradient_checkpointing:  # which allows no cache
+    if not _reads_a_cached_prompt(model):
         return _repeated_prompt(model, group)
     ids = group.completion_ids
     cache = DynamicCache()
@@ -76,12 +80,23 @@ def token_log_probabilities(model: Any, group: TokenGroup) -> torch.Tensor:
     return logps
 
 
+def _reads_a_cached_prompt(model: Any) -> bool:
+    """Checkpointing allows no cache; behind one, the forward pass of Unsloth reads a single token at a time.
+
+    Where the policy cannot, its reference does not either: of equal weights the KL is exactly zero.
+    """
+    return not model.is_gradient_checkpointing and not hasattr(model.config, "unsloth_version")
+
+
 def _repeated_prompt(model: Any, group: TokenGroup) -> torch.Tensor:
-    """The same by TRL's own function, which reads the prompt G times."""
+    """The same by TRL's own function, which reads the prompt G times.
+
+    No mask hides the padding on the right, which no token that counts sees: with one, attention would hold a
+    score for every pair of tokens at once.
+    """
     ids = torch.cat([group.prompt_ids, group.completion_ids], dim=1)
-    mask = torch.cat([torch.ones_like(group.prompt_ids), group.completion_mask], dim=1)
     width = group.completion_ids.size(1)
-    logps: torch.Tensor = GRPOTrainer._get_per_token_logps(None, model, ids, mask, width)
+    logps: torch.Tensor = GRPOTrainer._get_per_token_logps(None, model, ids, torch.ones_like(ids), width)
     return logps
 
 

@@ -12,7 +12,7 @@ class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     KL term alone, as TRL does, with momentum and weight decay acting as in any step; ``skip`` leaves adapter
     and optimizer as they are. ``adamw_8bit`` and ``load_in_4bit``, the paper's, need a GPU and bitsandbytes;
     ``sgd`` is a control that has neither momentum nor weight decay. ``gradient_checkpointing`` trades time
-    for memory.
+    for memory, and reads one completion at a time.
     """
 
     lora_rank: int = 32

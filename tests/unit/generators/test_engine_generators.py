@@ -38,9 +38,14 @@ class FakeLLM:
         assert own["others"], "further keywords go to EngineArgs"
         fits("EngineArgs", [name for name in keywords if name not in own["parameters"]])
         self.made, self.calls = keywords, list[Any]()
+        self.resets, self.forgets = list[int](), True
         self.answer: Callable[[list[int], Any], Any] = lambda prompt, params: ([9, END], "stop")
         config = SimpleNamespace(max_model_len=keywords.get("max_model_len", CONTEXT))
         self.llm_engine = SimpleNamespace(model_config=config)
+
+    def reset_prefix_cache(self) -> bool:
+        self.resets.append(len(self.calls))
+        return self.forgets
 
     def generate(self, *arguments: Any, **keywords: Any) -> list[Any]:
         fits("LLM.generate", list(keywords), len(arguments))
@@ -181,6 +186,17 @@ def test_each_completion_has_a_seed_and_no_filter(
         assert params.stop_token_ids == [PAD, END]
     assert keywords["lora_request"] is None
     assert (generation.prompt, list(generation.prompt_ids)) == (text, ids)
+
+
+def test_no_group_reads_what_another_left(backend: str, model: Path, tmp_path: Path) -> None:
+    """The engine's cached prompts are dropped before each group; one that still works is an error."""
+    generator = opened(backend, model, tmp_path / "scratch")
+    for _ in range(2):
+        generator.generate(PROMPT, 7)
+    assert engine_of(generator).resets == [0, 1]
+    engine_of(generator).forgets = False
+    with pytest.raises(GenerationError, match="earlier group"):
+        generator.generate(PROMPT, 7)
 
 
 def test_ends_and_cuts_are_told_apart(backend: str, model: Path, tmp_path: Path, tokenizer: Any) -> None:

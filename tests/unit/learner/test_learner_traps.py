@@ -24,6 +24,7 @@ from search_to_signal.learner.adapter import (
 )
 from search_to_signal.learner.bits import load_4bit
 from search_to_signal.learner.grpo import Learner, StepResult
+from search_to_signal.learner.loss import token_group, token_log_probabilities
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import group_advantages, trl_float32
 
@@ -206,6 +207,43 @@ def test_checkpointing_changes_memory_alone(new_model: Model) -> None:
     expected, moved = adapter_tensors(plain.model), adapter_tensors(saving.model)
     for name, tensor in expected.items():
         torch.testing.assert_close(moved[name], tensor, rtol=0, atol=1e-4)
+
+
+def test_equal_weights_have_no_divergence_when_checkpointed(new_model: Model) -> None:
+    """Policy and reference are read in the same way, so rounding does not pass for a KL."""
+    result = learner(new_model(), gradient_checkpointing=True).step(PROMPT, COMPLETIONS, ADVANTAGES)
+    assert result.kl == 0.0
+
+
+def test_a_model_of_unsloth_is_given_no_cache(new_model: Model) -> None:
+    """Its forward pass would take a single token behind one; the log-probabilities are the same."""
+    model = new_model()
+    group = token_group(PROMPT, COMPLETIONS, pad_id=0)
+    expected, forward = token_log_probabilities(model, group), model.forward
+
+    def without_cache(*arguments: Any, **keywords: Any) -> Any:
+        assert keywords.get("past_key_values") is None
+        return forward(*arguments, **keywords)
+
+    model.forward, model.config.unsloth_version = without_cache, "2025.3.18"
+    found = token_log_probabilities(model, group)
+    mask = group.completion_mask.bool()
+    torch.testing.assert_close(found[mask], expected[mask])
+
+
+def test_reentrant_checkpointing_finds_the_gradient(new_model: Model) -> None:
+    """Unsloth checkpoints in the reentrant way, which gives no gradient unless an input asks for one."""
+    teacher = learner(new_model(), gradient_checkpointing=True)
+    teacher.model.gradient_checkpointing_enable({"use_reentrant": True})
+    result = teacher.step(PROMPT, COMPLETIONS, ADVANTAGES)
+    plain = learner(new_model()).step(PROMPT, COMPLETIONS, ADVANTAGES)
+    assert result.grad_norm == pytest.approx(plain.grad_norm, rel=1e-3)
+
+
+def test_a_reference_is_not_checkpointed(new_model: Model) -> None:
+    """From the first reference on the model is in evaluation mode, whatever mode it was loaded in."""
+    teacher = learner(new_model().train(), gradient_checkpointing=True)
+    assert not any(module.training for module in teacher.model.modules())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
