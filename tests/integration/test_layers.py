@@ -145,6 +145,21 @@ def test_what_is_complete_is_kept_in_every_layer(results: Path, tmp_path: Path) 
     assert verify(copy).problems == ()
 
 
+def test_an_unfinished_run_stops_no_other_layer(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside it a layer runs; there is no report yet, and updates do not step on what is not finished."""
+    copy = Path(shutil.copytree(results, tmp_path / "copy"))
+    (run,) = (copy / "breadth").glob("*/native-s42")
+    path = run / "manifest.json"
+    path.write_text(path.read_text().replace('"status": "complete"', '"status": "running"'))
+    assert reproduce(tiny_profile(), copy, Execution(), PlainProgress(), ["probe"]) is None
+    said = capsys.readouterr().out
+    assert f"no report: {run.relative_to(copy)} not finished" in said
+    with pytest.raises(RunDirectoryError, match="run breadth to its end"):
+        reproduce(tiny_profile(), copy, Execution(), PlainProgress(), ["updates"])
+
+
 @pytest.mark.parametrize("layer", ["restart", "anchor", "probe"])
 def test_a_layer_without_its_cohort_says_so(layer: str, tmp_path: Path) -> None:
     """Nothing is made, and the message names the command."""

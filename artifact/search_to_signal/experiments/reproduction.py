@@ -7,7 +7,7 @@ from pathlib import Path
 
 from search_to_signal.analysis.report import report
 from search_to_signal.claims.beside import ledger_beside
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.experiments.anchor import fix_contract, run_anchors
 from search_to_signal.experiments.api_reference import run_references
 from search_to_signal.experiments.breadth import run_breadth
@@ -30,6 +30,7 @@ from search_to_signal.records.manifest import (
     COHORT,
     REPORT,
     UPDATES,
+    read_manifest,
     run_directories,
     runs_below,
 )
@@ -56,6 +57,10 @@ def _run_updates(profile: Profile, results: Path, how: Execution, progress: Prog
     from search_to_signal.experiments.matched_updates import matched_updates  # loads torch
 
     cohort = finished_cohort(profile, results)
+    if unfinished := _unfinished(results / BREADTH):
+        raise RunDirectoryError(
+            f"{unfinished} not finished: run breadth to its end first, it is stepped on too"
+        )
     recorded = [*run_directories(cohort), *runs_below(results / BREADTH)]
     matched_updates(recorded, results / UPDATES, profile.updates or UpdateSettings(), progress)
 
@@ -92,8 +97,9 @@ def reproduce(
 ) -> Path | None:
     """Run layers of a profile, then audit and report the cohort; returns the report's page.
 
-    None when there is no finished cohort to report. What is complete is verified and kept; every layer raises
-    RunDirectoryError when what it stands on is missing, and where the disk takes no more.
+    None when the cohort, or any other run that was begun, is not finished. What is complete is verified and
+    kept; every layer raises RunDirectoryError when what it stands on is missing, and where the disk takes no
+    more.
     """
     with storage_errors(results):
         for layer in chosen_layers(profile, names):
@@ -105,10 +111,19 @@ def reproduce(
     return page
 
 
+def _unfinished(directory: Path) -> str:
+    """The runs below a directory that were begun and not finished, for people; empty when there is none."""
+    runs = [run for run in runs_below(directory) if read_manifest(run).status != "complete"]
+    return ", ".join(str(run.relative_to(directory)) for run in runs)
+
+
 def _evaluated(profile: Profile, results: Path, progress: Progress) -> Path | None:
     cohort = results / COHORT
     if not (cohort / SUMS).is_file():
         progress.say("no report: the cohort has not run")
+        return None
+    if unfinished := _unfinished(results):
+        progress.say(f"no report: {unfinished} not finished, go on with --resume")
         return None
     progress.say("replaying the recorded groups under every mapping and normalizer")
     replay(run_directories(cohort), results / AUDIT, list(MAPPINGS), list(NORMALIZERS))
