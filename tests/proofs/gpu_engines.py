@@ -27,6 +27,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
+from gpu_budget import CARD_MIB, QWEN_7B
 
 from search_to_signal.config import load_toml
 from search_to_signal.experiments.adoption import LearnedAdapter
@@ -41,15 +42,8 @@ from search_to_signal.learner.grpo import Learner
 from search_to_signal.learner.loss import TokenGroup, token_log_probabilities
 from search_to_signal.search.prompts import Prompt
 
-CARD_MIB = 24_564  # the paper's RTX 4090 and 3090 as nvidia-smi reports them
 SHAPE = {
-    "vocab_size": 152_064,
-    "hidden_size": 3584,
-    "intermediate_size": 18_944,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-    "rope_theta": 1_000_000.0,
+    **QWEN_7B,
     "rms_norm_eps": 1e-6,
     "max_position_embeddings": 32_768,
     "tie_word_embeddings": False,

@@ -13,7 +13,14 @@ from typing import Any
 from search_to_signal.analysis.runs import RecordedRun, read_run
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.checksums import SUMS, read_sums, sha256_file
-from search_to_signal.records.manifest import MANIFEST, Manifest, read_manifest, read_roster, run_directories
+from search_to_signal.records.manifest import (
+    MANIFEST,
+    Manifest,
+    read_manifest,
+    read_roster,
+    run_directories,
+    run_name,
+)
 from search_to_signal.records.reader import COMPLETIONS, STEPS, TIMINGS
 
 # What the runs of one cohort may differ in.
@@ -97,17 +104,13 @@ def _check_protocol(directory: Path, manifests: Mapping[Path, Manifest], own: Se
 
 def _check_grid(directory: Path, manifests: Mapping[Path, Manifest]) -> None:
     held = Counter((str(m.config["condition"]), int(m.config["seed"])) for m in manifests.values())
-    twice = [_name(condition, seed) for (condition, seed), number in held.items() if number > 1]
+    twice = [run_name(condition, seed) for (condition, seed), number in held.items() if number > 1]
     whole = product(sorted({condition for condition, _ in held}), sorted({seed for _, seed in held}))
-    missing = {_name(condition, seed) for condition, seed in whole if (condition, seed) not in held}
+    missing = {run_name(condition, seed) for condition, seed in whole if (condition, seed) not in held}
     missing |= set(read_roster(directory)) - {place.name for place in manifests}
     if twice or missing:
         what = f"has no run {_listed(sorted(missing))}" if missing else f"holds {_listed(twice)} twice"
         raise RunDirectoryError(f"{directory} {what}: a table over the rest would look complete")
-
-
-def _name(condition: str, seed: int) -> str:
-    return f"{condition.replace(':', '.')}-s{seed}"
 
 
 def _check_length(run: RecordedRun) -> None:

@@ -23,7 +23,7 @@ from search_to_signal.records.anchor import (
     read_contract,
     write_contract,
 )
-from search_to_signal.records.manifest import ANCHOR, REPORT
+from search_to_signal.records.manifest import ANCHOR, REPORT, run_name
 from search_to_signal.records.reader import TIMINGS, read_records
 from search_to_signal.records.schema import StepTiming
 
@@ -49,9 +49,7 @@ def budget(seed: int, condition: str, online: Sequence[float], frozen: Sequence[
 
 def derive(cohort: Path, seeds: Sequence[int], settings: AnchorSettings) -> AnchorContract:
     """The contract of a cohort; opens the ``timings.jsonl`` of its runs and no other file."""
-    names = {
-        (seed, c): f"{c.replace(':', '.')}-s{seed}" for seed in seeds for c in (FROZEN, *settings.conditions)
-    }
+    names = {(seed, c): run_name(c, seed) for seed in seeds for c in (FROZEN, *settings.conditions)}
     seconds = {key: loop_seconds(cohort / name) for key, name in names.items()}
     budgets = tuple(
         budget(seed, condition, seconds[seed, condition], seconds[seed, FROZEN])

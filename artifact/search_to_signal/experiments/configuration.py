@@ -20,6 +20,7 @@ from search_to_signal.experiments.layer_settings import (
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.problems import get_problem
+from search_to_signal.records.manifest import run_name
 from search_to_signal.rewards import get_mapping
 from search_to_signal.search.settings import SearchSettings
 
@@ -63,7 +64,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     @property
     def name(self) -> str:
         """The run's directory name."""
-        return f"{self.condition.replace(':', '.')}-s{self.seed}"
+        return run_name(self.condition, self.seed)
 
     @property
     def cell(self) -> str:

@@ -92,6 +92,11 @@ def read_manifest(directory: Path) -> Manifest:
     return read_json(directory / MANIFEST, Manifest, missing)
 
 
+def run_name(condition: str, seed: int) -> str:
+    """The directory name of a run."""
+    return f"{condition.replace(':', '.')}-s{seed}"
+
+
 def write_roster(directory: Path, names: Iterable[str]) -> None:
     """Write down, sorted, the names of all runs that a directory is to hold."""
     directory.mkdir(parents=True, exist_ok=True)
