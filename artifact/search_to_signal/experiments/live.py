@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from search_to_signal.errors import ConfigError
+from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.checkpoints import save_checkpoint
 from search_to_signal.experiments.clock import StepClock
@@ -60,14 +61,21 @@ class Live:
         return prompt_of(self.problem, draw)
 
 
+_SEED_REMEDIES = {
+    Isolation.TIMEOUT: "raise evaluation.timeout_s in the profile",
+    Isolation.MEMORY: "raise evaluation.memory_mb in the profile",
+}
+
+
 def starting_position(live: Live) -> Position:
     """Before the first group: the evaluated seed heuristic."""
     seed = live.problem.seed
     (evaluation,) = live.pool.evaluate([seed.code])
     if evaluation.score is None:
+        remedy = _SEED_REMEDIES.get(evaluation.isolation, "mend the problem's seed heuristic or its score")
         raise ConfigError(
             f"the seed heuristic of {live.problem.name} failed ({evaluation.isolation.value}: "
-            f"{evaluation.detail}): raise evaluation.timeout_s or evaluation.memory_mb in the profile"
+            f"{evaluation.detail}): {remedy}"
         )
     state = initial_state(seed, evaluation.score)
     live.files.heuristics.write(heuristic_record(state.archive[0]))
