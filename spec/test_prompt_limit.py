@@ -125,7 +125,7 @@ def test_what_is_sampled_from_is_what_is_scored(opened: Any, prompt: list[int], 
     assert generation.prompt_tokens_cut == len(prompt) - len(kept)
 
 
-@given(explored=st.lists(st.text("ab ", min_size=1, max_size=5000), max_size=20))
+@given(explored=st.lists(st.builds(str.__mul__, st.sampled_from("abc"), st.integers(1, 5000)), max_size=20))
 def test_no_completion_lengthens_every_later_prompt(explored: list[str]) -> None:
     """R-GEN-05: A prompt names ten explored components, each by at most 200 characters (D26)."""
     problem = get_problem("tsp")
