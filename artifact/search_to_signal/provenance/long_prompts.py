@@ -14,7 +14,7 @@ def prompt_problems(
     That the cut tokens are those of the text takes a tokenizer, and is not checked here.
     """
     limit, cut = generation.get("max_prompt_tokens"), step.prompt_tokens_cut
-    # Runs from before the setting refused.
+    # Runs older than the setting refused.
     how = "send whole" if generation.get("backend") == "api" else generation.get("long_prompts", "refuse")
     longest = max(record.prompt_tokens for record in group)
     if cut and (cut < 0 or how != "cut" or longest != limit):
