@@ -61,7 +61,8 @@ def test_reset(best: float, hair: float, full: bool) -> None:
 @given(idea=st.text(st.sampled_from("ab` \n"), min_size=11, max_size=20), rest=plain_text)
 def test_fallback(idea: str, rest: str) -> None:
     """R-HOST-14: Without braces an idea ends at a fence before a newline, or at the end, stripped (D37)."""
-    text = f"{OPENING} go to the nearest{idea}```\n{rest.replace('{', '').replace('}', '')}\n```python\nx\n```"
+    rest = rest.replace("{", "").replace("}", "")
+    text = f"{OPENING} go to the nearest{idea}```\n{rest}\n```python\nx\n```"
     found = parse(text)
     assert isinstance(found, Proposal)
     assert found.idea == text[: text.index("```\n")].strip()
