@@ -56,7 +56,7 @@ class Live:
 
     def prompt(self, draw: Draw) -> Prompt:
         """The prompt of a draw."""
-        return prompt_of(self.problem, draw)
+        return prompt_of(self.problem, draw, self.config.search.prompts)
 
 
 _SEED_REMEDIES = {
