@@ -114,7 +114,7 @@ def _record(
 ) -> CompletionRecord:
     outcome = Outcome.VALID if score is not None else FAILURES[rng.integers(len(FAILURES))]
     text, event = int(rng.integers(4000)), ArchiveEvent.ADMITTED if fresh else ArchiveEvent.DUPLICATE_SCORE
-    ran = outcome in (Outcome.VALID, Outcome.RUNTIME_FAILURE, Outcome.RANDOMNESS)
+    ran = outcome.evaluated
     return CompletionRecord(
         step=step,
         index=index,

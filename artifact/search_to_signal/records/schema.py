@@ -15,6 +15,11 @@ class Outcome(str, Enum):
     RUNTIME_FAILURE = "runtime_failure"
     RANDOMNESS = "randomness"
 
+    @property
+    def evaluated(self) -> bool:
+        """Whether the completion reached the evaluator: the host looks for the function first (D04)."""
+        return self in (Outcome.VALID, Outcome.RUNTIME_FAILURE, Outcome.RANDOMNESS)
+
 
 class Operator(str, Enum):
     """How a prompt asks for its heuristic; creation is the only one without a comparator (D05)."""
@@ -42,7 +47,8 @@ class CompletionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     the nearest archived score, ``exposure`` the one-step parent exposure (D13); both are absent for
     an invalid completion. ``evaluation`` is ``not_run``, or how the isolated run ended, with ``fallback``
     where compiled kernels could not promise the score's bits and ``repeat`` where an equal program had
-    been evaluated before. ``components``, ``reward`` and ``advantage`` are absent in a frozen run.
+    been evaluated before. An isolated run may end with ``no_function``: what reached the evaluator is said
+    by ``outcome.evaluated`` alone. ``components``, ``reward`` and ``advantage`` are absent in a frozen run.
     """
 
     step: int
