@@ -10,6 +10,7 @@ import pytest
 from search_to_signal.config import canonical_json, canonical_sha256, load_toml
 from search_to_signal.errors import ConfigError
 from search_to_signal.experiments.configuration import PROFILES, Profile, RunConfig, load_profile
+from search_to_signal.experiments.layer_settings import RestartSettings
 from search_to_signal.experiments.reproduction import LAYERS
 
 PLAIN: dict[str, Any] = {
@@ -108,6 +109,15 @@ def test_impossible_cohorts_are_refused(changes: dict[str, Any], message: str) -
     """Before anything starts, with the known names; two runs of one name would share a directory."""
     with pytest.raises(ConfigError, match=message):
         Profile(**{**PLAIN, **changes})
+
+
+def test_a_formal_restart_is_as_long_as_its_live_run() -> None:
+    """Another horizon is refused with what to do; an equal one and any of a smoke profile are not."""
+    formal = {**PLAIN, "purpose": "formal"}
+    with pytest.raises(ConfigError, match=r"restart\.groups is 4, the cohort's groups 6.*leave restart\.g"):
+        Profile(**formal, restart=RestartSettings(groups=4))
+    for purpose, groups in (("formal", 6), ("formal", None), ("smoke", 4)):
+        Profile(**{**PLAIN, "purpose": purpose}, restart=RestartSettings(groups=groups))
 
 
 def test_matched_runs_stand_together() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from search_to_signal.analysis.aggregate import Cells, difference_cell, mean_cell, over_seeds
 from search_to_signal.analysis.cells import Cell, Origin, Row, Table
-from search_to_signal.analysis.formal import require_matched
+from search_to_signal.analysis.comparable import require_comparable
 from search_to_signal.analysis.measures import FINAL_BEST, VALID, VALID_ONLY
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
@@ -56,7 +56,8 @@ def anchored(results: Results) -> Iterator[Pair]:
             )
         if len(base.groups) < budget.groups:
             raise RunDirectoryError(f"{base.path} is shorter than its budget of {budget.groups} groups")
-        require_matched(run, base)
+        horizons = (budget.online_groups, budget.groups)
+        require_comparable(run, base.first(budget.groups), horizons)
         yield budget, run, base
 
 

@@ -17,8 +17,9 @@ def _at_least_one(layer: str, **values: int | None) -> None:
 class RestartSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Frozen restarts of the cohort's trained runs; without ``conditions`` all of them.
 
-    ``groups`` is the horizon, the cohort's when absent. The restart of the initial model is the cohort's
-    Frozen run of the same seed, which starts from the same population: nothing is run twice.
+    ``groups`` is the horizon, the cohort's when absent; only a smoke profile may give another. The restart
+    of the initial model is the cohort's Frozen run of the same seed, which starts from the same population:
+    nothing is run twice.
     """
 
     conditions: tuple[str, ...] | None = None

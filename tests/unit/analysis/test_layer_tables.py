@@ -1,5 +1,6 @@
 """Tables of the layers beside the cohort: what they compare, and what they refuse."""
 
+import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,11 @@ from search_to_signal.analysis.api import api
 from search_to_signal.analysis.breadth import breadth, breadth_gains
 from search_to_signal.analysis.catalogue import catalogue
 from search_to_signal.analysis.cells import NoTableError
+from search_to_signal.analysis.comparable import at_one_horizon, require_comparable
+from search_to_signal.analysis.evidence import read_evidence
+from search_to_signal.analysis.figures import draw_all
 from search_to_signal.analysis.heldout import heldout
+from search_to_signal.analysis.paired import Comparison
 from search_to_signal.analysis.restart import restart, restart_paired, restart_signs
 from search_to_signal.analysis.results import Results
 from search_to_signal.errors import ContractError, RunDirectoryError
@@ -23,13 +28,20 @@ Make = Callable[..., Path]
 SEEDS = (1, 2)
 
 
-def cohort(root: Path, *conditions: str) -> Results:
+def rows(figures: Path, name: str) -> list[dict[str, str]]:
+    """The CSV of a figure."""
+    with (figures / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def cohort(root: Path, *conditions: str, purpose: str = "formal") -> Results:
     """A cohort of two seeds of 40 groups; a trained run has a final adapter of its own."""
     for seed in SEEDS:
         for condition in conditions:
             adapter = None if condition == "frozen" else f"{condition} {seed}"
             where = root / "cohort" / f"{condition}-s{seed}"
-            write_synthetic_run(where, condition, seed, final_adapter_sha256=adapter)
+            config = {"purpose": purpose}
+            write_synthetic_run(where, condition, seed, config=config, final_adapter_sha256=adapter)
     return Results(root)
 
 
@@ -44,20 +56,95 @@ def restarted(root: Path, condition: str, seed: int, **changes: Any) -> None:
 
 
 def test_restarts_are_compared_with_parent_and_frozen(tmp_path: Path) -> None:
-    """Same-seed differences to both, at the restart's shorter length, in both seeds."""
+    """Same-seed differences to both, at the common horizon, in both seeds."""
     results = cohort(tmp_path, "frozen", "native")
     for seed in SEEDS:
-        restarted(tmp_path, "native", seed, groups=20)
+        restarted(tmp_path, "native", seed)
     table = restart_paired(results)
     for other in ("frozen", "native"):
         name = f"restart/native-s2 minus live/{other}-s2"
         live = next(run for run in results.cohort if run.name == f"{other}-s2")
-        again = results.restart[1]
-        assert again.metrics.final_best is not None
-        expected = again.metrics.final_best - live.best[19]
+        expected = results.restart[1].best[39] - live.best[39]
         assert table.cell(name, "Final best").value == pytest.approx(expected)
     assert restart_signs(results).cell("restart/native minus live/frozen", "Valid (points)").n == 2
     assert restart(results).cell("native", "Training tokens").value == 0
+
+
+@pytest.mark.parametrize("groups", [20, 60])
+def test_formal_restarts_of_another_horizon_are_not_joined(tmp_path: Path, groups: int) -> None:
+    """Neither the tables nor the figures compare 40 live groups with more or fewer; the reason is told."""
+    results = cohort(tmp_path, "frozen", "native")
+    for seed in SEEDS:
+        restarted(tmp_path, "native", seed, groups=groups)
+    evidence = read_evidence(tmp_path)
+    for name in ("restart_paired", "restart_signs"):
+        assert f"of {min(groups, 40)} to {max(groups, 40)} groups" in evidence.found.absent[name]
+    assert restart(results).cell("native-s1", "Final best").value == results.restart[0].best[-1]
+    assert "not compared" in evidence.table("restart").note
+    drawn = draw_all(evidence, tmp_path / "figures")
+    assert "groups" in drawn.absent["restart"]
+    assert {row["layer"] for row in rows(tmp_path / "figures", "outcomes")} == {"live"}
+
+
+@pytest.mark.parametrize("groups", [20, 60])
+def test_smoke_restarts_are_compared_over_the_shared_horizon(tmp_path: Path, groups: int) -> None:
+    """Table, restart figure and outcomes use the same cut of both sides, and say so."""
+    results = cohort(tmp_path, "frozen", "native", purpose="smoke")
+    for seed in SEEDS:
+        restarted(tmp_path, "native", seed, groups=groups, config={"purpose": "smoke"})
+    evidence, end = read_evidence(tmp_path), min(groups, 40) - 1
+    drawn = draw_all(evidence, tmp_path / "figures")
+    said = f"restarts of {groups} groups and live runs of 40 groups, compared over the first {end + 1}"
+    assert said in evidence.table("restart_paired").note
+    captions = {plot.name: plot.caption for plot, _ in drawn.figures}
+    assert said in captions["restart"]
+    assert said in captions["outcomes"]
+    restarts = {run.seed: run.best[end] for run in results.restart}
+    live = {(run.condition, run.seed): run.best[end] for run in results.cohort}
+    for seed in SEEDS:
+        name = f"restart/native-s{seed} minus live/native-s{seed}"
+        change = restarts[seed] - live["native", seed]
+        assert evidence.table("restart_paired").cell(name, "Final best").value == pytest.approx(change)
+        for figure, wanted in (("smoke_restart", {}), ("smoke_outcomes", {"panel": "c"})):
+            own = {"condition": "native", "seed": str(seed), "measure": "Final best", **wanted}
+            pair = {
+                row["layer"]: float(row["value"])
+                for row in rows(tmp_path / "figures", figure)
+                if all(row.get(key, row.get("what")) == value for key, value in own.items())
+            }
+            assert pair["restart"] - pair["live"] == pytest.approx(change), figure
+
+
+def test_runs_of_unequal_horizons_are_no_pair(tmp_path: Path) -> None:
+    """Whoever makes a pair of a run and a shorter one is refused, of whatever layers they are."""
+    runs = cohort(tmp_path, "frozen", "native").cohort
+    with pytest.raises(NoTableError, match=r"40 .*30 groups"):
+        Comparison("native", "frozen", ((runs[2], runs[0].first(30)),))
+    with pytest.raises(NoTableError, match="groups"):
+        at_one_horizon((runs[0], runs[1].first(30)))
+    require_comparable(runs[2], runs[0].first(30), (40, 30))
+    for contract in ((40, 40), (30, 30)):
+        with pytest.raises(NoTableError, match="groups"):
+            require_comparable(runs[2], runs[0].first(30), contract)
+
+
+def test_every_table_and_figure_says_its_horizon(tmp_path: Path) -> None:
+    """Forty groups in the cohort, twenty in the cells of breadth, single completions over HTTP."""
+    cohort(tmp_path, "frozen", "native")
+    for seed in SEEDS:
+        restarted(tmp_path, "native", seed)
+        write_synthetic_run(tmp_path / "api" / f"frozen-s{seed}", "frozen", seed, size=1, layer="api")
+    for condition in ("frozen", "native"):
+        where = tmp_path / "breadth" / "cvrp-tiny" / f"{condition}-s1"
+        write_synthetic_run(where, condition, 1, groups=20, layer="breadth", config={"problem": "cvrp"})
+    evidence = read_evidence(tmp_path)
+    groups = {"cohort": 40, "restart": 40, "breadth": 20, "api": 40}
+    assert {table.layer for table in evidence.found.tables} >= set(groups)
+    for table in evidence.found.tables:
+        assert f"{groups.get(table.layer, 40)} groups" in table.note, table.name
+    for plot, _ in draw_all(evidence, tmp_path / "figures").figures:
+        due = 20 if plot.name == "breadth" else 40
+        assert f"{due} groups" in plot.caption, plot.name
 
 
 @pytest.mark.parametrize(
