@@ -5,6 +5,7 @@ import msgspec
 from search_to_signal.errors import ConfigError
 from search_to_signal.generators.settings import ApiSettings
 from search_to_signal.normalizer import NORMALIZERS
+from search_to_signal.records.anchor import Clock
 from search_to_signal.rewards import MAPPINGS
 
 
@@ -45,10 +46,12 @@ class AnchorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """Frozen search for the time that the trained runs of ``conditions`` took (the paper's two by default).
 
     The Frozen run of a seed lasts ``1 + margin`` times its largest budget, so that an exact match of realized
-    time is inside it although step times drift.
+    time is inside it although step times drift. ``clock`` says which seconds budgets are made of (D30):
+    processor time does not see an accelerator, so runs on one take wall time.
     """
 
     conditions: tuple[str, ...] = ("native", "factorized")
+    clock: Clock = "processor"
     margin: float = 0.1
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from search_to_signal.hosts.credit import credited
 from search_to_signal.learner.grpo import StepResult
 from search_to_signal.problems.base import Problem
 from search_to_signal.progress import Progress
-from search_to_signal.records.schema import CompletionRecord, StepTiming
+from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.search.archive import frontier
 from search_to_signal.search.exposure import exposures
 from search_to_signal.search.planning import Draw, plan_round, prompt_of
@@ -98,7 +98,7 @@ def live_step(live: Live, state: SearchState, step: int, clock: StepClock) -> Se
         with clock.phase("update"):
             result = live.training.update(generation, records)
     _write(live, draw, after, generation, records, result)
-    live.files.timings.write(StepTiming(step=step, seconds=clock.split()))
+    live.files.timings.write(clock.timing(step))
     return after
 
 

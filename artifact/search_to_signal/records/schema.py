@@ -144,7 +144,12 @@ class HeuristicRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 
 class StepTiming(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Seconds of one step by phase, ``total`` among them; the only record that differs between equal runs."""
+    """Wall seconds of one step by phase, ``total`` among them; alone differs between equal runs.
+
+    ``processor_seconds`` are those of the run's process tree over the same time; absent in records of earlier
+    versions and where the kernel does not tell.
+    """
 
     step: int
     seconds: dict[str, float]
+    processor_seconds: float | None = None

@@ -22,7 +22,7 @@ from search_to_signal.analysis.restart import restart, restart_paired, restart_s
 from search_to_signal.analysis.results import Results
 from search_to_signal.errors import ContractError, RunDirectoryError
 from search_to_signal.provenance.checksums import sha256_file
-from search_to_signal.records.anchor import AnchorBudget, AnchorContract, write_contract
+from search_to_signal.records.anchor import AnchorBudget, AnchorContract, Clock, write_contract
 
 Make = Callable[..., Path]
 SEEDS = (1, 2)
@@ -201,12 +201,16 @@ def test_breadth_keeps_cells_apart(tmp_path: Path) -> None:
     assert all(cell.n == 1 and cell.spread is None for row in gains.rows for cell in row.cells)
 
 
-def anchored(root: Path, groups: int = 60, budget: int = 50) -> Results:
-    """A cohort with a Frozen run per seed that is longer than its budget; online steps take 1.5 seconds."""
+def anchored(root: Path, groups: int = 60, budget: int = 50, clock: Clock = "processor") -> Results:
+    """A cohort with a Frozen run per seed that is longer than its budget.
+
+    Online steps take 1.5 processor seconds, Frozen ones 1.0. By the wall those of the cohort last twice as
+    long; the anchor ran by itself.
+    """
     results = cohort(root, "frozen", "native")
     for seed in SEEDS:
         where = root / "anchor" / f"frozen-s{seed}"
-        write_synthetic_run(where, "frozen", seed, groups=groups + seed, layer="anchor")
+        write_synthetic_run(where, "frozen", seed, groups=groups + seed, layer="anchor", load=1.0)
     budgets = tuple(
         AnchorBudget(
             seed=seed,
@@ -222,7 +226,9 @@ def anchored(root: Path, groups: int = 60, budget: int = 50) -> Results:
     timings = {
         name: sha256_file(root / "cohort" / name / "timings.jsonl") for name in ("native-s1", "frozen-s1")
     }
-    contract = AnchorContract(formula="f", margin=0.1, budgets=budgets, run_groups={}, timings_sha256=timings)
+    contract = AnchorContract(
+        formula="f", clock=clock, margin=0.1, budgets=budgets, run_groups={}, timings_sha256=timings
+    )
     write_contract(root / "anchor", contract)
     return results
 
@@ -246,8 +252,29 @@ def test_realized_matches_count_seconds(tmp_path: Path) -> None:
     assert table.cell("native-s1", "Online seconds").value == 60.0
     assert table.cell("native-s1", "Matched groups").value == 60.0
     assert table.cell("native-s1", "Time gap (%)").value == pytest.approx(-100 / 6)
+    assert table.cell("native-s1", "Wall time gap (%)").value == pytest.approx(100 * (50 - 120) / 120)
     final = table.cell("native-s1", "Frozen final when matched").value
     assert final == results.anchor[0].best[59]
+
+
+def test_realized_matches_of_wall_seconds(tmp_path: Path) -> None:
+    """By a contract in wall time the waiting of the online runs buys Frozen groups, and the note says it."""
+    table = anchor_realized(anchored(tmp_path, groups=130, clock="wall"))
+    assert table.cell("native-s1", "Online seconds").value == 120.0
+    assert table.cell("native-s1", "Matched groups").value == 120.0
+    assert "wall seconds" in table.note
+
+
+def test_large_time_gaps_are_flagged(tmp_path: Path) -> None:
+    """Beyond 20 percent on either side a run is marked, counted over seeds, and named in the note."""
+    near = anchor_realized(anchored(tmp_path / "near"))
+    assert [row.cells[3].value for row in near.rows] == [0, 0, 0]
+    assert "No gap is beyond 20 %" in near.note
+    for budget, gap in ((40, "-33.3 %"), (80, "+33.3 %")):
+        far = anchor_realized(anchored(tmp_path / str(budget), groups=100, budget=budget))
+        assert far.cell("native", "Gap beyond 20 %").value == 2
+        assert far.cell("native-s2", "Gap beyond 20 %").value == 1
+        assert f"native-s1 ({gap}), native-s2 ({gap})" in far.note
 
 
 def test_a_frozen_run_that_ends_too_early_has_no_match(tmp_path: Path) -> None:
@@ -265,6 +292,7 @@ def test_the_anchor_refuses_without_its_contract(tmp_path: Path) -> None:
     timings = tmp_path / "short" / "cohort" / "native-s1" / "timings.jsonl"
     kept = timings.read_bytes()
     timings.write_bytes(kept.replace(b"1.5", b"1.6", 1))
+    assert timings.read_bytes() != kept
     with pytest.raises(ContractError, match="other timings"):
         anchor(results)
     timings.write_bytes(kept)

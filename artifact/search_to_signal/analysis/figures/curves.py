@@ -100,7 +100,7 @@ def _over_frozen(runs: Runs) -> tuple[Comparison, ...]:
 
 
 def _single_gains(results: Results) -> tuple[tuple[Comparison, ...], tuple[Comparison, ...]]:
-    """Live and restarted runs over Frozen, over one horizon; live ones alone where no restart is comparable."""
+    """Live and restarted runs over Frozen, over one horizon; live ones alone where no restart compares."""
     try:
         _, live = beside_live(results)
         return _over_frozen(live), tuple(c for c in comparisons(results) if c.second == "live/frozen")
