@@ -84,4 +84,3 @@ def _between(runs: Sequence[RecordedRun]) -> list[Comparison]:
     except NoTableError:
         return []
     return [Comparison(f"restart/{c.first}", f"restart/{c.second}", c.pairs) for c in found]
-
