@@ -131,6 +131,12 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         for layer in ("restart", "anchor"):
             settings = getattr(self, layer)
             self._check_parents(layer, (settings and settings.conditions) or ())
+        horizon = (self.restart and self.restart.groups) or self.groups
+        if self.purpose == "formal" and horizon != self.groups:
+            raise ConfigError(
+                f"restart.groups is {horizon}, the cohort's groups {self.groups}: a restart is compared with "
+                "its live run over one horizon; leave restart.groups out (a smoke profile may keep it)"
+            )
         if FROZEN not in self.conditions and (self.anchor or self.probe):
             raise ConfigError("anchor and probe stand on the cohort's frozen runs: add it to conditions")
 
