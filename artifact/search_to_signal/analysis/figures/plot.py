@@ -18,7 +18,8 @@ _PNG_DPI = 200
 class Plot:
     """``table`` gives the text of the CSV, or raises NoTableError; ``draw`` sees that text and no records.
 
-    ``size`` is (width, height) in inches; ``tables`` name the tables that hold the same numbers.
+    ``size`` is (width, height) in inches; ``tables`` name the tables that hold the same numbers; ``remark``
+    gives what the caption says of the CSV's own numbers.
     """
 
     name: str
@@ -28,6 +29,12 @@ class Plot:
     draw: Callable[[Figure, Frame], None]
     size: tuple[float, float] = (7.0, 2.6)
     tables: tuple[str, ...] = ()
+    remark: Callable[[Frame], str] = lambda frame: ""
+
+    def caption_of(self, path: Path) -> str:
+        """The caption with the remark on the CSV at ``path``."""
+        frame = Frame.read(path.read_text(encoding="utf-8"))
+        return " ".join(f"{self.caption} {self.remark(frame)}".split())
 
 
 def write_plot(plot: Plot, evidence: Evidence, directory: Path) -> Path:
