@@ -167,9 +167,9 @@ def test_enrichment_times_prevalence(batches: list[GroupBatch], name: str) -> No
     ]
     rows = [dict(zip(CLASS_COLUMNS, row.cells, strict=True)) for row in over_seeds(name, parts)]
     shares = [(row["Enrichment"].value, row["Prevalence (%)"].value) for row in rows]
+    assert [enrichment is None for enrichment, _ in shares] == [not prevalence for _, prevalence in shares]
     total = sum(enrichment * prevalence for enrichment, prevalence in shares if prevalence)
     assert total == pytest.approx(100.0)
-    assert all(enrichment is None for enrichment, prevalence in shares if not prevalence)
 
 
 def test_group_shares() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from search_to_signal.analysis.aggregate import combined_cell, count_above, label, seed_numbers
-from search_to_signal.analysis.cells import Cell, Row, Table
+from search_to_signal.analysis.cells import Cell, NoTableError, Row, Table
 from search_to_signal.analysis.credit import (
     CandidateClass,
     ClassCredit,
@@ -19,6 +19,7 @@ from search_to_signal.analysis.credit import (
     zero_advantage_share,
 )
 from search_to_signal.analysis.credit_tables import OVER_SEEDS, enrichment_cell, run_counts, trained
+from search_to_signal.analysis.paired import against
 from search_to_signal.analysis.results import Results, Runs
 from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.normalizer import NORMALIZERS, Normalizer, advantages
@@ -121,17 +122,18 @@ def _entry(counts: CreditCounts, name: CandidateClass) -> ClassCredit:
 
 def _density(runs: Runs, counts: Mapping[str, Sequence[CreditCounts]]) -> list[Measured]:
     """Share of groups without any advantage: each condition minus Native, seed by seed."""
-    native = {run.seed: run for run in runs if run.condition == "native"}
-    others = dict.fromkeys(run.condition for run in runs if run.condition != "native") if native else {}
+    try:
+        comparisons = against(runs, "native")
+    except NoTableError:
+        return []
     what, found = "zero-advantage share", []
-    for condition in others:
-        pairs = [(run, native[run.seed]) for run in runs if run.condition == condition]
+    for one in comparisons:
         columns = tuple(
-            tuple(_placed(_gap(counts[a.name][i], counts[b.name][i]), a, b) for a, b in pairs)
+            tuple(_placed(_gap(counts[a.name][i], counts[b.name][i]), a, b) for a, b in one.pairs)
             for i in range(len(NORMALIZERS))
         )
-        seeds = tuple(label(f"{a.name} minus {b.name}", what) for a, b in pairs)
-        found.append(Measured(label(f"{condition} minus native", what), 0.0, seeds, columns))
+        seeds = tuple(label(one.of_seed(run.seed), what) for run, _ in one.pairs)
+        found.append(Measured(label(one.name, what), 0.0, seeds, columns))
     return found
 
 

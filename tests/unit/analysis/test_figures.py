@@ -135,7 +135,7 @@ def test_matched_updates_show_the_sequence(results: Path, tmp_path: Path) -> Non
     write_updates(tmp_path / "results" / "updates")
     again = read_evidence(tmp_path / "results")
     plot = next(plot for plot in PLOTS if plot.name == "learner_path")
-    path = write_plot(plot, again, tmp_path / "figures").with_suffix(".csv")
+    caption = plot.remarked(write_plot(plot, again, tmp_path / "figures")).caption
     found = [row for row in rows(tmp_path / "figures", "learner_path") if row["panel"] == "d"]
     table = again.table("matched_mappings")
     for steps, name in (("2", "several steps"), ("1", "one step")):
@@ -143,8 +143,8 @@ def test_matched_updates_show_the_sequence(results: Path, tmp_path: Path) -> Non
         assert len(own) == 3
         for what, value in own.items():
             assert value == table.cell(f"tsp tiny, {name}: native – factorized", what).value
-    assert "2 consecutive groups in sequence" in plot.caption_of(path)
-    assert "alone with a fresh optimizer" in plot.caption_of(path)
+    assert "2 consecutive groups in sequence" in caption
+    assert "each group alone, one step with a fresh optimizer" in caption
 
 
 def test_the_normalizer_erases_shifts_only(evidence: Evidence) -> None:

@@ -53,7 +53,7 @@ def test_mappings_are_compared_under_the_first_normalizer(tmp_path: Path) -> Non
 
 
 def test_withheld_maxima_of_completions_and_of_tokens_stand_apart(tmp_path: Path) -> None:
-    """The largest difference of completion means and that of single tokens have a column of their own each."""
+    """The largest difference of completion means and that of single tokens each have a column."""
     made = tables(write_updates(tmp_path / "updates"))
     other = "tsp tiny, several steps: rank – group"
     for name, row in (("matched_mappings", ROW), ("matched_normalizers", other)):

@@ -121,7 +121,7 @@ PAIRED_EFFECTS = Plot(
     _draw_paired,
     (7.0, 5.2),
     ("paired", "paired_signs"),
-    _remark,
+    remark=_remark,
 )
 STAGE_DYNAMICS = Plot(
     "stage_dynamics",

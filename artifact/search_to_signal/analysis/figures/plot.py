@@ -1,7 +1,7 @@
 """A figure: its name, what it says, the CSV that it is drawn from, and how. Equal records, equal bytes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import matplotlib as mpl
@@ -31,10 +31,10 @@ class Plot:
     tables: tuple[str, ...] = ()
     remark: Callable[[Frame], str] = lambda frame: ""
 
-    def caption_of(self, path: Path) -> str:
-        """The caption with the remark on the CSV at ``path``."""
-        frame = Frame.read(path.read_text(encoding="utf-8"))
-        return " ".join(f"{self.caption} {self.remark(frame)}".split())
+    def remarked(self, path: Path) -> "Plot":
+        """The figure of the CSV beside ``path``: its caption ends with the remark."""
+        frame = Frame.read(path.with_suffix(".csv").read_text(encoding="utf-8"))
+        return replace(self, caption=" ".join(f"{self.caption} {self.remark(frame)}".split()))
 
 
 def write_plot(plot: Plot, evidence: Evidence, directory: Path) -> Path:

@@ -46,8 +46,8 @@ UPDATES = "matched_mappings"
 _SHARES = {"prevalence": "Prevalence (%)", "mass": "Credit mass (%)", "enrichment": "Enrichment"}
 _MEASURES = {
     COSINE: "cosine",
-    OF_COMPLETIONS: "largest withheld difference,\ncompletion means",
-    OF_TOKENS: "largest withheld difference,\nsingle tokens",
+    OF_COMPLETIONS: "max. withheld diff. of\ncompletion means",
+    OF_TOKENS: "max. withheld diff. of\nsingle tokens",
 }
 _CELLS = ((BLACK, "o"), (ORANGE, "^"), (SKY, "s"), (PURPLE, "D"))
 
@@ -136,38 +136,36 @@ def _draw(figure: Figure, frame: Frame) -> None:
         first = axes is updates[0]
         _draw_cells(axes, frame.where(panel="d", what=what), "matched updates have not run" if first else "")
         axes.set_xlabel(name)
-        if not first:
-            _continue(axes)
+        axes.locator_params(axis="x", nbins=3)
+        if not first and (legend := axes.get_legend()) is not None:
+            legend.remove()
+        if not first or frame.where(panel="d").names("part") == frame.where(panel="c").names("part"):
+            axes.tick_params(axis="y", labelleft=False)
     letter(updates[0], "d", _protocol(frame))
 
 
 def _protocol(frame: Frame) -> str:
     """Panel d's heading: how many matched updates in sequence its filled markers stand for."""
     steps = _steps(frame.where(panel="d"))
-    if not steps:
-        return "Matched updates"
-    single = "; open: single ones" if steps[1:] else ""
-    return f"Matched updates, {steps[-1]} in sequence{single}"
+    if not steps[1:]:
+        return "Matched updates" if not steps else "Matched updates, single steps"
+    return f"Matched updates: {steps[-1]} in sequence (open: single steps)"
 
 
 def _remark(frame: Frame) -> str:
     steps = _steps(frame.where(panel="d"))
-    if not steps:
-        return ""
-    alone = " Open: each of these groups alone with a fresh optimizer, mean." if steps[1:] else ""
-    return f"Filled in (d): {steps[-1]} consecutive groups in sequence, one step each, one optimizer.{alone}"
+    alone = "each group alone, one step with a fresh optimizer, mean over groups."
+    if not steps[1:]:
+        return f"In (d): {alone}" if steps else ""
+    return (
+        f"Filled in (d): {steps[-1]} consecutive groups in sequence, one step each with one optimizer, like "
+        f"the paper's matched updates. Open: {alone}"
+    )
 
 
 def _steps(frame: Frame) -> list[int]:
     """The numbers of steps in the rows, rising."""
     return sorted(int(name) for name in frame.names("steps") if name)
-
-
-def _continue(axes: Axes) -> None:
-    """The rows and the legend of the panel to the left hold here, too."""
-    axes.tick_params(axis="y", labelleft=False)
-    if (legend := axes.get_legend()) is not None:
-        legend.remove()
 
 
 def _draw_changes(axes: Axes, frame: Frame) -> None:
@@ -238,5 +236,5 @@ SIGNAL = Plot(
     _draw,
     (7.0, 5.6),
     ("credit", "replay_pairs", UPDATES),
-    _remark,
+    remark=_remark,
 )
