@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 
 from search_to_signal.analysis.cells import NoTableError
 from search_to_signal.analysis.claim_matrix import recorded_credit
@@ -132,16 +133,26 @@ def _draw(figure: Figure, frame: Frame) -> None:
     letter(pairs, "c", "Same records")
     pairs.set_xlabel("groups told\napart (%)")
     pairs.set_xlim(-4, 104)
+    _below(pairs, "upper right", 1.05)
     for axes, (what, name) in zip(updates, _MEASURES.items(), strict=True):
-        first = axes is updates[0]
-        _draw_cells(axes, frame.where(panel="d", what=what), "matched updates have not run" if first else "")
+        head = axes is updates[0]
+        _draw_cells(axes, frame.where(panel="d", what=what), "matched updates have not run" if head else "")
         axes.set_xlabel(name)
         axes.locator_params(axis="x", nbins=3)
-        if not first and (legend := axes.get_legend()) is not None:
-            legend.remove()
-        if not first or frame.where(panel="d").names("part") == frame.where(panel="c").names("part"):
+        if (legend := _below(axes, "upper left", 0.0)) is not None:
+            legend.set_in_layout(False)  # it reaches under the next panels
+            legend.set_visible(head)
+        if not head or frame.where(panel="d").names("part") == frame.where(panel="c").names("part"):
             axes.tick_params(axis="y", labelleft=False)
     letter(updates[0], "d", _protocol(frame))
+
+
+def _below(axes: Axes, corner: str, x: float) -> Legend | None:
+    """Put a panel's legend, if it has one, below it, with its corner at this share of the width."""
+    if (legend := axes.get_legend()) is not None:
+        legend.set_loc(corner)
+        legend.set_bbox_to_anchor((x, -0.28), transform=axes.transAxes)
+    return legend
 
 
 def _protocol(frame: Frame) -> str:
@@ -215,9 +226,7 @@ def _draw_cells(axes: Axes, frame: Frame, otherwise: str) -> None:
     axes.set_yticks(range(len(pairs)), [shown(pair).replace(", ", ",\n", 1) for pair in pairs])
     axes.set_ylim(len(pairs) - 0.5, -0.5)
     axes.locator_params(axis="x", nbins=4)
-    axes.legend(
-        loc="upper center", bbox_to_anchor=(0.4, -0.28), ncols=2, handletextpad=0.1, columnspacing=0.8
-    )
+    axes.legend(ncols=2, handletextpad=0.1, columnspacing=0.8)
 
 
 SIGNAL = Plot(
