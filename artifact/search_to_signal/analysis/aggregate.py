@@ -43,7 +43,7 @@ def ratio_cell(cells: Sequence[Cell]) -> Cell:
     terms = [cell.terms for cell in cells if cell.terms is not None]
     above, below = (mean(column) for column in zip(*terms, strict=True)) if terms else (0.0, 0.0)
     value = above / below if len(terms) == len(cells) and below else None
-    formula = f"ratio of the means over {len(cells)} seeds (D29) in ({cells[0].formula})"
+    formula = f"mean numerator / mean denominator over {len(cells)} seeds (D29) of ({cells[0].formula})"
     return Cell(value, len(cells), formula, _origins(cells), cells[0].decimals)
 
 
