@@ -12,6 +12,8 @@ from search_to_signal.analysis.cells import Origin
 from search_to_signal.analysis.metrics import RunMetrics, group_trajectory, run_metrics
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.numerics import Bools, Floats
+from search_to_signal.problems import PROBLEMS
+from search_to_signal.problems.base import score_unit
 from search_to_signal.records.anchor import prefix
 from search_to_signal.records.groups import GroupBatch, batch_of
 from search_to_signal.records.manifest import Manifest
@@ -53,6 +55,12 @@ class RecordedRun:
     def trained(self) -> bool:
         """Whether a learner took part; a restart has its parent's condition and none."""
         return self.condition != "frozen" and self.config.get("parent") is None
+
+    @property
+    def unit(self) -> str:
+        """What scores measure, such as minus tour length; higher is better."""
+        problem = PROBLEMS.get(str(self.config["problem"]))
+        return self.manifest.score_unit or (score_unit(problem) if problem else "score")
 
     @property
     def name(self) -> str:

@@ -87,8 +87,8 @@ def _answer(state: dict[str, Any], kind: int, payload: bytes, nonce: int) -> byt
     if kind == frames.TOURS:
         code, raw = 0, b"".join(build_tour(function, distance) for distance in arguments)
     else:
-        rows, columns, *arguments = arguments
-        code, raw = fill_matrix(function, (rows, columns), arguments)
+        shape, *arguments = arguments
+        code, raw = fill_matrix(function, tuple(shape.tolist()), arguments)
     return frames.ANSWER.pack(frames.DATA, len(raw), nonce, code) + raw
 
 

@@ -57,7 +57,7 @@ class Cvrp:
         "its entries times a pheromone that rewards the edges of good routes."
     )
     unit = "total distance"
-    function_name = "heuristics"
+    maximized = False
     template = _TEMPLATE
     seed = Heuristic(
         idea="The idea of the algorithm is to prefer near nodes, each by the inverse of its distance.",
@@ -92,6 +92,10 @@ class Cvrp:
             return distance.copy(), demands / capacity
         raise InfeasibleAnswerError(f"expected a function of 4 or 2 parameters, found {parameters}")
 
+    def answer_shape(self, instance: Instance) -> tuple[int, ...]:
+        """Return (n, n)."""
+        return instance["distance"].shape
+
     def score(self, instance: Instance, answer: Array) -> float:
         """Return minus the cost of the colony's best tour with the matrix ``answer`` (n, n).
 
@@ -99,7 +103,7 @@ class Cvrp:
         """
         from search_to_signal.problems.ant_colony import routing  # numba takes a second to import
 
-        matrix = as_matrix(answer, instance["distance"].shape)
+        matrix = as_matrix(answer, self.answer_shape(instance))
         demands, capacity = instance["demands"], float(instance["capacity"])
         return -routing.best_cost(instance["distance"], demands, capacity, matrix, ANTS, ITERATIONS)
 

@@ -126,7 +126,7 @@ class Obp:
         "empty ones included; the item goes into the bin of the highest priority."
     )
     unit = "% above the lower bound on bins"
-    function_name = "step"
+    maximized = False
     template = _TEMPLATE
     seed = Heuristic(
         idea=(

@@ -70,7 +70,7 @@ class Tsp:
         "tour returns to its start."
     )
     unit = "tour length"
-    function_name = "select_next_node"
+    maximized = False
     template = _TEMPLATE
     seed = Heuristic(
         idea=(

@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from search_to_signal.analysis.cells import NoTableError
-from search_to_signal.analysis.evidence import Evidence, score_unit
+from search_to_signal.analysis.evidence import Evidence
 from search_to_signal.analysis.figures.frame import Frame, lines, value_of
 from search_to_signal.analysis.figures.marks import dodged, joined
 from search_to_signal.analysis.figures.plot import Plot
@@ -35,7 +35,7 @@ def breadth_table(evidence: Evidence) -> str:
             one.seed,
             measure.change,
             value_of(difference),
-            score_unit(one.config["problem"]),
+            one.unit,
         )
         for cell, runs in evidence.results.breadth.items()
         for comparison in against(runs, "frozen")
