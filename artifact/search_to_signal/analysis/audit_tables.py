@@ -36,7 +36,9 @@ improves: to anyone, per such group, and to a valid non-improver, per group."""
 
 CREDIT = """\
 Prevalence P_D, share of positive advantage mass P_A, enrichment P_A / P_D, and the share of the class with
-positive advantage (D18). A blank is a ratio without denominator."""
+positive advantage (D18). All groups count together, whatever run they are from: a seed with more advantage
+weighs more, which the ratio of the seeds' means in a report (D29) avoids. A blank is a ratio without
+denominator."""
 
 BY_CONSTRUCTION = {
     "comparator": "by construction: monotone in score",

@@ -64,7 +64,10 @@ def funnels(run: RecordedRun) -> Parts:
 
 def operators(results: Results) -> Table:
     """Funnels by condition and operator, and by run and operator."""
-    note = "Shares of the completions that were asked for with the operator; counts are sums over seeds."
+    note = (
+        "Shares of the completions that were asked for with the operator: means of the seeds' shares ± "
+        "sample standard deviation, none where a seed never drew it; counts are sums over seeds."
+    )
     rows = summarized(results.cohort, funnels)
     return Table("operators", "Funnels by operator", "cohort", COLUMNS, rows, "Condition/operator", note)
 

@@ -9,7 +9,16 @@ from search_to_signal.analysis.aggregate import summarized
 from search_to_signal.analysis.cells import NoTableError, Table
 from search_to_signal.analysis.comparable import at_one_horizon
 from search_to_signal.analysis.core_table import SEED_COLUMNS, seed_cells
-from search_to_signal.analysis.paired import COLUMNS, Comparison, against, measured, paired_rows, signs
+from search_to_signal.analysis.paired import (
+    COLUMNS,
+    DIRECTIONS,
+    Comparison,
+    against,
+    few_seeds,
+    measured,
+    paired_rows,
+    signs,
+)
 from search_to_signal.analysis.results import Results, Runs
 from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.errors import RunDirectoryError
@@ -66,16 +75,19 @@ def restart(results: Results) -> Table:
 
 def restart_paired(results: Results) -> Table:
     """Same-seed differences of restarts to Frozen, to their live parents, and to each other."""
-    rows = paired_rows(comparisons(results), measured)
+    found = comparisons(results)
+    rows = paired_rows(found, measured)
     note = "First minus second, seed by seed; layers are compared, never pooled."
+    note = f"{note} {few_seeds(len(c.pairs) for c in found)}"
     return Table("restart_paired", "Restarts compared", "restart", COLUMNS, rows, "Comparison", note)
 
 
 def restart_signs(results: Results) -> Table:
-    """In how many seeds the restart is above what it is compared with."""
-    rows = signs(comparisons(results))
-    note = "Seeds in which the first is strictly above the second; n is the number of seeds."
-    return Table("restart_signs", "Directions of restarts", "restart", COLUMNS, rows, "Comparison", note)
+    """In how many seeds the restart is above, equal to and below what it is compared with."""
+    found = comparisons(results)
+    note = f"{DIRECTIONS} {few_seeds(len(c.pairs) for c in found)}"
+    head, rows = "Comparison/direction", signs(found)
+    return Table("restart_signs", "Directions of restarts", "restart", COLUMNS, rows, head, note)
 
 
 def _between(runs: Sequence[RecordedRun]) -> list[Comparison]:

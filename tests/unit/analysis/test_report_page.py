@@ -29,7 +29,7 @@ FORMS = ("csv", "md", "tex")
 AGAIN = """
 import sys
 from pathlib import Path
-from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.report import report
 from search_to_signal.claims.beside import ledger_beside
 report(Path(sys.argv[1]), Path(sys.argv[2]), ledger_beside)
 """

@@ -28,7 +28,7 @@ PLOTS: Sequence[Plot] = (
 
 @dataclass(frozen=True)
 class Drawn:
-    """The figures of a results directory, captions with their horizons, with the paths of their PNGs.
+    """The figures of a results directory, captions complete, with the paths of their PNGs.
 
     ``absent`` says why some were not drawn.
     """
@@ -43,7 +43,7 @@ def draw_all(evidence: Evidence, directory: Path) -> Drawn:
     for plot in PLOTS:
         try:
             path = write_plot(plot, evidence, directory)
-            figures.append((plot.captioned(evidence.results), path))
+            figures.append((plot.remarked(path).captioned(evidence.results), path))
         except NoTableError as reason:
             absent[plot.name] = str(reason)
     return Drawn(tuple(figures), absent)

@@ -168,5 +168,5 @@ OUTCOMES_PLOT = Plot(
     _draw_outcomes,
     (7.0, 4.6),
     ("core_seeds", "paired", "restart_paired"),
-    ("cohort", "restart"),
+    layers=("cohort", "restart"),
 )

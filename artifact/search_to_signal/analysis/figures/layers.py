@@ -143,7 +143,7 @@ BREADTH = Plot(
     _draw_breadth,
     (7.0, 2.6),
     ("breadth", "breadth_gains"),
-    ("breadth",),
+    layers=("breadth",),
 )
 RESTART = Plot(
     "restart",
@@ -156,7 +156,7 @@ RESTART = Plot(
     _draw_restart,
     (7.0, 2.4),
     ("restart", "restart_paired", "restart_signs"),
-    ("restart",),
+    layers=("restart",),
 )
 HELDOUT = Plot(
     "heldout",

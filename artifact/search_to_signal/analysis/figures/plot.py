@@ -22,8 +22,8 @@ _PNG_DPI = 200
 class Plot:
     """``table`` gives the text of the CSV, or raises NoTableError; ``draw`` sees that text and no records.
 
-    ``size`` is (width, height) in inches; ``tables`` name the tables that hold the same numbers, ``layers``
-    those whose horizon the caption ends with.
+    ``size`` is (width, height) in inches; ``tables`` name the tables that hold the same numbers; ``remark``
+    gives what the caption says of the CSV's own numbers; ``layers`` are those whose horizon it ends with.
     """
 
     name: str
@@ -33,7 +33,13 @@ class Plot:
     draw: Callable[[Figure, Frame], None]
     size: tuple[float, float] = (7.0, 2.6)
     tables: tuple[str, ...] = ()
+    remark: Callable[[Frame], str] = lambda frame: ""
     layers: tuple[str, ...] = ("cohort",)
+
+    def remarked(self, path: Path) -> "Plot":
+        """The figure of the CSV beside ``path``: its caption ends with the remark."""
+        frame = Frame.read(path.with_suffix(".csv").read_text(encoding="utf-8"))
+        return replace(self, caption=" ".join(f"{self.caption} {self.remark(frame)}".split()))
 
     def captioned(self, results: Results) -> "Plot":
         """The figure of these results: its caption ends with the horizons of the layers that have run."""
