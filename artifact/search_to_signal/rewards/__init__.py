@@ -34,7 +34,9 @@ ALTERNATIVES: dict[str, RewardMapping] = {
         TailWeighted(order="summed", name="tail_weighted_d07_summed"),
         TailWeighted(novelty=0.0, name="tail_weighted_d08"),
         TailWeighted(repetition="all_but_first", name="tail_weighted_d09"),
+        TailWeighted(gap="valid", name="tail_weighted_d28"),
         SearchExposure(validity="binary", name="search_exposure_d14"),
+        SearchExposure(scale="plain", name="search_exposure_d27"),
     )
 }
 """The constructions under the other reading of one decision, so that a replay can tell what hangs on it."""

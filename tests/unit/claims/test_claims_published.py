@@ -115,6 +115,15 @@ def test_an_impossible_percentage_is_found(edited: Edit) -> None:
     assert finding.verdict is Verdict.INCONSISTENT
 
 
+def test_sentences_about_the_constructions_have_verdicts() -> None:
+    """One contradicts the equation above it, by a witness; for another the paper has two readings."""
+    found = {finding.entry.id: finding for finding in judge(load_ledger())}
+    assert found["residual_never_full"].verdict is Verdict.INCONSISTENT
+    assert "D27" in found["residual_never_full"].reason
+    assert found["tail_gap_set"].verdict is Verdict.NOT_DERIVABLE
+    assert "D28" in found["tail_gap_set"].reason
+
+
 def test_every_verdict_has_a_reason() -> None:
     """No entry is judged without saying why; what needs a run says which."""
     for finding in judge(load_ledger()):
