@@ -58,11 +58,13 @@ def manifest(run: Path) -> dict[str, Any]:
 def tree(directory: Path) -> dict[str, bytes]:
     """Every file of the layers by relative path; the audit and the report are written anew each time."""
     files = (path for path in directory.rglob("*") if path.is_file())
-    own = ("audit", "report", "SHA256SUMS")
+    runs = {path.relative_to(directory): path for path in files}
+    # Beside the runs of its cells the audit has files of its own.
+    made = (("report",), ("SHA256SUMS",), *(("audit", name.name) for name in runs if len(name.parts) == 2))
     return {
-        str(path.relative_to(directory)): path.read_bytes()
-        for path in files
-        if path.relative_to(directory).parts[0] not in own
+        str(name): path.read_bytes()
+        for name, path in runs.items()
+        if not any(name.parts[: len(own)] == own for own in made)
     }
 
 
@@ -75,6 +77,15 @@ def test_every_layer_of_the_profile_has_its_directory(results: Path) -> None:
     assert verify(results).problems == ()
     plain = ["sha256sum", "-c", "--strict", "--quiet", "SHA256SUMS"]
     assert subprocess.run(plain, cwd=results, check=False).returncode == 0
+
+
+def test_the_audit_reads_every_recorded_layer(results: Path) -> None:
+    """Its four tasks are counted apart and together, and every run that it read is named."""
+    page = (results / "audit" / "audit.md").read_text()
+    for row in ("| tsp | 4 |", "| cvrp | 4 |", "| obp | 2 |", "| op | 2 |", "| all | 12 |"):
+        assert row in page
+    for run in ("cohort/native-s42", "breadth/cvrp-qwen2-2.1m/native-s42", "audit/op-qwen2-2.1m/frozen-s42"):
+        assert f"| {run}/completions.jsonl |" in page
 
 
 def test_a_restart_begins_with_its_parents_final_adapter(results: Path) -> None:

@@ -1,16 +1,18 @@
 """The shared-record audit of a results directory as tables (paper, Signal-Propagation Analysis).
 
-The recorded group is the unit here, not the seed: nothing is generated, and n counts groups. The cohort and
-every breadth cell stand apart.
+The recorded group is the unit here, not the seed: nothing is generated, and n counts groups. The cohort,
+every breadth cell and every cell recorded for the audit stand apart.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from search_to_signal.analysis.aggregate import label
 from search_to_signal.analysis.audit import TOLERANCES, Audit, ContextTally, PairTally, audit
 from search_to_signal.analysis.cells import Cell, NoTableError, Origin, Row, Table
 from search_to_signal.analysis.metrics import ratio
 from search_to_signal.analysis.results import Results, Runs
+from search_to_signal.errors import RunDirectoryError
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.rewards import MAPPINGS
 
@@ -71,15 +73,20 @@ def _audits(results: Results) -> dict[str, tuple[Audit, tuple[Origin, ...]]]:
             audit(((str(run.config["problem"]), run.batch) for run in runs), MAPPINGS, normalizer),
             tuple(run.everything for run in runs),
         )
-        for cell, runs in _cells(results).items()
+        for cell, runs in audited_cells(results).items()
     }
 
 
-def _cells(results: Results) -> Mapping[str, Runs]:
-    try:
-        return {"cohort": results.cohort, **results.breadth}
-    except NoTableError:
-        return {"cohort": results.cohort}
+def audited_cells(results: Results) -> Mapping[str, Runs]:
+    """The recorded runs by cell; raises RunDirectoryError for a cell that two layers have."""
+    cells = {"cohort": results.cohort}
+    for layer in ("breadth", "audit_cells"):
+        with suppress(NoTableError):
+            more: Mapping[str, Runs] = getattr(results, layer)
+            if twice := sorted(set(cells) & set(more)):
+                raise RunDirectoryError(f"{', '.join(twice)} lies in breadth and in audit: move one away")
+            cells = {**cells, **more}
+    return cells
 
 
 def _pair_cells(tally: PairTally, origins: tuple[Origin, ...]) -> tuple[Cell, ...]:

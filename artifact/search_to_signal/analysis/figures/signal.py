@@ -4,6 +4,7 @@ Paper, fig. signal-propagation: mechanism separation, no efficacy.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import cycle
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -32,6 +33,7 @@ from search_to_signal.analysis.figures.style import (
     spread_out,
 )
 from search_to_signal.analysis.metrics import improves
+from search_to_signal.analysis.replay_tables import audited_cells
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.normalizer import group_advantages
@@ -43,7 +45,7 @@ TOLERANCE = 1e-3
 UPDATES = "matched_mappings"
 COSINE, WITHHELD = "Cosine", "Withheld difference"
 _STEP = ", one step"
-_CELLS = ((BLACK, "o"), (ORANGE, "^"), (SKY, "s"), (PURPLE, "D"))
+_STYLES = ((BLACK, "o"), (ORANGE, "^"), (SKY, "s"), (PURPLE, "D"))
 
 Change = Callable[[Floats, RecordedRun], Floats]
 CHANGES: Mapping[str, Change] = {
@@ -63,22 +65,22 @@ def changed_share(run: RecordedRun, change: Change) -> float:
 
 
 def signal_table(evidence: Evidence) -> str:
-    """Panels a to d: condition (in c and d: the cell), seed, part, what and value."""
+    """Panels a to d: condition (in c and d: the cell), seed, part, what, value; what has its own style."""
     rows = [*_changes(evidence.results), *_credit(evidence.results), *_pairs(evidence), *_updates(evidence)]
-    return lines(("panel", "condition", "seed", "part", "what", "value"), rows)
+    return lines(("panel", "condition", "seed", "part", "what", "value", "style"), rows)
 
 
 def _changes(results: Results) -> Iterator[tuple[Value, ...]]:
     for run in trained(results):
         for name, change in CHANGES.items():
-            yield "a", run.condition, run.seed, name, "groups changed (%)", changed_share(run, change)
+            yield "a", run.condition, run.seed, name, "groups changed (%)", changed_share(run, change), ""
 
 
 def _credit(results: Results) -> Iterator[tuple[Value, ...]]:
     for run in trained(results):
         for name, (_, prevalence, mass, enrichment, _) in credit_parts(run).items():
             for what, cell in (("prevalence", prevalence), ("mass", mass), ("enrichment", enrichment)):
-                yield "b", run.condition, run.seed, name, what, value_of(cell)
+                yield "b", run.condition, run.seed, name, what, value_of(cell), ""
 
 
 def _pairs(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
@@ -86,10 +88,11 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
         table = evidence.table("replay_pairs")
     except NoTableError:
         return
+    tasks = {cell: str(runs[0].config["problem"]) for cell, runs in audited_cells(evidence.results).items()}
     for row in table.rows:
         cell, pair = row.label.split("/", 1)
         same = value_of(table.cell(row.label, "Equivalent (%)"))
-        yield "c", cell, None, pair, "separated (%)", None if same is None else 100.0 - same
+        yield "c", cell, None, pair, "separated (%)", None if same is None else 100.0 - same, tasks[cell]
 
 
 def _updates(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
@@ -102,12 +105,12 @@ def _updates(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
         place, pair = row.label.split(": ", 1)
         if place.endswith(_STEP):
             for what in (COSINE, WITHHELD):
-                value = value_of(table.cell(row.label, what))
-                yield "d", place.removesuffix(_STEP), None, pair.replace(" – ", ", "), what, value
+                value, cell = value_of(table.cell(row.label, what)), place.removesuffix(_STEP)
+                yield "d", cell, None, pair.replace(" – ", ", "), what, value, cell
 
 
 def _draw(figure: Figure, frame: Frame) -> None:
-    top, bottom = figure.subfigures(2, 1, height_ratios=(1.1, 1))
+    top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.1))
     first, second = top.subplots(1, 2)
     _draw_changes(first, frame.where(panel="a"))
     _draw_credit(second, frame.where(panel="b"))
@@ -159,14 +162,19 @@ def _draw_credit(axes: Axes, frame: Frame) -> None:
 
 
 def _draw_cells(axes: Axes, frame: Frame, otherwise: str) -> None:
-    """One line per pair of mappings, one marker per cell of tasks and models."""
-    pairs, cells = frame.names("part"), frame.names("condition")
+    """One line per pair of mappings, one marker per cell of tasks and models, a legend entry per style."""
+    pairs, cells, styles = frame.names("part"), frame.names("condition"), frame.names("style")
     if not pairs:
         empty(axes, otherwise)
         return
-    for cell, (hue, shape), offset in zip(cells, _CELLS, spread_out(len(cells), 0.4), strict=False):
-        own = [frame.where(part=pair, condition=cell).number() for pair in pairs]
-        axes.plot(own, np.arange(len(pairs)) + offset, shape, color=hue, label=cell, markersize=3.5)
+    places = dict(zip(cells, spread_out(len(cells), 0.65), strict=True))
+    for style, (hue, shape) in zip(styles, cycle(_STYLES), strict=False):
+        own = [
+            (row, places[row["condition"]] + pairs.index(row["part"]))
+            for row in frame.where(style=style).rows
+        ]
+        x, y = [float(row["value"] or "nan") for row, _ in own], [place for _, place in own]
+        axes.plot(x, y, shape, color=hue, label=style, markersize=3.5)
     axes.set_yticks(range(len(pairs)), [shown(pair).replace(", ", ",\n", 1) for pair in pairs])
     axes.set_ylim(len(pairs) - 0.5, -0.5)
     axes.locator_params(axis="x", nbins=4)
@@ -183,7 +191,8 @@ SIGNAL = Plot(
     Group standardization erases shifts and nearly erases scale; gating and spacing survive. Open
     markers are seeds, bars their means. (b) Prevalence of each candidate class (open) and its share of
     positive advantage mass (filled), mean over seeds. (c) Share of shared recorded groups in which two
-    mappings give advantages that differ by more than 0.001. (d) Single steps from one adapter on the same
+    mappings give advantages that differ by more than 0.001; a marker is a cell, task and model, and its
+    shape the task. (d) Single steps from one adapter on the same
     tokens, mean over groups: cosine of the two adapter changes, and the largest difference of
     log-probabilities on withheld contexts. This separates mechanisms; it shows no efficacy.""",
     signal_table,
