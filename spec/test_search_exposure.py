@@ -174,7 +174,7 @@ def test_tiny_residual(search_exposure: RewardMapping, batch: GroupBatch) -> Non
 
 @given(batch=st.one_of(ordinary_groups(compared=True), equal_scores()))
 def test_tiny_residual_stays_tiny(batch: GroupBatch) -> None:
-    """R-SEARCH-17: In the alternative RMS(a^S) <= RMS(s) / RMS(Delta), and never more than chosen (D27)."""
+    """R-SEARCH-17: With the plain scale RMS(a^S) <= RMS(s) / RMS(Delta), and never more than chosen (D27)."""
     chosen, other = SearchExposure()(batch), SearchExposure(scale="plain")(batch)
     eligible = batch.eligible[0]
     assume(eligible.any())
@@ -184,6 +184,14 @@ def test_tiny_residual_stays_tiny(batch: GroupBatch) -> None:
     assert size <= root_mean_square(chosen.components["search"][0][eligible]) * (1.0 + 1e-12)
     for name in ("validity", "quality"):
         np.testing.assert_array_equal(other.components[name], chosen.components[name])
+
+
+@given(batch=st.one_of(ordinary_groups(compared=True), equal_scores()))
+def test_residual_beside_no_quality(batch: GroupBatch) -> None:
+    """R-SEARCH-18: The second alternative is the choice, but zero where the quality channel is zero (D27)."""
+    chosen, other = SearchExposure()(batch), SearchExposure(scale="centred_or_zero")(batch)
+    kept = chosen.components["search"] * chosen.components["quality"].any(axis=1, keepdims=True)
+    np.testing.assert_array_equal(other.components["search"], kept)
 
 
 @given(batch=groups(), other=st.integers(0, 2**32 - 1))

@@ -22,13 +22,14 @@ class SearchExposure:
     1/2. A channel is 0 outside its set and where its own centred RMS is at most eps = 1e-8 (score units).
 
     ``validity``  D14: severities of the failures and +1, or -1 and +1
-    ``scale``     D27: what the residual is measured by beside itself: RMS(ctr Delta), as in the equation, or
-                  RMS(Delta). The first is 0 among equal scores, where every residual, however small, comes
-                  out at about 1/2; the second keeps RMS(a^S) <= RMS(s) / RMS(Delta).
+    ``scale``     D27: what the residual is measured by beside itself. ``centred``, RMS(ctr Delta) as in the
+                  equation, is 0 among equal scores, where any residual comes out at RMS 1/2; ``plain``,
+                  RMS(Delta), keeps RMS(a^S) <= RMS(s) / RMS(Delta); ``centred_or_zero`` is the equation
+                  where the quality channel is not zero, and 0 elsewhere
     """
 
     validity: Literal["typed", "binary"] = "typed"
-    scale: Literal["centred", "plain"] = "centred"
+    scale: Literal["centred", "plain", "centred_or_zero"] = "centred"
     name: str = "search_exposure"
 
     def __call__(self, groups: GroupBatch) -> Rewards:
@@ -60,8 +61,10 @@ class SearchExposure:
         along = (weighted * quality).sum(axis=1, keepdims=True)
         squared = (quality * quality).sum(axis=1, keepdims=True)
         residual = centred(weighted - along / (squared + EPSILON) * quality, eligible)
-        beside = direction if self.scale == "centred" else change
-        return quality, _bounded(residual, rms(beside, eligible), eligible, unit)
+        beside = change if self.scale == "plain" else direction
+        search = _bounded(residual, rms(beside, eligible), eligible, unit)
+        kept = self.scale != "centred_or_zero" or quality.any(axis=1, keepdims=True)
+        return quality, np.where(kept, search, 0.0)
 
 
 def _exposed(exposure: Floats, change: Floats, members: Bools) -> Floats:
