@@ -88,6 +88,27 @@ def test_the_audit_reads_every_recorded_layer(results: Path) -> None:
         assert f"| {run}/completions.jsonl |" in page
 
 
+def test_exposures_otherwise_are_those_of_the_recorded_search(results: Path) -> None:
+    """Inserted without condition, what was admitted keeps its exposure; a duplicate may have some."""
+    found = [json.loads(line) for line in (results / "audit" / "exposures.jsonl").read_text().splitlines()]
+    assert len(found) == 12
+    for group in found:
+        lines = (results / group["run"] / "completions.jsonl").read_text().splitlines()
+        own = [record for record in map(json.loads, lines) if record["step"] == group["step"]]
+        for record, free, drawn in zip(own, group["unconditional"], group["sampled"], strict=True):
+            if record["exposure"] is None:
+                assert free is drawn is None
+                continue
+            if record["archive_event"] == "admitted":
+                assert free == record["exposure"]
+            assert free >= record["exposure"]
+            assert abs(drawn - record["exposure"]) < 0.1
+    readings = (results / "audit" / "readings.csv").read_text()
+    assert "all,D13,exposure_unconditional,search_exposure,12," in readings
+    table = (results / "report" / "smoke_sensitivity.csv").read_text()
+    assert "D13 exposure_sampled/search_exposure,Groups,12," in table
+
+
 def test_a_restart_begins_with_its_parents_final_adapter(results: Path) -> None:
     """Equal checksums in both manifests, no update in any step, no reward in any record."""
     live, again = manifest(results / "cohort" / "native-s42"), manifest(results / "restart" / "native-s42")

@@ -60,7 +60,7 @@ def test_every_command_shows_an_example(capsys: pytest.CaptureFixture[str], comm
     assert f"example: s2s {command}" in out
 
 
-@pytest.mark.parametrize("arguments", [[], ["fly"], ["run"], ["replay", "x", "--out", "y"]])
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["run"], ["replay", "x"]])
 def test_wrong_usage_is_code_two(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     """An unknown command or a missing argument prints the usage."""
     code, _, err = said(capsys, *arguments)

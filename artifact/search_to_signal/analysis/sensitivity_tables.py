@@ -25,7 +25,7 @@ SENSITIVITY = """\
 Each other reading of a decision (spec/decisions.toml) against the choice, under the paper's normalizer: in
 how many groups an advantage changes by more than 0.001, the largest change, and by how many points the share
 of each candidate class with positive advantage moves. The mappings are ranked by positive rate and by
-enrichment of parent and of frontier improvers; the last column names the rankings that are other ones under the reading.
+enrichment of parent and of frontier improvers; the last column names the rankings that the reading changes.
 Readings that change what is recorded are settings of a run, and no replay can tell what hangs on them."""
 
 
@@ -39,9 +39,8 @@ class Change(NamedTuple):
 
 def reading_rows(audit: Audit, problem: str | None = None) -> Iterator[Line]:
     """One row per problem, reading and mapping that the reading is about, in the order of decisions."""
-    ordered = sorted(audit.readings.items(), key=lambda item: DECISIONS[item[0][1]])
-    for (where, reading, mapping), tally in ordered:
-        if tally.applies and problem in (None, where):
+    for where in audit.groups if problem is None else (problem,):
+        for (reading, mapping), tally in readings_of(audit, where).items():
             changes = changed_rankings(audit, where, reading)
             line: Line = {
                 "problem": where,
@@ -53,6 +52,12 @@ def reading_rows(audit: Audit, problem: str | None = None) -> Iterator[Line]:
             line |= {"changed_share": ratio(tally.changed, tally.groups), "max_difference": tally.largest}
             line |= {f"points_{name.value}": points for name, points in moved_rates(tally).items()}
             yield line | {"rankings_changed": "; ".join(map(said, changes)) or "none"}
+
+
+def readings_of(audit: Audit, problem: str) -> dict[tuple[str, str], ReadingTally]:
+    """The tallies of a problem by reading and mapping that it is about, in the order of decisions."""
+    found = {key[1:]: t for key, t in audit.readings.items() if key[0] == problem and t.applies}
+    return dict(sorted(found.items(), key=lambda item: DECISIONS[item[0][0]]))
 
 
 def moved_rates(tally: ReadingTally) -> dict[CandidateClass, float | None]:
