@@ -4,9 +4,13 @@ import ast
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
+import msgspec
 import tomli
+
+from search_to_signal.analysis.sensitivity import DECISIONS
+from search_to_signal.experiments.configuration import RunConfig
 
 SPEC = Path(__file__).parent
 README = SPEC / "README.md"
@@ -62,6 +66,35 @@ def passages() -> dict[str, list[dict[str, Any]]]:
 def decisions() -> dict[str, dict[str, str]]:
     """The list of decisions as data."""
     return tomli.loads((SPEC / "decisions.toml").read_text(encoding="utf-8"))
+
+
+def unreachable() -> list[str]:
+    """Promises of the list of decisions that lead nowhere, one line each."""
+    problems = []
+    for name, entry in decisions().items():
+        promised = entry["alternative"].split("; ") if entry["alternative"] else []
+        reached = entry["reach"].split(", ") if entry["reach"] else []
+        if len(reached) < len(promised) or (reached and not promised):
+            problems.append(f"{name}: {len(promised)} alternatives, {len(reached)} ways to reach them")
+        problems += [f"{name}: {way} is nothing" for way in reached if not _leads(name, way)]
+    known = {way for entry in decisions().values() for way in entry["reach"].split(", ")}
+    return problems + [f"{name} is of no decision" for name in DECISIONS if name not in known]
+
+
+def _leads(decision: str, way: str) -> bool:
+    """Whether a way is a reading of that decision, or a setting that takes the value."""
+    if way in DECISIONS:
+        return DECISIONS[way] == decision
+    path, _, value = way.partition(" = ")
+    section, _, key = path.partition(".")
+    settings = get_type_hints(get_type_hints(RunConfig).get(section, object))
+    if key not in settings:
+        return False
+    try:
+        msgspec.convert(value or None, settings[key] if value else Any, strict=False)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def tables() -> str:

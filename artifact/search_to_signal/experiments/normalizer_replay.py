@@ -16,7 +16,7 @@ from search_to_signal.analysis.audit_tables import (
 from search_to_signal.analysis.sensitivity import EXPOSURE, exposure_tallies
 from search_to_signal.analysis.sensitivity_tables import reading_rows
 from search_to_signal.errors import ConfigError
-from search_to_signal.experiments.other_exposures import has_texts, other_exposures
+from search_to_signal.experiments.other_exposures import has_search, other_exposures
 from search_to_signal.normalizer import get_normalizer
 from search_to_signal.records.batches import read_batches, record_files
 from search_to_signal.records.exposures import EXPOSURES, read_exposures
@@ -46,7 +46,7 @@ def replay(inputs: Sequence[Path], out: Path, mappings: Sequence[str], normalize
     runs = {
         _named(file.parent, out): file.parent
         for file in files
-        if EXPOSURE in known and has_texts(file.parent)
+        if EXPOSURE in known and has_search(file.parent)
     }
     _write_exposures(runs, out / EXPOSURES)
     parts = (tally(problem, batch, known, scales) for problem, batch in read_batches(files))

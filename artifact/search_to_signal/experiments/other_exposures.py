@@ -21,13 +21,13 @@ DRAWS = 1000
 _NEEDED = (MANIFEST, *(NAMES[name] for name in ("completions", "generations", "heuristics", "steps")))
 
 
-def has_texts(run: Path) -> bool:
+def has_search(run: Path) -> bool:
     """Whether a directory holds what the search states of its groups follow from."""
-    return all((run / name).is_file() for name in _NEEDED)
+    return all((run / name).is_file() for name in _NEEDED) and "search" in read_manifest(run).config
 
 
 def other_exposures(run: Path, name: str) -> Iterator[ExposureRecord]:
-    """One record per group of a run that has texts; raises RecordError where its records do not fit."""
+    """One record per group of a run that has its search; raises RecordError where its records do not fit."""
     config = read_manifest(run).config
     try:
         settings = msgspec.convert(config["search"], SearchSettings)
