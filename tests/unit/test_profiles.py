@@ -41,6 +41,14 @@ def test_shipped_profiles_load(name: str) -> None:
     assert load_profile(name).runs()
 
 
+@pytest.mark.parametrize("name", sorted(path.stem for path in PROFILES.glob("*.toml")))
+def test_shipped_profiles_audit_the_four_tasks_of_the_paper(name: str) -> None:
+    """Cohort, breadth and the cells of the audit together record TSP, CVRP, OBP and OP."""
+    profile = load_profile(name)
+    cells = (*profile.breadth, *profile.audit)
+    assert {profile.problem, *(cell.problem for cell in cells)} == {"tsp", "cvrp", "obp", "op"}
+
+
 @pytest.mark.parametrize(
     ("extra", "place"),
     [("colour = 1\n", "colour"), ("[learner]\nrank = 3\n", r"rank.*learner"), ("[evaluation]\nx = 1\n", "x")],

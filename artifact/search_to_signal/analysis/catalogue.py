@@ -30,7 +30,7 @@ from search_to_signal.analysis.matched import (
 from search_to_signal.analysis.paired import paired, paired_signs
 from search_to_signal.analysis.probe import probe
 from search_to_signal.analysis.recurrence import recurrence
-from search_to_signal.analysis.replay_tables import replay_context, replay_pairs
+from search_to_signal.analysis.replay_tables import replay_context, replay_pairs, sensitivity
 from search_to_signal.analysis.restart import restart, restart_paired, restart_signs
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.stages import stages
@@ -59,6 +59,7 @@ BUILDERS: Mapping[str, Builder] = {
     "group_size": group_size,
     "replay_pairs": replay_pairs,
     "replay_context": replay_context,
+    "sensitivity": sensitivity,
     "matched_mappings": of_results(mapping_table),
     "matched_normalizers": of_results(normalizer_table),
     "matched_cosines": of_results(cosine_table),

@@ -16,7 +16,7 @@ from search_to_signal.evaluation.lanes import Lane
 from search_to_signal.evaluation.locks import ALL, Layer
 from search_to_signal.evaluation.outcomes import Evaluation, Isolation, outcome_of
 from search_to_signal.evaluation.replay import confirmed, spot_indices
-from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.evaluation.settings import EvaluationSettings, RandomnessRule
 from search_to_signal.evaluation.shares import run_spread
 from search_to_signal.problems.base import (
     InfeasibleAnswerError,
@@ -119,7 +119,13 @@ class EvaluationPool:
         self._known = {key: run for key, run in runs.items() if run.isolation is not Isolation.KILLED}
         path = self._score_path if runs else "direct"
         return [
-            _evaluation(runs[key], code, path, repeat=key not in fresh or key in keys[:index])
+            _evaluation(
+                runs[key],
+                code,
+                path,
+                repeat=key not in fresh or key in keys[:index],
+                randomness=self._settings.randomness,
+            )
             for index, (key, code) in enumerate(zip(keys, codes, strict=True))
         ]
 
@@ -181,8 +187,8 @@ def _context(task: Task, settings: EvaluationSettings) -> bytes:
     return digest.digest()
 
 
-def _evaluation(run: Run, code: str, path: ScorePath, repeat: bool) -> Evaluation:
-    outcome = outcome_of(run.isolation, code)
+def _evaluation(run: Run, code: str, path: ScorePath, repeat: bool, randomness: RandomnessRule) -> Evaluation:
+    outcome = outcome_of(run.isolation, code, randomness)
     valid = outcome is Outcome.VALID
     return Evaluation(
         isolation=run.isolation,

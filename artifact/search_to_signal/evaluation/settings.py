@@ -6,6 +6,8 @@ import msgspec
 
 from search_to_signal.errors import ConfigError
 
+RandomnessRule = Literal["text", "behaviour"]
+
 
 class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Limits and policies of an evaluation pool.
@@ -19,6 +21,9 @@ class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     cannot have seccomp: programs then run with rlimits and timers only. ``replay`` repeats valid
     candidates in a differently seeded zygote: ``spot`` on ``spot_instances`` instances, ``full`` on all.
     ``mode = "strict"`` adds readable refusals by the static gate; ``paper`` refuses nothing.
+    ``randomness`` is the rule of that typed failure (D20): ``text``, the host's, the word in the code, or
+    ``behaviour``, other decisions in the replay, which then has to be ``full``; what only the further replay
+    before admission finds keeps its outcome under either rule.
     """
 
     timeout_s: float = 60.0
@@ -30,6 +35,7 @@ class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     replay: Literal["off", "spot", "full"] = "spot"
     spot_instances: int = 1
     mode: Literal["paper", "strict"] = "paper"
+    randomness: RandomnessRule = "text"
 
     def __post_init__(self) -> None:
         """Refuse values that could never work; raises ConfigError."""
@@ -37,6 +43,11 @@ class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         for name, least in smallest.items():
             if not getattr(self, name) >= least:
                 raise ConfigError(f"evaluation.{name} is {getattr(self, name)}, it must be at least {least}")
+        if self.randomness == "behaviour" and self.replay != "full":
+            raise ConfigError(
+                f"evaluation.randomness is behaviour, evaluation.replay {self.replay}: set replay to full, "
+                "so that every program is judged by a replay"
+            )
 
     @property
     def wall_s(self) -> float:

@@ -42,6 +42,21 @@ class BreadthCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     groups: int
 
 
+class AuditCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One cell, task x model, recorded for the shared-record audit alone: Frozen runs, no comparison."""
+
+    problem: str
+    split: str
+    model: str
+    seeds: tuple[int, ...]
+    groups: int
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """Frozen and nothing else: the audit needs evaluated groups, not a learner."""
+        return ("frozen",)
+
+
 class AnchorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Frozen search for the time that the trained runs of ``conditions`` took (the paper's two by default).
 

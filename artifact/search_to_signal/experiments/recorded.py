@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from search_to_signal.experiments.output import NAMES
+from search_to_signal.problems import get_problem
 from search_to_signal.records.reader import read_groups, read_records
-from search_to_signal.records.schema import GenerationRecord, StepRecord
-from search_to_signal.search.replay import Round
+from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
+from search_to_signal.search.replay import Round, replay
+from search_to_signal.search.settings import SearchSettings
+from search_to_signal.search.state import SearchState, initial_state
 
 
 def recorded_rounds(directory: Path) -> Iterator[Round]:
@@ -15,3 +18,15 @@ def recorded_rounds(directory: Path) -> Iterator[Round]:
     generations = read_records(directory / NAMES["generations"], GenerationRecord)
     for step, group, generation in zip(steps, read_groups(directory), generations, strict=True):
         yield Round(step.step, step.operator, step.collapsed, group, generation.completions)
+
+
+def recorded_states(
+    directory: Path, problem: str, settings: SearchSettings
+) -> Iterator[tuple[Round, SearchState]]:
+    """The rounds of a run directory, each with the search before it; raises RecordError as replay does."""
+    seed = next(read_records(directory / NAMES["heuristics"], HeuristicRecord))
+    state = initial_state(get_problem(problem).seed, seed.score)
+    rounds = list(recorded_rounds(directory))
+    for played, after in zip(rounds, replay(state, rounds, settings), strict=True):
+        yield played, state
+        state = after

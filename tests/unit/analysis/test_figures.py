@@ -147,6 +147,17 @@ def test_matched_updates_show_the_sequence(results: Path, tmp_path: Path) -> Non
     assert "each group alone, one step with a fresh optimizer" in caption
 
 
+def test_the_signal_figure_shows_every_task_of_the_audit(figures: Path, evidence: Evidence) -> None:
+    """Panel c has a marker of its own per task, and as many cells as the table; none is left out."""
+    own = [row for row in rows(figures, "learner_path") if row["panel"] == "c"]
+    assert {row["style"] for row in own} == {"tsp", "cvrp", "op", "obp"}
+    table = evidence.table("replay_pairs")
+    for row in own:
+        equivalent = table.cell(f"{row['condition']}/{row['part']}", "Equivalent (%)").value
+        assert float(row["value"]) == pytest.approx(100.0 - equivalent)
+    assert len(own) == len(table.rows)
+
+
 def test_the_normalizer_erases_shifts_only(evidence: Evidence) -> None:
     """A shift of the group changes no advantage, ten times the reward few, gating and spacing many."""
     for run in evidence.results.cohort:

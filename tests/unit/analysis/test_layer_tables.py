@@ -15,11 +15,13 @@ from search_to_signal.analysis.breadth import breadth, breadth_gains
 from search_to_signal.analysis.catalogue import catalogue
 from search_to_signal.analysis.cells import NoTableError
 from search_to_signal.analysis.comparable import at_one_horizon, require_comparable
+from search_to_signal.analysis.core_table import core_seeds
 from search_to_signal.analysis.evidence import read_evidence
 from search_to_signal.analysis.figures import draw_all
 from search_to_signal.analysis.heldout import heldout
 from search_to_signal.analysis.long_prompts import prompts_of
 from search_to_signal.analysis.paired import Comparison
+from search_to_signal.analysis.replay_tables import replay_pairs
 from search_to_signal.analysis.restart import restart, restart_paired, restart_signs
 from search_to_signal.analysis.results import Results
 from search_to_signal.errors import ContractError, RunDirectoryError
@@ -318,6 +320,23 @@ def test_api_runs_of_single_completions(tmp_path: Path) -> None:
     assert table.cell("frozen-s1", "Prompt tokens").value == 40 * 400
     assert table.cell("frozen", "Completion tokens").value == 40 * 200
     assert table.cell("frozen", "Valid (%)").n == 2
+
+
+def test_cells_of_the_audit_enter_the_replay_alone(tmp_path: Path) -> None:
+    """The replay has them as cells of their own; cohort and breadth are what they were without them."""
+    results = cohort(tmp_path, "frozen", "native")
+    write_synthetic_run(tmp_path / "breadth" / "cvrp-m" / "frozen-s1", "frozen", 1, layer="breadth")
+    without = (core_seeds(results), breadth(results))
+    where = tmp_path / "audit" / "obp-m" / "frozen-s1"
+    write_synthetic_run(where, "frozen", 1, layer="audit", config={"problem": "obp"})
+    again = Results(tmp_path)
+    assert (core_seeds(again), breadth(again)) == without
+    cells = {row.label.split("/")[0] for row in replay_pairs(again).rows}
+    assert cells == {"cohort", "cvrp-m", "obp-m"}
+    assert replay_pairs(again).cell("obp-m/native, factorized", "Groups").value == 40
+    write_synthetic_run(tmp_path / "audit" / "cvrp-m" / "frozen-s1", "frozen", 1, layer="audit")
+    with pytest.raises(RunDirectoryError, match="cvrp-m lies in breadth and in audit"):
+        replay_pairs(Results(tmp_path))
 
 
 def test_layers_that_are_not_there_say_so(tmp_path: Path) -> None:

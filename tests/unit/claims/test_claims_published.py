@@ -7,7 +7,7 @@ import pytest
 
 from search_to_signal.claims.coverage import load_numbers, uncovered
 from search_to_signal.claims.loading import load_ledger
-from search_to_signal.claims.tables import load_published, load_report
+from search_to_signal.claims.tables import PUBLISHED, load_published, load_report
 from search_to_signal.claims.verdicts import Finding, Verdict, judge
 from search_to_signal.errors import LedgerError
 
@@ -113,6 +113,15 @@ def test_an_impossible_percentage_is_found(edited: Edit) -> None:
     """60.87 % of 2,000 completions is no whole number of them."""
     finding = found(edited("core_seeds.csv", ",60.85,", ",60.87,"), "core_seeds[Frozen 42, Valid]")
     assert finding.verdict is Verdict.INCONSISTENT
+
+
+def test_sentences_about_the_constructions_have_verdicts() -> None:
+    """One contradicts the equation above it, by a witness; for another the paper has two readings."""
+    tiny, gap = found(PUBLISHED, "residual_never_full"), found(PUBLISHED, "tail_gap_set")
+    assert tiny.verdict is Verdict.INCONSISTENT
+    assert "D27" in tiny.reason
+    assert gap.verdict is Verdict.NOT_DERIVABLE
+    assert "D28" in gap.reason
 
 
 def test_every_verdict_has_a_reason() -> None:

@@ -3,7 +3,8 @@
 Paper, fig. signal-propagation: mechanism separation, no efficacy.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from search_to_signal.analysis.figures.style import (
 )
 from search_to_signal.analysis.matched import COSINE, OF_COMPLETIONS, OF_TOKENS, STEPS, VARIANTS
 from search_to_signal.analysis.metrics import improves
+from search_to_signal.analysis.replay_tables import audited_cells
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.normalizer import group_advantages
@@ -50,7 +52,7 @@ _MEASURES = {
     OF_COMPLETIONS: "max. withheld diff. of\ncompletion means",
     OF_TOKENS: "max. withheld diff. of\nsingle tokens",
 }
-_CELLS = ((BLACK, "o"), (ORANGE, "^"), (SKY, "s"), (PURPLE, "D"))
+_STYLES = ((BLACK, "o"), (ORANGE, "^"), (SKY, "s"), (PURPLE, "D"))
 
 Change = Callable[[Floats, RecordedRun], Floats]
 CHANGES: Mapping[str, Change] = {
@@ -70,18 +72,19 @@ def changed_share(run: RecordedRun, change: Change) -> float:
 
 
 def signal_table(evidence: Evidence) -> str:
-    """Panels a to d: condition (in c and d: the cell), seed, part, what, value, and in d the steps.
+    """Panels a to d: condition (in c and d: the cell), seed, part, what, value; in c and d the style.
 
-    Rows of b without a seed are over seeds.
+    In d also the steps. Rows of b without a seed are over seeds.
     """
     rows = [*_changes(evidence.results), *_credit(evidence), *_pairs(evidence), *_updates(evidence)]
-    return lines(("panel", "condition", "seed", "part", "what", "value", "steps"), rows)
+    return lines(("panel", "condition", "seed", "part", "what", "value", "style", "steps"), rows)
 
 
 def _changes(results: Results) -> Iterator[tuple[Value, ...]]:
     for run in trained(results):
         for name, change in CHANGES.items():
-            yield "a", run.condition, run.seed, name, "groups changed (%)", changed_share(run, change), None
+            changed = changed_share(run, change)
+            yield "a", run.condition, run.seed, name, "groups changed (%)", changed, "", None
 
 
 def _credit(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
@@ -91,7 +94,7 @@ def _credit(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
     for row in table.rows:
         name, part = row.label.split("/", 1)
         for what, column in _SHARES.items():
-            yield "b", *names[name], part, what, value_of(table.cell(row.label, column)), None
+            yield "b", *names[name], part, what, value_of(table.cell(row.label, column)), "", None
 
 
 def _pairs(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
@@ -99,10 +102,12 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
         table = evidence.table("replay_pairs")
     except NoTableError:
         return
+    tasks = {cell: str(runs[0].config["problem"]) for cell, runs in audited_cells(evidence.results).items()}
     for row in table.rows:
         cell, pair = row.label.split("/", 1)
         same = value_of(table.cell(row.label, "Equivalent (%)"))
-        yield "c", cell, None, pair, "separated (%)", None if same is None else 100.0 - same, None
+        apart = None if same is None else 100.0 - same
+        yield "c", cell, None, pair, "separated (%)", apart, tasks[cell], None
 
 
 def _updates(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
@@ -118,11 +123,11 @@ def _updates(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
             steps = table.cell(row.label, STEPS).value
             for what in _MEASURES:
                 value = value_of(table.cell(row.label, what))
-                yield "d", cell, None, pair.replace(" – ", ", "), what, value, steps
+                yield "d", cell, None, pair.replace(" – ", ", "), what, value, cell, steps
 
 
 def _draw(figure: Figure, frame: Frame) -> None:
-    top, bottom = figure.subfigures(2, 1, height_ratios=(1.1, 1))
+    top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.1))
     first, second = top.subplots(1, 2)
     _draw_changes(first, frame.where(panel="a"))
     _draw_credit(second, frame.where(panel="b"))
@@ -212,21 +217,27 @@ def _beside(axes: Axes, text: str, x: float, y: float) -> None:
 
 
 def _draw_cells(axes: Axes, frame: Frame, otherwise: str) -> None:
-    """One line per pair of mappings, one marker per cell of tasks and models; fewer steps are open."""
-    pairs, cells = frame.names("part"), frame.names("condition")
+    """One line per pair of mappings, one marker per cell, a legend entry per style; fewer steps are open."""
+    pairs, cells, styles = frame.names("part"), frame.names("condition"), frame.names("style")
     if not pairs:
         empty(axes, otherwise)
         return
-    for cell, (hue, shape), offset in zip(cells, _CELLS, spread_out(len(cells), 0.4), strict=False):
-        *fewer, most = sorted(frame.names("steps"), key=lambda name: int(name or 0))
+    places = dict(zip(cells, spread_out(len(cells), 0.65), strict=True))
+    *fewer, most = sorted(frame.names("steps"), key=lambda name: int(name or 0))
+    for style, (hue, shape) in zip(styles, cycle(_STYLES), strict=False):
         for steps in (*fewer, most):
-            found = [frame.where(part=pair, condition=cell, steps=steps).number() for pair in pairs]
-            style: dict[str, Any] = {"label": cell} if steps == most else {"markerfacecolor": "white"}
-            axes.plot(found, np.arange(len(pairs)) + offset, shape, color=hue, markersize=3.5, **style)
+            rows = frame.where(style=style, steps=steps).rows
+            y = [places[row["condition"]] + pairs.index(row["part"]) for row in rows]
+            look: dict[str, Any] = {"label": style} if steps == most else {"markerfacecolor": "white"}
+            axes.plot(_numbers(rows), y, shape, color=hue, markersize=3.5, **look)
     axes.set_yticks(range(len(pairs)), [shown(pair).replace(", ", ",\n", 1) for pair in pairs])
     axes.set_ylim(len(pairs) - 0.5, -0.5)
     axes.locator_params(axis="x", nbins=4)
     axes.legend(ncols=2, handletextpad=0.1, columnspacing=0.8)
+
+
+def _numbers(rows: Sequence[Mapping[str, str]]) -> list[float]:
+    return [float(row["value"] or "nan") for row in rows]
 
 
 SIGNAL = Plot(
@@ -238,9 +249,10 @@ SIGNAL = Plot(
     markers are seeds, bars their means. (b) Prevalence of each candidate class (open) and its share of
     positive advantage mass (filled), means over seeds; beside them the second over the first, the
     enrichment (D29). (c) Share of a cell's recorded groups, its runs together, in which two mappings give
-    advantages that differ by more than 0.001. (d) Two mappings from one adapter on the same tokens: cosine
-    of the adapter changes, and the largest difference of log-probabilities in withheld contexts, of means
-    over each completion's tokens and of single tokens. This separates mechanisms; it shows no efficacy.""",
+    advantages that differ by more than 0.001; a marker is a cell, task and model, and its shape the task.
+    (d) Two mappings from one adapter on the same tokens: cosine of the adapter changes, and the largest
+    difference of log-probabilities in withheld contexts, of means over each completion's tokens and of
+    single tokens. This separates mechanisms; it shows no efficacy.""",
     signal_table,
     _draw,
     (7.0, 5.6),
