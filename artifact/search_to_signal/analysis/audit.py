@@ -18,7 +18,7 @@ from search_to_signal.analysis.metrics import beats_frontier, improves
 from search_to_signal.normalizer import Normalizer, advantages
 from search_to_signal.numerics import Bools, Floats, midranks
 from search_to_signal.records.groups import GroupBatch
-from search_to_signal.rewards.base import RewardMapping, severity
+from search_to_signal.rewards.base import RewardMapping, rewards_of, severity
 from search_to_signal.rewards.tail_weighted import novel_scores, repeated_responses
 
 Key = TypeVar("Key")
@@ -110,7 +110,7 @@ def tally(
     normalizers: Mapping[str, Normalizer],
 ) -> Audit:
     """The audit of one batch."""
-    rewards = {name: mapping(batch) for name, mapping in mappings.items()}
+    rewards = {name: rewards_of(mapping, batch) for name, mapping in mappings.items()}
     couples = list(combinations(mappings, 2))
     related = {(a, b): affinely_related(rewards[a].reward, rewards[b].reward) for a, b in couples}
     pairs, credit = {}, {}
