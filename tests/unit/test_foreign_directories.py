@@ -1,5 +1,6 @@
 """What a directory says is data: whoever made it, reading it runs nothing that it names or holds."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,11 +10,12 @@ import msgspec
 import pytest
 
 from search_to_signal import plugins
-from search_to_signal.errors import ConfigError
+from search_to_signal.analysis.results import Results
+from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.progress import LINE_LIMIT, one_line
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.provenance.verify import verify
-from search_to_signal.records.manifest import MANIFEST
+from search_to_signal.records.manifest import MANIFEST, run_directories
 from search_to_signal.runtime import command_line
 
 Make = Callable[..., Path]
@@ -84,3 +86,22 @@ def test_text_from_outside_is_one_short_printable_line(text: str) -> None:
     line = one_line(text)
     assert line.isprintable()
     assert len(line) <= LINE_LIMIT + len(" [...]")
+
+
+def test_links_and_pipes_are_refused_by_name(make_run: Make, tmp_path: Path) -> None:
+    """A run that is only linked is neither pooled nor verified, and whoever reads is told; nothing blocks."""
+    results = tmp_path / "results"
+    for seed in (1, 2):
+        make_run(results / "cohort" / f"frozen-s{seed}", "frozen", seed)
+    write_sums(results)
+    assert verify(results).problems == ()
+    other = make_run(tmp_path / "elsewhere", "frozen", 3)
+    (results / "cohort" / "frozen-s3").symlink_to(other)
+    os.mkfifo(results / "cohort" / "frozen-s1" / "pipe")
+    assert run_directories(results / "cohort") == [results / "cohort" / f"frozen-s{seed}" for seed in (1, 2)]
+    assert verify(results).problems == (
+        "cohort/frozen-s1/pipe: a named pipe: only regular files are read",
+        "cohort/frozen-s3: a symbolic link: only regular files are read",
+    )
+    with pytest.raises(RunDirectoryError, match=r"pipe is a named pipe.*remove it"):
+        Results(results)
