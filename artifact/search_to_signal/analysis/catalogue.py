@@ -18,6 +18,7 @@ from search_to_signal.analysis.credit_tables import credit_by_class, signal
 from search_to_signal.analysis.funnel import operator_gains, operators
 from search_to_signal.analysis.group_size import group_size
 from search_to_signal.analysis.heldout import behaviours, heldout
+from search_to_signal.analysis.long_prompts import prompts_of
 from search_to_signal.analysis.matched import (
     cosine_table,
     mapping_table,
@@ -34,6 +35,7 @@ from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.stages import stages
 from search_to_signal.analysis.truncation import truncation
 from search_to_signal.errors import ConfigError
+from search_to_signal.records.manifest import ANCHOR, BREADTH, COHORT, RESTART
 
 Builder = Callable[[Results], Table]
 SMOKE = "smoke_"
@@ -65,14 +67,18 @@ BUILDERS: Mapping[str, Builder] = {
     "recurrence": recurrence,
     "collapses": collapses,
     "truncation": truncation,
+    "prompts": prompts_of(COHORT),
     "heldout": heldout,
     "restart": restart,
     "restart_paired": restart_paired,
     "restart_signs": restart_signs,
+    "restart_prompts": prompts_of(RESTART),
     "breadth": breadth,
     "breadth_gains": breadth_gains,
+    "breadth_prompts": prompts_of(BREADTH),
     "anchor": anchor,
     "anchor_realized": anchor_realized,
+    "anchor_prompts": prompts_of(ANCHOR),
     "probe": probe,
     "api": api,
 }

@@ -73,7 +73,11 @@ class CompletionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
 
 class StepRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One group: the search state around it and the optimizer opportunity that followed."""
+    """One group: the search state around it and the optimizer opportunity that followed.
+
+    ``prompt_tokens_cut`` is how many tokens the prompt lost on its left to its limit, on top of the
+    ``prompt_tokens`` of its completions (D26); absent where a trainer keeps that to itself.
+    """
 
     step: int
     operator: Operator
@@ -92,6 +96,7 @@ class StepRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     grad_norm: float | None
     training_tokens: int
     adapter_sha256: str | None
+    prompt_tokens_cut: int | None = 0
 
 
 class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -112,6 +117,8 @@ class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 class GenerationRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The prompt of one group and the exact tokens that were sampled from it.
 
+    ``prompt`` is the whole text, whose hash is ``prompt_sha256``; ``prompt_ids`` are the tokens that were
+    read, by sampler and learner: all of it, less what its step record counts as cut.
     An endpoint shows neither its template nor token ids: ``prompt`` is then the JSON of the messages sent,
     ``prompt_ids`` and every entry of ``completion_ids`` are empty, and ``requests`` holds what it reported,
     one per completion.

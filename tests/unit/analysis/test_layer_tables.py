@@ -1,5 +1,6 @@
 """Tables of the layers beside the cohort: what they compare, and what they refuse."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from search_to_signal.analysis.breadth import breadth, breadth_gains
 from search_to_signal.analysis.catalogue import catalogue
 from search_to_signal.analysis.cells import NoTableError
 from search_to_signal.analysis.heldout import heldout
+from search_to_signal.analysis.long_prompts import prompts_of
 from search_to_signal.analysis.restart import restart, restart_paired, restart_signs
 from search_to_signal.analysis.results import Results
 from search_to_signal.errors import ContractError, RunDirectoryError
-from search_to_signal.provenance.checksums import sha256_file
+from search_to_signal.provenance.checksums import sha256_file, write_sums
 from search_to_signal.records.anchor import AnchorBudget, AnchorContract, write_contract
 
 Make = Callable[..., Path]
@@ -207,3 +209,40 @@ def test_layers_that_are_not_there_say_so(tmp_path: Path) -> None:
     for build in (restart, breadth, anchor, api, heldout):
         with pytest.raises(NoTableError, match="has not run"):
             build(results)
+
+
+def cut_prompts(run: Path, cuts: dict[int, int]) -> None:
+    """Let some groups of a run have lost tokens of their prompts."""
+    steps = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
+    for step, cut in cuts.items():
+        steps[step]["prompt_tokens_cut"] = cut
+    (run / "steps.jsonl").write_text("".join(f"{json.dumps(step)}\n" for step in steps))
+    write_sums(run)
+
+
+def test_cut_prompts_are_counted_by_condition_and_run(tmp_path: Path) -> None:
+    """Groups, cut prompts and tokens cut add up over seeds, with the steps behind them."""
+    cohort(tmp_path, "frozen", "native")
+    cut_prompts(tmp_path / "cohort" / "native-s1", {3: 10, 8: 250})
+    cut_prompts(tmp_path / "cohort" / "native-s2", {5: 1})
+    table = prompts_of("cohort")(Results(tmp_path))
+    shown = {row.label: [cell.value for cell in row.cells] for row in table.rows}
+    assert shown["frozen"] == [80, 0, 0, 400]
+    assert shown["native"] == [80, 3, 261, 650]
+    assert shown["native-s2"] == [40, 1, 1, 401]
+    assert [table.cell(row, "Cut prompts").n for row in ("native", "native-s1")] == [2, 1]
+    lines = {origin.path: origin.lines for origin in table.cell("native", "Cut prompts").origins}
+    assert lines == {"cohort/native-s1/steps.jsonl": (4, 9), "cohort/native-s2/steps.jsonl": (6,)}
+
+
+def test_other_layers_show_their_cut_prompts_where_there_are_any(tmp_path: Path) -> None:
+    """A layer without one has no table, which says so; cells of breadth are shown run by run."""
+    cohort(tmp_path, "frozen")
+    for condition in ("frozen", "native"):
+        where = tmp_path / "breadth" / "tsp-tiny" / f"{condition}-s1"
+        write_synthetic_run(where, condition, 1, layer="breadth")
+    assert "over its limit" in catalogue(Results(tmp_path)).absent["breadth_prompts"]
+    cut_prompts(where, {0: 7})
+    (table,) = [t for t in catalogue(Results(tmp_path)).tables if t.name == "breadth_prompts"]
+    assert [row.label for row in table.rows] == ["tsp-tiny/frozen-s1", "tsp-tiny/native-s1"]
+    assert table.cell("tsp-tiny/native-s1", "Tokens cut").value == 7

@@ -151,7 +151,7 @@ def heuristics_of(played: Round) -> Iterator[HeuristicRecord]:
 def step_of(
     played: Round, records: Sequence[CompletionRecord], last: SearchState | None, mapping: str
 ) -> StepRecord:
-    """The record of the group; what the released trainer keeps to itself (loss, adapter) is absent."""
+    """The record of the group; what the released trainer keeps to itself (loss, adapter, cut) is absent."""
     lost = last is not None and len(played.before.archive) < len(last.archive)
     return StepRecord(
         step=played.step,
@@ -171,4 +171,5 @@ def step_of(
         grad_norm=None,
         training_tokens=sum(record.completion_tokens for record in records),
         adapter_sha256=None,
+        prompt_tokens_cut=None,
     )
