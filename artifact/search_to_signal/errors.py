@@ -37,6 +37,12 @@ class IllFormedGroupError(S2SError):
     exit_code = 6
 
 
+class MappingError(S2SError):
+    """A reward mapping, normalizer or problem of somebody's own failed or broke its promise."""
+
+    exit_code = 18
+
+
 class DataHashError(S2SError):
     """Regenerated instances do not have the recorded SHA-256."""
 

@@ -1,8 +1,11 @@
 """Find an implementation by built-in name, entry point, or import path."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 
 from search_to_signal.errors import ConfigError
 
@@ -10,15 +13,30 @@ from search_to_signal.errors import ConfigError
 def load(name_or_path: str, builtins: Mapping[str, object], group: str) -> object:
     """Return the object named by a built-in name, an entry point of ``group``, or ``pkg.mod:obj``.
 
+    An import path runs its module, so it must come from the user, never from a file that is checked.
     Raises ConfigError, naming what is known, when there is no such object.
     """
+    return _registered(name_or_path, builtins, group, _imported)
+
+
+def find(name_or_path: str, builtins: Mapping[str, object], group: str) -> object:
+    """``load`` for a name out of a results directory: an import path counts only where it was loaded before.
+
+    Raises ConfigError as ``load`` does, and for an import path that nobody allowed.
+    """
+    return _registered(name_or_path, builtins, group, _loaded)
+
+
+def _registered(
+    name_or_path: str, builtins: Mapping[str, object], group: str, by_path: Callable[[str], object]
+) -> object:
     if name_or_path in builtins:
         return builtins[name_or_path]
     registered = {point.name: point for point in entry_points(group=group)}
     if name_or_path in registered:
         return registered[name_or_path].load()
     if ":" in name_or_path:
-        return _imported(name_or_path)
+        return by_path(name_or_path)
     known = ", ".join(sorted({*builtins, *registered}))
     raise ConfigError(f"unknown name {name_or_path!r}: use one of {known}, or an import path pkg.mod:obj")
 
@@ -26,8 +44,34 @@ def load(name_or_path: str, builtins: Mapping[str, object], group: str) -> objec
 def _imported(path: str) -> object:
     module, _, attribute = path.partition(":")
     try:
-        return getattr(import_module(module), attribute)
+        with _working_directory_searched():
+            return getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"cannot load {path!r} ({error}): check that the module is on PYTHONPATH and defines that name"
         ) from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{module} cannot be loaded ({type(error).__name__}: {error}): mend it") from error
+
+
+def _loaded(path: str) -> object:
+    module, _, attribute = path.partition(":")
+    found = vars(sys.modules[module]) if module in sys.modules else {}
+    if attribute not in found:
+        raise ConfigError(
+            f"{path!r} is code of somebody's own, which is not run unasked: look at it, then allow it with "
+            f"--mapping {path}"
+        )
+    return found[attribute]
+
+
+@contextmanager
+def _working_directory_searched() -> Iterator[None]:
+    # What one writes lies where one works. It is searched last, and only for what was asked for: a file there
+    # that has the name of an optional module must not run by itself.
+    here = str(Path.cwd())
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)

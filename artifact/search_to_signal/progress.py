@@ -11,6 +11,18 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 PLAIN_SECONDS = 10.0
+LINE_LIMIT = 1000
+
+
+def one_line(text: str, limit: int = LINE_LIMIT) -> str:
+    """Text from outside as one line for a terminal, a log or a page: cut, and without control characters.
+
+    Whatever is not printable becomes a question mark, line ends a blank: nothing moves the cursor, changes
+    the direction of writing, or starts a line of its own.
+    """
+    short = " ".join(text[: 4 * limit].split())
+    clean = "".join(c if c.isprintable() else "?" for c in short[:limit])
+    return f"{clean} [...]" if len(short) > limit or len(text) > 4 * limit else clean
 
 
 class Progress(Protocol):

@@ -5,8 +5,21 @@ import os
 import signal
 import sys
 
+_BOOT = (
+    "import sys; sys.path = [path for path in sys.path if path]; "
+    "from search_to_signal.cli import main; sys.exit(main())"
+)
+
 _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+def command_line(*arguments: str) -> list[str]:
+    """The command that runs s2s with these arguments in a process of its own.
+
+    ``python -m`` would put the working directory first, where any file may shadow a module that we import.
+    """
+    return [sys.executable, "-c", _BOOT, *arguments]
 
 
 def keep_freed_memory() -> None:

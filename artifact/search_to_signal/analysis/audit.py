@@ -19,7 +19,7 @@ from search_to_signal.analysis.sensitivity import TOLERANCE, ReadingTally, Talli
 from search_to_signal.normalizer import Normalizer, advantages
 from search_to_signal.numerics import Bools, Floats, midranks
 from search_to_signal.records.groups import GroupBatch
-from search_to_signal.rewards.base import RewardMapping, severity
+from search_to_signal.rewards.base import RewardMapping, rewards_of, severity
 from search_to_signal.rewards.tail_weighted import novel_scores, repeated_responses
 
 Key = TypeVar("Key")
@@ -119,7 +119,7 @@ def tally(
     normalizers: Mapping[str, Normalizer],
 ) -> Audit:
     """The audit of one batch."""
-    rewards = {name: mapping(batch) for name, mapping in mappings.items()}
+    rewards = {name: rewards_of(mapping, batch) for name, mapping in mappings.items()}
     couples = list(combinations(mappings, 2))
     related = {(a, b): affinely_related(rewards[a].reward, rewards[b].reward) for a, b in couples}
     pairs, credit = {}, {}

@@ -11,14 +11,15 @@ from operator import add
 import numpy as np
 
 from search_to_signal.analysis.aggregate import Parts, summarized
-from search_to_signal.analysis.cells import Cell, Table, percent_cell
+from search_to_signal.analysis.cells import Cell, NoTableError, Table, percent_cell
 from search_to_signal.analysis.credit import CandidateClass, count_credit, credit_table
 from search_to_signal.analysis.credit_tables import OVER_SEEDS, class_cells, trained
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.errors import ConfigError, MappingError
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.groups import GroupBatch
-from search_to_signal.rewards import get_mapping
+from search_to_signal.rewards import find_mapping, rewards_of
 from search_to_signal.seeding import stream
 
 DRAWS = 8
@@ -47,15 +48,19 @@ def size_parts(run: RecordedRun) -> Parts:
 def group_size(results: Results) -> Table:
     """Zero-advantage share and credit by class as the group shrinks, under each run's own mapping."""
     note = f"Recorded groups, {DRAWS} subsamples each below full size. {OVER_SEEDS}"
-    rows = summarized(trained(results), size_parts)
+    try:
+        rows = summarized(trained(results), size_parts)
+    except (ConfigError, MappingError) as error:
+        raise NoTableError(str(error)) from error
     return Table("group_size", "Group size", "cohort", COLUMNS, rows, "Condition/size", note)
 
 
 def _cells(run: RecordedRun, size: int) -> tuple[Cell, ...]:
-    mapping, rng = get_mapping(run.condition), stream(run.seed, "group_size", size)
+    mapping, rng = find_mapping(run.condition), stream(run.seed, "group_size", size)
     whole = size == run.batch.outcome.shape[1]
     samples = [run.batch] if whole else [subsampled(run.batch, size, rng) for _ in range(DRAWS)]
-    counts = [count_credit(sample, group_advantages(mapping(sample).reward)) for sample in samples]
+    rewards = [rewards_of(mapping, sample).reward for sample in samples]
+    counts = [count_credit(s, group_advantages(r)) for s, r in zip(samples, rewards, strict=True)]
     total = reduce(add, counts)
     origin = run.everything
     rows = {e.candidate_class: class_cells(total, e, origin) for e in credit_table(total)}

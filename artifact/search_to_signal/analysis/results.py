@@ -10,6 +10,7 @@ from search_to_signal.analysis.formal import OWN, load_runs, require_layer
 from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.records.anchor import AnchorContract, read_contract
+from search_to_signal.records.files import refuse_special_files
 from search_to_signal.records.manifest import (
     ANCHOR,
     API,
@@ -30,6 +31,10 @@ class Results:
     """A results directory. A layer that has not run raises NoTableError, a damaged one RunDirectoryError."""
 
     directory: Path
+
+    def __post_init__(self) -> None:
+        """Refuse what verifying refuses, so that what is pooled is what was verified; RunDirectoryError."""
+        refuse_special_files(self.directory)
 
     @cached_property
     def cohort(self) -> Runs:

@@ -1,6 +1,7 @@
 """The s2s command: one file per group of commands, each with a ``register``."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -18,6 +19,10 @@ from search_to_signal.cli import (
 )
 from search_to_signal.cli.base import Command
 from search_to_signal.errors import S2SError
+from search_to_signal.progress import one_line
+
+# Characters of an error that are printed.
+_TOLD = 4000
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -40,13 +45,17 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; errors of ours print one line and give their exit code."""
-    # A mapping of one's own lies where one works; an installed command does not look there by itself.
-    if "" not in sys.path:
-        sys.path.append("")
     parsed = _parser().parse_args(arguments)
     try:
         code: int = parsed.command(parsed)
     except S2SError as error:
-        print(f"s2s: error: {error}", file=sys.stderr)
+        print(f"s2s: error: {one_line(str(error), _TOLD)}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output, such as head, has seen enough. Python would complain once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("s2s: stopped", file=sys.stderr)
+        return 130
     return code

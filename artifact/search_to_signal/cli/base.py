@@ -15,6 +15,25 @@ class Add(Protocol):
     def __call__(self, name: str, command: Command, text: str, example: str) -> argparse.ArgumentParser: ...
 
 
+def allow_mappings(parser: argparse.ArgumentParser) -> None:
+    """Add --mapping: code of somebody's own that may run, since a directory's word for it is not enough."""
+    parser.add_argument(
+        "--mapping",
+        action="append",
+        default=[],
+        metavar="PKG.MOD:OBJ",
+        help="a mapping of your own that the runs were trained with, and whose code may run; repeat it",
+    )
+
+
+def load_allowed(arguments: argparse.Namespace) -> None:
+    """Load the mappings that ``allow_mappings`` took; raises ConfigError for one that is none."""
+    from search_to_signal.rewards import get_mapping
+
+    for mapping in arguments.mapping:
+        get_mapping(mapping)
+
+
 def show(page: Path) -> None:
     """Print a Markdown page, drawn on a terminal and plain elsewhere."""
     text = page.read_text(encoding="utf-8")

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from search_to_signal.cli.base import Add, show
+from search_to_signal.cli.base import Add, allow_mappings, load_allowed, show
 from search_to_signal.errors import ConfigError
 
 
@@ -12,6 +12,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from search_to_signal.claims.beside import ledger_beside
     from search_to_signal.records.manifest import MANIFEST
 
+    load_allowed(arguments)
     if arguments.out is None and (arguments.directory / MANIFEST).is_file():
         raise ConfigError(
             f"{arguments.directory} is one run, checksummed as it is: give --out for its report"
@@ -45,6 +46,7 @@ def register(add: Add) -> None:
     )
     page.add_argument("directory", type=Path)
     page.add_argument("--out", type=Path, help="where to write (default: DIRECTORY/report)")
+    allow_mappings(page)
     replay = add(
         "replay",
         _replay,

@@ -8,7 +8,7 @@ import msgspec
 
 from search_to_signal.cli.base import Add, show
 from search_to_signal.errors import ConfigError, S2SError
-from search_to_signal.progress import progress_display
+from search_to_signal.progress import one_line, progress_display
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -56,7 +56,7 @@ def _run_one(arguments: argparse.Namespace) -> int:
         )
     except S2SError as error:
         # On a full disk the log takes no line; whoever started this still listens.
-        print(f"{ERROR_PREFIX}{error}", flush=True)
+        print(f"{ERROR_PREFIX}{one_line(str(error))}", flush=True)
         raise
     if manifest.timing is not None:
         print(spoken(manifest.timing))

@@ -4,16 +4,19 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from search_to_signal.cli.base import Add
+from search_to_signal.cli.base import Add, allow_mappings, load_allowed
 from search_to_signal.errors import ConfigError, RunDirectoryError
 
 
 def _trace(arguments: argparse.Namespace) -> int:
     if arguments.show < 0:
         raise ConfigError(f"--show {arguments.show}: give 0 or more record lines")
+    load_allowed(arguments)
     try:
         for line in _lines(arguments):
             print(line)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise RunDirectoryError(f"cannot read {error.filename}: {error.strerror}; restore it") from error
     return 0
@@ -49,4 +52,5 @@ def register(add: Add) -> None:
     trace.add_argument("table", nargs="?", help="a table's name (default: list the tables)")
     trace.add_argument("row", nargs="?", help="a row's label (default: list rows and columns)")
     trace.add_argument("column", nargs="?", help="a column's heading (default: print the row)")
+    allow_mappings(trace)
     trace.add_argument("--show", type=int, default=0, metavar="N", help="print the first N records as well")

@@ -1,9 +1,9 @@
 """Executes runs: a bounded number side by side, each in a process of its own."""
 
 import os
+import re
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -17,13 +17,16 @@ from search_to_signal.errors import S2SError
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.directory import begun
 from search_to_signal.experiments.ownership import owned
-from search_to_signal.progress import Progress
+from search_to_signal.progress import Progress, one_line
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.manifest import INTERRUPTED
+from search_to_signal.runtime import command_line
 
 # How a run's process speaks to the one that started it; every other line is for people.
 PROGRESS_PREFIX = "progress "
 ERROR_PREFIX = "error: "
+# Anything else that looks like it, a model's text perhaps, is a line for people.
+_PROGRESS = re.compile(rf"{PROGRESS_PREFIX}(?P<done>\d{{1,9}}) (?P<total>\d{{1,9}}) ?(?P<note>.*)")
 _ENDING_S = 10.0
 
 
@@ -171,7 +174,7 @@ def run_place(
         if not how.resume:
             set_aside(directory)
         directory.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "search_to_signal.cli", "run-one", "--out", str(directory)]
+    command = command_line("run-one", "--out", str(directory))
     command += ["--checkpoint-every", str(how.checkpoint_every), "--wait", str(wait_s)]
     command += ["--parent", str(os.getpid()), *(["--resume"] if how.resume else [])]
     said = ""
@@ -182,7 +185,7 @@ def run_place(
             process.stdin.write(canonical_json(place.config))
             process.stdin.close()
         for line in process.stdout:
-            said = line.decode(errors="replace").rstrip()
+            said = one_line(line.decode(errors="replace"))
             if not said.startswith(ERROR_PREFIX):  # which is told once, with the run's exit code
                 _pass_on(said, place.config, progress)
         code = process.wait()
@@ -220,8 +223,7 @@ def _environment(threads: int) -> dict[str, str]:
 
 
 def _pass_on(line: str, config: RunConfig, progress: Progress) -> None:
-    if not line.startswith(PROGRESS_PREFIX):
+    if found := _PROGRESS.fullmatch(line):
+        progress.update(config.label, int(found["done"]), int(found["total"]), found["note"])
+    else:
         progress.say(f"{config.label}: {line}")
-        return
-    done, total, *note = line.removeprefix(PROGRESS_PREFIX).split(" ", 2)
-    progress.update(config.label, int(done), int(total), *note)

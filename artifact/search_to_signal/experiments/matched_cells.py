@@ -29,7 +29,7 @@ from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord
 from search_to_signal.records.updates import PairRecord, Relation, UpdateRecord, Variant
 from search_to_signal.records.writer import RecordWriter
-from search_to_signal.rewards import get_mapping
+from search_to_signal.rewards import get_mapping, rewards_of
 from search_to_signal.seeding import derive_seed
 
 GENERATIONS = "generations.jsonl"
@@ -76,7 +76,7 @@ def read_cell(directory: Path, settings: UpdateSettings) -> Cell:
         raise ConfigError(f"{directory} has {len(generations)} groups, a matched update takes {needed}")
     start = (len(generations) - needed) // 2
     groups = list(read_groups(directory))[start : start + settings.groups]
-    rewards = {name: get_mapping(name)(batch_of(groups)) for name in settings.mappings}
+    rewards = {name: rewards_of(get_mapping(name), batch_of(groups)) for name in settings.mappings}
     credit = {
         (mapping, name): advantages(
             get_normalizer(name), rewards[mapping].reward, rewards[mapping].components

@@ -20,8 +20,11 @@ from search_to_signal.generators.base import (
     request_seeds,
 )
 from search_to_signal.generators.settings import ApiSettings, GenerationSettings
+from search_to_signal.progress import one_line
 from search_to_signal.records.schema import RequestRecord
 
+# Characters of an endpoint's error that are passed on.
+_TOLD = 300
 _TRUNCATED = {"stop": False, "length": True}
 
 
@@ -117,9 +120,10 @@ class ApiGenerator:
             try:
                 return _completion(self._ask(sent, seed), seed)
             except _UnusableAnswer as error:
-                reason = f"{error}, {attempt} times"
+                reason = f"{one_line(str(error), _TOLD)}, {attempt} times"
             except OpenAIError as error:
-                reason = f"{type(error).__name__}: {error}".replace(self.key, "[key]")
+                told = str(error).replace(self.key, "[key]")
+                reason = f"{type(error).__name__}: {one_line(told, _TOLD)}"
                 break  # the client has already tried again what can be tried again
         raise GenerationError(
             f"{self.model} at {self.client.base_url.host} gave no completion ({reason}): the run stops here "

@@ -24,11 +24,17 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def _readable(directory: Path) -> list[str]:
+    """Names of the files in a model directory that a loader may read: all but hidden ones and pages."""
+    names = (path.name for path in directory.iterdir() if not path.is_dir() or path.is_symlink())
+    return sorted(n for n in names if n != CHECKSUMS and not n.startswith(".") and not n.endswith(".md"))
+
+
 def checked_files(directory: Path) -> dict[str, str]:
     """The SHA-256 of every file that the directory's SHA256SUMS lists, by name.
 
-    Raises ModelFileError when the list or a file is missing, the list is unreadable or lists no weights, or
-    a file has other bytes.
+    Raises ModelFileError when the list or a file is missing, the list is unreadable, lists no weights, names
+    a file elsewhere or leaves one out that may be read, or a file has other bytes.
     """
     listing = directory / CHECKSUMS
     if not listing.is_file():
@@ -42,6 +48,8 @@ def checked_files(directory: Path) -> dict[str, str]:
         if len(expected) != 64 or name[:1] not in (" ", "*"):
             raise ModelFileError(f"{listing}:{number}: not a checksum line; restore the file")
         path = directory / name[1:]
+        if path.parent != directory or path.is_symlink():
+            raise ModelFileError(f"{listing}:{number}: {name[1:]} is no file of its own in the directory")
         if not path.is_file():
             raise ModelFileError(
                 f"model file {path} is missing: restore it (git checkout, or download again)"
@@ -51,4 +59,8 @@ def checked_files(directory: Path) -> dict[str, str]:
         sums[path.name] = expected
     if not any(name.endswith(".safetensors") for name in sums):
         raise ModelFileError(f"{listing} lists no *.safetensors file, so no weights were checked: list them")
+    if unlisted := [name for name in _readable(directory) if name not in sums]:
+        raise ModelFileError(
+            f"{listing} leaves out {', '.join(unlisted)}, which may be read: list or remove it"
+        )
     return sums

@@ -23,23 +23,35 @@ from search_to_signal.generators.base import (
 from search_to_signal.generators.chat import encoded, end_ids
 from search_to_signal.generators.sampling import Filters, sample_group
 
+# What transformers raises for damaged or foreign files.
+_UNLOADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, SafetensorError)
+
 
 def load_model(directory: Path) -> Any:
     """The causal language model of a directory, float32, in evaluation mode; raises ModelFileError."""
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            directory, torch_dtype="float32", attn_implementation="sdpa", local_files_only=True
+        model, found = AutoModelForCausalLM.from_pretrained(
+            directory,
+            torch_dtype="float32",
+            attn_implementation="sdpa",
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
         )
-    except (OSError, ValueError, SafetensorError) as error:
+    except _UNLOADABLE as error:
         raise ModelFileError(f"cannot load the model in {directory}: {error}") from error
+    if random := sorted(map(str, [*found["missing_keys"], *found["mismatched_keys"]])):
+        # With a warning alone they would be drawn at random.
+        raise ModelFileError(f"the model in {directory} lacks {', '.join(random[:3])}: restore its files")
     return model.eval()
 
 
 def load_tokenizer(directory: Path) -> Any:
     """The tokenizer of a directory with its chat template; raises ModelFileError."""
     try:
-        return AutoTokenizer.from_pretrained(directory, local_files_only=True)
-    except (OSError, ValueError) as error:
+        return AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    except _UNLOADABLE as error:
         raise ModelFileError(f"cannot load the tokenizer in {directory}: {error}") from error
 
 

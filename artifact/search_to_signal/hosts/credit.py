@@ -7,12 +7,12 @@ import msgspec
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.schema import CompletionRecord
-from search_to_signal.rewards import RewardMapping
+from search_to_signal.rewards import RewardMapping, rewards_of
 
 
 def credited(records: Sequence[CompletionRecord], mapping: RewardMapping) -> list[CompletionRecord]:
     """The records of one group with reward components, rewards and advantages."""
-    rewards = mapping(batch_of([records]))
+    rewards = rewards_of(mapping, batch_of([records]))
     advantages = group_advantages(rewards.reward)
     return [
         msgspec.structs.replace(

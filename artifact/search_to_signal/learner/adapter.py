@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 from peft.mapping import get_peft_model
-from peft.peft_model import PeftModel
 from peft.tuners.lora import LoraConfig
 from peft.utils.save_and_load import get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors import SafetensorError
-from safetensors.torch import save
+from safetensors.torch import load_file, save
 
 from search_to_signal.errors import ModelFileError
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.records.files import write_atomically
 
+CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -26,7 +26,11 @@ def attach_adapter(model: Any, settings: LearnerSettings, seed: int) -> Any:
 
     PEFT draws them from the global stream, which is therefore set for the draw and then put back.
     """
-    config = LoraConfig(
+    return _attached(model, _config(settings), seed)
+
+
+def _config(settings: LearnerSettings) -> LoraConfig:
+    return LoraConfig(
         r=settings.lora_rank,
         lora_alpha=settings.lora_alpha,
         target_modules=list(PROJECTIONS),
@@ -34,22 +38,47 @@ def attach_adapter(model: Any, settings: LearnerSettings, seed: int) -> Any:
         bias="none",
         task_type="CAUSAL_LM",
     )
+
+
+def _attached(model: Any, config: LoraConfig, seed: int) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return get_peft_model(model, config)
 
 
 def load_adapter(model: Any, directory: Path) -> Any:
-    """The model with the adapter that ``save_adapter`` wrote, trainable; raises ModelFileError.
+    """The model with the adapter that ``save_adapter`` wrote, trainable.
 
-    PEFT only warns of tensors that the file lacks: compare ``adapter_sha256`` with the recorded one.
+    Only JSON and safetensors are read, and of the JSON what ``attach_adapter`` decides: PEFT's own loading
+    imports a module that the file names, and takes a pickle where there are no safetensors. Raises
+    ModelFileError for anything else than such an adapter of this model.
     """
-    if not (directory / "adapter_config.json").is_file():
-        raise ModelFileError(f"cannot load the adapter in {directory}: there is none; restore its files")
     try:
-        return PeftModel.from_pretrained(model, directory, is_trainable=True)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        config = _read_config(directory / CONFIG)
+        tensors = load_file(directory / TENSORS)
+        adapted = _attached(model, config, seed=0)
+        expected = {name: tensor.shape for name, tensor in adapter_tensors(adapted).items()}
+        if {name: tensor.shape for name, tensor in tensors.items()} != expected:
+            raise ValueError("its tensors are not those of this model and rank")
+    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
         raise ModelFileError(f"cannot load the adapter in {directory}: {error}; restore its files") from error
+    set_adapter(adapted, tensors)
+    return adapted
+
+
+def _read_config(path: Path) -> LoraConfig:
+    found = json.loads(path.read_bytes())
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} is no object")
+    rank, alpha = found.get("r"), found.get("lora_alpha")
+    if not isinstance(rank, int) or not isinstance(alpha, int):
+        raise ValueError(f"{path.name} has no rank and alpha")
+    config = _config(LearnerSettings(lora_rank=rank, lora_alpha=alpha))
+    written = _plain(config)
+    for name in sorted({*found, *written}):
+        if found.get(name) != written.get(name):
+            raise ValueError(f"{path.name} has another {name} than an adapter of ours: {found.get(name)!r}")
+    return config
 
 
 def adapter_tensors(model: Any) -> dict[str, torch.Tensor]:
@@ -73,6 +102,14 @@ def adapter_sha256(model: Any) -> str:
     return digest.hexdigest()
 
 
+def _plain(config: LoraConfig) -> dict[str, Any]:
+    """A configuration as it is written: JSON, without the name of a base model."""
+    plain = {name: _canonical(value) for name, value in config.to_dict().items()}  # type: ignore[no-untyped-call]
+    text = json.dumps({**plain, "base_model_name_or_path": None}, default=_canonical)
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
 def _canonical(value: Any) -> Any:
     # PEFT keeps the module names in a set, whose order follows the hash seed.
     if isinstance(value, set | frozenset):
@@ -85,11 +122,9 @@ def save_adapter(model: Any, directory: Path) -> None:
     """Write the adapter in PEFT's file form; equal adapters give equal bytes."""
     directory.mkdir(parents=True, exist_ok=True)
     tensors = save(adapter_tensors(model), metadata={"format": "pt"})
-    write_atomically(directory / "adapter_model.safetensors", tensors)
-    config = {name: _canonical(value) for name, value in model.peft_config["default"].to_dict().items()}
-    config["base_model_name_or_path"] = None
-    text = json.dumps(config, indent=2, sort_keys=True, default=_canonical)
-    write_atomically(directory / "adapter_config.json", f"{text}\n".encode())
+    write_atomically(directory / TENSORS, tensors)
+    text = json.dumps(_plain(model.peft_config["default"]), indent=2, sort_keys=True)
+    write_atomically(directory / CONFIG, f"{text}\n".encode())
 
 
 @torch.no_grad()

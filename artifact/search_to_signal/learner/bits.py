@@ -41,5 +41,7 @@ def load_4bit(directory: Path) -> Any:
         device_map={"": 0},
         attn_implementation="sdpa",
         local_files_only=True,
+        use_safetensors=True,
+        trust_remote_code=False,
     )
     return model.eval()

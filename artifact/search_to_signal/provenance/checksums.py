@@ -26,9 +26,9 @@ def sha256_file(path: Path) -> str:
 
 
 def listed_files(directory: Path) -> list[Path]:
-    """Every file below a directory but its own two lists, sorted by relative path."""
+    """Every regular file below a directory but its own two lists, sorted by relative path."""
     own = {directory / f"{name}{end}" for name in (SUMS, DATA_SUMS) for end in ("", TEMPORARY)}
-    files = (path for path in directory.rglob("*") if path.is_file())
+    files = (path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
     return sorted(path for path in files if path not in own)
 
 

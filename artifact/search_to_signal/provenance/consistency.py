@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise, zip_longest
 from pathlib import Path
 
-from search_to_signal.errors import IllFormedGroupError, S2SError
+from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError, S2SError
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.provenance.archive import ArchiveReplay
 from search_to_signal.provenance.long_prompts import prompt_problems
@@ -18,7 +18,7 @@ from search_to_signal.records.schema import (
     Outcome,
     StepRecord,
 )
-from search_to_signal.rewards import get_mapping
+from search_to_signal.rewards import find_mapping, rewards_of
 
 Group = tuple[CompletionRecord, ...]
 
@@ -54,8 +54,8 @@ def _credit_problems(group: Group, condition: str, trained: bool) -> Iterator[st
             yield f"step {group[0].step}: a frozen run has rewards"
         return
     try:
-        credit = get_mapping(condition)(batch_of([group]))
-    except IllFormedGroupError as error:
+        credit = rewards_of(find_mapping(condition), batch_of([group]))
+    except (ConfigError, IllFormedGroupError, MappingError) as error:
         yield f"step {group[0].step}: {error}"
         return
     rewards, advantages = credit.reward, group_advantages(credit.reward)

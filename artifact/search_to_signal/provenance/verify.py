@@ -8,6 +8,7 @@ from search_to_signal.provenance.checksums import SUMS, listed_files, sum_proble
 from search_to_signal.provenance.consistency import record_problems
 from search_to_signal.provenance.explain import explanations
 from search_to_signal.provenance.lineage import lineage_problems
+from search_to_signal.records.files import special_files
 from search_to_signal.records.manifest import read_manifest, runs_below
 
 
@@ -43,7 +44,9 @@ def verify(directory: Path) -> Verdict:
     """Check every checksum, and the records of every run; raises RunDirectoryError where there is none."""
     if not directory.is_dir():
         raise RunDirectoryError(f"there is no directory {directory}: check the path")
-    problems = _told(directory)
+    special = special_files(directory).items()
+    problems = [f"{name}: a {kind}: only regular files are read" for name, kind in special]
+    problems += _told(directory)
     runs = runs_below(directory)
     if not runs:
         raise RunDirectoryError(f"{directory} has {SUMS} but no run: check the path")

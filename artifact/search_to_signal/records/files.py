@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from search_to_signal.errors import RunDirectoryError
 
 # A name that ends so is a file that was never finished.
 TEMPORARY = ".tmp"
+_KINDS = {stat.S_IFLNK: "symbolic link", stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket"}
 T = TypeVar("T")
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
@@ -45,6 +47,26 @@ def read_json(path: Path, kind: type[T], missing: str) -> T:
         raise RunDirectoryError(missing) from error
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error
+
+
+def special_files(directory: Path) -> dict[str, str]:
+    """What below a directory is neither a regular file nor a directory: its kind by relative path, sorted.
+
+    A link leads out of what was checked, and reading a pipe never ends, so no record may be either.
+    """
+    found = {}
+    for place, directories, names in os.walk(directory):
+        for path in (Path(place, name) for name in (*directories, *names)):
+            mode = path.lstat().st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                found[path.relative_to(directory).as_posix()] = _KINDS.get(stat.S_IFMT(mode), "special file")
+    return dict(sorted(found.items()))
+
+
+def refuse_special_files(directory: Path) -> None:
+    """Raise RunDirectoryError that names a link, pipe, socket or device below a directory."""
+    for name, kind in special_files(directory).items():
+        raise RunDirectoryError(f"{directory / name} is a {kind}: only regular files are read; remove it")
 
 
 def sync_directory(directory: Path) -> None:

@@ -120,9 +120,9 @@ def read_roster(directory: Path) -> list[str]:
 
 
 def run_directories(directory: Path) -> list[Path]:
-    """The run directories at or directly below a directory, sorted by name."""
-    found = [directory, *sorted(path for path in directory.glob("*") if path.is_dir())]
-    return [path for path in found if (path / MANIFEST).is_file()]
+    """The run directories at or directly below a directory, sorted by name; links are none."""
+    below = (path for path in directory.glob("*") if path.is_dir() and not path.is_symlink())
+    return [path for path in (directory, *sorted(below)) if (path / MANIFEST).is_file()]
 
 
 def runs_below(directory: Path) -> list[Path]:

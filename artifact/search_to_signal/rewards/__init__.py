@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from search_to_signal import plugins
 from search_to_signal.errors import ConfigError
-from search_to_signal.rewards.base import RewardMapping, Rewards
+from search_to_signal.rewards.base import RewardMapping, Rewards, rewards_of
 from search_to_signal.rewards.factorized import Factorized
 from search_to_signal.rewards.native import Native
 from search_to_signal.rewards.search_exposure import SearchExposure
@@ -21,7 +21,9 @@ __all__ = [
     "Rewards",
     "SearchExposure",
     "TailWeighted",
+    "find_mapping",
     "get_mapping",
+    "rewards_of",
 ]
 
 MAPPINGS: dict[str, RewardMapping] = {
@@ -58,12 +60,26 @@ READINGS: tuple[Alternative, ...] = (
 ALTERNATIVES: dict[str, RewardMapping] = {reading.mapping.name: reading.mapping for reading in READINGS}
 
 
+GROUP = "search_to_signal.mappings"
+
+
 def get_mapping(name_or_path: str) -> RewardMapping:
     """Return a mapping by name, by entry point of group search_to_signal.mappings, or by pkg.mod:obj.
 
     Raises ConfigError with the known names.
     """
-    found = plugins.load(name_or_path, {**MAPPINGS, **ALTERNATIVES}, "search_to_signal.mappings")
+    return _checked(name_or_path, plugins.load(name_or_path, {**MAPPINGS, **ALTERNATIVES}, GROUP))
+
+
+def find_mapping(name_or_path: str) -> RewardMapping:
+    """``get_mapping`` for a name that a results directory gives: runs no code that nobody allowed.
+
+    Raises ConfigError as ``get_mapping`` does, and for an import path that was not loaded before.
+    """
+    return _checked(name_or_path, plugins.find(name_or_path, {**MAPPINGS, **ALTERNATIVES}, GROUP))
+
+
+def _checked(name_or_path: str, found: object) -> RewardMapping:
     if isinstance(found, type) or not isinstance(found, RewardMapping):
         raise ConfigError(
             f"{name_or_path!r} is not a reward mapping: give an object that has a name and maps a GroupBatch "

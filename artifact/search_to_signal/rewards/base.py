@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.errors import IllFormedGroupError
+from search_to_signal.errors import IllFormedGroupError, MappingError, S2SError
 from search_to_signal.records.groups import OUTCOMES, GroupBatch
 from search_to_signal.records.schema import Outcome
 
@@ -47,6 +47,32 @@ class RewardMapping(Protocol):
 
     def __call__(self, groups: GroupBatch) -> Rewards:
         """Map N groups of G completions to rewards, (N, G)."""
+
+
+def rewards_of(mapping: RewardMapping, groups: GroupBatch) -> Rewards:
+    """What a mapping, perhaps somebody's own, makes of groups; what it returns is what it promised.
+
+    Raises MappingError where the mapping fails, ends the process, or returns something other than Rewards of
+    shape (N, G) and finite; IllFormedGroupError passes.
+    """
+    try:
+        rewards = mapping(groups)
+    except S2SError:
+        raise
+    except (Exception, SystemExit) as error:
+        # The boundary to code that is not ours.
+        what = f"{type(error).__name__}: {error}"
+        raise MappingError(f"mapping {mapping.name} raised {what}; mend it") from error
+    shape = groups.outcome.shape
+    if not isinstance(rewards, Rewards):
+        found = type(rewards).__name__
+        raise MappingError(f"mapping {mapping.name} returned {found}: return rewards.Rewards")
+    for name, values in {**rewards.components, "reward": rewards.reward}.items():
+        if np.shape(values) != shape:
+            raise MappingError(f"mapping {mapping.name}: {name} has shape {np.shape(values)}, groups {shape}")
+        if not np.isfinite(values).all():
+            raise MappingError(f"mapping {mapping.name}: {name} is not finite everywhere: give numbers alone")
+    return rewards
 
 
 def severity(groups: GroupBatch, valid: float) -> Floats:

@@ -60,6 +60,22 @@ def _empty_list(model: Path) -> None:
     (model / CHECKSUMS).write_text("")
 
 
+def _list_elsewhere(model: Path) -> None:
+    other = model.parent / "elsewhere.safetensors"
+    other.write_bytes(b"other")
+    with (model / CHECKSUMS).open("a") as listing:
+        listing.write(f"{hashlib.sha256(b'other').hexdigest()}  ../elsewhere.safetensors\n")
+
+
+def _link_weights(model: Path) -> None:
+    (model / "model.safetensors").rename(model.parent / "real.safetensors")
+    (model / "model.safetensors").symlink_to(model.parent / "real.safetensors")
+
+
+def _add_unlisted(model: Path) -> None:
+    (model / "model-00001-of-00001.safetensors").write_bytes(b"others")
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -68,6 +84,9 @@ def _empty_list(model: Path) -> None:
         (_change_file, r"model\.safetensors does not match"),
         (_spoil_list, rf"{CHECKSUMS}:3"),
         (_empty_list, r"lists no"),
+        (_list_elsewhere, r"\.\./elsewhere\.safetensors is no file of its own"),
+        (_link_weights, r"model\.safetensors is no file of its own"),
+        (_add_unlisted, r"leaves out model-00001-of-00001\.safetensors"),
     ],
 )
 def test_damage_is_named(model: Path, damage: Callable[[Path], None], message: str) -> None:

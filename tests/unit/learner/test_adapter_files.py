@@ -1,14 +1,24 @@
 """Adapter files: the same bytes everywhere, and loadable by PEFT."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from peft import PeftModel
+from safetensors.torch import save_file
 
-from search_to_signal.learner.adapter import adapter_sha256, attach_adapter, save_adapter
+from search_to_signal.errors import ModelFileError
+from search_to_signal.learner.adapter import (
+    adapter_sha256,
+    adapter_tensors,
+    attach_adapter,
+    load_adapter,
+    save_adapter,
+)
 from search_to_signal.learner.pretrain import Architecture, build_model
 from search_to_signal.learner.settings import LearnerSettings
 
@@ -53,3 +63,51 @@ def test_saved_adapter_can_be_loaded(tmp_path: Path) -> None:
     ids = torch.tensor([[3, 4, 5]])
     with torch.no_grad():
         assert torch.equal(loaded(input_ids=ids).logits, adapted(input_ids=ids).logits)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("megatron_config", {"x": 1}),
+        ("megatron_core", "antigravity"),
+        ("auto_mapping", {"base_model_class": "x", "parent_library": "antigravity"}),
+        ("r", "2"),
+        ("target_modules", ["q_proj"]),
+        ("use_dora", True),
+        ("more", 1),
+    ],
+)
+def test_other_configurations_are_refused(tmp_path: Path, name: str, value: object) -> None:
+    """A file that PEFT would act upon, by importing what it names for one, is no adapter of ours."""
+    save_adapter(attach_adapter(build_model(SHAPE, 64, 1, 0, 5), SETTINGS, 7), tmp_path)
+    config = json.loads((tmp_path / "adapter_config.json").read_text())
+    (tmp_path / "adapter_config.json").write_text(json.dumps({**config, name: value}))
+    with pytest.raises(ModelFileError, match="restore its files"):
+        load_adapter(build_model(SHAPE, 64, 1, 0, 5), tmp_path)
+    assert "antigravity" not in sys.modules
+
+
+def test_a_pickle_is_no_adapter(tmp_path: Path) -> None:
+    """Where the safetensors are gone, nothing else is read in their place."""
+    adapted = attach_adapter(build_model(SHAPE, 64, 1, 0, 5), SETTINGS, 7)
+    save_adapter(adapted, tmp_path)
+    (tmp_path / "adapter_model.safetensors").unlink()
+    torch.save(adapter_tensors(adapted), tmp_path / "adapter_model.bin")
+    with pytest.raises(ModelFileError, match=r"adapter_model\.safetensors"):
+        load_adapter(build_model(SHAPE, 64, 1, 0, 5), tmp_path)
+
+
+def test_an_adapter_of_another_shape_is_refused(tmp_path: Path) -> None:
+    """Tensors that are missing, too many or of another rank are an error, not a random start."""
+    adapted = attach_adapter(build_model(SHAPE, 64, 1, 0, 5), SETTINGS, 7)
+    save_adapter(adapted, tmp_path)
+    tensors = adapter_tensors(adapted)
+    first = next(iter(tensors))
+    for damaged in (
+        {name: tensor for name, tensor in tensors.items() if name != first},
+        {**tensors, "more": torch.zeros(1)},
+        {**tensors, first: torch.zeros(3, 3)},
+    ):
+        save_file(damaged, tmp_path / "adapter_model.safetensors")
+        with pytest.raises(ModelFileError, match="not those of this model"):
+            load_adapter(build_model(SHAPE, 64, 1, 0, 5), tmp_path)

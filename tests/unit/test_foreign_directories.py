@@ -1,0 +1,107 @@
+"""What a directory says is data: whoever made it, reading it runs nothing that it names or holds."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from search_to_signal import plugins
+from search_to_signal.analysis.results import Results
+from search_to_signal.errors import ConfigError, RunDirectoryError
+from search_to_signal.progress import LINE_LIMIT, one_line
+from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.provenance.verify import verify
+from search_to_signal.records.manifest import MANIFEST, run_directories
+from search_to_signal.runtime import command_line
+
+Make = Callable[..., Path]
+# Optional modules that libraries of ours try to import, and some of Python's own.
+PLANTED = ("pickle5", "org", "tomllib", "json", "numpy", "megatron", "sitecustomize", "search_to_signal")
+
+
+def planted(directory: Path) -> Path:
+    """Put a module under every tempting name; each leaves a mark when it runs."""
+    mark = directory.parent / "ran"
+    for name in PLANTED:
+        (directory / f"{name}.py").write_text(f"open({str(mark)!r}, 'a').write({name!r})\n", encoding="utf-8")
+    return mark
+
+
+def reseal(run: Path, condition: str) -> None:
+    """Give a run another condition, as somebody who can make checksums would."""
+    manifest = msgspec.json.decode((run / MANIFEST).read_bytes())
+    manifest["config"]["condition"] = condition
+    (run / MANIFEST).write_bytes(msgspec.json.encode(manifest))
+    write_sums(run)
+
+
+@pytest.mark.parametrize("command", [["verify", "."], ["report", ".", "--out", "../page"], ["trace", "."]])
+def test_nothing_runs_from_inside_a_directory(make_run: Make, tmp_path: Path, command: list[str]) -> None:
+    """A command given where hostile modules lie imports none of them."""
+    run = make_run(tmp_path / "results" / "cohort" / "native-s1", "native")
+    mark = planted(run)
+    write_sums(run)
+    done = subprocess.run(command_line(*command), cwd=run, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert not mark.exists()
+
+
+def test_a_condition_is_not_imported(make_run: Make, tmp_path: Path) -> None:
+    """A manifest that names an import path is told so, and the module stays unloaded."""
+    run = make_run(tmp_path / "run", "native")
+    reseal(run, "antigravity:x")
+    problems = verify(run).problems
+    assert any("'antigravity:x' is code of somebody's own" in problem for problem in problems)
+    assert "antigravity" not in sys.modules
+
+
+def test_a_mapping_that_was_allowed_is_found(make_run: Make, tmp_path: Path, monkeypatch) -> None:
+    """After the user named it, a run of somebody's own mapping is checked against that mapping."""
+    (tmp_path / "own_rewards.py").write_text(
+        "from search_to_signal.rewards.native import Native\nmine = Native(name='mine')\n", encoding="utf-8"
+    )
+    run = make_run(tmp_path / "run", "native")
+    reseal(run, "own_rewards:mine")
+    monkeypatch.chdir(tmp_path)
+    assert len(verify(run).problems) >= 1
+    plugins.load("own_rewards:mine", {}, "no.such.group")
+    monkeypatch.delitem(sys.modules, "own_rewards", raising=False)
+    with pytest.raises(ConfigError, match="allow it with --mapping"):
+        plugins.find("own_rewards:mine", {}, "no.such.group")
+    plugins.load("own_rewards:mine", {}, "no.such.group")
+    assert verify(run).problems == ()
+    assert str(tmp_path) not in sys.path
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\x1b[2Jgone", "a\nprogress x y", "right\u202eleft", "bell\x07", "x" * 200_000, "\udcff half"],
+)
+def test_text_from_outside_is_one_short_printable_line(text: str) -> None:
+    """Nothing moves a cursor, begins a line or goes on for ever."""
+    line = one_line(text)
+    assert line.isprintable()
+    assert len(line) <= LINE_LIMIT + len(" [...]")
+
+
+def test_links_and_pipes_are_refused_by_name(make_run: Make, tmp_path: Path) -> None:
+    """A run that is only linked is neither pooled nor verified, and whoever reads is told; nothing blocks."""
+    results = tmp_path / "results"
+    for seed in (1, 2):
+        make_run(results / "cohort" / f"frozen-s{seed}", "frozen", seed)
+    write_sums(results)
+    assert verify(results).problems == ()
+    other = make_run(tmp_path / "elsewhere", "frozen", 3)
+    (results / "cohort" / "frozen-s3").symlink_to(other)
+    os.mkfifo(results / "cohort" / "frozen-s1" / "pipe")
+    assert run_directories(results / "cohort") == [results / "cohort" / f"frozen-s{seed}" for seed in (1, 2)]
+    assert verify(results).problems == (
+        "cohort/frozen-s1/pipe: a named pipe: only regular files are read",
+        "cohort/frozen-s3: a symbolic link: only regular files are read",
+    )
+    with pytest.raises(RunDirectoryError, match=r"pipe is a named pipe.*remove it"):
+        Results(results)
