@@ -14,7 +14,7 @@ from search_to_signal.claims.expressions import Scope, evaluate
 from search_to_signal.claims.intervals import Interval, rounded
 from search_to_signal.claims.ledger import Checks, Entry, Layer, Ledger
 from search_to_signal.claims.loading import check, load_ledger
-from search_to_signal.claims.shares import is_mean_share, is_share
+from search_to_signal.claims.shares import is_mean_share, is_share, is_share_change
 from search_to_signal.claims.verdicts import Verdict, judge
 from search_to_signal.errors import LedgerError
 
@@ -178,6 +178,21 @@ def test_true_shares_are_possible(total: int, places: int, data: st.DataObject) 
     assert is_mean_share(published(mean(shares), places), totals) == intervals.truth(True, True)
 
 
+@given(total=st.integers(1, 3000), places=st.integers(0, 2), data=st.data())
+def test_shares_stay_inside_the_whole(total: int, places: int, data: st.DataObject) -> None:
+    """R-CLM-12: No share is negative or above the whole; a change of shares goes from -100 to 100 points."""
+    of = intervals.exactly(total)
+    never = intervals.truth(False, False)
+    outside = data.draw(st.integers(total + 1, 3 * total + 1).map(lambda count: Fraction(100 * count, total)))
+    far = published(outside, places)
+    if far.lo > 100:
+        assert is_share(far, of) == is_share_change(far, of) == is_share_change(-far, of) == never
+    change = Fraction(100 * data.draw(st.integers(-total, total)), total)
+    assert is_share_change(published(change, places), of) == intervals.truth(True, True)
+    if published(change, places).hi < 0:
+        assert is_share(published(change, places), of) == never
+
+
 def test_impossible_shares() -> None:
     """R-CLM-11: 96.15 % is no share of 57, but the mean of shares of 12, 31 and 14; 96.10 % is neither."""
     seeds = [intervals.exactly(size) for size in (12, 31, 14)]
@@ -185,3 +200,5 @@ def test_impossible_shares() -> None:
     assert is_share(rounded("96.15"), intervals.exactly(57)) == never
     assert is_mean_share(rounded("96.15"), seeds) == intervals.truth(True, True)
     assert is_mean_share(rounded("96.10"), seeds) == never
+    whole = intervals.exactly(2000)
+    assert [is_share(rounded(text), whole) for text in ("181.00", "150.00", "-0.05")] == [never] * 3

@@ -4,8 +4,8 @@
 
 A name is another claim or ``value``, the number being checked. TABLE[COLUMN, CONDITIONS...] gives the cells
 of a column; a cell of text gives the numbers in it, and [k] the k-th of them. There are numbers, + - * /,
-comparisons, and mean, sd, sum, min, max, all, abs, count (of rows), is_share and is_mean_share. Anything else
-is refused.
+comparisons, and mean, sd, sum, min, max, all, abs, count (of rows), size (how many numbers), is_share,
+is_share_change and is_mean_share. Anything else is refused.
 """
 
 import ast
@@ -13,12 +13,12 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
+from functools import cache, reduce
 
 from search_to_signal.claims import intervals
 from search_to_signal.claims.extraction import numbers_in
-from search_to_signal.claims.intervals import Interval, exactly, is_number, rounded
-from search_to_signal.claims.shares import is_mean_share, is_share
+from search_to_signal.claims.intervals import Interval, exactly, is_number
+from search_to_signal.claims.shares import is_mean_share, is_share, is_share_change
 from search_to_signal.claims.tables import Table
 from search_to_signal.errors import LedgerError
 
@@ -53,6 +53,7 @@ class Scope:
     claims: Mapping[str, Interval]
 
 
+@cache
 def parse(text: str) -> ast.expr:
     """The formula's syntax tree; raises LedgerError when it is not one expression."""
     try:
@@ -116,13 +117,10 @@ def _cells(table: Table, key: ast.expr) -> Value:
 
 
 def _numbers(table: Table, row: Mapping[str, str], heading: str) -> list[Interval]:
-    """The numbers of a cell: rounded as its column says; exact in keys, text, and the tables of a report."""
+    """The numbers of a cell; a cell of a report's table is one number or none."""
     text = row[heading]
-    if table.entry is None:
-        return [rounded(text, Fraction(0))] if is_number(text) else []
-    column = table.entry.columns.get(heading)
-    unit = Fraction(1, 10**column.decimals) if column and column.decimals is not None else Fraction(0)
-    return [rounded(number, unit) for number in numbers_in(text)]
+    found = numbers_in(text) if table.entry else [text] if is_number(text) else []
+    return [table.interval(row, heading, number) for number in found]
 
 
 def _paired(apply: Callable[[Interval, Interval], Interval], left: Value, right: Value) -> Value:
@@ -154,8 +152,12 @@ def _called(name: str, arguments: list[Value]) -> Value:
             return Value.of(exactly(value.rows))
         case "abs", [value]:
             return Value(tuple(map(abs, value.items)), value.labels)
+        case "size", [value]:
+            return Value.of(exactly(len(value.items)))
         case "is_share", [percent, total]:
             return Value.of(is_share(percent.one(), total.one()))
+        case "is_share_change", [points, total]:
+            return Value.of(is_share_change(points.one(), total.one()))
         case "is_mean_share", [percent, totals]:
             return Value.of(is_mean_share(percent.one(), totals.items))
         case name, [value] if name in AGGREGATES and value.items:

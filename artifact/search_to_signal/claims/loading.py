@@ -84,7 +84,7 @@ def _cell_entry(table: Table, row: Mapping[str, str], heading: str, checks: Chec
         quantity=f"{heading}, {labels}",
         value=row[heading],
         unit=column.unit,
-        published=_published(row[heading], "" if column.decimals is None else f"1e-{column.decimals}"),
+        published=table.interval(row, heading, row[heading]),
         layer=table.entry.layer,
         checks=checks,
     )

@@ -5,12 +5,14 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from search_to_signal.claims.extraction import numbers_in
+from search_to_signal.claims.intervals import Interval, rounded
 from search_to_signal.config import load_toml
 from search_to_signal.errors import ConfigError, LedgerError
 
@@ -21,10 +23,16 @@ _LONG_FORM = ("row", "column", "value", "spread", "n")
 
 
 class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the numbers of a column are; without ``decimals`` they are exact."""
+    """What the numbers of a column are; without ``decimals`` they are exact.
+
+    ``step`` is a decimal of which every true number is a multiple, such as 0.05 for the percentage of 2,000
+    completions: what is printed with the decimals of such a multiple is exact. ``only`` says in which rows.
+    """
 
     unit: str
     decimals: int | None = None
+    step: str = ""
+    only: tuple[str, ...] = ()
 
 
 class TableEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,22 +71,27 @@ class Table:
     entry: TableEntry | None = field(default=None, compare=False)
 
     def select(self, column: str, conditions: Sequence[str]) -> tuple[tuple[Mapping[str, str], ...], str]:
-        """The rows that meet every "Heading=text" or "Heading!=text", and the column, checked to exist.
+        """The rows that meet every condition, and the column, checked to exist.
 
-        Case and the choice of hyphen or underscore do not matter. Raises LedgerError for an unknown
-        heading or when no row is left.
+        Raises LedgerError for an unknown heading or when no row is left.
         """
         rows = self.rows
         for condition in conditions:
-            heading, _, wanted = condition.partition("=")
-            unequal = heading.endswith("!")
+            heading = condition.partition("=")[0]
             self._known(heading.removesuffix("!"))
-            rows = tuple(
-                r for r in rows if (_plain(r[heading.removesuffix("!")]) == _plain(wanted)) != unequal
-            )
+            rows = tuple(row for row in rows if meets(row, [condition]))
         if not rows:
             raise LedgerError(f"table {self.name} has no row with {', '.join(conditions)}")
         return rows, self._known(column)
+
+    def interval(self, row: Mapping[str, str], heading: str, text: str) -> Interval:
+        """What a number that the row prints in a column stands for; exact in keys, text and our own tables."""
+        column = self.entry.columns.get(heading) if self.entry else None
+        if column is None or column.decimals is None:
+            return rounded(text, Fraction(0))
+        if column.step and Fraction(text) % Fraction(column.step) == 0 and meets(row, column.only):
+            return rounded(text, Fraction(0))
+        return rounded(text, Fraction(1, 10**column.decimals))
 
     def label(self, row: Mapping[str, str]) -> str:
         """What tells a row's unit from others when columns are paired: its seed, where it has one."""
@@ -88,6 +101,20 @@ class Table:
         if heading not in self.head:
             raise LedgerError(f"table {self.name} has no column {heading!r}: it has {', '.join(self.head)}")
         return heading
+
+
+def meets(row: Mapping[str, str], conditions: Sequence[str]) -> bool:
+    """Whether a row meets every "Heading=text" or "Heading!=text"; "one|other" is any of them.
+
+    Case and the choice of hyphen or underscore do not matter.
+    """
+    for condition in conditions:
+        heading, _, wanted = condition.partition("=")
+        unequal = heading.endswith("!")
+        found = _plain(row[heading.removesuffix("!")]) in map(_plain, wanted.split("|"))
+        if found == unequal:
+            return False
+    return True
 
 
 def load_index(directory: Path = PUBLISHED) -> Index:
