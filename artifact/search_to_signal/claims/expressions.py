@@ -4,8 +4,8 @@
 
 A name is another claim or ``value``, the number being checked. TABLE[COLUMN, CONDITIONS...] gives the cells
 of a column; a cell of text gives the numbers in it, and [k] the k-th of them. There are numbers, + - * /,
-comparisons, and mean, sd, sum, min, max, all, abs, count (of rows), size (how many numbers), is_share,
-is_share_change and is_mean_share. Anything else is refused.
+comparisons, and mean, sd, sum, min, max, all, abs, power, count (of rows), size (of numbers), names
+(in a cell that lists them), is_share, is_share_change and is_mean_share. Anything else is refused.
 """
 
 import ast
@@ -72,9 +72,12 @@ def evaluate(text: str, scope: Scope) -> Value:
 
 def references(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
     """The tables and claims that a formula names, each with the node that reads it."""
-    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-        yield node.value.id, node
-        return
+    match node:
+        case ast.Subscript(value=ast.Name(id=name)) | ast.Subscript(
+            value=ast.Subscript(value=ast.Name(id=name))
+        ):
+            yield name, node
+            return
     if isinstance(node, ast.Name):
         yield node.id, node
     for child in ast.iter_child_nodes(node):
@@ -99,19 +102,27 @@ def _value(node: ast.expr, scope: Scope) -> Value:
             type(op) in _COMPARISONS for op in ops
         ):
             return _compared([left, *others], ops, scope)
+        case ast.Call(func=ast.Name(id="names"), args=[cell], keywords=[]):
+            return Value.of(exactly(len(text_of(cell, scope).split(","))))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
             return _called(name, [_value(argument, scope) for argument in arguments])
         case ast.Subscript(value=ast.Name(id=name), slice=key) if name in scope.tables:
             return _cells(scope.tables[name], key)
-        case ast.Subscript(value=ast.Subscript() as inner, slice=ast.Constant(value=int() as place)):
+        case ast.Subscript(
+            value=ast.Subscript() | ast.List() as inner, slice=ast.Constant(value=int() as place)
+        ):
             return Value.of(*_value(inner, scope).items[place : place + 1])
     raise LedgerError(f"a formula may not hold {ast.unparse(node)!r}")
 
 
-def _cells(table: Table, key: ast.expr) -> Value:
+def _selected(table: Table, key: ast.expr) -> tuple[tuple[Mapping[str, str], ...], str]:
     parts = key.elts if isinstance(key, ast.Tuple) else [key]
     column, *conditions = [str(part.value) if isinstance(part, ast.Constant) else "" for part in parts]
-    rows, heading = table.select(column, conditions)
+    return table.select(column, conditions)
+
+
+def _cells(table: Table, key: ast.expr) -> Value:
+    rows, heading = _selected(table, key)
     items = [(item, table.label(row)) for row in rows for item in _numbers(table, row, heading)]
     return Value(tuple(item for item, _ in items), tuple(label for _, label in items), len(rows))
 
@@ -150,6 +161,8 @@ def _called(name: str, arguments: list[Value]) -> Value:
     match name, arguments:
         case "count", [value]:
             return Value.of(exactly(value.rows))
+        case "power", [base, exponent]:
+            return Value.of(intervals.power(base.one(), exponent.one()))
         case "abs", [value]:
             return Value(tuple(map(abs, value.items)), value.labels)
         case "size", [value]:
@@ -191,3 +204,13 @@ AGGREGATES: dict[str, Callable[[Sequence[Interval]], Interval]] = {
 def shown(node: ast.expr, scope: Scope) -> str:
     """The numbers that a name or a selection of cells stands for, without their rounding."""
     return ", ".join(f"{float(item.lo + item.hi) / 2:.10g}" for item in _value(node, scope).items)
+
+
+def text_of(node: ast.expr, scope: Scope) -> str:
+    """The text of one cell; raises LedgerError for a formula that is no selection of one."""
+    match node:
+        case ast.Subscript(value=ast.Name(id=name), slice=key) if name in scope.tables:
+            rows, heading = _selected(scope.tables[name], key)
+            if len(rows) == 1:
+                return rows[0][heading]
+    raise LedgerError(f"{ast.unparse(node)!r} is not one cell of text")

@@ -82,7 +82,17 @@ class Table:
             rows = tuple(row for row in rows if meets(row, [condition]))
         if not rows:
             raise LedgerError(f"table {self.name} has no row with {', '.join(conditions)}")
-        return rows, self._known(column)
+        return rows, self.heading(column)
+
+    def heading(self, name: str) -> str:
+        """The heading of that name, or the first that there is of several, "one|other"."""
+        known = [part for part in (name, *name.split("|")) if part in self.head]
+        return known[0] if known else self._known(name)
+
+    @property
+    def printed(self) -> tuple[str, ...]:
+        """The columns of a published table that hold numbers, or all where it holds text with numbers."""
+        return (tuple(self.entry.columns) or self.head) if self.entry else ()
 
     def interval(self, row: Mapping[str, str], heading: str, text: str) -> Interval:
         """What a number that the row prints in a column stands for; exact in keys, text and our own tables."""
@@ -138,6 +148,13 @@ def load_published(directory: Path = PUBLISHED) -> dict[str, Table]:
         _check(table, entry)
         tables[entry.name] = table
     return tables
+
+
+def facts_table(name: str, facts: Mapping[str, str]) -> Table:
+    """What is implemented, as a table of Setting and Value whose texts are read for numbers."""
+    entry = TableEntry(name=name, label="", title="", layer="", keys=("Setting",))
+    rows = tuple({"Setting": setting, "Value": value} for setting, value in facts.items())
+    return Table(name, ("Setting", "Value"), rows, entry)
 
 
 def load_report(directory: Path) -> dict[str, Table]:

@@ -13,6 +13,7 @@ def _claims(arguments: argparse.Namespace) -> int:
     from search_to_signal.claims.page import summary, terminal, write
     from search_to_signal.claims.tables import load_report
     from search_to_signal.claims.verdicts import judge
+    from search_to_signal.experiments.implementation import implementation
 
     ledger, numbers = load_ledger(), load_numbers()
     if problems := uncovered(ledger, numbers):
@@ -20,7 +21,7 @@ def _claims(arguments: argparse.Namespace) -> int:
     if arguments.document is not None:
         return _document(arguments.document)
     report = load_report(arguments.results / "report") if arguments.results else None
-    findings = judge(ledger, report)
+    findings = judge(ledger, report, implementation())
     print(terminal(ledger, findings))
     if arguments.out is not None:
         write(ledger, findings, arguments.out)
