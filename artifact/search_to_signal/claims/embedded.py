@@ -5,13 +5,14 @@ published number and confirms nothing about it; what can be compared is its dire
 defines it: of every pair or seed of ours, whether it has the published sign.
 """
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from search_to_signal.claims.counterparts import STATEMENTS, Counterpart
 from search_to_signal.claims.expressions import Scope, Value, evaluate, parse, references
-from search_to_signal.claims.tables import Table
+from search_to_signal.claims.tables import Table, meets
 from search_to_signal.errors import LedgerError
 
 _SMOKE = "smoke_"
@@ -65,6 +66,8 @@ def estimate(counterpart: Counterpart, published: Scope, report: Mapping[str, Ta
     if not split.n:
         return Estimate(Direction.MISSING, "the report has no value there")
     said = _numbers(values, whole)
+    if lacking := _lacking(counterpart, report):
+        said = f"{said}, without {', '.join(lacking)}"
     if counterpart.kind in STATEMENTS:
         return _statement(counterpart, split, said)
     if sign is None:
@@ -80,6 +83,23 @@ def _require(counterpart: Counterpart, report: Mapping[str, Table]) -> None:
     named = {name for text in texts for name, _ in references(parse(text))}
     if missing := sorted(named - set(report)):
         raise LedgerError(f"the report has no table {', '.join(missing)}")
+
+
+def _lacking(counterpart: Counterpart, report: Mapping[str, Table]) -> list[str]:
+    """The conditions that a formula over several asks for and the report has no row of."""
+    node = parse(counterpart.ours)
+    asked = [
+        (report[name], part.value.removeprefix("Condition=").split("|"))
+        for name, read in references(node)
+        for part in ast.walk(read)
+        if isinstance(part, ast.Constant) and str(part.value).startswith("Condition=") and name in report
+    ]
+    if counterpart.kind in ("level", "difference", "ratio"):
+        return []
+    missing = [
+        one for table, wanted in asked for one in wanted if not any(meets(r, [f"Condition={one}"]) for r in table.rows)
+    ]
+    return list(dict.fromkeys(missing))
 
 
 def _sign(counterpart: Counterpart, published: Scope) -> int | None:

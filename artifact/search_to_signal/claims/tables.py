@@ -36,7 +36,11 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TableEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One published table; columns that are not listed hold keys or text."""
+    """One published table; columns that are not listed hold keys or text.
+
+    ``heading`` is how the document prints the head where it is other than ours, empty where it prints none;
+    ``added`` are columns of ours that its rows lack.
+    """
 
     name: str
     label: str
@@ -45,6 +49,8 @@ class TableEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keys: tuple[str, ...] = ()
     columns: dict[str, Column] = {}
     part: str = ""
+    heading: tuple[str, ...] | None = None
+    added: tuple[str, ...] = ()
 
 
 class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,15 +8,15 @@ from search_to_signal.errors import ConfigError, LedgerError
 
 
 def _claims(arguments: argparse.Namespace) -> int:
-    from search_to_signal.claims.coverage import load_numbers, uncovered
+    from search_to_signal.claims.coverage import load_labels, load_numbers, uncovered
     from search_to_signal.claims.loading import load_ledger
     from search_to_signal.claims.page import summary, terminal, write
     from search_to_signal.claims.tables import load_report
     from search_to_signal.claims.verdicts import judge
     from search_to_signal.experiments.implementation import implementation
 
-    ledger, numbers = load_ledger(), load_numbers()
-    if problems := uncovered(ledger, numbers):
+    ledger = load_ledger()
+    if problems := uncovered(ledger, load_numbers(), load_labels()):
         raise LedgerError(f"the ledger does not account for the document: {'; '.join(problems[:5])}")
     if arguments.document is not None:
         return _document(arguments.document)
