@@ -16,10 +16,9 @@ from fractions import Fraction
 from functools import cache, reduce
 
 from search_to_signal.claims import intervals
-from search_to_signal.claims.extraction import numbers_in
-from search_to_signal.claims.intervals import Interval, exactly, is_number
+from search_to_signal.claims.intervals import Interval, exactly
 from search_to_signal.claims.shares import is_mean_share, is_share, is_share_change
-from search_to_signal.claims.tables import Table
+from search_to_signal.claims.tables import Table, selected
 from search_to_signal.errors import LedgerError
 
 
@@ -115,23 +114,14 @@ def _value(node: ast.expr, scope: Scope) -> Value:
     raise LedgerError(f"a formula may not hold {ast.unparse(node)!r}")
 
 
-def _selected(table: Table, key: ast.expr) -> tuple[tuple[Mapping[str, str], ...], str]:
-    parts = key.elts if isinstance(key, ast.Tuple) else [key]
-    column, *conditions = [str(part.value) if isinstance(part, ast.Constant) else "" for part in parts]
-    return table.select(column, conditions)
-
-
 def _cells(table: Table, key: ast.expr) -> Value:
-    rows, heading = _selected(table, key)
+    rows, heading = selected(table, key)
     items = [(item, table.label(row)) for row in rows for item in _numbers(table, row, heading)]
     return Value(tuple(item for item, _ in items), tuple(label for _, label in items), len(rows))
 
 
 def _numbers(table: Table, row: Mapping[str, str], heading: str) -> list[Interval]:
-    """The numbers of a cell; a cell of a report's table is one number or none."""
-    text = row[heading]
-    found = numbers_in(text) if table.entry else [text] if is_number(text) else []
-    return [table.interval(row, heading, number) for number in found]
+    return [table.interval(row, heading, number) for number in table.numbers(row, heading)]
 
 
 def _paired(apply: Callable[[Interval, Interval], Interval], left: Value, right: Value) -> Value:
@@ -210,7 +200,7 @@ def text_of(node: ast.expr, scope: Scope) -> str:
     """The text of one cell; raises LedgerError for a formula that is no selection of one."""
     match node:
         case ast.Subscript(value=ast.Name(id=name), slice=key) if name in scope.tables:
-            rows, heading = _selected(scope.tables[name], key)
+            rows, heading = selected(scope.tables[name], key)
             if len(rows) == 1:
                 return rows[0][heading]
     raise LedgerError(f"{ast.unparse(node)!r} is not one cell of text")

@@ -20,7 +20,7 @@ from search_to_signal.claims.ledger import (
     LedgerFile,
     Passage,
 )
-from search_to_signal.claims.tables import PUBLISHED, Table, load_published, read_toml
+from search_to_signal.claims.tables import PUBLISHED, Table, cell_name, load_published, read_toml
 from search_to_signal.errors import LedgerError
 
 
@@ -97,7 +97,7 @@ def _cell_entry(
     column, labels = table.entry.columns.get(heading), " ".join(row[key] for key in table.entry.keys)
     text = numbers_in(row[heading])[k]
     return Entry(
-        id=f"{table.name}[{labels}, {heading}]{'' if column else f'[{k}]'}",
+        id=cell_name(table, row, heading, k),
         where=table.entry.label,
         at="",
         quantity=f"{heading}, {labels}",

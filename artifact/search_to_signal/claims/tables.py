@@ -1,5 +1,6 @@
 """Tables of numbers by name: the published ones, checked against their index, and those of a report."""
 
+import ast
 import csv
 import io
 import re
@@ -12,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from search_to_signal.claims.extraction import numbers_in
-from search_to_signal.claims.intervals import Interval, rounded
+from search_to_signal.claims.intervals import Interval, is_number, rounded
 from search_to_signal.config import load_toml
 from search_to_signal.errors import ConfigError, LedgerError
 
@@ -100,6 +101,13 @@ class Table:
         """The columns of a published table that hold numbers, or all where it holds text with numbers."""
         return (tuple(self.entry.columns) or self.head) if self.entry else ()
 
+    def numbers(self, row: Mapping[str, str], heading: str) -> list[str]:
+        """The numbers that a cell holds; a cell of a report's table is one number or none."""
+        text = row[heading]
+        if self.entry is None:
+            return [text] if is_number(text) else []
+        return numbers_in(text)
+
     def interval(self, row: Mapping[str, str], heading: str, text: str) -> Interval:
         """What a number that the row prints in a column stands for; exact in keys, text and our own tables."""
         column = self.entry.columns.get(heading) if self.entry else None
@@ -117,6 +125,21 @@ class Table:
         if heading not in self.head:
             raise LedgerError(f"table {self.name} has no column {heading!r}: it has {', '.join(self.head)}")
         return heading
+
+
+def selected(table: Table, key: ast.expr) -> tuple[tuple[Mapping[str, str], ...], str]:
+    """The rows and the column that TABLE[COLUMN, CONDITIONS...] of a formula asks for."""
+    parts = key.elts if isinstance(key, ast.Tuple) else [key]
+    column, *conditions = [str(part.value) if isinstance(part, ast.Constant) else "" for part in parts]
+    return table.select(column, conditions)
+
+
+def cell_name(table: Table, row: Mapping[str, str], heading: str, k: int) -> str:
+    """What the k-th number of a published cell is called: TABLE[KEYS, HEADING], and [k] in a column of text."""
+    entry = table.entry
+    labels = " ".join(row[key] for key in (entry.keys if entry else ()))
+    text = "" if entry and heading in entry.columns else f"[{k}]"
+    return f"{table.name}[{labels}, {heading}]{text}"
 
 
 def meets(row: Mapping[str, str], conditions: Sequence[str]) -> bool:

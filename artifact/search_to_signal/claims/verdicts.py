@@ -7,7 +7,7 @@ estimates stand beside and decide no verdict.
 """
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -51,9 +51,12 @@ class Finding:
 
 
 def judge(
-    ledger: Ledger, report: Mapping[str, Table] | None = None, facts: Facts | None = None
+    ledger: Ledger,
+    report: Mapping[str, Table] | None = None,
+    facts: Facts | None = None,
+    only: Collection[str] | None = None,
 ) -> list[Finding]:
-    """One finding per entry, in their order.
+    """One finding per entry, in their order, or per entry of the ids in ``only``.
 
     ``report`` holds the tables of a results directory, ``facts`` what this repository implements; without
     facts no setting is compared.
@@ -61,7 +64,8 @@ def judge(
     scope = ledger.scope()
     known = {name: facts_table(name, texts) for name, texts in (facts or {}).items()}
     scope = replace(scope, tables={**scope.tables, **known})
-    return [_finding(ledger, entry, scope, report) for entry in ledger.entries]
+    chosen = [entry for entry in ledger.entries if only is None or entry.id in only]
+    return [_finding(ledger, entry, scope, report) for entry in chosen]
 
 
 def _finding(ledger: Ledger, entry: Entry, scope: Scope, report: Mapping[str, Table] | None) -> Finding:
