@@ -4,8 +4,8 @@
     python -m tests.proofs.ledger_mutations --every 20      a sample
     python -m tests.proofs.ledger_mutations --survivors     and what went unnoticed
 
-A change is noticed when an entry becomes inconsistent, differs from what is implemented, or all numbers can no
-longer be right at once. The document, which would show every change, is not asked.
+A change is noticed when an entry becomes inconsistent, differs from what is implemented, or all numbers can
+no longer be right at once. The document, which would show every change, is not asked.
 """
 
 import argparse
@@ -81,7 +81,9 @@ def mutated(ledger: Ledger, entry: Entry, units: int) -> Ledger:
         entry, value=text, published=Interval(old.lo + shift, old.hi + shift) if old else None
     )
     entries = tuple(new if one is entry else one for one in ledger.entries)
-    tables = ledger.tables if entry.at else {name: _changed(t, entry, text) for name, t in ledger.tables.items()}
+    tables = ledger.tables
+    if not entry.at:
+        tables = {name: _changed(table, entry, text) for name, table in tables.items()}
     return msgspec.structs.replace(ledger, entries=entries, tables=tables)
 
 
@@ -133,7 +135,7 @@ def rates(tried: Sequence[Tried]) -> dict[str, tuple[int, int]]:
 
 def main() -> None:
     """Print the rates, and the survivors when asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description="how often the ledger notices a changed number")
     parser.add_argument("--units", type=int, default=2)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--survivors", action="store_true")

@@ -1,4 +1,4 @@
-"""Which quantity of a report of our own stands beside an entry, by rules on the entry's id (counterparts.toml)."""
+"""Which quantity of a report of our own stands beside an entry: rules on ids, from counterparts.toml."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -97,11 +97,11 @@ def _filled(rule: Rule, printed: Mapping[str, str], names: Mapping[str, Mapping[
     try:
         filled = Counterpart(**{name: text.format_map(words) for name, text in fields.items()})
     except KeyError as error:
-        raise LedgerError(f"{FILE}: the rule of {', '.join(rule.entries)} uses the unknown {error}") from error
+        raise LedgerError(f"{FILE}: a rule of {rule.entries[0]} uses the unknown {error}") from error
     if (filled.kind == "value") != bool(filled.why) or (filled.kind == "level") != bool(filled.against):
         raise LedgerError(
-            f"{FILE}: the rule of {', '.join(rule.entries)} is of kind {filled.kind}: a value needs why, "
-            "a level needs against, and nothing else has them"
+            f"{FILE}: the rule of {rule.entries[0]} is of kind {filled.kind}: a value needs why, a level needs "
+            "against, and nothing else has them"
         )
     for formula in filter(None, (filled.compared, filled.published, filled.whole)):
         parse(formula)

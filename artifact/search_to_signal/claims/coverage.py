@@ -58,11 +58,17 @@ def _load(path: Path, kind: type[T]) -> list[T]:
 
 
 def uncovered(
-    ledger: Ledger, numbers: Sequence[Number], labels: Sequence[Label], directory: Path = PUBLISHED
+    ledger: Ledger,
+    numbers: Sequence[Number],
+    directory: Path = PUBLISHED,
+    labels: Sequence[Label] | None = None,
 ) -> list[str]:
-    """What is wrong between a ledger and a document's numbers and labels, one line each; empty if nothing."""
+    """What is wrong between a ledger and a document's numbers and labels, one line each; empty if nothing.
+
+    Without ``labels`` the checked-in list of them.
+    """
     rules = read_toml(directory / "not_claims.toml", NotClaims).rule
-    tables = ledger.tables
+    tables, labels = ledger.tables, load_labels(directory) if labels is None else labels
     return [*_tables(tables, numbers), *_labels(tables, labels), *_text(ledger, numbers, rules)]
 
 
@@ -95,7 +101,8 @@ def _labels(tables: Mapping[str, Table], labels: Sequence[Label]) -> Iterator[st
     for name in dict.fromkeys(table.entry.label for table in tables.values() if table.entry):
         parts = [table for table in tables.values() if table.entry and table.entry.label == name]
         ours = [word for table in parts for word in _words(table)]
-        theirs = [(w, label.line) for label in labels if label.context == f"table {name}" for w in label.text.split()]
+        lines = [label for label in labels if label.context == f"table {name}"]
+        theirs = [(word, label.line) for label in lines for word in label.text.split()]
         for word, (other, line) in zip(ours, theirs, strict=False):
             if word != other:
                 yield f"{name}: line {line} has the label {other}, the published table {word}"
@@ -154,4 +161,4 @@ def differences(content: bytes, directory: Path = PUBLISHED) -> list[str]:
     problems += [f"not in the document: {number}" for number in known if number not in set(found)]
     problems += [f"not in {WORDS}: {label}" for label in words if label not in set(labels)]
     problems += [f"not in the document: {label}" for label in labels if label not in set(words)]
-    return [*problems, *uncovered(load_ledger(directory), found, words, directory)]
+    return [*problems, *uncovered(load_ledger(directory), found, directory, words)]

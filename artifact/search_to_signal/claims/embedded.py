@@ -32,7 +32,7 @@ class Direction(str, Enum):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A direction and, in words, in how many of n it is found, our number, n and range, or what is missing."""
+    """A direction and, in words, in how many of n it is found, our number with its range, or what is missing."""
 
     direction: Direction
     text: str
@@ -87,17 +87,15 @@ def _require(counterpart: Counterpart, report: Mapping[str, Table]) -> None:
 
 def _lacking(counterpart: Counterpart, report: Mapping[str, Table]) -> list[str]:
     """The conditions that a formula over several asks for and the report has no row of."""
-    node = parse(counterpart.ours)
-    asked = [
-        (report[name], part.value.removeprefix("Condition=").split("|"))
-        for name, read in references(node)
-        for part in ast.walk(read)
-        if isinstance(part, ast.Constant) and str(part.value).startswith("Condition=") and name in report
-    ]
-    if counterpart.kind in ("level", "difference", "ratio"):
+    if counterpart.kind == "level":  # There alternatives are names of one cell.
         return []
     missing = [
-        one for table, wanted in asked for one in wanted if not any(meets(r, [f"Condition={one}"]) for r in table.rows)
+        one
+        for name, read in references(parse(counterpart.ours))
+        for part in ast.walk(read)
+        if isinstance(part, ast.Constant) and str(part.value).startswith("Condition=")
+        for one in str(part.value).removeprefix("Condition=").split("|")
+        if not any(meets(row, [f"Condition={one}"]) for row in report[name].rows)
     ]
     return list(dict.fromkeys(missing))
 
@@ -123,12 +121,13 @@ def _directed(split: _Split, sign: int, said: str) -> Estimate:
     most = Direction.TIED
     if same != opposite:
         most = Direction.SAME if same > opposite else Direction.OPPOSITE
-    counted = f"same direction in {same} of {split.n} {split.unit}, opposite in {opposite}, tied in {split.equal}"
-    return Estimate(most, f"{counted}; {said}")
+    rest = f"opposite in {opposite}, tied in {split.equal}"
+    return Estimate(most, f"same direction in {same} of {split.n} {split.unit}, {rest}; {said}")
 
 
 def _statement(counterpart: Counterpart, split: _Split, said: str) -> Estimate:
-    counted = f"{split.above} of {split.n} {split.unit} above, {split.below} below, {split.equal} equal; {said}"
+    rest = f"{split.below} below, {split.equal} equal; {said}"
+    counted = f"{split.above} of {split.n} {split.unit} above, {rest}"
     if counterpart.kind == "mixed" and split.n < 2:
         return Estimate(Direction.NOT_COMPARABLE, f"one {split.unit[:-1]} cannot be mixed; {counted}")
     holds = {

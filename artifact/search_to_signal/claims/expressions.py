@@ -72,8 +72,9 @@ def evaluate(text: str, scope: Scope) -> Value:
 def references(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
     """The tables and claims that a formula names, each with the node that reads it."""
     match node:
-        case ast.Subscript(value=ast.Name(id=name)) | ast.Subscript(
-            value=ast.Subscript(value=ast.Name(id=name))
+        case (
+            ast.Subscript(value=ast.Name(id=name))
+            | ast.Subscript(value=ast.Subscript(value=ast.Name(id=name)))
         ):
             yield name, node
             return

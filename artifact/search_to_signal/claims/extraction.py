@@ -74,7 +74,8 @@ def labels(document: str) -> list[Label]:
     contexts, plain = _contexts(document), _without_commands(document)
     found = []
     for table in _TABULAR.finditer(document):
-        for line in _LINE.finditer(plain, _first_line(document, table), document.rfind("\\end", *table.span())):
+        end = document.rfind("\\end", *table.span())
+        for line in _LINE.finditer(plain, _first_line(document, table), end):
             at = line.start()
             kinds = contexts[at : line.end()]
             context = next((kind for kind in kinds if kind.startswith("table ")), "")
@@ -208,5 +209,5 @@ def to_csv(found: Sequence[Number] | Sequence[Label]) -> str:
 
 if __name__ == "__main__":
     what, path = sys.argv[1:]
-    read = {"numbers": numbers, "labels": labels}[what]
-    sys.stdout.write(to_csv(read(Path(path).read_text(encoding="utf-8"))))
+    source = Path(path).read_text(encoding="utf-8")
+    sys.stdout.write(to_csv(labels(source) if what == "labels" else numbers(source)))

@@ -1,7 +1,9 @@
 """Whether all published numbers can be right at once: a linear program over what they were rounded from.
 
 Each check alone may be met although two of them are not met together. The program looks for one exact number
-behind every rounded one such that all linear relations of the ledger hold.
+behind every rounded one such that all linear relations of the ledger hold. A number that one relation derives
+from exact numbers alone may lie on the edge between two roundings, as 2 of 64 does, 3.125 %. All others lie
+inside: that several measured numbers sit on their edges at once is no explanation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,6 +20,7 @@ from search_to_signal.errors import LedgerError
 from search_to_signal.numerics import Floats
 
 _TOLERANCE = 1e-6
+_EDGE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,13 @@ def _conflicts(
     """
     if not relations:
         return []
+    derived = [relation for relation in relations if relation.hi is not None]
+    on_edge = {name for r in derived if len(r.sum.weights) == 1 for name in r.sum.weights}
     rows, limits, owners = _rows(relations, bounds, names)
     slack = -np.eye(len(rows))
     cost = np.concatenate([np.zeros(len(names)), np.ones(len(rows))])
-    ranges = [(0.0, 1.0)] * len(names) + [(0.0, None)] * len(rows)
+    inside = [(0.0, 1.0) if name in on_edge else (_EDGE, 1.0 - _EDGE) for name in names]
+    ranges = [*inside, *([(0.0, None)] * len(rows))]
     solved = linprog(cost, np.hstack([rows, slack]), limits, bounds=ranges, method="highs")
     if not solved.success:
         raise LedgerError(f"the joint program has no answer: {solved.message}")

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import msgspec
 
 from search_to_signal.claims.counterparts import Counterpart
-
 from search_to_signal.claims.expressions import Scope
 from search_to_signal.claims.intervals import Interval
 from search_to_signal.claims.tables import Table
@@ -82,8 +81,8 @@ class Passage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 class CellRule(Checks, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Checks of the cells of ``table`` in ``columns``, which maps each heading to what {of} stands for.
 
-    In a formula {HEADING} is the row's cell, {column} the heading itself, and {k} the number's place in a cell
-    of text, from 0. ``places`` limits a rule to some of them.
+    In a formula {HEADING} is the row's cell, {column} the heading itself, and {k} the number's place in a
+    cell of text, from 0. ``places`` limits a rule to some of them.
     """
 
     table: str

@@ -1,18 +1,22 @@
 """The linear part of the ledger: every check that bounds sums of published numbers, as coefficients.
 
-A number is called by its entry's id. What is no weighted sum, such as a deviation, a share of whole counts or a
-product of two rounded numbers, is no part of it.
+A number is called by its entry's id. A deviation is read by its tangent, with a bound of what is above it.
+What is no weighted sum at all, such as a share of whole counts or a product of two rounded numbers, is left out.
 """
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
+from statistics import fmean, stdev
 
 from search_to_signal.claims.expressions import parse
-from search_to_signal.claims.intervals import Interval, exactly, is_number
+from search_to_signal.claims.intervals import Interval, exactly, is_number, sd
 from search_to_signal.claims.ledger import Entry, Ledger
 from search_to_signal.claims.tables import Table, cell_name, selected
+
+_ROUNDING = Fraction(1, 10**9)
 
 
 class NotLinearError(Exception):
@@ -78,12 +82,10 @@ def _fixed(entry: Entry, bounds: Mapping[str, Interval], ledger: Ledger) -> Frac
 
 def _relations(entry: Entry, reader: "_Reader") -> Iterator[Relation]:
     if entry.checks.equals and entry.published is not None:
-        try:
-            for found in reader.read(parse(entry.checks.equals)):
-                gap = reader.number(entry.id) + found.scaled(Fraction(-1))
-                yield Relation(entry.id, gap, Fraction(0), Fraction(0))
-        except NotLinearError:
-            pass
+        with suppress(NotLinearError):
+            found, above = reader.derived(parse(entry.checks.equals))
+            gap = reader.number(entry.id) + found.scaled(Fraction(-1))
+            yield Relation(entry.id, gap, Fraction(0), above)
     for text in filter(None, (entry.checks.holds, entry.checks.possible)):
         for gap in reader.gaps(parse(text)):
             yield Relation(entry.id, gap, Fraction(0), None)
@@ -101,6 +103,42 @@ class _Reader:
         """A published number: its weight, or its value where that is exact."""
         bound = self.bounds[name]
         return Linear(bound.lo) if bound.lo == bound.hi else Linear(weights={name: Fraction(1)})
+
+    def derived(self, node: ast.expr) -> tuple[Linear, Fraction]:
+        """A sum, and by how much the number may be above it: none for what is linear."""
+        match node:
+            case ast.Call(func=ast.Name(id="sd"), args=[inner]):
+                return self._tangent(self.read(inner))
+        found = self.read(node)
+        if len(found) != 1:
+            raise NotLinearError
+        return found[0], Fraction(0)
+
+    def _tangent(self, items: Sequence[Linear]) -> tuple[Linear, Fraction]:
+        """The tangent of a sample deviation in the middle of its numbers' bounds.
+
+        The deviation is convex, so it is nowhere below. Its curvature is at most 1 / ((n - 1) sd), so within
+        the bounds it is at most half of that, times the squared distance, above.
+        """
+        boxes = [self._bounds(item) for item in items]
+        middle = [float(box.lo + box.hi) / 2 for box in boxes]
+        centre, degrees = fmean(middle), len(items) - 1
+        size, least = stdev(middle), float(sd(boxes).lo)
+        if least <= 0.0:
+            raise NotLinearError
+        tangent = Linear(Fraction(size))
+        for item, at in zip(items, middle, strict=True):
+            slope = Fraction((at - centre) / (degrees * size))
+            tangent = tangent + item.scaled(slope) + Linear(-slope * Fraction(at))
+        distance = sum(float(box.hi - box.lo) ** 2 / 4 for box in boxes)
+        return tangent, Fraction(distance / (2 * degrees * least)) + _ROUNDING
+
+    def _bounds(self, item: Linear) -> Interval:
+        lo = hi = item.constant
+        for name, weight in item.weights.items():
+            ends = (weight * self.bounds[name].lo, weight * self.bounds[name].hi)
+            lo, hi = lo + min(ends), hi + max(ends)
+        return Interval(lo, hi)
 
     def read(self, node: ast.expr) -> list[Linear]:
         """The sums that a formula gives; raises NotLinearError."""
@@ -123,7 +161,9 @@ class _Reader:
                 return [total if name == "sum" else total.scaled(Fraction(1, len(items)))]
             case ast.Subscript(value=ast.Name(id=name), slice=key) if name in self.ledger.tables:
                 return self._cells(self.ledger.tables[name], key)
-            case ast.Subscript(value=ast.Subscript() | ast.List() as inner, slice=ast.Constant(value=int() as k)):
+            case ast.Subscript(
+                value=ast.Subscript() | ast.List() as inner, slice=ast.Constant(value=int() as k)
+            ):
                 return self.read(inner)[k : k + 1]
         raise NotLinearError
 

@@ -68,9 +68,7 @@ def _cell_entries(content: LedgerFile, tables: Mapping[str, Table]) -> Iterator[
                     yield _cell_entry(table, row, heading, k, layer, checks)
 
 
-def _rule(
-    rules: tuple[CellRule, ...], table: Table, row: Mapping[str, str], heading: str, k: int
-) -> Checks:
+def _rule(rules: tuple[CellRule, ...], table: Table, row: Mapping[str, str], heading: str, k: int) -> Checks:
     """The checks of one number, filled in; raises LedgerError when two rules claim it."""
     found = [
         rule

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from search_to_signal.claims.counterparts import NEGATIVE
 from search_to_signal.claims.embedded import Direction
+from search_to_signal.claims.feasibility import feasibility
 from search_to_signal.claims.ledger import Ledger
 from search_to_signal.claims.verdicts import Finding, Verdict
 
@@ -32,8 +33,8 @@ Every number of the paper and its supplement. *Consistent* and *inconsistent* sp
 themselves: each stands for every number that rounds to it, and a check asks whether exact numbers could have
 been rounded to all of them. *Implemented as published* is a setting that this repository has, too. *Text and
 equation disagree* is a finding about the paper. *Not derivable* follows from nothing published, and no run
-gives it. The others need a run. No check reads numbers of another evidence layer, but for the differences that
-the paper itself defines between two.
+gives it. The others need a run. No check reads numbers of another evidence layer, but for the differences
+that the paper itself defines between two.
 
 Our own estimates are of another, small model on smaller instances: they stand beside, are never pooled with
 published numbers, confirm none of them and decide no verdict. What is compared is a direction, seed by seed:
@@ -49,17 +50,17 @@ def summary(findings: Sequence[Finding]) -> str:
     missing = directions.pop(Direction.MISSING, 0)
     parts = [f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict]]
     conditions = sum(1 for finding in findings if finding.entry.checks.possible)
-    said = [f"{directions[d]} {d.value}" for d in Direction if directions[d]]
-    lacking = f", {missing} lack it in this report" if missing else ""
+    said = ", ".join(f"{directions[d]} {d.value}" for d in Direction if directions[d])
+    ours = f"{directions.total()} have our own estimate beside them{f' ({said})' if said else ''}"
+    lacking = f", {missing} lack theirs in this report" if missing else ""
     return (
         f"{len(findings)} entries: {', '.join(parts)}; {conditions} had to meet a condition besides; "
-        f"{directions.total()} have our own estimate beside them"
-        f"{f' ({chr(44).join(said)})' if said else ''}{lacking}"
+        f"{ours}{lacking}"
     )
 
 
 def terminal(ledger: Ledger, findings: Sequence[Finding]) -> str:
-    """Counts by layer, what to know of single checks, and everything that does not fit with its arithmetic."""
+    """Counts by layer, what to know of single checks, and what does not fit with its arithmetic."""
     rows = [list(row) for row in _layer_rows(ledger, findings)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
@@ -70,6 +71,7 @@ def terminal(ledger: Ledger, findings: Sequence[Finding]) -> str:
         f"{f.verdict.value.upper()} {f.entry.id}: {f.entry.quantity} {f.entry.value}; {f.reason}"
         for f in misfits(findings)
     ]
+    lines.append(feasibility(ledger).said())
     return "\n".join(lines) + "\n"
 
 
@@ -91,7 +93,7 @@ def page(ledger: Ledger, findings: Sequence[Finding]) -> str:
         INTRODUCTION,
         _markdown(list(_layer_rows(ledger, findings))),
         "## What does not fit",
-        *_misfits(findings),
+        *_misfits(ledger, findings),
         *_statements(ledger, findings),
         "## Neighbours in other layers",
         "Shown because a reader will compare them; they are other runs, and no verdict rests on them.",
@@ -109,14 +111,15 @@ def page(ledger: Ledger, findings: Sequence[Finding]) -> str:
 
 
 def misfits(findings: Sequence[Finding]) -> list[Finding]:
-    """Numbers that contradict others, sentences that contradict an equation, and settings that differ here."""
+    """Numbers that contradict others, sentences that contradict an equation, settings that differ here."""
     return [finding for verdict in MISFITS for finding in findings if finding.verdict is verdict]
 
 
-def _misfits(findings: Sequence[Finding]) -> Iterator[str]:
-    """Everything that does not fit, or that nothing is, and the notes that a reader needs beside it."""
-    wrong = misfits(findings)
+def _misfits(ledger: Ledger, findings: Sequence[Finding]) -> Iterator[str]:
+    """Everything that does not fit, or that nothing is so, and the notes that a reader needs beside it."""
+    wrong, said = misfits(findings), feasibility(ledger).said()
     yield _entries(wrong) if wrong else "Nothing: every check of a published number can be met."
+    yield f"{said[0].upper()}{said[1:]}."
     yield "What to know of single checks:"
     yield "\n".join(f"- {names}: {note}." for note, names in _notes(findings).items())
 

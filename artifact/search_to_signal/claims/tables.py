@@ -109,7 +109,7 @@ class Table:
         return numbers_in(text)
 
     def interval(self, row: Mapping[str, str], heading: str, text: str) -> Interval:
-        """What a number that the row prints in a column stands for; exact in keys, text and our own tables."""
+        """What a number that a row prints in a column stands for; exact in keys, text and our tables."""
         column = self.entry.columns.get(heading) if self.entry else None
         if column is None or column.decimals is None:
             return rounded(text, Fraction(0))
@@ -135,7 +135,7 @@ def selected(table: Table, key: ast.expr) -> tuple[tuple[Mapping[str, str], ...]
 
 
 def cell_name(table: Table, row: Mapping[str, str], heading: str, k: int) -> str:
-    """What the k-th number of a published cell is called: TABLE[KEYS, HEADING], and [k] in a column of text."""
+    """What the k-th number of a published cell is called: TABLE[KEYS, HEADING], and [k] within text."""
     entry = table.entry
     labels = " ".join(row[key] for key in (entry.keys if entry else ()))
     text = "" if entry and heading in entry.columns else f"[{k}]"

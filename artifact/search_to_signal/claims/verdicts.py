@@ -118,7 +118,7 @@ def _meets(formula: str, published: Interval, scope: Scope) -> tuple[bool, str]:
 
 
 def _implemented(entry: Entry, scope: Scope) -> tuple[bool, str]:
-    """Whether this repository has the published number, a version of the published text, or a true statement."""
+    """Whether this repository has the published number or version, or a statement is true of it."""
     formula, published = entry.checks.implements, entry.published
     node = parse(formula)
     if isinstance(node, ast.Compare):

@@ -8,7 +8,7 @@ from search_to_signal.errors import ConfigError, LedgerError
 
 
 def _claims(arguments: argparse.Namespace) -> int:
-    from search_to_signal.claims.coverage import load_labels, load_numbers, uncovered
+    from search_to_signal.claims.coverage import load_numbers, uncovered
     from search_to_signal.claims.loading import load_ledger
     from search_to_signal.claims.page import summary, terminal, write
     from search_to_signal.claims.tables import load_report
@@ -16,7 +16,7 @@ def _claims(arguments: argparse.Namespace) -> int:
     from search_to_signal.experiments.implementation import implementation
 
     ledger = load_ledger()
-    if problems := uncovered(ledger, load_numbers(), load_labels()):
+    if problems := uncovered(ledger, load_numbers()):
         raise LedgerError(f"the ledger does not account for the document: {'; '.join(problems[:5])}")
     if arguments.document is not None:
         return _document(arguments.document)

@@ -1,4 +1,4 @@
-"""What this repository implements, setting by setting, for the ledger to hold the paper's settings against."""
+"""What this repository implements, setting by setting: the ledger holds the paper's settings against it."""
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -78,5 +78,5 @@ def _factorized_weights() -> dict[str, float]:
     )
     credit = get_mapping("factorized")(group)
     parts = np.stack([credit.components["validity"][0], credit.components["quality"][0]], axis=1)
-    validity, quality = np.linalg.solve(parts, credit.reward[0])
-    return {"factorized.validity": round(float(validity), 12), "factorized.quality": round(float(quality), 12)}
+    weights = np.linalg.solve(parts, credit.reward[0]).round(12).tolist()
+    return dict(zip(("factorized.validity", "factorized.quality"), weights, strict=True))

@@ -15,8 +15,8 @@ from search_to_signal.experiments.cohort import finished_cohort, run_all
 from search_to_signal.experiments.configuration import Profile
 from search_to_signal.experiments.execution import Execution
 from search_to_signal.experiments.heldout import heldout
-from search_to_signal.experiments.layer_settings import HeldoutSettings, UpdateSettings
 from search_to_signal.experiments.implementation import implementation
+from search_to_signal.experiments.layer_settings import HeldoutSettings, UpdateSettings
 from search_to_signal.experiments.normalizer_replay import replay
 from search_to_signal.experiments.probe import run_probe
 from search_to_signal.experiments.restart import run_restarts
