@@ -100,8 +100,8 @@ def _filled(rule: Rule, printed: Mapping[str, str], names: Mapping[str, Mapping[
         raise LedgerError(f"{FILE}: a rule of {rule.entries[0]} uses the unknown {error}") from error
     if (filled.kind == "value") != bool(filled.why) or (filled.kind == "level") != bool(filled.against):
         raise LedgerError(
-            f"{FILE}: the rule of {rule.entries[0]} is of kind {filled.kind}: a value needs why, a level needs "
-            "against, and nothing else has them"
+            f"{FILE}: the rule of {rule.entries[0]} is of kind {filled.kind}: a value needs why, "
+            "a level needs against, and nothing else has them"
         )
     for formula in filter(None, (filled.compared, filled.published, filled.whole)):
         parse(formula)

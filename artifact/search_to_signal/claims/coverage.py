@@ -116,9 +116,9 @@ def _words(table: Table) -> Iterator[str]:
     entry = table.entry
     if entry is None:
         return
-    own = [heading for heading in table.head if not heading.endswith(" sd")]
-    for heading in own if entry.heading is None else entry.heading:
-        yield from words_in(heading)
+    for heading in table.head:
+        if not heading.endswith(" sd"):
+            yield from words_in(entry.printed.get(heading, heading))
     for row in table.rows:
         for heading in table.head:
             if heading not in entry.added:

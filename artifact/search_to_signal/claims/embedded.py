@@ -32,7 +32,7 @@ class Direction(str, Enum):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A direction and, in words, in how many of n it is found, our number with its range, or what is missing."""
+    """A direction and, in words, in how many of n it is found, our number, or what is missing."""
 
     direction: Direction
     text: str

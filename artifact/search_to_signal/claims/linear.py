@@ -1,7 +1,7 @@
 """The linear part of the ledger: every check that bounds sums of published numbers, as coefficients.
 
 A number is called by its entry's id. A deviation is read by its tangent, with a bound of what is above it.
-What is no weighted sum at all, such as a share of whole counts or a product of two rounded numbers, is left out.
+What is no weighted sum at all, as a share of whole counts or a product of two rounded numbers, is left out.
 """
 
 import ast

@@ -39,8 +39,8 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TableEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One published table; columns that are not listed hold keys or text.
 
-    ``heading`` is how the document prints the head where it is other than ours, empty where it prints none;
-    ``added`` are columns of ours that its rows lack.
+    ``printed`` is what the document's head has for a heading of ours where it is other, empty where it has
+    none; ``added`` are columns of ours that its rows lack.
     """
 
     name: str
@@ -50,7 +50,7 @@ class TableEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keys: tuple[str, ...] = ()
     columns: dict[str, Column] = {}
     part: str = ""
-    heading: tuple[str, ...] | None = None
+    printed: dict[str, str] = {}
     added: tuple[str, ...] = ()
 
 

@@ -119,8 +119,14 @@ def _meets(formula: str, published: Interval, scope: Scope) -> tuple[bool, str]:
 
 def _implemented(entry: Entry, scope: Scope) -> tuple[bool, str]:
     """Whether this repository has the published number or version, or a statement is true of it."""
-    formula, published = entry.checks.implements, entry.published
-    node = parse(formula)
+    try:
+        return _compared(entry.checks.implements, entry, scope)
+    except LedgerError as error:  # A setting with fewer numbers than the paper's is another one.
+        return False, f"there is no such number here: {error}"
+
+
+def _compared(formula: str, entry: Entry, scope: Scope) -> tuple[bool, str]:
+    node, published = parse(formula), entry.published
     if isinstance(node, ast.Compare):
         truth = _truth(evaluate(formula, scope).one())
         return truth is Verdict.CONSISTENT, f"{_with_numbers(formula, scope)} is {_TRUTH[truth]}"
