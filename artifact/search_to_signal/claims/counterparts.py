@@ -12,11 +12,13 @@ from search_to_signal.claims.tables import PUBLISHED, read_toml
 from search_to_signal.errors import LedgerError
 
 FILE = "counterparts.toml"
-Kind = Literal["difference", "ratio", "level", "seeds", "value", "every", "most", "mixed", "not every"]
+Kind = Literal[
+    "difference", "ratio", "level", "seeds", "end", "value", "every", "most", "mixed", "not every"
+]
 STATEMENTS = ("every", "most", "mixed", "not every")
 NEGATIVE = ("mixed", "not every")
 # What a number with a direction of its own is compared with, here and in the paper.
-_TURN = {"difference": "0", "ratio": "1", "seeds": "0"}
+_TURN = {"difference": "0", "ratio": "1", "seeds": "0", "end": "0"}
 
 
 class Counterpart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -33,7 +35,8 @@ class Counterpart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def compared(self) -> str:
         """The formula whose signs are our directions; a plain value has none."""
         turn = self.against or _TURN.get(self.kind, "0")
-        return self.ours if turn == "0" else f"({self.ours}) - ({turn})"
+        ours = self.whole if self.kind == "end" else self.ours
+        return ours if turn == "0" else f"({ours}) - ({turn})"
 
     @property
     def published(self) -> str:
@@ -98,10 +101,11 @@ def _filled(rule: Rule, printed: Mapping[str, str], names: Mapping[str, Mapping[
         filled = Counterpart(**{name: text.format_map(words) for name, text in fields.items()})
     except KeyError as error:
         raise LedgerError(f"{FILE}: a rule of {rule.entries[0]} uses the unknown {error}") from error
-    if (filled.kind == "value") != bool(filled.why) or (filled.kind == "level") != bool(filled.against):
+    needs = {"value": filled.why, "level": filled.against, "end": filled.whole}
+    if not needs.get(filled.kind, "nothing") or (filled.why and filled.kind != "value"):
         raise LedgerError(
             f"{FILE}: the rule of {rule.entries[0]} is of kind {filled.kind}: a value needs why, "
-            "a level needs against, and nothing else has them"
+            "a level needs against, an end needs whole"
         )
     for formula in filter(None, (filled.compared, filled.published, filled.whole)):
         parse(formula)

@@ -87,7 +87,7 @@ def _require(counterpart: Counterpart, report: Mapping[str, Table]) -> None:
 
 def _lacking(counterpart: Counterpart, report: Mapping[str, Table]) -> list[str]:
     """The conditions that a formula over several asks for and the report has no row of."""
-    if counterpart.kind == "level":  # There alternatives are names of one cell.
+    if counterpart.kind not in (*STATEMENTS, "seeds"):
         return []
     missing = [
         one
