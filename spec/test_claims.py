@@ -17,6 +17,7 @@ from search_to_signal.claims.expressions import Scope, evaluate
 from search_to_signal.claims.feasibility import feasibility
 from search_to_signal.claims.intervals import Interval, rounded
 from search_to_signal.claims.ledger import Checks, Entry, Layer, Ledger
+from search_to_signal.claims.linear import system
 from search_to_signal.claims.loading import check, load_ledger
 from search_to_signal.claims.shares import is_mean_share, is_share, is_share_change
 from search_to_signal.claims.tables import Table
@@ -217,7 +218,14 @@ def test_true_tables_are_jointly_possible(values: list[Fraction], places: int) -
     total = entry("total", "cohort", printed(mean(values), places), equals=f"mean([{names}])")
     root = Fraction(math.sqrt(variance(values)))
     spread = entry("spread", "cohort", printed(root, places), equals=f"sd([{names}])")
-    assert feasibility(ledger(*rows, total, spread)).conflicts == ()
+    built = ledger(*rows, total, spread)
+    assert feasibility(built).conflicts == ()
+    truth = {**{row.id: value for row, value in zip(rows, values, strict=True)}, "spread": root}
+    for relation in system(built).relations:
+        if relation.entry == "spread":
+            above = relation.sum.constant + sum(w * truth[name] for name, w in relation.sum.weights.items())
+            assert relation.hi is not None
+            assert -1e-9 <= above <= relation.hi + Fraction(1, 10**9)
 
 
 @given(

@@ -47,6 +47,6 @@ def register(add: Add) -> None:
     """Add claims."""
     text = "a verdict for every number of the paper"
     claims = add("claims", _claims, text, "s2s claims --results results/embedded --out claims")
-    claims.add_argument("--results", type=Path, help="a results directory whose report to compare directions with")
+    claims.add_argument("--results", type=Path, help="a results directory whose report to compare with")
     claims.add_argument("--out", type=Path, help="where to write claims.csv and claims.md")
     claims.add_argument("--document", type=Path, help="check the ledger against the paper's LaTeX source")
