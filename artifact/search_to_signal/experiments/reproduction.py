@@ -16,6 +16,7 @@ from search_to_signal.experiments.cohort import finished_cohort, run_all
 from search_to_signal.experiments.configuration import Profile
 from search_to_signal.experiments.execution import Execution
 from search_to_signal.experiments.heldout import heldout
+from search_to_signal.experiments.implementation import implementation
 from search_to_signal.experiments.layer_settings import HeldoutSettings, UpdateSettings
 from search_to_signal.experiments.normalizer_replay import replay
 from search_to_signal.experiments.probe import run_probe
@@ -130,4 +131,4 @@ def _evaluated(profile: Profile, results: Path, progress: Progress) -> Path | No
     progress.say("replaying the recorded groups under every mapping and normalizer")
     recorded = [*run_directories(cohort), *runs_below(results / BREADTH), *runs_below(results / AUDIT)]
     replay(recorded, results / AUDIT, list(MAPPINGS), list(NORMALIZERS))
-    return report(results, results / REPORT, ledger_beside)
+    return report(results, results / REPORT, lambda written: ledger_beside(written, implementation()))
