@@ -29,6 +29,7 @@ def test_decisions() -> None:
     known = index.decisions()
     assert list(known) == sorted(known)
     assert all(re.fullmatch(r"D\d\d", name) for name in known)
+    assert set(known) >= {f"D{number:02d}" for number in range(1, 26)}
     named = {name for requirement in index.requirements() for name in requirement.decisions}
     assert named <= set(known)
     rooms = ("rewards", "normalizer", "records", "analysis")

@@ -3,10 +3,26 @@
 #
 #     tests/container/run.sh WORK          (as root; about 20 minutes and 25 GB in WORK for the small image)
 #
-# Needs Debian's docker.io and debootstrap, an Ubuntu mirror (APT) and PyPI. EXTRAS chooses what is built:
+# Needs Debian's docker.io and debootstrap, uv, an Ubuntu mirror (APT) and PyPI. EXTRAS chooses what is built:
 # nothing (the small image, default) or "gpu cluster". WORK keeps the base between calls; the engine is one of
 # its own, and ends with the script. CA names the certificates of a proxy, which must not reach the image.
 set -euo pipefail
+
+say() { printf 's2s: %s\n' "$*"; }
+
+engine=${DOCKER:-/usr/bin/docker}
+missing=()
+for tool in "$engine" dockerd debootstrap uv git curl dpkg-deb python3 sha256sum tar; do
+    command -v "$tool" >/dev/null || missing+=("$tool")
+done
+if ((${#missing[@]})); then
+    say "error: missing ${missing[*]}: install docker.io, debootstrap, curl, git and python3 from Debian, uv from PyPI"
+    exit 2
+fi
+if (($# != 1)) || ((EUID != 0)); then
+    say "error: run it as root with one directory, as in: tests/container/run.sh WORK"
+    exit 2
+fi
 
 mkdir -p "$1"
 work=$(cd "$1" && pwd)
@@ -16,9 +32,7 @@ ca=${CA:-/etc/ssl/certs/ca-certificates.crt}
 mirror=${APT:-http://archive.ubuntu.com/ubuntu}
 image=search-to-signal:${extras:+full}
 [[ $image == *: ]] && image=search-to-signal:small
-engine=${DOCKER:-/usr/bin/docker}
 
-say() { printf 's2s: %s\n' "$*"; }
 docker() { "$engine" --host "unix://$work/docker.sock" "$@"; }
 contents() { python3 "$here/tests/container/contents.py" "$@"; }
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.cohorts import run_cohort
 
-from search_to_signal.experiments.cohort import run_cohort
 from search_to_signal.experiments.configuration import Profile, load_profile
 from search_to_signal.progress import PlainProgress
 

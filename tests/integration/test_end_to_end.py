@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cohorts import run_cohort
 
 from search_to_signal.analysis.report import report
-from search_to_signal.experiments.cohort import run_cohort
 from search_to_signal.experiments.configuration import PROFILES, Profile
 from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.verify import verify

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from itertools import combinations
 from pathlib import Path
 
 import msgspec
@@ -120,7 +121,9 @@ def test_replay_of_a_run(tmp_path: Path) -> None:
     assert "by construction: monotone in score" in text
     with (tmp_path / "out" / "pairs.csv").open(encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
-    assert len(rows) == 2 * 6 * len(NORMALIZERS)
+    keys = [tuple(row[name] for name in ("problem", "normalizer", "mapping_a", "mapping_b")) for row in rows]
+    couples = [(n, *pair) for n in NORMALIZERS for pair in combinations(MAPPINGS, 2)]
+    assert sorted(keys) == sorted((problem, *rest) for problem in ("tsp", "all") for rest in couples)
     assert {row["groups"] for row in rows} == {"5"}
     with (tmp_path / "out" / "credit.csv").open(encoding="utf-8") as lines:
         invalid = [row for row in csv.DictReader(lines) if row["class"] == "invalid"]

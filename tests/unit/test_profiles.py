@@ -12,7 +12,7 @@ from search_to_signal.errors import ConfigError
 from search_to_signal.experiments.api_reference import references
 from search_to_signal.experiments.breadth import cells
 from search_to_signal.experiments.configuration import PROFILES, Profile, RunConfig, load_profile
-from search_to_signal.experiments.layer_settings import ApiReference
+from search_to_signal.experiments.layer_settings import ApiReference, RestartSettings
 from search_to_signal.experiments.reproduction import LAYERS
 from search_to_signal.search.settings import SearchSettings
 
@@ -112,6 +112,15 @@ def test_impossible_cohorts_are_refused(changes: dict[str, Any], message: str) -
     """Before anything starts, with the known names; two runs of one name would share a directory."""
     with pytest.raises(ConfigError, match=message):
         Profile(**{**PLAIN, **changes})
+
+
+def test_a_formal_restart_is_as_long_as_its_live_run() -> None:
+    """Another horizon is refused with what to do; an equal one and any of a smoke profile are not."""
+    formal = {**PLAIN, "purpose": "formal"}
+    with pytest.raises(ConfigError, match=r"restart\.groups is 4, the cohort's groups 6.*leave restart\.g"):
+        Profile(**formal, restart=RestartSettings(groups=4))
+    for purpose, groups in (("formal", 6), ("formal", None), ("smoke", 4)):
+        Profile(**{**PLAIN, "purpose": purpose}, restart=RestartSettings(groups=groups))
 
 
 def test_matched_runs_stand_together() -> None:

@@ -18,6 +18,8 @@ from search_to_signal.analysis.credit_tables import credit_by_class, signal
 from search_to_signal.analysis.funnel import operator_gains, operators
 from search_to_signal.analysis.group_size import group_size
 from search_to_signal.analysis.heldout import behaviours, heldout
+from search_to_signal.analysis.horizons import horizon_note
+from search_to_signal.analysis.long_prompts import prompts_of
 from search_to_signal.analysis.matched import (
     cosine_table,
     mapping_table,
@@ -34,6 +36,7 @@ from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.stages import stages
 from search_to_signal.analysis.truncation import truncation
 from search_to_signal.errors import ConfigError
+from search_to_signal.records.manifest import ANCHOR, BREADTH, COHORT, RESTART
 
 Builder = Callable[[Results], Table]
 SMOKE = "smoke_"
@@ -65,14 +68,18 @@ BUILDERS: Mapping[str, Builder] = {
     "recurrence": recurrence,
     "collapses": collapses,
     "truncation": truncation,
+    "prompts": prompts_of(COHORT),
     "heldout": heldout,
     "restart": restart,
     "restart_paired": restart_paired,
     "restart_signs": restart_signs,
+    "restart_prompts": prompts_of(RESTART),
     "breadth": breadth,
     "breadth_gains": breadth_gains,
+    "breadth_prompts": prompts_of(BREADTH),
     "anchor": anchor,
     "anchor_realized": anchor_realized,
+    "anchor_prompts": prompts_of(ANCHOR),
     "probe": probe,
     "api": api,
 }
@@ -87,7 +94,9 @@ class Catalogue:
 
 
 def build(results: Results, name: str) -> Table:
-    """One table by name; tables of smoke runs bear the prefix ``smoke_``, asked for with or without it.
+    """One table by name, its note with the horizon of its layer.
+
+    Tables of smoke runs bear the prefix ``smoke_``, asked for with or without it.
 
     Raises ConfigError that lists the names, NoTableError where there is nothing to build it from, and
     RunDirectoryError, RecordError or ContractError where a layer is damaged.
@@ -96,7 +105,8 @@ def build(results: Results, name: str) -> Table:
     if plain not in BUILDERS or (name != plain and not results.smoke):
         raise ConfigError(f"there is no table {name!r}: choose one of {', '.join(BUILDERS)}")
     table = BUILDERS[plain](results)
-    return replace(table, name=f"{SMOKE}{plain}") if results.smoke else table
+    note = f"{table.note} {horizon_note(results, table.layer)}"
+    return replace(table, name=f"{SMOKE if results.smoke else ''}{plain}", note=note)
 
 
 def catalogue(results: Results) -> Catalogue:

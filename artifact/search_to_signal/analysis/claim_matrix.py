@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from search_to_signal.analysis.aggregate import count_above, label, mean_cell
-from search_to_signal.analysis.cells import Cell, Row, Table
+from search_to_signal.analysis.cells import Cell, NoTableError, Row, Table
 from search_to_signal.analysis.credit import CandidateClass, CreditCounts, credit_table, zero_advantage_share
 from search_to_signal.analysis.credit_tables import run_counts, trained
+from search_to_signal.analysis.paired import against
 from search_to_signal.analysis.results import Results, Runs
 from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.normalizer import NORMALIZERS, Normalizer, advantages
@@ -99,22 +100,23 @@ def _density(
     runs: Runs, counts: Mapping[str, Sequence[CreditCounts]]
 ) -> list[tuple[str, float, list[list[Cell]]]]:
     """Share of groups without any advantage: each condition minus Native, seed by seed."""
-    native = {run.seed: run for run in runs if run.condition == "native"}
-    others = dict.fromkeys(run.condition for run in runs if run.condition != "native") if native else {}
+    try:
+        found = against(runs, "native")
+    except NoTableError:
+        return []
     return [
         (
-            f"{condition} minus native/zero-advantage share",
+            f"{comparison.name}/zero-advantage share",
             0.0,
             [
                 [
-                    _cell(_gap(counts[run.name][i], counts[native[run.seed].name][i]), "zero share", run)
-                    for run in runs
-                    if run.condition == condition
+                    _cell(_gap(counts[run.name][i], counts[native.name][i]), "zero share", run)
+                    for run, native in comparison.pairs
                 ]
                 for i in range(len(NORMALIZERS))
             ],
         )
-        for condition in others
+        for comparison in found
     ]
 
 

@@ -1,7 +1,7 @@
 """How much of what was said is new: texts, prompts, parents, programs (paper, Metrics; programs are ours).
 
 Texts are compared by hash. Programs are compared in canonical form, so that names, comments and layout do
-not count; behaviours.py compares what programs do.
+not count; heldout.py compares what programs do.
 """
 
 from collections.abc import Hashable, Sequence

@@ -6,10 +6,6 @@ from pathlib import Path
 from search_to_signal.analysis.catalogue import SMOKE, Catalogue, catalogue
 from search_to_signal.analysis.cells import NoTableError, Table
 from search_to_signal.analysis.results import Results
-from search_to_signal.problems import get_problem
-
-# Problems whose score is their unit; the score of the others is minus theirs.
-MAXIMIZED = ("op",)
 
 
 @dataclass(frozen=True)
@@ -27,7 +23,7 @@ class Evidence:
     @property
     def unit(self) -> str:
         """What the scores of the cohort measure, such as minus tour length."""
-        return score_unit(str(self.results.cohort[0].config["problem"]))
+        return self.results.cohort[0].unit
 
     @property
     def tables(self) -> dict[str, Table]:
@@ -40,12 +36,6 @@ class Evidence:
         if name not in tables:
             raise NoTableError(self.found.absent.get(name, f"there is no table {name}"))
         return tables[name]
-
-
-def score_unit(problem: str) -> str:
-    """What a score of a problem measures; higher is better."""
-    unit = get_problem(problem).unit
-    return unit if problem in MAXIMIZED else f"minus {unit}"
 
 
 def read_evidence(directory: Path) -> Evidence:

@@ -13,7 +13,7 @@ from search_to_signal.analysis.aggregate import (
     over_seeds,
 )
 from search_to_signal.analysis.cells import NoTableError, Row, Table
-from search_to_signal.analysis.formal import require_matched
+from search_to_signal.analysis.comparable import require_comparable
 from search_to_signal.analysis.measures import ALL
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
@@ -23,7 +23,7 @@ COLUMNS = tuple(measure.change for measure in ALL)
 
 @dataclass(frozen=True)
 class Comparison:
-    """Pairs of runs, first minus second, one per seed. Raises RunDirectoryError for an unmatched pair."""
+    """Pairs of runs, first minus second, one per seed; raises as require_comparable does."""
 
     first: str
     second: str
@@ -31,7 +31,7 @@ class Comparison:
 
     def __post_init__(self) -> None:
         for one, other in self.pairs:
-            require_matched(one, other)
+            require_comparable(one, other)
 
     @property
     def name(self) -> str:

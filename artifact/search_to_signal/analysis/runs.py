@@ -12,11 +12,13 @@ from search_to_signal.analysis.cells import Origin
 from search_to_signal.analysis.metrics import RunMetrics, group_trajectory, run_metrics
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.numerics import Bools, Floats
-from search_to_signal.records.anchor import prefix
+from search_to_signal.problems import PROBLEMS
+from search_to_signal.problems.base import score_unit
+from search_to_signal.records.anchor import Clock, loop_seconds, prefix
 from search_to_signal.records.groups import GroupBatch, batch_of
 from search_to_signal.records.manifest import Manifest
-from search_to_signal.records.reader import COMPLETIONS, STEPS, TIMINGS, read_groups, read_records
-from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, StepRecord, StepTiming
+from search_to_signal.records.reader import COMPLETIONS, STEPS, read_groups, read_records
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, StepRecord
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,12 @@ class RecordedRun:
     def trained(self) -> bool:
         """Whether a learner took part; a restart has its parent's condition and none."""
         return self.condition != "frozen" and self.config.get("parent") is None
+
+    @property
+    def unit(self) -> str:
+        """What scores measure, such as minus tour length; higher is better."""
+        problem = PROBLEMS.get(str(self.config["problem"]))
+        return self.manifest.score_unit or (score_unit(problem) if problem else "score")
 
     @property
     def name(self) -> str:
@@ -98,11 +106,12 @@ class RecordedRun:
         """The operator of each of the T groups."""
         return tuple(group[0].operator for group in self.groups)
 
-    @cached_property
-    def seconds(self) -> Floats:
-        """(T,) seconds of each group's turn of the loop, set-up excluded; from the step timings."""
-        timings = prefix(read_records(self.directory / TIMINGS, StepTiming), len(self.groups))
-        return np.array([timing.seconds["total"] for timing in timings])
+    def seconds(self, clock: Clock) -> Floats:
+        """(T,) seconds of each group's turn of the loop by a clock, set-up excluded; from the step timings.
+
+        Raises ContractError where the timings lack those of the clock.
+        """
+        return np.array(list(prefix(loop_seconds(self.directory, clock), len(self.groups))))
 
     def file(self, name: str) -> str:
         """Path of one of the run's files, relative to the results directory."""

@@ -71,12 +71,12 @@ def _streams(
 def _matrices(
     channel: Channel, problem: Any, parameters: int, instances: Sequence[Instance]
 ) -> Iterator[Decided]:
-    """Matrices in the shape of the distances and the element type that the heuristic gave them."""
+    """Matrices in the shape that the problem asks for and the element type that the heuristic gave them."""
     kind = frames.ROWS if isinstance(problem, ReadsRows) and problem.reads_rows else frames.MATRIX
     for instance in instances:
-        shape = instance["distance"].shape
+        shape = problem.answer_shape(instance)
         arguments = problem.arguments(instance, parameters)
-        channel.ask(kind, frames.pack_arguments([*shape, *arguments]))
+        channel.ask(kind, frames.pack_arguments([np.array(shape), *arguments]))
         matrix = channel.array(shape, frames.DTYPES)
         yield matrix, partial(problem.score, instance, matrix)
 

@@ -169,7 +169,7 @@ def _compile(task: Task) -> None:
     if isinstance(task.problem, MatrixProblem):
         instance = task.instances[0]
         with suppress(InfeasibleAnswerError):
-            task.problem.score(instance, np.ones(instance["distance"].shape))
+            task.problem.score(instance, np.ones(task.problem.answer_shape(instance)))
 
 
 def _context(task: Task, settings: EvaluationSettings) -> bytes:

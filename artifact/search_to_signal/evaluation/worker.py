@@ -78,9 +78,9 @@ def _answer(state: dict[str, Any], kind: int, payload: bytes, nonce: int) -> byt
     if kind == frames.TOURS:
         code, raw = 0, b"".join(build_tour(program.fresh(), distance) for distance in arguments)
     else:
-        rows, columns, *arguments = arguments
+        shape, *arguments = arguments
         by_rows = kind == frames.ROWS
-        code, raw = fill_matrix(program.fresh(), (rows, columns), arguments, by_rows)
+        code, raw = fill_matrix(program.fresh(), tuple(shape.tolist()), arguments, by_rows)
     return frames.ANSWER.pack(frames.DATA, len(raw), nonce, code) + raw
 
 

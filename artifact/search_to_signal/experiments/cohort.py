@@ -66,14 +66,6 @@ def run_all(plan: Mapping[Path, Sequence[RunConfig]], how: Execution, progress: 
     return [place.directory for place in todo]
 
 
-def run_cohort(
-    profile: Profile, out: Path, progress: Progress, *, resume: bool = False, ray: str | None = None
-) -> list[Path]:
-    """Run what is missing of a cohort into ``out``; returns its run directories, as ``run_all`` does."""
-    how = Execution(profile.jobs, profile.checkpoint_every, resume, ray)
-    return run_all({out: profile.runs()}, how, progress)
-
-
 def finished_cohort(profile: Profile, results: Path) -> Path:
     """The cohort's directory, where all its runs are complete; raises RunDirectoryError otherwise.
 

@@ -20,7 +20,7 @@ from search_to_signal.experiments.layer_settings import (
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.problems import get_problem
-from search_to_signal.records.manifest import run_name
+from search_to_signal.records.manifest import file_name, run_name
 from search_to_signal.rewards import get_mapping
 from search_to_signal.search.settings import SearchSettings
 
@@ -69,7 +69,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     @property
     def cell(self) -> str:
         """Task x model, the directory name of a breadth cell."""
-        return f"{self.problem}-{Path(self.model).name}"
+        return f"{file_name(self.problem)}-{Path(self.model).name}"
 
     @property
     def label(self) -> str:
@@ -131,6 +131,12 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         for layer in ("restart", "anchor"):
             settings = getattr(self, layer)
             self._check_parents(layer, (settings and settings.conditions) or ())
+        horizon = (self.restart and self.restart.groups) or self.groups
+        if self.purpose == "formal" and horizon != self.groups:
+            raise ConfigError(
+                f"restart.groups is {horizon}, the cohort's groups {self.groups}: a restart is compared with "
+                "its live run over one horizon; leave restart.groups out (a smoke profile may keep it)"
+            )
         if FROZEN not in self.conditions and (self.anchor or self.probe):
             raise ConfigError("anchor and probe stand on the cohort's frozen runs: add it to conditions")
 

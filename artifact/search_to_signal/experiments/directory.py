@@ -13,6 +13,8 @@ from search_to_signal.experiments.configuration import CONFIG, RunConfig
 from search_to_signal.experiments.output import CHECKPOINTS
 from search_to_signal.experiments.resuming import Left, left_by, refuse_changes
 from search_to_signal.generators.opening import model_files
+from search_to_signal.problems import get_problem
+from search_to_signal.problems.base import score_unit
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
@@ -86,6 +88,7 @@ def _manifest(config: RunConfig) -> Manifest:
         environment=environment(),
         model_files=model_files(config.generation, config.model),
         isolation={},
+        score_unit=score_unit(get_problem(config.problem)),
     )
     # As it will be read back: lists where the settings have tuples.
     return msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from search_to_signal.errors import ConfigError
+from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.checkpoints import save_checkpoint
 from search_to_signal.experiments.clock import StepClock
@@ -14,11 +15,9 @@ from search_to_signal.experiments.output import EvaluationNote, RunFiles
 from search_to_signal.experiments.step_records import generation_record, step_record
 from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.hosts.credit import credited
-from search_to_signal.learner.grpo import StepResult
 from search_to_signal.problems.base import Problem
 from search_to_signal.progress import Progress
-from search_to_signal.records.schema import CompletionRecord, StepTiming
-from search_to_signal.search.archive import frontier
+from search_to_signal.records.schema import CompletionRecord, StepRecord
 from search_to_signal.search.exposure import exposures
 from search_to_signal.search.planning import Draw, plan_round, prompt_of
 from search_to_signal.search.prompts import Prompt
@@ -60,14 +59,21 @@ class Live:
         return prompt_of(self.problem, draw, self.config.search.prompts)
 
 
+_SEED_REMEDIES = {
+    Isolation.TIMEOUT: "raise evaluation.timeout_s in the profile",
+    Isolation.MEMORY: "raise evaluation.memory_mb in the profile",
+}
+
+
 def starting_position(live: Live) -> Position:
     """Before the first group: the evaluated seed heuristic."""
     seed = live.problem.seed
     (evaluation,) = live.pool.evaluate([seed.code])
     if evaluation.score is None:
+        remedy = _SEED_REMEDIES.get(evaluation.isolation, "mend the problem's seed heuristic or its score")
         raise ConfigError(
             f"the seed heuristic of {live.problem.name} failed ({evaluation.isolation.value}: "
-            f"{evaluation.detail}): raise evaluation.timeout_s or evaluation.memory_mb in the profile"
+            f"{evaluation.detail}): {remedy}"
         )
     state = initial_state(seed, evaluation.score)
     live.files.heuristics.write(heuristic_record(state.archive[0]))
@@ -75,7 +81,7 @@ def starting_position(live: Live) -> Position:
     return Position(state, 0)
 
 
-def live_step(live: Live, state: SearchState, step: int, clock: StepClock) -> SearchState:
+def live_step(live: Live, state: SearchState, step: int, clock: StepClock) -> tuple[SearchState, StepRecord]:
     """One round of the paper's loop: draw, generate, evaluate, move the search, teach the model."""
     config = live.config
     rng = stream(config.seed, "search", step)
@@ -97,25 +103,30 @@ def live_step(live: Live, state: SearchState, step: int, clock: StepClock) -> Se
         records = credited(records, live.training.mapping)
         with clock.phase("update"):
             result = live.training.update(generation, records)
-    _write(live, draw, after, generation, records, result)
-    live.files.timings.write(StepTiming(step=step, seconds=clock.split()))
-    return after
+    played = step_record(draw, after, generation, records, config, result)
+    _write(live, draw, after, generation, records, played)
+    live.files.timings.write(clock.timing(step))
+    return after, played
 
 
 def run_live(live: Live, start: Position, progress: Progress) -> SearchState:
     """Run every group that is not done yet; returns the final search state."""
     state, clock, groups = start.state, StepClock(), live.config.groups
     for done in range(start.done + 1, groups + 1):
-        state = live_step(live, state, done - 1, clock)
+        state, played = live_step(live, state, done - 1, clock)
         # The last group too: what a complete run says has to be on disk before it says it is complete.
         if done % live.checkpoint_every == 0 or done == groups:
             _checkpoint(live, done)
-        best = frontier(state.archive)
-        note = f"best {best:.4f} archive {len(state.archive)}" if best is not None else ""
-        progress.update(live.config.name, done, groups, note)
+        progress.update(live.config.name, done, groups, _note(played))
     if live.training is not None:
         live.training.save(live.files.directory / "adapter")
     return state
+
+
+def _note(step: StepRecord) -> str:
+    best = [] if step.frontier_after is None else [f"best {step.frontier_after:.4f}"]
+    cut = [f"prompt cut by {step.prompt_tokens_cut} tokens"] if step.prompt_tokens_cut else []
+    return " ".join([*best, f"archive {step.archive_size}", *cut])
 
 
 def _checkpoint(live: Live, done: int) -> None:
@@ -131,11 +142,11 @@ def _write(
     after: SearchState,
     generation: Generation,
     records: list[CompletionRecord],
-    result: StepResult | None,
+    played: StepRecord,
 ) -> None:
     for record in records:
         live.files.completions.write(record)
     live.files.generations.write(generation_record(records[0].step, generation))
     for member in after.archive[len(draw.state.archive) :]:
         live.files.heuristics.write(heuristic_record(member))
-    live.files.steps.write(step_record(draw, after, records, live.config, result))
+    live.files.steps.write(played)

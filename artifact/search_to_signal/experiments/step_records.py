@@ -17,6 +17,7 @@ from search_to_signal.search.state import SearchState
 def step_record(
     draw: Draw,
     after: SearchState,
+    generation: Generation,
     records: list[CompletionRecord],
     config: RunConfig,
     result: StepResult | None,
@@ -41,6 +42,7 @@ def step_record(
         grad_norm=result.grad_norm if result else None,
         training_tokens=result.training_tokens if result else 0,
         adapter_sha256=result.adapter_sha256 if result else None,
+        prompt_tokens_cut=generation.prompt_tokens_cut,
     )
 
 

@@ -1,5 +1,6 @@
 """What proposes completions: a local model, an engine, or a server; the search never knows which."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -47,8 +48,9 @@ class Completion:
 
 @dataclass(frozen=True)
 class Generation:
-    """The G completions of one prompt, with the exact prompt that they were sampled from.
+    """The G completions of one prompt, with the exact tokens that they were sampled from.
 
+    ``prompt`` is the whole text; ``prompt_ids`` are its tokens without the first ``prompt_tokens_cut`` (D26).
     An endpoint applies a template and a tokenizer of its own: ``prompt`` is then the JSON of the messages
     that were sent, and ``prompt_ids`` is empty.
     """
@@ -56,9 +58,10 @@ class Generation:
     prompt: str
     prompt_ids: tuple[int, ...]
     completions: tuple[Completion, ...]
+    prompt_tokens_cut: int = 0
 
     def prompt_tokens(self, index: int) -> int:
-        """How many tokens the prompt of a completion had, counted here or as reported."""
+        """How many tokens of its prompt a completion was sampled from, counted here or as reported."""
         request = self.completions[index].request
         return len(self.prompt_ids) if request is None else request.prompt_tokens
 
@@ -71,7 +74,7 @@ class Generation:
 class Generator(Protocol):
     """Samples a group; equal prompt and seed give equal completions on one machine.
 
-    Raises ConfigError for a prompt over the limit (nothing is ever truncated) and GenerationError when
+    A prompt over its limit is cut, or refused with a ConfigError (D26). Raises GenerationError when
     completions cannot be had; never returns less than a group.
     """
 
@@ -104,9 +107,18 @@ def request_seeds(seed: int, count: int) -> tuple[int, ...]:
 
 
 def check_prompt(tokens: int, settings: GenerationSettings) -> None:
-    """Raise ConfigError for a prompt over the limit, which would otherwise have to be cut."""
-    if tokens > settings.max_prompt_tokens:
+    """Raise ConfigError for a prompt over its limit where such are refused."""
+    if settings.long_prompts == "refuse" and tokens > settings.max_prompt_tokens:
         raise ConfigError(
-            f"a prompt has {tokens} tokens, generation.max_prompt_tokens is "
-            f"{settings.max_prompt_tokens}: raise it in the profile"
+            f"a prompt has {tokens} tokens, generation.max_prompt_tokens is {settings.max_prompt_tokens}: "
+            'raise it in the profile, or set generation.long_prompts to "cut"'
         )
+
+
+def last_tokens(prompt_ids: Sequence[int], settings: GenerationSettings) -> list[int]:
+    """What of a prompt a group is sampled from, and scored on: at most its last ``max_prompt_tokens`` (D26).
+
+    TRL 0.15.1 cuts so what it scores; with vLLM it samples from the whole text. Raises as ``check_prompt``.
+    """
+    check_prompt(len(prompt_ids), settings)
+    return list(prompt_ids[-settings.max_prompt_tokens :])

@@ -16,7 +16,7 @@ from search_to_signal.generators.base import (
     Generation,
     GenerationSettings,
     Message,
-    check_prompt,
+    last_tokens,
     messages,
     request_seeds,
 )
@@ -68,13 +68,13 @@ class LocalGenerator:
         adapter.merge_into(self.model)
 
     def generate(self, prompt: ChatPrompt, seed: int) -> Generation:
-        """Sample one group. Raises ConfigError for a prompt over the limit: nothing is ever truncated."""
+        """Sample one group; raises ConfigError for a prompt over its limit where such are refused."""
         return self.answer(messages(prompt), request_seeds(seed, self._settings.group_size), self._settings)
 
     def answer(self, chat: list[Message], seeds: Sequence[int], settings: GenerationSettings) -> Generation:
         """Sample one completion per sampling seed, whatever the group size; raises as ``generate``."""
-        text, prompt_ids = encoded(self.tokenizer, chat)
-        check_prompt(len(prompt_ids), settings)
+        text, whole = encoded(self.tokenizer, chat)
+        prompt_ids = last_tokens(whole, settings)
         group = sample_group(
             self.model,
             prompt_ids,
@@ -87,4 +87,5 @@ class LocalGenerator:
             Completion(ids, self.tokenizer.decode(ids, skip_special_tokens=True), cut)
             for ids, cut in zip(group.completion_ids, group.truncated, strict=True)
         )
-        return Generation(text, tuple(prompt_ids), tuple(completions))
+        cut = len(whole) - len(prompt_ids)
+        return Generation(text, tuple(prompt_ids), tuple(completions), cut)

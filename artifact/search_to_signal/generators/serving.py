@@ -97,7 +97,10 @@ class Served:
         limit = asked.max_completion_tokens or asked.max_tokens or 1024
         room = self.generator.model.config.max_position_embeddings - limit
         return GenerationSettings(
-            temperature=asked.temperature, max_completion_tokens=limit, max_prompt_tokens=max(room, 1)
+            temperature=asked.temperature,
+            max_completion_tokens=limit,
+            max_prompt_tokens=max(room, 1),
+            long_prompts="refuse",
         )
 
 

@@ -7,6 +7,7 @@ import msgspec
 from search_to_signal.errors import ConfigError
 
 Backend = Literal["local", "vllm", "unsloth", "api"]
+LongPrompts = Literal["cut", "refuse"]
 
 
 LOOPBACK = "loopback"
@@ -73,12 +74,15 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Group size G, limits in tokens, and the sampling temperature (nothing else filters, D23).
 
-    An endpoint counts in tokens of its own, so for it ``max_prompt_tokens`` bounds what it reports.
+    ``long_prompts`` says what becomes of a prompt over ``max_prompt_tokens``: it is cut on its left, for the
+    sampler and the learner alike, or the run ends (D26). Messages to an endpoint cannot be cut in tokens:
+    they are sent whole, and ``refuse`` ends the run after an answer that reports more.
     """
 
     group_size: int = 4
     max_prompt_tokens: int = 2048
     max_completion_tokens: int = 1024
+    long_prompts: LongPrompts = "cut"
     temperature: float = 0.9
     backend: Backend = "local"
     api: ApiSettings = ApiSettings()
@@ -95,5 +99,5 @@ class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         if self.backend in ("vllm", "unsloth") and room > self.engine.context:
             raise ConfigError(
                 f"generation.engine.context is {self.engine.context}, prompt and completion may take {room} "
-                "tokens: raise it, so that nothing is ever truncated"
+                "tokens: raise it, so that no completion ends early"
             )

@@ -21,7 +21,7 @@ from search_to_signal.generators.base import (
     ChatPrompt,
     Completion,
     Generation,
-    check_prompt,
+    last_tokens,
     messages,
     request_seeds,
 )
@@ -86,9 +86,9 @@ class VllmGenerator:
         shutil.rmtree(folder / f"{self._adapters - 1}", ignore_errors=True)
 
     def generate(self, prompt: ChatPrompt, seed: int) -> Generation:
-        """Sample one group; raises ConfigError for a prompt over the limit and GenerationError."""
-        text, prompt_ids = encoded(self.tokenizer, messages(prompt))
-        check_prompt(len(prompt_ids), self._settings)
+        """Sample one group; raises GenerationError, and ConfigError for a prompt that is refused."""
+        text, whole = encoded(self.tokenizer, messages(prompt))
+        prompt_ids = last_tokens(whole, self._settings)
         seeds = request_seeds(seed, self._settings.group_size)
         self._forget_prompts()
         outputs = self._engine.llm.generate(
@@ -101,9 +101,8 @@ class VllmGenerator:
             raise GenerationError(
                 f"the engine gave {len(outputs)} of {len(seeds)} completions: restart the run"
             )
-        return Generation(
-            text, tuple(prompt_ids), tuple(self._completion(out, prompt_ids) for out in outputs)
-        )
+        completions = tuple(self._completion(out, prompt_ids) for out in outputs)
+        return Generation(text, tuple(prompt_ids), completions, len(whole) - len(prompt_ids))
 
     def _forget_prompts(self) -> None:
         """Cached keys and values of earlier groups round differently from fresh ones, and tokens follow."""

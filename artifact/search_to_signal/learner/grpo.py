@@ -57,7 +57,7 @@ class Learner:
     ) -> StepResult:
         """Update the adapter once; raises LearnerError before anything non-finite reaches a weight.
 
-        The tokens are scored whole: a group that does not fit the model's context is an error, never cut.
+        Every token is scored: a group that does not fit the model's context is an error, never cut here.
         """
         group = self.group(prompt_ids, completion_ids)
         _check_credit(advantages, len(completion_ids))

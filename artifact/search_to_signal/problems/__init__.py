@@ -1,7 +1,10 @@
-"""The problems by name. To add one, write its file and add one line here."""
+"""The problems by name; a profile may also name one by entry point or import path."""
 
+from typing import cast
+
+from search_to_signal import plugins
 from search_to_signal.errors import ConfigError
-from search_to_signal.problems.base import Problem
+from search_to_signal.problems.base import MatrixProblem, Problem, StreamProblem
 from search_to_signal.problems.cvrp import Cvrp
 from search_to_signal.problems.obp import Obp
 from search_to_signal.problems.op import Op
@@ -10,9 +13,26 @@ from search_to_signal.problems.tsp import Tsp
 _ALL: tuple[Problem, ...] = (Tsp(), Cvrp(), Op(), Obp())
 PROBLEMS: dict[str, Problem] = {problem.name: problem for problem in _ALL}
 
+_PROTOCOLS: dict[str, type] = {"tour": Problem, "stream": StreamProblem, "matrix": MatrixProblem}
 
-def get_problem(name: str) -> Problem:
-    """Return the named problem; raises ConfigError that lists the known names."""
-    if name not in PROBLEMS:
-        raise ConfigError(f"unknown problem {name!r}: choose one of {', '.join(sorted(PROBLEMS))}")
-    return PROBLEMS[name]
+
+def get_problem(name_or_path: str) -> Problem:
+    """Return a problem by name, by entry point of group search_to_signal.problems, or by pkg.mod:obj.
+
+    Raises ConfigError with the known names, or with what the object lacks to be a problem.
+    """
+    found = plugins.load(name_or_path, PROBLEMS, "search_to_signal.problems")
+    protocol = _PROTOCOLS.get(getattr(found, "dialogue", ""))
+    if isinstance(found, type) or protocol is None:
+        raise ConfigError(
+            f"{name_or_path!r} is no problem: give an object whose dialogue is one of "
+            f"{', '.join(_PROTOCOLS)}; call a class first"
+        )
+    if missing := [name for name in _members(protocol) if not hasattr(found, name)]:
+        raise ConfigError(f"the problem {name_or_path!r} lacks {', '.join(missing)}: see problems/README.md")
+    return cast(Problem, found)
+
+
+def _members(protocol: type) -> list[str]:
+    names = {name for part in (Problem, protocol) for name in (*part.__annotations__, *vars(part))}
+    return sorted(name for name in names if not name.startswith("_"))

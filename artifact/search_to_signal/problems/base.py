@@ -1,4 +1,4 @@
-"""What a problem is. Adding one is one file that defines a Problem and one line in the registry."""
+"""What a problem is. Adding one is one file that defines a Problem; a profile names it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,9 +29,10 @@ class Heuristic:
 
 
 class Problem(Protocol):
-    """A search problem. All scores are higher-is-better; ``unit`` names what the number measures.
+    """A search problem. All scores are higher-is-better.
 
-    The performance of a heuristic is the plain mean of its scores on the instances of a split.
+    The performance of a heuristic is the plain mean of its scores on the instances of a split. A score is
+    the value of ``unit``, such as a length, where that is ``maximized``, and minus the value otherwise.
     ``dialogue`` says how an isolated worker is asked, and decides which answers it may give:
 
     ``tour``    the worker builds the visiting order of ``instance["distance"]`` (n, n) step by step;
@@ -46,7 +47,7 @@ class Problem(Protocol):
     title: str
     description: str
     unit: str
-    function_name: str
+    maximized: bool
     template: str
     seed: Heuristic
     dialogue: Dialogue
@@ -98,6 +99,10 @@ class StreamProblem(Problem, Protocol):
 class MatrixProblem(Problem, Protocol):
     """A problem of dialogue ``matrix``."""
 
+    def answer_shape(self, instance: Instance) -> tuple[int, ...]:
+        """Return the shape of the matrix that a heuristic answers with."""
+        ...
+
     def arguments(self, instance: Instance, parameters: int) -> tuple[Any, ...]:
         """Return fresh positional arguments for a function with that many parameters.
 
@@ -132,6 +137,11 @@ class HasScorePaths(Protocol):
 def score_path_of(problem: Problem, instance: Instance, answer: Array) -> ScorePath:
     """Say by which path a score came about, for the record; ``direct`` for problems with only one."""
     return problem.score_path(instance, answer) if isinstance(problem, HasScorePaths) else "direct"
+
+
+def score_unit(problem: Problem) -> str:
+    """What a score measures, such as minus tour length."""
+    return problem.unit if problem.maximized else f"minus {problem.unit}"
 
 
 def mean_score(scores: Sequence[float]) -> float:

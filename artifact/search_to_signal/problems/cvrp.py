@@ -62,7 +62,7 @@ class Cvrp:
         "distance should be as small as possible."
     )
     unit = "total distance"
-    function_name = "heuristics"
+    maximized = False
     template = _TEMPLATE
     seed = Heuristic(
         idea="The idea of the algorithm is to prefer near nodes, each by the inverse of its distance.",
@@ -98,6 +98,10 @@ class Cvrp:
             return distance.copy(), demands / capacity
         raise InfeasibleAnswerError(f"expected a function of 4 or 2 parameters, found {parameters}")
 
+    def answer_shape(self, instance: Instance) -> tuple[int, ...]:
+        """Return (n, n)."""
+        return instance["distance"].shape
+
     def score(self, instance: Instance, answer: Array) -> float:
         """Return minus the cost of the colony's best tour with the matrix ``answer`` (n, n).
 
@@ -107,7 +111,7 @@ class Cvrp:
         """
         from search_to_signal.problems.ant_colony import routing  # numba takes a second to import
 
-        matrix = as_matrix(answer, instance["distance"].shape, by_rows=True)
+        matrix = as_matrix(answer, self.answer_shape(instance), by_rows=True)
         demands, capacity = instance["demands"], float(instance["capacity"])
         return -routing.best_cost(instance["distance"], demands, capacity, matrix, ANTS, ITERATIONS)
 

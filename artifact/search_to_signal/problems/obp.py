@@ -133,7 +133,7 @@ class Obp:
         "it. As few bins as possible should be used."
     )
     unit = "% above the lower bound on bins"
-    function_name = "step"
+    maximized = False
     template = _TEMPLATE
     seed = Heuristic(
         idea=(

@@ -67,7 +67,7 @@ class Op:
         "large as possible."
     )
     unit = "collected prize"
-    function_name = "heuristics"
+    maximized = True
     template = _TEMPLATE
     seed = Heuristic(
         idea=(
@@ -103,6 +103,10 @@ class Op:
         """Return (prizes, distances, limit) whatever the number of parameters, as the host calls it."""
         return instance["prize"].copy(), instance["distance"].copy(), float(instance["maxlen"])
 
+    def answer_shape(self, instance: Instance) -> tuple[int, ...]:
+        """Return (n, n)."""
+        return instance["distance"].shape
+
     def score(self, instance: Instance, answer: Array) -> float:
         """Return the colony's largest prize sum with the matrix ``answer`` (n, n).
 
@@ -111,7 +115,7 @@ class Op:
         """
         from search_to_signal.problems.ant_colony import orienteering  # numba takes a second to import
 
-        matrix = as_matrix(answer, instance["distance"].shape)
+        matrix = as_matrix(answer, self.answer_shape(instance))
         prize, distance, limit = instance["prize"], instance["distance"], float(instance["maxlen"])
         return orienteering.best_prize(prize, distance, limit, matrix, ANTS, ITERATIONS)
 

@@ -74,7 +74,7 @@ class Tsp:
         "node, it should be as short as possible."
     )
     unit = "tour length"
-    function_name = "select_next_node"
+    maximized = False
     template = _TEMPLATE
     seed = Heuristic(
         idea=(

@@ -7,6 +7,7 @@ from pathlib import Path
 from search_to_signal.errors import IllFormedGroupError, S2SError
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.provenance.archive import ArchiveReplay
+from search_to_signal.provenance.long_prompts import prompt_problems
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import Manifest
 from search_to_signal.records.reader import HEURISTICS, STEPS, read_groups, read_records
@@ -90,6 +91,7 @@ def record_problems(directory: Path, manifest: Manifest) -> list[str]:
                 problems.append(f"step {step.step}: {len(group)} completions in the group")
             problems += _outcome_problems(group)
             problems += _step_problems(group, step)
+            problems += prompt_problems(group, step, config["generation"])
             problems += archive.problems(group, step)
             problems += _credit_problems(group, config["condition"], trained)
         problems += archive.store_problems(heuristics)

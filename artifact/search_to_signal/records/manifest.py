@@ -63,8 +63,9 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One run. Only ``complete`` runs of purpose ``formal`` may enter a formal table.
 
-    ``interruptions`` counts how often the run was stopped and went on from a checkpoint; its records are
-    those of an undisturbed run, its timings those of the steps as they were last done.
+    ``score_unit`` says what scores measure; None in manifests of earlier versions. ``interruptions`` counts
+    how often the run was stopped and went on from a checkpoint; its records are those of an undisturbed run,
+    its timings those of the steps as they were last done.
     """
 
     status: Literal["running", "complete"]
@@ -74,6 +75,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     environment: Environment
     model_files: dict[str, str]
     isolation: dict[str, str | bool]
+    score_unit: str | None = None
     initial_adapter_sha256: str | None = None
     final_adapter_sha256: str | None = None
     timing: Timing | None = None
@@ -94,7 +96,12 @@ def read_manifest(directory: Path) -> Manifest:
 
 def run_name(condition: str, seed: int) -> str:
     """The directory name of a run."""
-    return f"{condition.replace(':', '.')}-s{seed}"
+    return f"{file_name(condition)}-s{seed}"
+
+
+def file_name(name_or_path: str) -> str:
+    """A name or pkg.mod:obj as part of a file's name."""
+    return name_or_path.replace(":", ".")
 
 
 def write_roster(directory: Path, names: Iterable[str]) -> None:

@@ -15,6 +15,11 @@ class Outcome(str, Enum):
     RUNTIME_FAILURE = "runtime_failure"
     RANDOMNESS = "randomness"
 
+    @property
+    def evaluated(self) -> bool:
+        """Whether the completion reached the evaluator: the host looks for the function first (D04)."""
+        return self in (Outcome.VALID, Outcome.RUNTIME_FAILURE, Outcome.RANDOMNESS)
+
 
 class Operator(str, Enum):
     """How a prompt asks for its heuristic; creation is the only one without a comparator (D05)."""
@@ -42,7 +47,8 @@ class CompletionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     the nearest archived score, ``exposure`` the one-step parent exposure (D13); both are absent for
     an invalid completion. ``evaluation`` is ``not_run``, or how the isolated run ended, with ``fallback``
     where compiled kernels could not promise the score's bits and ``repeat`` where an equal program had
-    been evaluated before. ``components``, ``reward`` and ``advantage`` are absent in a frozen run.
+    been evaluated before. An isolated run may end with ``no_function``: what reached the evaluator is said
+    by ``outcome.evaluated`` alone. ``components``, ``reward`` and ``advantage`` are absent in a frozen run.
     """
 
     step: int
@@ -73,7 +79,11 @@ class CompletionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
 
 class StepRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One group: the search state around it and the optimizer opportunity that followed."""
+    """One group: the search state around it and the optimizer opportunity that followed.
+
+    ``prompt_tokens_cut`` is how many tokens the prompt lost on its left to its limit, on top of the
+    ``prompt_tokens`` of its completions (D26); absent where a trainer keeps that to itself.
+    """
 
     step: int
     operator: Operator
@@ -92,6 +102,7 @@ class StepRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     grad_norm: float | None
     training_tokens: int
     adapter_sha256: str | None
+    prompt_tokens_cut: int | None = 0
 
 
 class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -112,6 +123,8 @@ class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 class GenerationRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The prompt of one group and the exact tokens that were sampled from it.
 
+    ``prompt`` is the whole text, whose hash is ``prompt_sha256``; ``prompt_ids`` are the tokens that were
+    read, by sampler and learner: all of it, less what its step record counts as cut.
     An endpoint shows neither its template nor token ids: ``prompt`` is then the JSON of the messages sent,
     ``prompt_ids`` and every entry of ``completion_ids`` are empty, and ``requests`` holds what it reported,
     one per completion.
@@ -138,7 +151,12 @@ class HeuristicRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 
 class StepTiming(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Seconds of one step by phase, ``total`` among them; the only record that differs between equal runs."""
+    """Wall seconds of one step by phase, ``total`` among them; alone differs between equal runs.
+
+    ``processor_seconds`` are those of the run's process tree over the same time; absent in records of earlier
+    versions and where the kernel does not tell.
+    """
 
     step: int
     seconds: dict[str, float]
+    processor_seconds: float | None = None

@@ -15,11 +15,6 @@ def equal(first: float, second: float) -> bool:
     return abs(first - second) < EQUAL_WITHIN
 
 
-def head(archive: Sequence[Member], population_size: int) -> Sequence[Member]:
-    """The population head of a listed archive: its best ``population_size`` members."""
-    return archive[:population_size]
-
-
 def scores(archive: Sequence[Member]) -> NDArray[np.float64]:
     """(n,) scores in listing order."""
     return np.array([member.score for member in archive], dtype=np.float64)
@@ -33,12 +28,6 @@ def frontier(archive: Sequence[Member]) -> float | None:
 def archive_gap(archive: Sequence[Member], score: float) -> float | None:
     """Distance to the nearest archived score, or None for an empty archive."""
     return float(np.abs(scores(archive) - score).min()) if archive else None
-
-
-def admits(archive: Sequence[Member], score: float) -> bool:
-    """Whether a valid heuristic with this score equals no member (HOST.md, point 7)."""
-    gap = archive_gap(archive, score)
-    return gap is None or gap >= EQUAL_WITHIN
 
 
 def bases(archive: Sequence[Member], parents: Sequence[Member]) -> tuple[Member, ...]:

@@ -15,6 +15,9 @@ from search_to_signal.records.schema import Operator
 from search_to_signal.search.settings import PromptForm
 
 REPLACEMENT_VARIANTS = 3
+# Of an explored component, in characters. The host has no bound: a component may fill a completion, and ten
+# such would push the parents out of every later injection prompt (D26).
+LONGEST_COMPONENT = 200
 
 
 class Shown(Protocol):
@@ -105,7 +108,8 @@ def _task(operator: Operator, variant: int, injected: Sequence[str]) -> str:
     if operator is Operator.REPLACEMENT:
         return _REPLACEMENTS[variant]
     if operator is Operator.INJECTION and injected:
-        return f"{_INJECTION} Already explored: {', '.join(injected[-10:])}."
+        explored = ", ".join(phrase[:LONGEST_COMPONENT] for phrase in injected[-10:])
+        return f"{_INJECTION} Already explored: {explored}."
     return {
         Operator.SIMPLIFICATION: _SIMPLIFICATION,
         Operator.INJECTION: _INJECTION,

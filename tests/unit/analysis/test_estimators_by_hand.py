@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import msgspec
@@ -30,7 +31,7 @@ from search_to_signal.analysis.stages import stage_parts
 from search_to_signal.analysis.truncation import calls_after, truncated
 from search_to_signal.errors import RecordError
 from search_to_signal.normalizer import NORMALIZERS, group_advantages
-from search_to_signal.records.schema import CompletionRecord, Outcome
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Outcome
 from search_to_signal.rewards import MAPPINGS
 
 Make = Callable[..., Path]
@@ -172,21 +173,48 @@ def test_collapse_change_by_hand(native: RecordedRun) -> None:
     assert values(collapse_parts(run), "Valid (%)") == [0, None, None, None]
 
 
-def test_truncation_by_hand(native: RecordedRun) -> None:
-    """Frozen dispatched one of four per group, four in all; the online run dispatched all four at once."""
-    frozen = with_groups(
-        native,
+def outcomes_only(run: RecordedRun, *outcomes: Outcome) -> RecordedRun:
+    """The run with these outcomes in every group, each as an isolated worker would have recorded it."""
+    ran = {Outcome.MISSING_RATIONALE: "not_run", Outcome.MISSING_FUNCTION: "no_function"}
+    lost = dict(score=None, archive_gap=None, exposure=None, archive_event=ArchiveEvent.INVALID)
+    return with_groups(
+        run,
         [
-            [msgspec.structs.replace(r, evaluation="ok" if r.index == 0 else "not_run") for r in g]
-            for g in native.groups
+            [
+                msgspec.structs.replace(
+                    r, outcome=o, evaluation=ran.get(o, "ok"), **({} if o is Outcome.VALID else lost)
+                )
+                for r, o in zip(group, outcomes, strict=True)
+            ]
+            for group in run.groups
         ],
     )
+
+
+def test_truncation_by_hand(native: RecordedRun) -> None:
+    """Frozen reached the evaluator once per group, four times in all; the online run four times at once."""
+    failed = (Outcome.MISSING_RATIONALE,) * 3
+    frozen = outcomes_only(native, Outcome.VALID, *failed)
     assert calls_after(frozen).tolist() == [1, 2, 3, 4]
     budget, kept, best, base, difference = values(truncated(native, frozen))
     assert (budget, kept) == (4.0, 1.0)
     assert best == pytest.approx(-6.9)
     assert base == pytest.approx(-6.6)
     assert difference == pytest.approx(-0.3)
+
+
+def test_a_program_without_its_function_is_no_evaluator_call(native: RecordedRun) -> None:
+    """The host looks for the function first (D04), so it counts what ran, failed or random; as parsed."""
+    run = outcomes_only(
+        native,
+        Outcome.VALID,
+        Outcome.MISSING_FUNCTION,
+        Outcome.RUNTIME_FAILURE,
+        Outcome.RANDOMNESS,
+    )
+    assert calls_after(run).tolist() == [3, 6, 9, 12]
+    assert calls_after(run)[-1] == run.batch.evaluated.sum()
+    assert values(funnels(run), "all")[:2] == [16, 75.0]
 
 
 def test_coverage_by_hand(native: RecordedRun) -> None:
@@ -272,7 +300,8 @@ def test_interval_coverage() -> None:
 def test_replay_tables_are_the_audit(pair: Results) -> None:
     """Sixteen groups of four runs, under all pairs of mappings; the paper's own tallies, with n in groups."""
     table = replay_pairs(pair)
-    assert len(table.rows) == 6
+    labels = {f"cohort/{one}, {other}" for one, other in combinations(MAPPINGS, 2)}
+    assert {row.label for row in table.rows} == labels
     cell = table.cell("cohort/native, factorized", "Equivalent (%)")
     tally = audit([("tsp", run.batch) for run in pair.cohort], MAPPINGS, {"group": group_advantages})
     expected = int(tally.pairs["all", "group", "native", "factorized"].equivalent[-1])

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from search_to_signal.analysis.cells import Origin
-from search_to_signal.analysis.evidence import score_unit
 from search_to_signal.analysis.page.cells import short_origins
 from search_to_signal.analysis.page.facts import MODELS, duration, read_facts
 from search_to_signal.analysis.page.layers import LAYERS
 from search_to_signal.analysis.page.ledger import read_ledger
 from search_to_signal.analysis.report import report
+from search_to_signal.analysis.results import Results
 from search_to_signal.claims.tables import PUBLISHED
 from search_to_signal.cli import main
 from search_to_signal.errors import RunDirectoryError
@@ -29,7 +29,7 @@ FORMS = ("csv", "md", "tex")
 AGAIN = """
 import sys
 from pathlib import Path
-from search_to_signal.analysis.report import report
+from search_to_signal.analysis.results import Results
 from search_to_signal.claims.beside import ledger_beside
 report(Path(sys.argv[1]), Path(sys.argv[2]), ledger_beside)
 """
@@ -239,9 +239,13 @@ def test_origins_in_short() -> None:
     assert short_origins([Origin("probe/bank.jsonl", range(1, 200, 2))]) == "probe/bank.jsonl: 100 lines"
 
 
-def test_scores_have_a_direction() -> None:
-    """The score of a problem is minus what it counts, but for the one that is maximized."""
-    assert (score_unit("tsp"), score_unit("op")) == ("minus tour length", "collected prize")
+def test_scores_have_a_direction(make_run: Make, tmp_path: Path) -> None:
+    """The unit is what the manifest says; in one of an earlier version, what the built-in problem says."""
+    cases = {"one": ("op", None), "two": ("mine:problem", "collected fruit"), "three": ("mine:problem", None)}
+    for name, (problem, unit) in cases.items():
+        make_run(tmp_path / name / "cohort" / "frozen-s1", config={"problem": problem}, score_unit=unit)
+    units = [Results(tmp_path / name).cohort[0].unit for name in cases]
+    assert units == ["collected prize", "collected fruit", "score"]
 
 
 def test_cards_of_the_shipped_models_are_read(make_run: Make, tmp_path: Path) -> None:

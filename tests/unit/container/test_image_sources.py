@@ -128,3 +128,18 @@ def test_fetch_refuses_another_revision(pinned: tuple[Path, Path, str], tmp_path
     done = fetch(pin, tmp_path / "calm")
     assert done.returncode == 1
     assert "holds no commit 0123456789ab" in done.stderr
+
+
+def test_the_container_script_names_all_that_it_lacks(tmp_path: Path) -> None:
+    """With none of its tools it says which, and has begun nothing."""
+    script = ROOT / "tests" / "container" / "run.sh"
+    call = [shutil.which("bash") or "bash", str(script), str(tmp_path / "work")]
+    done = subprocess.run(
+        call, capture_output=True, text=True, env={"PATH": str(tmp_path), "DOCKER": "docker"}
+    )
+    assert (done.returncode, done.stderr) == (2, "")
+    tools = re.findall(r"for tool in (.*);", script.read_text(encoding="utf-8"))[0].replace(
+        '"$engine"', "docker"
+    )
+    assert f"missing {tools}:" in done.stdout
+    assert not (tmp_path / "work").exists()

@@ -1,8 +1,9 @@
 """Matched updates: what has to be fixed is fixed, and what holds by construction holds."""
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,13 @@ from search_to_signal.experiments.matched_cells import relation
 from search_to_signal.experiments.matched_updates import PAGE, SETUP, choose_runs, matched_updates
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.records.manifest import Manifest, write_manifest
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord
 from search_to_signal.records.updates import PAIRS, UPDATES, PairRecord, UpdateRecord
 from search_to_signal.records.writer import RecordWriter
+from search_to_signal.rewards import MAPPINGS
 from search_to_signal.search.settings import SearchSettings
 
 GROUPS, WITHHELD = 2, 2
@@ -130,15 +133,14 @@ def test_everything_but_credit_is_fixed(made: Path) -> None:
 
 
 def test_every_mapping_meets_every_normalizer(made: Path) -> None:
-    """Four mappings, eight normalizers, each of two groups alone, both in a row, and both by descent."""
-    assert len(updates(made)) == 4 * 8 * 4
-    assert {(one.variant, one.steps) for one in updates(made)} == {
-        ("fresh", (1,)),
-        ("fresh", (2,)),
-        ("history", (1, 2)),
-        ("sgd", (1, 2)),
-    }
-    assert len(pairs(made)) == 4 * (6 * 8 + 7 * 4)
+    """All mappings under all normalizers, each of two groups alone, both in a row, and both by descent."""
+    plans = [("fresh", (1,)), ("fresh", (2,)), ("history", (1, 2)), ("sgd", (1, 2))]
+    cells = Counter((one.mapping, one.normalizer, one.variant, one.steps) for one in updates(made))
+    assert cells == Counter((m, n, *plan) for m in MAPPINGS for n in NORMALIZERS for plan in plans)
+    couples = len(list(combinations(MAPPINGS, 2)))
+    assert len(pairs(made)) == len(plans) * (
+        couples * len(NORMALIZERS) + (len(NORMALIZERS) - 1) * len(MAPPINGS)
+    )
 
 
 def test_the_window_is_the_middle_of_the_run(made: Path, recorded: Path) -> None:

@@ -221,9 +221,16 @@ def test_the_address_may_come_from_the_environment(
 
 
 def test_an_over_long_prompt_is_refused(endpoint: Endpoint) -> None:
-    """A prompt that the endpoint counts over the limit stops the run, as a local one does."""
+    """Where long prompts are refused, one that the endpoint counts over the limit stops the run."""
     with pytest.raises(ConfigError, match="max_prompt_tokens is 5"):
-        client(endpoint, max_prompt_tokens=5).generate(PROMPT, 3)
+        client(endpoint, max_prompt_tokens=5, long_prompts="refuse").generate(PROMPT, 3)
+
+
+def test_messages_are_sent_whole(endpoint: Endpoint) -> None:
+    """An endpoint's tokens are its own: however low the limit, nothing of a message is cut."""
+    whole = client(endpoint).generate(PROMPT, 3)
+    assert client(endpoint, max_prompt_tokens=5).generate(PROMPT, 3) == whole
+    assert (whole.prompt_tokens_cut, whole.prompt_tokens(0) > 5) == (0, True)
 
 
 def test_extra_fields_reach_the_endpoint(endpoint: Endpoint) -> None:

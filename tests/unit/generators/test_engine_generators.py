@@ -188,6 +188,23 @@ def test_each_completion_has_a_seed_and_no_filter(
     assert (generation.prompt, list(generation.prompt_ids)) == (text, ids)
 
 
+def test_a_long_prompt_is_cut_before_the_engine_reads_it(
+    backend: str, model: Path, tmp_path: Path, tokenizer: Any
+) -> None:
+    """The engine is given the tokens that the record holds and the learner scores, not the whole text."""
+    generator = opened(backend, model, tmp_path / "scratch", max_prompt_tokens=9)
+    generation = generator.generate(PROMPT, 7)
+    ((prompts, _),) = engine_of(generator).calls
+    text, ids = encoded(tokenizer, messages(PROMPT))
+    assert prompts == [{"prompt_token_ids": ids[-9:]}] * 3
+    assert (generation.prompt, list(generation.prompt_ids)) == (text, ids[-9:])
+    assert generation.prompt_tokens_cut == len(ids) - 9
+    refusing = opened(backend, model, tmp_path / "other", max_prompt_tokens=9, long_prompts="refuse")
+    with pytest.raises(ConfigError, match="max_prompt_tokens is 9"):
+        refusing.generate(PROMPT, 7)
+    assert engine_of(refusing).calls == []
+
+
 def test_no_group_reads_what_another_left(backend: str, model: Path, tmp_path: Path) -> None:
     """The engine's cached prompts are dropped before each group; one that still works is an error."""
     generator = opened(backend, model, tmp_path / "scratch")

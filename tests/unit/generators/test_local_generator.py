@@ -148,11 +148,35 @@ def test_generation_keeps_prompt_and_text(new_model: Callable[..., Any], tokeniz
 
 
 def test_a_long_prompt_is_refused(new_model: Callable[..., Any], tokenizer: Any) -> None:
-    """A prompt over the limit is an error that names the knob; one at the limit is not."""
+    """Where long prompts are refused, one over the limit is an error; one at the limit is not."""
+
+    def refusing(limit: int) -> LocalGenerator:
+        return generator(new_model(), tokenizer, max_prompt_tokens=limit, long_prompts="refuse")
+
     length = len(generator(new_model(), tokenizer).generate(PROMPT, 1).prompt_ids)
-    assert generator(new_model(), tokenizer, max_prompt_tokens=length).generate(PROMPT, 1).prompt_ids
+    assert len(refusing(length).generate(PROMPT, 1).prompt_ids) == length
     with pytest.raises(ConfigError, match=rf"{length} tokens.*max_prompt_tokens is {length - 1}"):
-        generator(new_model(), tokenizer, max_prompt_tokens=length - 1).generate(PROMPT, 1)
+        refusing(length - 1).generate(PROMPT, 1)
+
+
+def test_a_long_prompt_is_cut_on_the_left(new_model: Callable[..., Any], tokenizer: Any) -> None:
+    """Completions follow from the last tokens alone; the text is kept whole, and what was cut is counted."""
+    whole = generator(new_model(), tokenizer).generate(PROMPT, 7)
+    cut = generator(new_model(), tokenizer, max_prompt_tokens=9).generate(PROMPT, 7)
+    assert cut.prompt == whole.prompt
+    assert cut.prompt_ids == whole.prompt_ids[-9:]
+    assert (whole.prompt_tokens_cut, cut.prompt_tokens_cut) == (0, len(whole.prompt_ids) - 9)
+    assert cut.prompt_tokens(0) == 9
+    alone = sample_group(
+        new_model(),
+        whole.prompt_ids[-9:],
+        seeds=request_seeds(7, 3),
+        max_new_tokens=16,
+        temperature=0.9,
+        end_ids=frozenset({tokenizer.eos_token_id}),
+    )
+    assert tuple(completion.ids for completion in cut.completions) == alone.completion_ids
+    assert cut.completions != whole.completions
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 import torch
 from stock_trainer import replayed, stock_trainer
 
+from search_to_signal.generators.base import GenerationSettings, last_tokens
 from search_to_signal.learner.adapter import adapter_tensors, attach_adapter
 from search_to_signal.learner.grpo import Learner
 from search_to_signal.learner.settings import LearnerSettings
@@ -90,13 +91,17 @@ def test_padding_after_a_second_stop_id_never_counts(
     assert ours.completion_mask.sum(dim=1).tolist() == [2, 2, 6, 3]
 
 
-def test_no_prompt_is_cut(play: Callable[..., Any], new_model: Callable[..., Any], tokenizer: Any) -> None:
-    """TRL's trainer scores the end of a prompt beyond its limit; ours scores every token of every prompt."""
+def test_long_prompts_are_cut_as_by_the_stock_trainer(
+    play: Callable[..., Any], new_model: Callable[..., Any], tokenizer: Any
+) -> None:
+    """A prompt over the limit is scored as TRL scores it, by its last tokens, and not as the whole one."""
     theirs = play(COMPLETIONS[:1], max_prompt_length=4).prepared[0]
     ids = tokenizer.encode(PROMPTS[0], add_special_tokens=False)
     teacher = Learner(attach_adapter(new_model(), SETTINGS, 3), SETTINGS, tokenizer.pad_token_id)
-    ours = teacher.group(ids, COMPLETIONS[0])
-    assert theirs["prompt_ids"].tolist() == [ids[-4:]] * 4
-    assert ours.prompt_ids.tolist() == [ids] * 4
-    scored, cut = teacher.reference(ours), teacher.reference(teacher.group(ids[-4:], COMPLETIONS[0]))
-    assert not torch.allclose(scored, cut, atol=1e-3)
+    ours = teacher.group(last_tokens(ids, GenerationSettings(max_prompt_tokens=4)), COMPLETIONS[0])
+    assert len(ids) > 4
+    assert torch.equal(ours.prompt_ids, theirs["prompt_ids"])
+    counted, scored = ours.completion_mask.bool(), teacher.reference(ours)
+    torch.testing.assert_close(scored[counted], theirs["ref_per_token_logps"][counted])
+    whole = teacher.reference(teacher.group(ids, COMPLETIONS[0]))
+    assert not torch.allclose(scored[counted], whole[counted], atol=1e-3)

@@ -1,24 +1,66 @@
-"""Adding a problem is one file and one line of registration."""
+"""Adding a problem is one file that a profile names."""
 
 import importlib
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from search_to_signal import problems
+from search_to_signal.errors import ConfigError
+from search_to_signal.evaluation.pool import EvaluationPool
+from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.problems import get_problem
+from search_to_signal.problems.base import score_unit
 from search_to_signal.problems.inprocess import function_of, run_in_process
 
 README = Path(problems.__file__).parent / "README.md"
 
 
-def test_the_readme_example_adds_a_problem(tmp_path, monkeypatch):
-    """The README's file, stored and registered with its one line, evaluates its seed."""
-    file, line = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert len(file.strip().splitlines()) <= 20
-    (tmp_path / "nearest_number.py").write_text(file)
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The README's file, stored where Python looks; yields the name that a profile gives it."""
+    (file,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+    (tmp_path / "nearest_number.py").write_text(file, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
+    yield "nearest_number:problem"
+    sys.modules.pop("nearest_number", None)
+
+
+def test_the_readme_example_adds_a_problem(example: str) -> None:
+    """The README's file gives the same scores in process and through isolated workers."""
+    problem = get_problem(example)
+    assert run_in_process(problem, function_of(problem.seed.code), "train") == [-0.0, -1.0]
+    with EvaluationPool(problem, "train", EvaluationSettings()) as pool:
+        seed, worse, wrong = pool.evaluate(
+            [
+                problem.seed.code,
+                "def rate(target, candidates):\n    return abs(candidates - target)\n",
+                "def rate(target, candidates):\n    return candidates[:2]\n",
+            ]
+        )
+    assert seed.per_instance == (-0.0, -1.0)
+    assert worse.per_instance == (-2.0, -1.0)
+    assert wrong.score is None
+
+
+def test_a_score_says_what_it_measures(example: str) -> None:
+    """The unit of a problem that is maximized stands as it is, of any other with a minus."""
     module = importlib.import_module("nearest_number")
-    assert line.strip() == "_ALL: tuple[Problem, ...] = (Tsp(), Cvrp(), Op(), Obp(), NearestNumber())"
-    problem = module.NearestNumber()
-    monkeypatch.setitem(problems.PROBLEMS, problem.name, problem)
-    scores = run_in_process(problems.get_problem("nearest_number"), function_of(problem.seed.code), "train")
-    assert scores == [-0.0, -1.0]
+    assert score_unit(get_problem(example)) == "minus distance"
+    module.problem.maximized = True
+    assert score_unit(get_problem(example)) == "distance"
+
+
+def test_what_is_no_problem_is_told_so(example: str) -> None:
+    """A class, an object without a dialogue, and one that lacks a field are refused with what to do."""
+    module = importlib.import_module("nearest_number")
+    with pytest.raises(ConfigError, match="call a class first"):
+        get_problem("nearest_number:NearestNumber")
+    with pytest.raises(ConfigError, match="dialogue is one of tour, stream, matrix"):
+        get_problem("nearest_number:np")
+    del module.NearestNumber.answer_shape
+    with pytest.raises(ConfigError, match="lacks answer_shape"):
+        get_problem(example)

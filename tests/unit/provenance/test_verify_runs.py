@@ -115,6 +115,29 @@ def test_doctored_steps_are_found(make_run: Callable[..., Path], tmp_path: Path,
 
 
 @pytest.mark.parametrize(
+    ("limits", "cut", "problem"),
+    [
+        ({"max_prompt_tokens": 2, "long_prompts": "cut"}, 5, None),
+        ({"max_prompt_tokens": 3, "long_prompts": "cut"}, 5, "5 prompt tokens cut, 2 left, limit 3"),
+        ({"max_prompt_tokens": 2, "long_prompts": "cut"}, -5, "-5 prompt tokens cut"),
+        ({"max_prompt_tokens": 2, "long_prompts": "refuse"}, 5, "refuse"),
+        ({"max_prompt_tokens": 2}, 5, "refuse"),
+        ({"max_prompt_tokens": 2, "long_prompts": "cut", "backend": "api"}, 5, "send whole"),
+        ({"max_prompt_tokens": 1, "long_prompts": "cut", "backend": "api"}, 0, None),
+        ({"max_prompt_tokens": 1, "long_prompts": "cut"}, 0, "2 tokens of a prompt were read"),
+    ],
+)
+def test_a_cut_prompt_fits_the_limit(
+    make_run: Callable[..., Path], tmp_path: Path, limits: Line, cut: int, problem: str | None
+) -> None:
+    """A prompt loses tokens only where the settings cut, is then as long as its limit, and never longer."""
+    run = make_run(tmp_path / "run", "native", config={"generation": {"group_size": 4, **limits}})
+    found = edit(run, "steps.jsonl", lambda lines: [line.update(prompt_tokens_cut=cut) for line in lines])
+    assert len(found) == (0 if problem is None else 4)
+    assert problem is None or all(problem in line for line in found), found
+
+
+@pytest.mark.parametrize(
     "change",
     [
         lambda lines: lines.pop(2),

@@ -176,6 +176,12 @@ def test_injection_names_what_was_explored() -> None:
     assert "Already explored" not in build_prompt(TSP, Operator.INJECTION, (GOOD,)).user
 
 
+def test_a_long_component_is_named_by_its_beginning() -> None:
+    """A component of a whole completion takes 200 characters of later prompts, and its neighbours stay."""
+    asked = task(build_prompt(TSP, Operator.INJECTION, (GOOD,), injected=("a", "b" * 4000, "c")).user)
+    assert asked.endswith(f"Already explored: a, {'b' * 200}, c.")
+
+
 def test_injection_asks_for_the_sentence_that_is_remembered() -> None:
     """The sentence that the prompt dictates is the one that the search reads components from."""
     asked = task(build_prompt(TSP, Operator.INJECTION, (GOOD,)).user)

@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from search_to_signal.analysis.cells import NoTableError
-from search_to_signal.analysis.evidence import Evidence, score_unit
+from search_to_signal.analysis.evidence import Evidence
 from search_to_signal.analysis.figures.frame import Frame, lines, value_of
 from search_to_signal.analysis.figures.marks import dodged, joined
 from search_to_signal.analysis.figures.plot import Plot
@@ -21,7 +21,7 @@ from search_to_signal.analysis.figures.style import (
 )
 from search_to_signal.analysis.measures import AUC, CORE, FINAL_BEST, VALID, VALID_ONLY, differences
 from search_to_signal.analysis.paired import against
-from search_to_signal.analysis.restart import restart_runs
+from search_to_signal.analysis.restart import beside_live
 
 _RESTART = (FINAL_BEST, AUC, VALID, VALID_ONLY)
 
@@ -35,7 +35,7 @@ def breadth_table(evidence: Evidence) -> str:
             one.seed,
             measure.change,
             value_of(difference),
-            score_unit(one.config["problem"]),
+            one.unit,
         )
         for cell, runs in evidence.results.breadth.items()
         for comparison in against(runs, "frozen")
@@ -70,10 +70,13 @@ def _draw_cells(axes: Axes, frame: Frame) -> None:
 
 
 def restart_table(evidence: Evidence) -> str:
-    """Restarted and live runs of the same seeds, with the Frozen runs that both started beside."""
-    restarts = restart_runs(evidence.results)
+    """Restarted and live runs of the same seeds over one horizon, with the Frozen runs beside them.
+
+    Raises NoTableError as ``beside_live`` does.
+    """
+    restarts, cohort = beside_live(evidence.results)
     wanted = {(run.condition, run.seed) for run in restarts}
-    live = [r for r in evidence.results.cohort if r.condition == "frozen" or (r.condition, r.seed) in wanted]
+    live = [run for run in cohort if run.condition == "frozen" or (run.condition, run.seed) in wanted]
     rows = [
         (
             layer,
@@ -140,6 +143,7 @@ BREADTH = Plot(
     _draw_breadth,
     (7.0, 2.6),
     ("breadth", "breadth_gains"),
+    ("breadth",),
 )
 RESTART = Plot(
     "restart",
@@ -152,6 +156,7 @@ RESTART = Plot(
     _draw_restart,
     (7.0, 2.4),
     ("restart", "restart_paired", "restart_signs"),
+    ("restart",),
 )
 HELDOUT = Plot(
     "heldout",

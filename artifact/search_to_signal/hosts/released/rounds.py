@@ -29,8 +29,6 @@ from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import Member, SearchState, heuristic_record
 from search_to_signal.search.transition import Evaluated
 
-RAN = (Outcome.VALID, Outcome.RUNTIME_FAILURE, Outcome.RANDOMNESS)
-
 
 @dataclass(frozen=True)
 class Round:
@@ -117,7 +115,7 @@ def records_of(played: Round, problem: str, rescore: Callable[[str], float | Non
             outcome=result.outcome,
             detail="",
             score=result.score,
-            evaluation="released" if result.outcome in RAN else "not_run",
+            evaluation="released" if result.outcome.evaluated else "not_run",
             response_sha256=sha256_text(text),
             program_sha256=result.program,
             matches_base_code=result.program in shown,
@@ -151,7 +149,7 @@ def heuristics_of(played: Round) -> Iterator[HeuristicRecord]:
 def step_of(
     played: Round, records: Sequence[CompletionRecord], last: SearchState | None, mapping: str
 ) -> StepRecord:
-    """The record of the group; what the released trainer keeps to itself (loss, adapter) is absent."""
+    """The record of the group; what the released trainer keeps to itself (loss, adapter, cut) is absent."""
     lost = last is not None and len(played.before.archive) < len(last.archive)
     return StepRecord(
         step=played.step,
@@ -171,4 +169,5 @@ def step_of(
         grad_norm=None,
         training_tokens=sum(record.completion_tokens for record in records),
         adapter_sha256=None,
+        prompt_tokens_cut=None,
     )

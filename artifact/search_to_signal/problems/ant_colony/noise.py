@@ -32,11 +32,6 @@ def torch_version() -> str:
     return importlib.metadata.version("torch")
 
 
-def stream_name() -> str:
-    """Name of the noise stream for records: scores of other streams do not compare."""
-    return f"torch {torch_version()} exponential, generator seed {GENERATOR_SEED}"
-
-
 @functools.cache  # a pure function of its argument on one machine; the arrays are read-only
 def noise_for(colony: Colony) -> Noise:
     """Return the noise of a colony from memory, from the user's cache, or drawn now, which imports torch."""

@@ -1,0 +1,132 @@
+"""Runs of the shipped model with a limit that no prompt keeps: they end, go on after a stop, and verify."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from search_to_signal.analysis.long_prompts import prompts_of
+from search_to_signal.analysis.results import Results
+from search_to_signal.errors import ConfigError
+from search_to_signal.experiments.cohort import run_cohort
+from search_to_signal.experiments.configuration import Profile, RunConfig, load_profile
+from search_to_signal.experiments.execution import RunFailedError
+from search_to_signal.experiments.probe_bank import build_bank
+from search_to_signal.experiments.probing import answer
+from search_to_signal.experiments.run import run
+from search_to_signal.generators import local
+from search_to_signal.generators.files import model_directory
+from search_to_signal.generators.local import load_tokenizer
+from search_to_signal.learner.grpo import Learner
+from search_to_signal.progress import PlainProgress
+from search_to_signal.provenance.verify import verify
+from search_to_signal.records.probe import INITIAL, Checkpoint
+
+LIMIT = 60
+
+
+def profile(**changes: Any) -> Profile:
+    """Three groups per run, of two short completions, none of whose prompts is within the limit."""
+    smoke = load_profile("smoke")
+    generation = msgspec.structs.replace(
+        smoke.generation, group_size=2, max_prompt_tokens=LIMIT, max_completion_tokens=48, **changes
+    )
+    return msgspec.structs.replace(smoke, groups=3, generation=generation)
+
+
+def configuration(condition: str, **changes: Any) -> RunConfig:
+    """One run of it."""
+    return profile(**changes).run(condition, 42)
+
+
+def lines(directory: Path, name: str) -> list[dict[str, Any]]:
+    """A record file."""
+    return [json.loads(line) for line in (directory / f"{name}.jsonl").read_text().splitlines()]
+
+
+def records(directory: Path) -> dict[str, bytes]:
+    """What may not depend on stops, the adapter included."""
+    names = ("completions", "steps", "generations", "heuristics")
+    found = {name: (directory / f"{name}.jsonl").read_bytes() for name in names}
+    return found | {path.name: path.read_bytes() for path in directory.glob("adapter/*")}
+
+
+class Stopping(PlainProgress):
+    """Stops a run behind its second group."""
+
+    def update(self, task: str, done: int, total: int, note: str = "") -> None:
+        super().update(task, done, total, note)
+        if done == 2:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[int]]]:
+    """The prompt tokens that sampler and learner were given, group by group."""
+    found: dict[str, list[list[int]]] = {"sampled": [], "scored": []}
+    sample, step = local.sample_group, Learner.step
+
+    def sampling(model: Any, prompt_ids: Any, **options: Any) -> Any:
+        found["sampled"].append(list(prompt_ids))
+        return sample(model, prompt_ids, **options)
+
+    def stepping(self: Learner, prompt_ids: Any, *others: Any) -> Any:
+        found["scored"].append(list(prompt_ids))
+        return step(self, prompt_ids, *others)
+
+    monkeypatch.setattr(local, "sample_group", sampling)
+    monkeypatch.setattr(Learner, "step", stepping)
+    return found
+
+
+def test_what_was_sampled_from_was_scored_and_is_recorded(
+    tmp_path: Path, read: dict[str, list[list[int]]]
+) -> None:
+    """A trained run beyond its limit ends; its records hold the text, the tokens read and what was cut."""
+    run(configuration("native"), tmp_path / "run", PlainProgress())
+    tokenizer = load_tokenizer(model_directory("qwen2-2.1m"))
+    generations, steps = lines(tmp_path / "run", "generations"), lines(tmp_path / "run", "steps")
+    assert read["sampled"] == read["scored"] == [one["prompt_ids"] for one in generations]
+    for generation, step in zip(generations, steps, strict=True):
+        ids = tokenizer.encode(generation["prompt"], add_special_tokens=False)
+        assert generation["prompt_ids"] == ids[-LIMIT:]
+        assert step["prompt_tokens_cut"] == len(ids) - LIMIT > 0
+    assert {record["prompt_tokens"] for record in lines(tmp_path / "run", "completions")} == {LIMIT}
+    assert verify(tmp_path / "run").problems == ()
+    assert prompts_of("cohort")(Results(tmp_path / "run")).cell("native", "Cut prompts").value == 3
+
+
+@pytest.mark.parametrize("condition", ["frozen", "native"])
+def test_a_run_of_cut_prompts_goes_on_after_a_stop(
+    tmp_path: Path, condition: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stopped between two groups and resumed, it ends with the bytes of one that was never stopped."""
+    config = configuration(condition)
+    run(config, tmp_path / "whole", PlainProgress())
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path / "stopped", Stopping())
+    run(config, tmp_path / "stopped", PlainProgress(), resume=True)
+    assert records(tmp_path / "stopped") == records(tmp_path / "whole")
+    assert verify(tmp_path / "stopped").problems == ()
+    assert "prompt cut by" in capsys.readouterr().out
+
+
+def test_a_bank_of_cut_prompts_is_answered(tmp_path: Path) -> None:
+    """The probe rebuilds the prompts of a run that cut them, cuts them again, and knows them as the same."""
+    config = configuration("frozen")
+    run(config, tmp_path / config.name, PlainProgress())
+    bank = build_bank({tmp_path / config.name: config}, 2)
+    first = Checkpoint(name=INITIAL, condition="frozen", seed=None, adapter_sha256=None)
+    answer(config, first, tmp_path, bank, tmp_path / "answers.jsonl", PlainProgress())
+    assert [one["prompt_tokens"] for one in lines(tmp_path, "answers")] == [LIMIT] * 4
+
+
+def test_a_refused_prompt_ends_a_run_in_one_line(tmp_path: Path) -> None:
+    """Where long prompts are refused, the run says how long the prompt is, its limit, and what to do."""
+    with pytest.raises(ConfigError, match=rf"tokens.*max_prompt_tokens is {LIMIT}: raise it.*long_prompts"):
+        run(configuration("frozen", long_prompts="refuse"), tmp_path / "run", PlainProgress())
+    with pytest.raises(RunFailedError, match=r"s42 ended with exit code \d+ \(error: .*max_prompt_tokens"):
+        run_cohort(profile(long_prompts="refuse"), tmp_path / "cohort", PlainProgress())
+    assert "Traceback" not in (tmp_path / "cohort" / "frozen-s42.log").read_text()
