@@ -57,6 +57,9 @@ class MatrixProblem:
     def instances(self, split: str) -> tuple[Mapping[str, Any], ...]:
         return (MappingProxyType({"distance": np.arange(9.0).reshape(3, 3)}),)
 
+    def answer_shape(self, instance: Mapping[str, Any]) -> tuple[int, ...]:
+        return (3, 3)
+
     def arguments(self, instance: Mapping[str, Any], parameters: int) -> tuple[Any, ...]:
         if parameters == 2:
             return instance["distance"].copy(), 7
