@@ -14,11 +14,10 @@ from search_to_signal.hosts.credit import credited
 from search_to_signal.hosts.released.checkout import Checkout, opened
 from search_to_signal.hosts.released.files import HostFiles, HostRecord, host_files
 from search_to_signal.hosts.released.rounds import Round, heuristics_of, records_of, step_of
-from search_to_signal.hosts.released.trainer import content, snapshot, witnessed
+from search_to_signal.hosts.released.trainer import content, settings_of, snapshot, witnessed
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.schema import GenerationRecord
 from search_to_signal.rewards import RewardMapping, get_mapping
-from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import SearchState
 
 NATIVE = "native"
@@ -62,19 +61,6 @@ class Observer:
         if self.mapping.name == NATIVE:
             return list(played.native)
         return [record.reward or 0.0 for record in records]
-
-
-def settings_of(options: Any) -> SearchSettings:
-    """Our names for the released search options."""
-    return SearchSettings(
-        population_size=options.population_size,
-        simplification=options.ub_simplification,
-        injection=options.ub_injection,
-        replacement=options.ub_replacement,
-        crossover=options.ub_crossover,
-        collapse_threshold=options.max_stuck_threshold,
-        collapse_speed=options.speed_collapse,
-    )
 
 
 def intervene(checkout: Checkout, observer: Observer) -> type[Any]:
