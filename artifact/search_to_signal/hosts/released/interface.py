@@ -32,15 +32,15 @@ class Signature:
 
 _FILES = ("args.py", "calm_trainer.py", "heuristic.py", "main.py", "utils.py")
 _FIELDS = (
-    "problem_name log_name max_steps api_key base_url n_prompts population_size ub_simplification ub_injection "
-    "ub_replacement ub_crossover model_name n_generations seed_algo_fp template_fp speed_collapse "
-    "max_stuck_threshold lr"
-).split()
+    *("problem_name", "log_name", "max_steps", "api_key", "base_url", "n_prompts", "population_size"),
+    *("ub_simplification", "ub_injection", "ub_replacement", "ub_crossover", "model_name", "n_generations"),
+    *("seed_algo_fp", "template_fp", "speed_collapse", "max_stuck_threshold", "lr"),
+)
 _SIGNATURES = (
     Signature("args.py", "Args", "from_yaml", ("path",)),
     Signature("calm_trainer.py", "Trainer", "prepare_dataset", ()),
-    Signature("calm_trainer.py", "Trainer", "reward_func", ("prompts", "completions"), exact=True),
-    Signature("heuristic.py", "HeuristicPolicy", "__init__", ("step_func", "name", "problem_name"), exact=True),
+    Signature("calm_trainer.py", "Trainer", "reward_func", ("prompts", "completions"), True),
+    Signature("heuristic.py", "HeuristicPolicy", "__init__", ("step_func", "name", "problem_name"), True),
     Signature("heuristic.py", "HeuristicPolicy", "run_one_episode_sync", ("instances", "timeout")),
     Signature("main.py", None, "run", ("calm_args",)),
 )
@@ -110,7 +110,8 @@ def _require_fields(file: Path) -> None:
     if "Args" in _imported(tree):
         return
     body = next(node.body for node in _classes(tree) if node.name == "Args")
-    fields = {one.target.id for one in body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}
+    targets = [one.target for one in body if isinstance(one, ast.AnnAssign)]
+    fields = {target.id for target in targets if isinstance(target, ast.Name)}
     missing = [name for name in _FIELDS if name not in fields]
     if missing:
         raise HostError(f"{file}: Args has no field {', '.join(missing)}: the released host's has")
@@ -120,7 +121,7 @@ def _tree(file: Path) -> ast.Module:
     try:
         return ast.parse(file.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError) as error:
-        raise HostError(f"{file} is not Python that can be read here ({error}): give a whole checkout") from error
+        raise HostError(f"{file} cannot be read as Python ({error}): give a whole checkout") from error
 
 
 def _classes(tree: ast.Module) -> Iterator[ast.ClassDef]:

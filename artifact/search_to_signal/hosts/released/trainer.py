@@ -88,7 +88,7 @@ def policy_of(kind: type[Any], member: Member, problem: str) -> Any:
 
 
 def load(trainer: Any, kind: type[Any], state: SearchState) -> None:
-    """Put a trainer into a state of ours; its used prompts stay, because its rewards look prompts up there."""
+    """Put a trainer into a state of ours; its used prompts stay, as its rewards look prompts up there."""
     known = {member.id: policy_of(kind, member, trainer.problem_name) for member in state.archive}
     trainer.algos = [known[member.id] for member in state.archive]
     trainer.seed_algos = [
