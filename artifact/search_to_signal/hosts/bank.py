@@ -1,5 +1,6 @@
 """Programs and answers that two hosts are asked about: the same for everyone, drawn from named streams."""
 
+import re
 from collections.abc import Sequence
 
 from search_to_signal.corpus.grammar import draw_program, render_code
@@ -36,6 +37,10 @@ def odd_answers(problem: Problem, code: str) -> dict[str, str]:
         "eleven characters of idea": answer(code, f"{OPENING}0123456789a"),
         "blank before the opening": answer(code, f" {OPENING} do what the code says."),
         "idea without braces": f"{OPENING} do what the code says.\n\n```python\n{code}\n```",
+        "loose idea of a word, then code": f"{OPENING} wait\n```python\n{code}\n```",
+        "loose idea of a word, then a fence": f"{OPENING} wait\n```\na note\n```\n```python\n{code}\n```",
+        "loose idea with ticks": f"{OPENING} be ```so``` and so.\n```\na note\n```\n```python\n{code}\n```",
+        "loose idea and blanks": f"{OPENING} wait{' ' * 12}\n```\na note\n```\n```python\n{code}\n```",
         "single braces": plain.replace("{{", "{").replace("}}", "}"),
         "no code": plain.split("```")[0],
         "untagged block": plain.replace("```python", "```"),
@@ -44,6 +49,7 @@ def odd_answers(problem: Problem, code: str) -> dict[str, str]:
         "two blocks": f"{plain}\n```python\n{code}\n```",
         "no function": answer("x = 1"),
         "two functions": answer(f"{code}\n\ndef another():\n    return 1"),
+        "a helper class": answer(f"{code}\n\n\nclass Helper:\n    pass"),
         "a helper as lambda": answer(f"{code}\n\nhelp = lambda x: x"),
         "syntax error": answer("def broken(:\n    return 1"),
         "an error while loading": answer(f"{code}\nnothing.here"),
@@ -53,16 +59,46 @@ def odd_answers(problem: Problem, code: str) -> dict[str, str]:
     }
 
 
+_TWO_WAYS = {
+    "tsp": (20, "min(unvisited_nodes, key=lambda node: sign * distance_matrix[current_node][node])"),
+    "obp": (20, "-sign * remaining_capacity"),
+    "cvrp": (0, "distance_matrix ** -sign"),
+    "op": (0, "prize[np.newaxis, :] / distance if sign > 0 else 1 / distance"),
+}
+"""Per problem, after how many calls a counting program turns round, and its answer with a sign of 1.0 or -1.0."""
+
+_COUNTS = {
+    "a global count": ("count = [0]", "", "    count[0] += 1\n    calls = count[0]"),
+    "a count in a default": ("", ", *, count=[0]", "    count[0] += 1\n    calls = count[0]"),
+    "a count on the function": ("", "", "    {name}.count = calls = getattr({name}, 'count', 0) + 1"),
+}
+
+
+def stateful(problem: Problem) -> dict[str, str]:
+    """Programs that count their calls and turn round after some, by where they keep the count.
+
+    A host that takes a fresh function for every instance never carries a count over (HOST.md, point 18).
+    """
+    (head,) = re.findall(r"^def (\w+)\((.*)\):$", problem.template, re.MULTILINE)
+    limit, value = _TWO_WAYS[problem.name]
+    return {
+        where: (
+            f"import numpy as np\n\n{before}\n\ndef {head[0]}({head[1]}{default}):\n"
+            f"{count.format(name=head[0])}\n    sign = 1.0 if calls <= {limit + 1} else -1.0\n    return {value}"
+        )
+        for where, (before, default, count) in _COUNTS.items()
+    }
+
+
 def crowd(problem: Problem, seed: Member, size: int) -> SearchState:
     """A state of the seed and ``size - 1`` made-up members, never evaluated.
 
-    Their ideas share words; their scores lie on both sides of the seed's, and the best beats any program, so
-    that groups degrade and stagnate as well.
+    The words of each idea are those of the one before and another, so distances are zero or differ. Scores lie
+    on both sides of the seed's, and the best beats any program, so that groups degrade and stagnate as well.
     """
-    words = ("near", "far", "cheap", "wide", "sparse", "dense", "early", "late", "round", "plain")
     members = [seed]
     for number in range(1, size):
-        idea = f"{OPENING} be {words[number % 10]} and {words[number * 3 % 10]} at level {number // 4}."
+        idea = f"{OPENING} {' '.join(f'word{i}' for i in range(number))}"
         code = f"{problem.template.split('    return')[0]}    return {number}"
         score = seed.score + abs(seed.score) * (0.97 - 1.9 * (number - 1) / (size - 1))
         members.append(Member(idea, code, score, None, number, 0, program_sha256(code)))
