@@ -69,9 +69,7 @@ def register(add: Add) -> None:
     compare.add_argument("--check", action="append", help="one family of checks; repeat it (default: all)")
     compare.add_argument("--programs", type=int, default=6, help="generated programs per problem")
     compare.add_argument("--draws", type=int, default=2000, help="prompts drawn per state")
-    compare.add_argument(
-        "--any-revision", action="store_true", help="compare another revision than the pinned"
-    )
+    compare.add_argument("--any-revision", action="store_true", help="also where it is not the pinned one")
     run = add(
         "released",
         _released,

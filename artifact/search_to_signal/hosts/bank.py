@@ -60,12 +60,12 @@ def odd_answers(problem: Problem, code: str) -> dict[str, str]:
 
 
 _TWO_WAYS = {
-    "tsp": (20, "min(unvisited_nodes, key=lambda node: sign * distance_matrix[current_node][node])"),
-    "obp": (20, "-sign * remaining_capacity"),
-    "cvrp": (0, "distance_matrix ** -sign"),
-    "op": (0, "prize[np.newaxis, :] / distance if sign > 0 else 1 / distance"),
+    "tsp": (21, "min(unvisited_nodes, key=lambda node: sign * distance_matrix[current_node][node])"),
+    "obp": (21, "-sign * remaining_capacity"),
+    "cvrp": (1, "distance_matrix ** -sign"),
+    "op": (1, "prize[np.newaxis, :] / distance if sign > 0 else 1 / distance"),
 }
-"""Per problem, after how many calls a counting program turns round, and its answer with a sign of 1.0 or -1.0."""
+"""After how many calls a counting program turns round, and its answer by sign, which is 1.0 or -1.0."""
 
 _COUNTS = {
     "a global count": ("count = [0]", "", "    count[0] += 1\n    calls = count[0]"),
@@ -84,7 +84,8 @@ def stateful(problem: Problem) -> dict[str, str]:
     return {
         where: (
             f"import numpy as np\n\n{before}\n\ndef {head[0]}({head[1]}{default}):\n"
-            f"{count.format(name=head[0])}\n    sign = 1.0 if calls <= {limit + 1} else -1.0\n    return {value}"
+            f"{count.format(name=head[0])}\n"
+            f"    sign = 1.0 if calls <= {limit} else -1.0\n    return {value}"
         )
         for where, (before, default, count) in _COUNTS.items()
     }
@@ -93,8 +94,8 @@ def stateful(problem: Problem) -> dict[str, str]:
 def crowd(problem: Problem, seed: Member, size: int) -> SearchState:
     """A state of the seed and ``size - 1`` made-up members, never evaluated.
 
-    The words of each idea are those of the one before and another, so distances are zero or differ. Scores lie
-    on both sides of the seed's, and the best beats any program, so that groups degrade and stagnate as well.
+    Each idea has the words of the one before and another, so distances are zero or differ. Scores lie on
+    both sides of the seed's, and the best beats any program, so that groups degrade and stagnate as well.
     """
     members = [seed]
     for number in range(1, size):

@@ -50,11 +50,11 @@ def conform(
 ) -> Iterator[tuple[str, str, Finding]]:
     """Yield (problem, check, finding) as they are made.
 
-    Without ``problems``, all; one of which the checkout has nothing is then not compared (D41). ``split``
-    names our instances; the released host has its training set. What a check cannot compare, because the
-    checkout raises there or its time is up, is a finding "not compared" with its reason, and the others go on.
-    Without ``checks``, all. Raises ConfigError for an unknown name, and HostError, naming file and fact, before any code of the checkout runs, where it is another revision
-    (unless ``any_revision``) or has another interface.
+    Without ``problems`` or ``checks``, all; a problem of which the checkout has nothing is then not compared
+    (D41). ``split`` names our instances; the released host has its training set. What cannot be compared,
+    because the checkout raises there or its time is up, is a finding "not compared" with its reason, and the
+    rest goes on. Raises ConfigError for an unknown name. Raises HostError, naming file and fact, before any
+    code of the checkout runs, for another revision (unless ``any_revision``, D40) and another interface.
     """
     path, problems = path.resolve(), None if problems is None else list(problems)
     if not any_revision:

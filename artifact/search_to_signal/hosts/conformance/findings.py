@@ -89,7 +89,7 @@ def attempted(
 
 
 _SPEAKING = (S2SError, AttributeError, ImportError, NameError, TypeError, OSError)
-"""Their messages name things; those of others may quote what the host was working on, a prompt for instance."""
+"""Their messages name things; others may quote what the host was working on, a prompt for instance."""
 
 
 def reason(error: BaseException) -> str:

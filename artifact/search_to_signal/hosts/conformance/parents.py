@@ -13,7 +13,7 @@ from search_to_signal.hosts.conformance.operators import SIZES, draws
 def parents(bench: Bench) -> Iterator[Finding]:
     """How often each parent and pair of parents is drawn, against our exact chances.
 
-    The members' ideas lie at different distances: the host's order of equal ones depends on the processor (22).
+    Ideas lie at different distances: the host's order of equal ones depends on the processor (22).
     """
     for size in SIZES:
         yield from attempted(f"{size} members", _often, bench, size)

@@ -70,11 +70,8 @@ def _task_first(bench: Bench, state: SearchState) -> Finding:
     ours = [_ours(bench.problem, operator, [best], known) for operator in ONE_PARENT]
     with bench.seeded("task first"):
         theirs = [bench.theirs.worded(best, known, operator)[0] for operator in ONE_PARENT]
-    both = [
-        [len(commonprefix(texts[:2])) < text.find(best.idea) for text in texts[:2]]
-        for texts in (ours, theirs)
-    ]
-    return things("task first", *both)
+    parted = [len(commonprefix(texts)) < texts[0].find(best.idea) for texts in (ours, theirs)]
+    return things("task first", *parted)
 
 
 def _wordings(bench: Bench, state: SearchState) -> Iterator[Finding]:

@@ -1,10 +1,11 @@
 """Native rewards, to the bit."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from search_to_signal.hosts.bank import answer, odd_answers
 from search_to_signal.hosts.conformance.bench import Bench
-from search_to_signal.hosts.conformance.findings import Finding, attempted, numbers
+from search_to_signal.hosts.conformance.findings import Finding, Verdict, attempted, numbers
 from search_to_signal.records.schema import Operator
 
 _SEVERITIES = ("nothing", "no code", "two blocks", "an error while running", "random in a comment")
@@ -43,4 +44,7 @@ def _compared(bench: Bench, subject: str, operator: Operator, bases: list[float]
     state = bench.members(bases)
     asked = bench.asked(state, subject, operator, tuple(range(len(bases))))
     ours, theirs = bench.both(state, asked, (text,))
-    return numbers(subject, ours.rewards, theirs.rewards)
+    found = numbers(subject, ours.rewards, theirs.rewards)
+    if found.verdict is Verdict.CLOSE and ours.scores == theirs.scores:
+        return replace(found, verdict=Verdict.DIFFERS)  # equal scores have equal rewards, to the bit (23)
+    return found
