@@ -1,6 +1,5 @@
 """Programs and answers that two hosts are asked about: the same for everyone, drawn from named streams."""
 
-import re
 from collections.abc import Sequence
 
 from search_to_signal.corpus.grammar import draw_program, render_code
@@ -56,38 +55,6 @@ def odd_answers(problem: Problem, code: str) -> dict[str, str]:
         "an error while running": answer(f"{head}    raise ValueError"),
         "a wrong answer": answer(f"{head}    return None"),
         "random in a comment": answer(f"{code}\n# random"),
-    }
-
-
-_TWO_WAYS = {
-    "tsp": (21, "min(unvisited_nodes, key=lambda node: sign * distance_matrix[current_node][node])"),
-    "obp": (21, "-sign * remaining_capacity"),
-    "cvrp": (1, "distance_matrix ** -sign"),
-    "op": (1, "prize[np.newaxis, :] / distance if sign > 0 else 1 / distance"),
-}
-"""After how many calls a counting program turns round, and its answer by sign, which is 1.0 or -1.0."""
-
-_COUNTS = {
-    "a global count": ("count = [0]", "", "    count[0] += 1\n    calls = count[0]"),
-    "a count in a default": ("", ", *, count=[0]", "    count[0] += 1\n    calls = count[0]"),
-    "a count on the function": ("", "", "    {name}.count = calls = getattr({name}, 'count', 0) + 1"),
-}
-
-
-def stateful(problem: Problem) -> dict[str, str]:
-    """Programs that count their calls and turn round after some, by where they keep the count.
-
-    A host that takes a fresh function for every instance never carries a count over (HOST.md, point 18).
-    """
-    (head,) = re.findall(r"^def (\w+)\((.*)\):$", problem.template, re.MULTILINE)
-    limit, value = _TWO_WAYS[problem.name]
-    return {
-        where: (
-            f"import numpy as np\n\n{before}\n\ndef {head[0]}({head[1]}{default}):\n"
-            f"{count.format(name=head[0])}\n"
-            f"    sign = 1.0 if calls <= {limit} else -1.0\n    return {value}"
-        )
-        for where, (before, default, count) in _COUNTS.items()
     }
 
 

@@ -39,7 +39,7 @@ def _ours(problem: Problem, operator: Operator, shown: Sequence[Member], injecte
 
 
 def _compared(bench: Bench, state: SearchState, operator: Operator) -> Iterator[Finding]:
-    bases = (0, 1) if operator is Operator.CROSSOVER else (1,)
+    bases = (0, 1) if operator is Operator.CROSSOVER else (0,)
     shown = [state.archive[position] for position in bases]
     asked = bench.asked(state, f"prompt {operator.value}", operator, bases)
     texts = _ours(bench.problem, operator, shown, state.injected), asked.prompt
