@@ -61,10 +61,10 @@ def register(add: Add) -> None:
         "s2s conformance --calm ../CALM --problem tsp",
     )
     compare.description = (
-        "Compare our host with a CALM checkout, whose code runs with your rights. A line per finding; the last "
-        "one counts them. Prompts are never printed. Exit codes: 0 all equal; 1 something differs; 11 nothing "
-        "differs, but something was not compared; 12 the checkout is another revision, or lacks a file, a "
-        "signature or an option of the released host, and nothing of it ran."
+        "Compare our host with a CALM checkout, whose code runs with your rights. A line per finding; the "
+        "last one counts them. Prompts are never printed. Exit codes: 0 all equal; 1 something differs; 11 "
+        "nothing differs, but something was not compared; 12 the checkout is another revision, or lacks a "
+        "file, a signature or an option of the released host, and nothing of it ran."
     )
     compare.add_argument("--calm", type=Path, required=True, help="directory of the checkout")
     compare.add_argument("--problem", action="append", help="tsp, obp, cvrp or op; repeat it (default: all)")
