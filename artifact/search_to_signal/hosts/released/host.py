@@ -26,6 +26,7 @@ from search_to_signal.hosts.released.trainer import (
     witnessed,
 )
 from search_to_signal.hosts.released.wording import Wording, learned
+from search_to_signal.problems.inprocess import function_of
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import Operator, Outcome
 from search_to_signal.search.operators import OPERATORS
@@ -60,7 +61,7 @@ class ReleasedHost:
         Gives the program ten minutes; raises NotComparableError when it takes longer.
         """
         member = Member("", code, 0.0, None, 0, 0, program_sha256(code))
-        policy = policy_of(self.policy, member, self.trainer.problem_name)
+        policy = policy_of(self.policy, member, self.trainer.problem_name, function_of(code))
         try:
             told = policy.run_one_episode_sync(self.trainer.instances, _PATIENCE_S)
         except Exception as error:
