@@ -63,12 +63,11 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class Checkout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The released source that a run used; ``sha256`` covers its files.
 
-    ``revision`` and ``clean`` are None where nothing says which revision it is, or whether it was changed.
+    ``revision`` is None where nothing says which it is.
     ``tokenizer`` is whose tokens were counted: the trainer's, the model's, or nobody's (counts are then 0).
     """
 
     revision: str | None
-    clean: bool | None
     sha256: str
     tokenizer: Literal["trainer", "model"] | None = None
 

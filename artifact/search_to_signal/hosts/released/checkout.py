@@ -3,10 +3,9 @@
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from inspect import Parameter, signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -94,20 +93,3 @@ def _imported_from(directory: Path, own: set[str]) -> Iterator[None]:
         for name in [name for name in sys.modules if name.split(".")[0] in own]:
             del sys.modules[name]
         sys.modules.update({name: modules[name] for name in modules if name.split(".")[0] in own})
-
-
-def call_by_name(function: Callable[..., Any], known: dict[str, Any]) -> Any:
-    """Call with those of the known arguments that it takes; raises HostError when it needs another one."""
-    taken = signature(function).parameters
-    needed = [
-        name
-        for name, parameter in taken.items()
-        if parameter.default is Parameter.empty
-        and parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-        and name not in known
-    ]
-    if needed:
-        raise HostError(
-            f"{function.__qualname__} needs {', '.join(needed)}, which we do not know how to give"
-        )
-    return function(**{name: value for name, value in known.items() if name in taken})

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from search_to_signal.errors import S2SError
 from search_to_signal.hosts.base import HostError
@@ -49,9 +49,9 @@ class Observer:
     directory: Path
     rescore: Rescore = lambda code: None
     count: Count = lambda chat: 0
+    counted_by: Literal["trainer", "model"] | None = None
     after_round: Callable[[int, SearchState], None] = lambda done, after: None
     step: int = 0
-    counted_by_trainer: bool = False
     agreeing: int = 0
     last: SearchState | None = field(default=None, repr=False)
     error: BaseException | None = None
@@ -166,7 +166,8 @@ def _played(
     with witnessed(policy) as seen, observer.clock.phase("evaluation"):
         native = released_rewards()
     tokenizer = getattr(trainer, "processing_class", None)
-    observer.counted_by_trainer = tokenizer is not None
+    if tokenizer is not None:
+        observer.count, observer.counted_by = count_with(tokenizer), "trainer"
     return Round(
         step=observer.step,
         chat=chat,
@@ -177,7 +178,7 @@ def _played(
         after=snapshot(trainer),
         settings=observer.settings,
         asked=asked,
-        count=observer.count if tokenizer is None else count_with(tokenizer),
+        count=observer.count,
     )
 
 

@@ -26,18 +26,25 @@ class _Import(NamedTuple):
 
 
 def require_packages(checkout: Checkout, plan: Plan) -> None:
-    """Raise HostError, naming file and line, for a package that is not here.
-
-    What is imported later counts for a local model alone, and is imported now: Unsloth says so itself where
-    there is no GPU, and wants to come before TRL.
-    """
-    needed = [one for one in _imports(checkout.path, plan.problem) if not (one.later and plan.served)]
-    missing = [one for one in needed if not _is_here(one.package)]
+    """Raise HostError, naming file and line, for every package that is not here."""
+    missing = [one for one in _needed(checkout, plan) if not _is_here(one.package)]
     if missing:
         raise HostError("; ".join(map(_told, missing)))
-    for one in needed:
-        if one.later:
-            _try(one)
+
+
+def import_later(checkout: Checkout, plan: Plan) -> None:
+    """Import now what the host imports later: Unsloth refuses a machine without a GPU, and comes before TRL.
+
+    Raises HostError, naming file and line, where one does not import.
+    """
+    for needed in _needed(checkout, plan):
+        if needed.later:
+            _try(needed)
+
+
+def _needed(checkout: Checkout, plan: Plan) -> list[_Import]:
+    """What a plan imports; what is imported later counts for a local model alone."""
+    return [one for one in _imports(checkout.path, plan.problem) if not (one.later and plan.served)]
 
 
 def _told(missing: _Import) -> str:
@@ -70,8 +77,11 @@ def _imports(path: Path, problem: str) -> Iterator[_Import]:
         file = f"{name}.py"
         found: dict[str, _Import] = {}
         for one in _named(ast.parse((path / file).read_text(encoding="utf-8")), file):
-            if one.package not in own and one.package not in sys.stdlib_module_names:
-                found.setdefault(one.package, one)
+            known = found.get(one.package)
+            if one.package in own or one.package in sys.stdlib_module_names:
+                continue
+            if known is None or (known.later and not one.later):
+                found[one.package] = one
         yield from found.values()
 
 

@@ -98,8 +98,8 @@ def require_model(plan: Plan, list_models: ListModels) -> None:
             raise HostError(f"{plan.config}: model_name is {plan.model}, where no config.json lies")
     elif _offline() and not _cached(plan.model):
         raise HostError(
-            f"{plan.config}: model_name is {plan.model}, which is not in the cache, and HF_HUB_OFFLINE is set: "
-            "give the path of a directory"
+            f"{plan.config}: model_name is {plan.model}, which is not in the cache, and nothing is downloaded "
+            "while HF_HUB_OFFLINE is set: give the path of a directory"
         )
 
 

@@ -92,26 +92,30 @@ def _evaluated(played: Round, rescore: Rescore) -> Iterator[Evaluated]:
 def _admitted(played: Round, results: Sequence[Evaluated]) -> dict[int, Member]:
     """What stands in the archive afterwards and did not before, by the completion that it came from.
 
-    Raises HostError for a new member that no completion holds.
+    By its code, then by its score alone: a host may keep the code in another form. Raises HostError for a
+    new member that no completion holds.
     """
-    known = Counter((member.id, member.score) for member in played.before.archive)
-    waiting: list[Member] = []
-    for member in played.after.archive:
-        if known[member.id, member.score]:
-            known[member.id, member.score] -= 1
-        else:
-            waiting.append(member)
-    found: dict[int, Member] = {}
-    # By its code, then by its score alone: a host may keep the code in another form.
-    for alike in (lambda m, r: m.id == r.program, lambda m, r: m.score == r.score):
+    waiting, found = _new(played), dict[int, Member]()
+    for by_code in (True, False):
         for index, result in enumerate(results):
-            member = next((one for one in waiting if alike(one, result)), None)
-            if member is not None and result.score is not None and index not in found:
+            alike = (m for m in waiting if (m.id == result.program if by_code else m.score == result.score))
+            if result.score is not None and index not in found and (member := next(alike, None)):
                 found[index] = member
                 waiting.remove(member)
     if waiting:
         raise HostError("calm_trainer.py: the archive has gained a heuristic that no completion holds")
     return found
+
+
+def _new(played: Round) -> list[Member]:
+    known = Counter((member.id, member.score) for member in played.before.archive)
+    new = []
+    for member in played.after.archive:
+        if known[member.id, member.score]:
+            known[member.id, member.score] -= 1
+        else:
+            new.append(member)
+    return new
 
 
 def _event(result: Evaluated, admitted: bool) -> ArchiveEvent:
@@ -134,8 +138,9 @@ def told(played: Round, problem: str, rescore: Rescore) -> Told:
     """
     results = list(_evaluated(played, rescore))
     admitted = _admitted(played, results)
-    first = [replace(member, step=0, index=0) for member in played.before.archive] if not played.step else []
-    new = [replace(m, step=played.step, index=i, operator=played.operator) for i, m in sorted(admitted.items())]
+    own = {"step": played.step, "operator": played.operator}
+    first = () if played.step else tuple(replace(m, step=0, index=0) for m in played.before.archive)
+    new = tuple(replace(member, index=index, **own) for index, member in sorted(admitted.items()))
     records = _records(played, problem, results, admitted)
     return Told(records, [heuristic_record(member) for member in (*first, *new)])
 
