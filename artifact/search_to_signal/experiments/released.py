@@ -18,13 +18,12 @@ from search_to_signal.config import canonical_sha256
 from search_to_signal.errors import ModelFileError, RunDirectoryError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.experiments.clock import StepClock
+from search_to_signal.experiments.clock import StepClock, timing
 from search_to_signal.experiments.configuration import Layer
 from search_to_signal.experiments.directory import begin, begun, finish, first_manifest, refuse_occupied
 from search_to_signal.experiments.execution import StoppedError, set_aside
 from search_to_signal.experiments.output import run_files
 from search_to_signal.experiments.ownership import owned
-from search_to_signal.experiments.run import timing
 from search_to_signal.generators.api import listed_models
 from search_to_signal.generators.files import model_directory
 from search_to_signal.hosts.released.asking import Count, count_with
@@ -215,12 +214,13 @@ def _observer(plan: Plan, mapping: RewardMapping, out: Path) -> Iterator[Observe
 
 def _count(plan: Plan) -> Count | None:
     """Count by the model's own tokenizer, where its directory is here."""
-    from search_to_signal.generators.local import load_tokenizer
-
     try:
-        return count_with(load_tokenizer(model_directory(plan.model)))
+        directory = model_directory(plan.model)
     except ModelFileError:
         return None
+    from search_to_signal.generators.local import load_tokenizer
+
+    return count_with(load_tokenizer(directory))
 
 
 def _tell(progress: Progress, task: str, groups: int, done: int, after: SearchState) -> None:

@@ -26,7 +26,9 @@ def copied(path: Path, place: Path) -> Iterator[Path]:
     A copy, because a host may find its directories through links, and would then write into the checkout.
     """
     # Contents alone: a checkout may be read-only.
-    shutil.copytree(path, place, ignore=_LEFT_OUT, copy_function=shutil.copyfile, ignore_dangling_symlinks=True)
+    shutil.copytree(
+        path, place, ignore=_LEFT_OUT, copy_function=shutil.copyfile, ignore_dangling_symlinks=True
+    )
     for entry in (place, *place.rglob("*")):
         if entry.is_dir():
             entry.chmod(0o755)

@@ -60,7 +60,7 @@ def planned(checkout: Checkout, config: str, problem: str | None) -> Plan:
     ``problem`` is the one that the caller expects, None for whichever it is.
     """
     if not (checkout.path / config).is_file():
-        raise HostError(f"{config} is missing: give a configuration by its path below the checkout, or any other")
+        raise HostError(f"{config} is missing: give a configuration of the checkout, or a file of yours")
     try:
         options = checkout.module("args").Args.from_yaml(config)
         settings = settings_of(options)
@@ -81,7 +81,8 @@ def planned(checkout: Checkout, config: str, problem: str | None) -> Plan:
 def _problem(config: str, named: str, wanted: str | None) -> str:
     found = next((ours for ours, theirs in NAMES.items() if theirs == named), None)
     if found is None:
-        raise HostError(f"{config}: problem_name is {named!r}, the released host has {', '.join(NAMES.values())}")
+        known = ", ".join(NAMES.values())
+        raise HostError(f"{config}: problem_name is {named!r}, the released host has {known}")
     if wanted not in (None, found):
         raise HostError(f"{config}: problem_name is {named!r}, not the released name of {wanted}")
     return found
@@ -98,8 +99,8 @@ def require_model(plan: Plan, list_models: ListModels) -> None:
             raise HostError(f"{plan.config}: model_name is {plan.model}, where no config.json lies")
     elif _offline() and not _cached(plan.model):
         raise HostError(
-            f"{plan.config}: model_name is {plan.model}, which is not in the cache, and nothing is downloaded "
-            "while HF_HUB_OFFLINE is set: give the path of a directory"
+            f"{plan.config}: model_name is {plan.model}, which is not in the cache, and HF_HUB_OFFLINE keeps "
+            "it from being downloaded: give the path of a directory"
         )
 
 

@@ -138,11 +138,11 @@ def told(played: Round, problem: str, rescore: Rescore) -> Told:
     """
     results = list(_evaluated(played, rescore))
     admitted = _admitted(played, results)
-    own = {"step": played.step, "operator": played.operator}
-    first = () if played.step else tuple(replace(m, step=0, index=0) for m in played.before.archive)
-    new = tuple(replace(member, index=index, **own) for index, member in sorted(admitted.items()))
+    first = [] if played.step else [replace(m, step=0, index=0) for m in played.before.archive]
+    new = [replace(m, index=i, step=played.step, operator=played.operator) for i, m in admitted.items()]
+    kept = [*first, *sorted(new, key=lambda member: member.index)]
     records = _records(played, problem, results, admitted)
-    return Told(records, [heuristic_record(member) for member in (*first, *new)])
+    return Told(records, [heuristic_record(member) for member in kept])
 
 
 def _records(
