@@ -7,24 +7,34 @@ from pathlib import Path
 from search_to_signal.cli.base import Add
 from search_to_signal.progress import progress_display
 
+_NOT_COMPARED = 11
+
 
 def _conformance(arguments: argparse.Namespace) -> int:
-    from search_to_signal.hosts.conformance import CHECKS, conform
-    from search_to_signal.hosts.released.checkout import NAMES
+    from search_to_signal.hosts.conformance.comparison import conform
+    from search_to_signal.hosts.conformance.findings import Agreement
 
-    problems, checks = arguments.problem or list(NAMES), arguments.check or list(CHECKS)
-    counted: Counter[str] = Counter()
-    agrees = True
+    counted = Counter({kind: 0 for kind in Agreement})
     for problem, check, finding in conform(
-        arguments.calm, problems, checks, arguments.programs, arguments.draws
+        arguments.calm,
+        arguments.problem,
+        arguments.check,
+        arguments.programs,
+        arguments.draws,
+        any_revision=arguments.any_revision,
     ):
-        counted[finding.verdict.value] += 1
-        agrees = agrees and finding.agrees
+        counted[finding.verdict.agreement] += 1
         detail = f" ({finding.detail})" if finding.detail else ""
         print(f"{problem:5} {check:12} {finding.verdict.value:17} {finding.subject}{detail}", flush=True)
-    tally = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counted.items()))
-    print(f"s2s: {'AGREES' if agrees else 'DIFFERS'}: {tally}")
-    return 0 if agrees else 1
+    tally = ", ".join(f"{count} {kind.value}" for kind, count in counted.items())
+    if counted[Agreement.DIFFERS]:
+        print(f"s2s: DIFFERS: {tally}")
+        return 1
+    if counted[Agreement.NOT_COMPARED]:
+        print(f"s2s: NOT COMPARED: {tally}")
+        return _NOT_COMPARED
+    print(f"s2s: EQUAL: {tally}")
+    return 0
 
 
 def _released(arguments: argparse.Namespace) -> int:
@@ -55,9 +65,10 @@ def register(add: Add) -> None:
     )
     compare.add_argument("--calm", type=Path, required=True, help="directory of the checkout")
     compare.add_argument("--problem", action="append", help="tsp, obp, cvrp or op; repeat it (default: all)")
-    compare.add_argument("--check", action="append", help="one part of the comparison; repeat it")
+    compare.add_argument("--check", action="append", help="one family of checks; repeat it (default: all)")
     compare.add_argument("--programs", type=int, default=6, help="generated programs per problem")
     compare.add_argument("--draws", type=int, default=2000, help="prompts drawn per state")
+    compare.add_argument("--any-revision", action="store_true", help="also where it is not the pinned one")
     run = add(
         "released",
         _released,

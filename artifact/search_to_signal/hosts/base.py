@@ -17,13 +17,21 @@ class HostError(S2SError):
     exit_code = 12
 
 
+class NotComparableError(HostError):
+    """An answer of the released host says nothing about its rules, for instance one cut short by time."""
+
+
 @dataclass(frozen=True)
 class Asked:
-    """A prompt: its operator, the positions of its bases in the listed archive, and its text."""
+    """A prompt: its operator, the positions of its bases in the listed archive, and its text.
+
+    ``used`` are the released host's own objects for the prompts of the round; its rewards look there.
+    """
 
     operator: Operator
     bases: tuple[int, ...]
     prompt: str = ""
+    used: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)

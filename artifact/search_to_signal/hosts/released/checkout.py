@@ -38,7 +38,14 @@ class Checkout:
 
     def seed_code(self, problem: str) -> str:
         """The released seed heuristic of one of our problems."""
-        path = self.path / "configs" / NAMES[problem] / "seed.py"
+        return self._configured(problem, "seed.py")
+
+    def template(self, problem: str) -> str:
+        """The released template of one of our problems."""
+        return self._configured(problem, "template.py")
+
+    def _configured(self, problem: str, name: str) -> str:
+        path = self.path / "configs" / NAMES[problem] / name
         if not path.is_file():
             raise HostError(f"{path} is missing: give a whole checkout, or leave out the problem {problem}")
         return path.read_text(encoding="utf-8")

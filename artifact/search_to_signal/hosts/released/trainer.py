@@ -21,9 +21,10 @@ _OUTCOME = {value: outcome for outcome, value in SEVERITY.items()}
 
 # A trainer is photographed before and after every group, and its archive hardly changes.
 _program = lru_cache(maxsize=4096)(program_sha256)
+_function = lru_cache(maxsize=4096)(function_of)
 
 
-_THRESHOLD_SHARE = 20
+THRESHOLD_SHARE = 20
 """Without a collapse threshold of its own (-1) the host takes this share of its steps."""
 
 
@@ -36,7 +37,7 @@ def settings_of(options: Any) -> SearchSettings:
         injection=options.ub_injection,
         replacement=options.ub_replacement,
         crossover=options.ub_crossover,
-        collapse_threshold=max(1, options.max_steps // _THRESHOLD_SHARE) if threshold == -1 else threshold,
+        collapse_threshold=max(1, options.max_steps // THRESHOLD_SHARE) if threshold == -1 else threshold,
         collapse_speed=options.speed_collapse,
     )
 
@@ -73,7 +74,7 @@ def policy_of(kind: type[Any], member: Member, problem: str) -> Any:
 
     ``problem`` is the released host's name of the problem. Executes the member's code.
     """
-    policy = kind(function_of(member.code), f"step{member.step}", problem)
+    policy = kind(_function(member.code), f"step{member.step}", problem)
     fields = {
         "code": member.code,
         "idea": member.idea,

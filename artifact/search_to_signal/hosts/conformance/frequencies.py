@@ -1,12 +1,14 @@
 """How often a host asks which prompt, against the exact chances of ours."""
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from scipy.stats import chi2
 
 from search_to_signal.hosts.base import Asked
-from search_to_signal.hosts.findings import Finding, Verdict
+from search_to_signal.hosts.conformance.findings import Finding, Verdict
 from search_to_signal.numerics import Floats
 from search_to_signal.records.schema import Operator
 from search_to_signal.search.operators import OPERATORS, operator_probabilities
@@ -19,18 +21,16 @@ UNLIKELY = 1e-6
 FEWEST = 5
 
 Kind = tuple[str, tuple[int, ...]]
-"""What a prompt asks for, and the sorted positions of its bases."""
-
-_CLASS = {Operator.SIMPLIFICATION: "one parent", Operator.REPLACEMENT: "one parent"}
+"""Whether a prompt shows one parent or two, and the sorted positions of its bases."""
 
 
 def kind_of(asked: Asked) -> Kind:
-    """Simplification and replacement count as one: released prompts do not say which they are."""
-    return _CLASS.get(asked.operator, asked.operator.value), asked.bases
+    """The kind of a prompt; that it comes from one operator or another does not count here."""
+    return ("crossover" if asked.operator is Operator.CROSSOVER else "one parent"), asked.bases
 
 
 def chances(state: SearchState, settings: SearchSettings) -> dict[Kind, float]:
-    """Exact chance of each (kind of prompt, positions of its bases), as ``selection`` has it."""
+    """Exact chance of each kind of prompt, as ``selection`` has it."""
     found: Counter[Kind] = Counter()
     alone = primary(len(state.archive), settings)
     for operator, chance in zip(OPERATORS, operator_probabilities(len(state.archive), settings), strict=True):
@@ -48,7 +48,7 @@ def _pairs(state: SearchState, head: int) -> Floats:
     return crossover_pairs(scores, np.array([state.distances(first) for first in state.archive[:head]]))
 
 
-def frequencies(subject: str, counted: Counter[Kind], expected: dict[Kind, float]) -> Finding:
+def frequencies(subject: str, counted: Counter[Any], expected: Mapping[Any, float]) -> Finding:
     """Pearson's test; kinds expected fewer than five times are one, impossible ones decide at once."""
     draws = sum(counted.values())
     impossible = draws - sum(counted[kind] for kind in expected)
