@@ -129,10 +129,12 @@ def run_released(order: Order, progress: Progress) -> Manifest:
                     config, canonical_sha256(config), {}, host="released", checkout=_checkout(order.calm)
                 )
                 begin(out, descriptor, config, manifest)
-                seeded(order.seed)
-                play(checkout, planned(checkout, plan.config, plan.problem).options, observer, plan.groups)
+                options = planned(checkout, plan.config, plan.problem).options
+                with seeded(order.seed):
+                    play(checkout, options, observer, plan.groups)
         manifest = _completed(manifest, observer, out)
         finish(out, manifest)
+    progress.say(f"native rewards follow to the bit in {observer.agreeing} of {plan.groups} groups")
     return manifest
 
 
@@ -206,6 +208,7 @@ def _observer(plan: Plan, mapping: RewardMapping, out: Path) -> Iterator[Observe
             writers,
             StepClock(),
             out,
+            trained=not plan.served,
             rescore=lambda code: pool.evaluate([code])[0].score,
             count=count or (lambda chat: 0),
             counted_by="model" if count else None,

@@ -6,7 +6,7 @@ used as it is. Native through the wrapper is the host's own list, untouched.
 
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, wraps
@@ -23,7 +23,7 @@ from search_to_signal.hosts.released.rounds import Rescore, Round, step_of, told
 from search_to_signal.hosts.released.trainer import content, snapshot, witnessed
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.groups import batch_of
-from search_to_signal.records.schema import GenerationRecord, StepTiming
+from search_to_signal.records.schema import CompletionRecord, GenerationRecord, StepRecord, StepTiming
 from search_to_signal.rewards import RewardMapping, get_mapping
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import SearchState
@@ -37,9 +37,10 @@ class Observer:
     """Turns what a trainer did with a group into records and into the mapping's rewards.
 
     ``rescore`` evaluates a program where the host does not say how well it did. ``count`` counts tokens where
-    the trainer has no tokenizer. ``error`` is the first that came up in a call of the reward function: the
-    host goes on after any, and is refused every further round then. ``missed`` is the first that the host
-    met elsewhere in a round.
+    the trainer has no tokenizer, ``counted_by`` says whose. ``trained``: the rewards reach a learner.
+    ``error`` is the first that came up in a call of the reward function: the host goes on after any, and is
+    refused every further round then. ``missed`` is the first that the host met elsewhere in a round.
+    ``agreeing`` counts the groups whose native rewards follow from our records to the bit.
     """
 
     problem: str
@@ -48,6 +49,7 @@ class Observer:
     files: HostFiles
     clock: Clock
     directory: Path
+    trained: bool = True
     rescore: Rescore = lambda code: None
     count: Count = lambda chat: 0
     counted_by: Literal["trainer", "model"] | None = None
@@ -100,7 +102,7 @@ class Observer:
                 self.files.heuristics.write(heuristic)
             self.files.generations.write(generation)
             self.files.host.write(HostRecord(step=played.step, native=native, recomputed=recomputed))
-            self.files.steps.write(step_of(played, records, self.last, self.mapping.name))
+            self.files.steps.write(self._step(played, records))
             self.files.timings.write(StepTiming(step=played.step, seconds=self.clock.split()))
         self.agreeing += native == recomputed
         self.step, self.last = self.step + 1, played.after
@@ -108,6 +110,10 @@ class Observer:
         if self.mapping.name == NATIVE:
             return list(played.native)
         return [record.reward or 0.0 for record in records]
+
+    def _step(self, played: Round, records: Sequence[CompletionRecord]) -> StepRecord:
+        tokens = sum(record.completion_tokens for record in records) if self.trained else 0
+        return step_of(played, records, self.last, self.mapping.name, tokens)
 
 
 def intervene(checkout: Checkout, observer: Observer, seed: int) -> type[Any]:

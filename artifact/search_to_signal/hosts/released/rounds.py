@@ -185,11 +185,12 @@ def _records(
 
 
 def step_of(
-    played: Round, records: Sequence[CompletionRecord], last: SearchState | None, mapping: str
+    played: Round, records: Sequence[CompletionRecord], last: SearchState | None, mapping: str, tokens: int
 ) -> StepRecord:
     """The record of the group; what the released trainer keeps to itself (loss, adapter) is absent.
 
     ``last`` is the state after the group before: a collapse shows in the members that went in between.
+    ``tokens`` is how many were trained on.
     """
     here = Counter(member.id for member in played.before.archive)
     lost = last is not None and bool(Counter(member.id for member in last.archive) - here)
@@ -209,6 +210,6 @@ def step_of(
         loss=None,
         kl=None,
         grad_norm=None,
-        training_tokens=sum(record.completion_tokens for record in records),
+        training_tokens=tokens,
         adapter_sha256=None,
     )
