@@ -31,7 +31,8 @@ from search_to_signal.hosts.released.checkout import opened
 from search_to_signal.hosts.released.files import HOST, HostFiles
 from search_to_signal.hosts.released.host import seeded
 from search_to_signal.hosts.released.interface import require_interface
-from search_to_signal.hosts.released.intervention import Observer, intervene, play
+from search_to_signal.hosts.released.intervention import intervene, play
+from search_to_signal.hosts.released.observer import AGAIN, Observer
 from search_to_signal.hosts.released.packages import import_later, require_packages
 from search_to_signal.hosts.released.plan import Plan, planned, require_model
 from search_to_signal.hosts.released.revision import pinned, require_pinned, revision_of
@@ -117,7 +118,7 @@ def run_released(order: Order, progress: Progress) -> Manifest:
     config = _config(order, plan)
     set_aside(out)
     refuse_occupied(out, False)
-    with storage_errors(out), _nothing_left(out), owned(out) as descriptor:
+    with storage_errors(out, AGAIN), _nothing_left(out), owned(out) as descriptor:
         refuse_occupied(out, False)
         with _explained(out), _observer(plan, mapping, out) as observer:
             observer.after_round = partial(_tell, progress, f"released/{order.mapping}", plan.groups)
@@ -271,7 +272,7 @@ def _stoppable(observer: Observer) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise StoppedError("stopped; the same command sets this attempt aside and begins again") from None
+        raise StoppedError(f"stopped; {AGAIN}") from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -113,11 +113,8 @@ def test_the_operator_is_the_one_that_the_host_names(calm: Path, tmp_path: Path)
 def test_a_performance_that_the_host_keeps_to_itself(sabotaged: Sabotage, tmp_path: Path) -> None:
     """Where neither object nor archive tells a score, the program is evaluated here, or the run stops."""
     sabotaged("calm_trainer.py", "import importlib", "import copy\nimport importlib")
-    calm = sabotaged(
-        "calm_trainer.py",
-        "        return policy, self.env.run_async(policy, self.instances)",
-        "        policy = copy.copy(policy)\n        return policy, self.env.run_async(policy, self.instances)",
-    )
+    promise = "        return policy, self.env.run_async(policy, self.instances)"
+    calm = sabotaged("calm_trainer.py", promise, f"        policy = copy.copy(policy)\n{promise}")
     with_answers(calm, [[answer(f"{OBP.seed.code}# a remark")]])
     with_us(calm, tmp_path / "out")
     assert records(tmp_path / "out")[0][0].score is not None

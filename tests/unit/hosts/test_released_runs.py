@@ -1,8 +1,8 @@
 """A run of the released host is a run directory like any other, and says so when it went wrong."""
 
 import json
-import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from search_to_signal.generators.serving import serving
 from search_to_signal.hosts.base import HostError
 from search_to_signal.hosts.released.revision import pinned
 from search_to_signal.provenance.verify import verify
-from search_to_signal.records.manifest import Manifest, read_manifest
+from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import StepRecord
 
@@ -49,7 +49,7 @@ def command(calm: Path, out: Path, *more: str) -> int:
 
 
 def test_every_reader_takes_it(answering: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Verify, report, trace, replay and claims read the directory, and its manifest says whose host it was."""
+    """Verify, report, trace, replay and claims read the directory; its manifest says whose host it was."""
     assert command(answering, out, "--mapping", "factorized") == 0
     manifest = read_manifest(out)
     assert (manifest.status, manifest.host) == ("complete", "released")
@@ -62,13 +62,15 @@ def test_every_reader_takes_it(answering: Path, out: Path, capsys: pytest.Captur
     assert "best score after the last group" in capsys.readouterr().out
 
 
-def test_our_own_runs_are_by_the_reference_host(
-    make_run: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_our_own_runs_are_by_the_reference_host(make_run: Callable[..., Path], tmp_path: Path) -> None:
     """A manifest that says nothing of a host is one of ours, made before there was a choice."""
     place = make_run(tmp_path / "run")
     path = place / "manifest.json"
-    old = {name: value for name, value in json.loads(path.read_text()).items() if name not in ("host", "checkout")}
+    old = {
+        name: value
+        for name, value in json.loads(path.read_text()).items()
+        if name not in ("host", "checkout")
+    }
     path.write_text(json.dumps(old))
     assert read_manifest(place).host == "reference"
 
@@ -107,11 +109,31 @@ def test_a_read_only_checkout(answering: Path, out: Path) -> None:
 
 
 FAULTS = {
-    "a round raises": ("calm_trainer.py", "top = max(", "top = self.nothing or max(", "raised AttributeError"),
-    "texts for prompts": ("calm_trainer.py", "append(prompt)", "append(prompt.text)", "used_prompts holds texts"),
-    "no rewards": ("calm_trainer.py", "        return rewards\n", "        return None\n", "raised TypeError"),
+    "a round raises": (
+        "calm_trainer.py",
+        "top = max(",
+        "top = self.nothing or max(",
+        "raised AttributeError",
+    ),
+    "texts for prompts": (
+        "calm_trainer.py",
+        "append(prompt)",
+        "append(prompt.text)",
+        "used_prompts holds texts",
+    ),
+    "no rewards": (
+        "calm_trainer.py",
+        "        return rewards\n",
+        "        return None\n",
+        "raised TypeError",
+    ),
     "no dictionary": ("heuristic.py", '{"performance": float(np.mean(perfs))}', "0.5", "raised TypeError"),
-    "asking raises": ("calm_trainer.py", "        if self.stuck():", "        if self.lost():", "raised AttributeError"),
+    "asking raises": (
+        "calm_trainer.py",
+        "        if self.stuck():",
+        "        if self.lost():",
+        "raised AttributeError",
+    ),
 }
 
 
@@ -171,10 +193,30 @@ def test_another_directory_is_left_alone(answering: Path, out: Path) -> None:
 UNUSABLE = {
     "no package": ("main.py", "import pynvml", "import pynvml_missing", "main.py:7 imports pynvml_missing"),
     "no package later": ("main.py", "from unsloth", "from unsloth_missing", "imports unsloth_missing"),
-    "a package that fails": ("calm_trainer.py", "import importlib", "import importlib\n1 / 0", "ZeroDivisionError"),
-    "no threshold": ("args.py", "    max_stuck_threshold: int = -1\n", "", "args.py: Args has no field max_stuck"),
-    "a wrong threshold": ("configs/obp/local.yaml", "max_stuck_threshold: 25", "max_stuck_threshold: -7", "-7"),
-    "another signature": ("calm_trainer.py", "prompts, completions, **kw", "prompts, **kw", "takes (prompts)"),
+    "a package that fails": (
+        "calm_trainer.py",
+        "import importlib",
+        "import importlib\n1 / 0",
+        "ZeroDivisionError",
+    ),
+    "no threshold": (
+        "args.py",
+        "    max_stuck_threshold: int = -1\n",
+        "",
+        "args.py: Args has no field max_stuck",
+    ),
+    "a wrong threshold": (
+        "configs/obp/local.yaml",
+        "max_stuck_threshold: 25",
+        "max_stuck_threshold: -7",
+        "-7",
+    ),
+    "another signature": (
+        "calm_trainer.py",
+        "prompts, completions, **kw",
+        "prompts, **kw",
+        "takes (prompts)",
+    ),
     "several prompts": ("configs/obp/local.yaml", "log_name: local", "n_prompts: 2", "n_prompts is 2"),
     "no model": ("configs/obp/local.yaml", "model_name: local-model", "log_name: x", "model_name is empty"),
     "no such model": ("configs/obp/local.yaml", "local-model", "./nowhere", "no config.json"),
@@ -261,19 +303,25 @@ class Words:
 def test_tokens_are_counted_by_the_trainer_or_by_nobody(
     sabotaged: Sabotage, answering: Path, out: Path
 ) -> None:
-    """Prompt and completions by the trainer's tokenizer where it has one; else 0, and the manifest says so."""
+    """By the trainer's tokenizer where it has one; else the counts are 0, and the manifest says so."""
     with_us(answering, out)
     assert {record.completion_tokens for group in read_groups(out) for record in group} == {0}
     assert checkout_of(out).tokenizer is None
     (answering / "words.py").write_text("from test_released_runs import Words\n")
     sabotaged("calm_trainer.py", "import importlib\n", "import importlib\nimport words\n")
-    sabotaged("calm_trainer.py", "        self.calm_args,", "        self.processing_class = words.Words()\n        self.calm_args,")
+    sabotaged(
+        "calm_trainer.py",
+        "        self.calm_args,",
+        "        self.processing_class = words.Words()\n        self.calm_args,",
+    )
     with_us(answering, out.with_name("counted"))
     counted = out.with_name("counted")
     assert checkout_of(counted).tokenizer == "trainer"
     generations = [json.loads(line) for line in (counted / "generations.jsonl").read_text().splitlines()]
     for generation, group in zip(generations, read_groups(counted), strict=True):
-        assert [r.completion_tokens for r in group] == [len(text.split()) for text in generation["completions"]]
+        assert [r.completion_tokens for r in group] == [
+            len(text.split()) for text in generation["completions"]
+        ]
         assert group[0].prompt_tokens > len(generation["prompt"].split())  # the system message counts as well
     steps = read_records(counted / "steps.jsonl", StepRecord)
     assert [step.training_tokens > 0 for step in steps].count(True) >= 3
@@ -282,3 +330,69 @@ def test_tokens_are_counted_by_the_trainer_or_by_nobody(
 def checkout_of(out: Path) -> Any:
     """What the manifest says of the checkout."""
     return read_manifest(out).checkout
+
+
+class Config(NamedTuple):
+    """What the endpoint asks of a model."""
+
+    max_position_embeddings: int = 4096
+
+
+class Talker:
+    """Stands in for a model behind an endpoint: gives the answers that it was made with."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = iter(texts)
+        self.model = self
+        self.config = Config()
+
+    def answer(self, chat: Any, seeds: Any, settings: Any) -> Generation:
+        """The next answer, whatever was asked."""
+        return Generation("", (), (Completion((), next(self.texts), False),))
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    """An endpoint with a model called talker; yields its address."""
+    texts = [text or "nothing" for group in some_answers() for text in group]
+    with serving(Talker(texts), "talker") as url:  # type: ignore[arg-type]
+        yield url
+
+
+def served(calm: Path, endpoint: str, model: str) -> str:
+    """A configuration of one's own, for a model behind an endpoint."""
+    file = calm.parent / "mine.yaml"
+    options = {
+        **{"problem_name": "obp", "model_name": model, "base_url": endpoint, "api_key": "a-secret"},
+        **{"max_steps": 4, "n_generations": 4, "max_stuck_threshold": 25},
+        **{"seed_algo_fp": "configs/obp/seed.py", "template_fp": "configs/obp/template.py"},
+    }
+    file.write_text("".join(f"{name}: {value}\n" for name, value in options.items()))
+    return str(file)
+
+
+def test_a_model_behind_an_endpoint(
+    calm: Path, out: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What only a local model needs may be missing; nothing is trained, and the key is written nowhere."""
+    monkeypatch.setitem(sys.modules, "unsloth", None)
+    assert (
+        main(
+            ["released", "--calm", str(calm), "--config", served(calm, endpoint, "talker"), "--out", str(out)]
+        )
+        == 0
+    )
+    assert verify(out).problems == ()
+    assert read_manifest(out).config["served"] is True
+    assert [step.training_tokens for step in read_records(out / "steps.jsonl", StepRecord)] == [0] * 4
+    assert all(b"a-secret" not in path.read_bytes() for path in out.rglob("*") if path.is_file())
+
+
+def test_an_endpoint_without_the_model(
+    calm: Path, out: Path, endpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Refused before the host runs, with the names that the endpoint has."""
+    config = served(calm, endpoint, "another")
+    assert main(["released", "--calm", str(calm), "--config", config, "--out", str(out)]) == 12
+    assert "model_name is another, the endpoint has talker" in capsys.readouterr().err
+    assert not out.parent.exists()

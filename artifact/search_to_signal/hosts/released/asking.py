@@ -27,7 +27,7 @@ def asked_operator(used_prompts: Iterable[Any], text: str) -> Operator | None:
     """
     for used in used_prompts:
         if isinstance(used, str):
-            raise HostError("calm_trainer.py: used_prompts holds texts, the released host's holds prompt objects")
+            raise HostError("calm_trainer.py: used_prompts holds texts, in the released host prompt objects")
         values = list(getattr(used, "__dict__", {}).values())
         if any(isinstance(value, str) and value == text for value in values):
             return next(filter(None, map(operator_named, _words(values))), None)

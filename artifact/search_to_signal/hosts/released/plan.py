@@ -1,6 +1,7 @@
 """What a configuration of the released host asks for; refused, by file and fact, before any of it runs."""
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from search_to_signal.search.settings import SearchSettings
 
 ListModels = Callable[[str, str], tuple[str, ...] | None]
 """The names of the models at an endpoint, by its address and key; None where it does not list them."""
+
+_SECRET = re.compile("key|token|secret|password", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,14 @@ class Plan:
         return bool(self.options.base_url)
 
     def recorded(self) -> dict[str, str | int | float | bool | None]:
-        """The host's options by name, without the key of the endpoint."""
-        plain = {name: value for name, value in vars(self.options).items() if name != "api_key"}
-        return {k: v for k, v in plain.items() if v is None or isinstance(v, str | int | float)}
+        """The host's plain options by name, without what might be a secret."""
+        plain = (str | int | float, type(None))
+        told = {name: value for name, value in vars(self.options).items() if not _SECRET.search(name)}
+        return {name: _without_login(value) for name, value in told.items() if isinstance(value, plain)}
+
+
+def _without_login(value: Any) -> Any:
+    return re.sub("//[^/@]*@", "//", value) if isinstance(value, str) else value
 
 
 def planned(checkout: Checkout, config: str, problem: str | None) -> Plan:
