@@ -27,14 +27,10 @@ def _conformance(arguments: argparse.Namespace) -> int:
         detail = f" ({finding.detail})" if finding.detail else ""
         print(f"{problem:5} {check:12} {finding.verdict.value:17} {finding.subject}{detail}", flush=True)
     tally = ", ".join(f"{count} {kind.value}" for kind, count in counted.items())
-    if counted[Agreement.DIFFERS]:
-        print(f"s2s: DIFFERS: {tally}")
-        return 1
-    if counted[Agreement.NOT_COMPARED]:
-        print(f"s2s: NOT COMPARED: {tally}")
-        return _NOT_COMPARED
-    print(f"s2s: EQUAL: {tally}")
-    return 0
+    ends = {Agreement.DIFFERS: ("DIFFERS", 1), Agreement.NOT_COMPARED: ("NOT COMPARED", _NOT_COMPARED)}
+    said, code = next((ends[kind] for kind in ends if counted[kind]), ("EQUAL", 0))
+    print(f"s2s: {said}: {tally}")
+    return code
 
 
 def _released(arguments: argparse.Namespace) -> int:
@@ -63,11 +59,17 @@ def register(add: Add) -> None:
         "compare our host with a CALM checkout, whose code runs with your rights",
         "s2s conformance --calm ../CALM --problem tsp",
     )
+    compare.description = (
+        "Compare our host with a CALM checkout, whose code runs with your rights. A line per finding; the "
+        "last one counts them. Prompts are never printed. Exit codes: 0 all equal; 1 something differs; 11 "
+        "nothing differs, but something was not compared; 12 the checkout is another revision, or lacks a "
+        "file, a signature or an option of the released host, and nothing of it ran."
+    )
     compare.add_argument("--calm", type=Path, required=True, help="directory of the checkout")
     compare.add_argument("--problem", action="append", help="tsp, obp, cvrp or op; repeat it (default: all)")
     compare.add_argument("--check", action="append", help="one family of checks; repeat it (default: all)")
     compare.add_argument("--programs", type=int, default=6, help="generated programs per problem")
-    compare.add_argument("--draws", type=int, default=2000, help="prompts drawn per state")
+    compare.add_argument("--draws", type=int, default=2000, help="prompts drawn per state; seeded")
     compare.add_argument("--any-revision", action="store_true", help="also where it is not the pinned one")
     run = add(
         "released",

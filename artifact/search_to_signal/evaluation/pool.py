@@ -29,7 +29,7 @@ from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import Outcome
 
 # Raise it when an equal program could end otherwise than before: part of every evaluation key.
-EVALUATOR_VERSION = "1"
+EVALUATOR_VERSION = "2"
 
 
 class EvaluationPool:

@@ -15,9 +15,10 @@ def cells(profile: Profile) -> dict[str, list[RunConfig]]:
     planned: dict[str, list[RunConfig]] = {}
     for cell in profile.breadth:
         shape = {"problem": cell.problem, "split": cell.split, "model": cell.model, "groups": cell.groups}
+        search = profile.search.over(cell.groups)
         for seed in cell.seeds:
             for condition in cell.conditions:
-                config = profile.run(condition, seed, layer="breadth", **shape)
+                config = profile.run(condition, seed, layer="breadth", search=search, **shape)
                 planned.setdefault(config.cell, []).append(config)
     return planned
 

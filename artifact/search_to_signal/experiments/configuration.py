@@ -141,9 +141,13 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                 raise ConfigError(f"{layer}.conditions has {condition!r}: the cohort trains {trained}")
 
     def run(self, condition: str, seed: int, **changes: Any) -> RunConfig:
-        """One run of this profile's settings; ``changes`` are fields that differ from the cohort's."""
-        own = ("layer", "condition", "seed", "parent")
+        """One run of this profile's settings; ``changes`` are fields that differ from the cohort's.
+
+        A collapse threshold of -1 follows from the groups of the cohort unless ``changes`` say otherwise.
+        """
+        own = ("layer", "condition", "seed", "parent", "search")
         shared = {name: getattr(self, name) for name in RunConfig.__struct_fields__ if name not in own}
+        shared["search"] = self.search.over(self.groups)
         return RunConfig(**{**shared, "condition": condition, "seed": seed, **changes})
 
     def runs(self) -> tuple[RunConfig, ...]:

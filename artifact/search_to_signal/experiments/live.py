@@ -57,7 +57,7 @@ class Live:
 
     def prompt(self, draw: Draw) -> Prompt:
         """The prompt of a draw."""
-        return prompt_of(self.problem, draw)
+        return prompt_of(self.problem, draw, self.config.search.prompts)
 
 
 def starting_position(live: Live) -> Position:

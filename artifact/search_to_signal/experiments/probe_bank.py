@@ -52,16 +52,16 @@ def _states(run: Path, config: RunConfig, problem: Problem) -> Iterator[tuple[Ro
 
 
 def _asked(run: Path, config: RunConfig, steps: Sequence[int]) -> Iterator[tuple[Round, Prompt]]:
-    problem = get_problem(config.problem)
+    problem, form = get_problem(config.problem), config.search.prompts
     for played, before in _states(run, config, problem):
         if played.step in steps:
             rng = stream(config.seed, "search", played.step)
-            draw = plan_round(before, rng, config.search, lambda draw: prompt_of(problem, draw).user)
+            draw = plan_round(before, rng, config.search, lambda draw: prompt_of(problem, draw, form).user)
             if (draw.operator, frontier(draw.state.archive)) != (played.operator, played.records[0].frontier):
                 raise RecordError(
                     f"{run}: step {played.step} cannot be drawn again from the records before it"
                 )
-            yield played, prompt_of(problem, draw)
+            yield played, prompt_of(problem, draw, form)
 
 
 def build_bank(runs: dict[Path, RunConfig], prompts: int) -> list[BankPrompt]:

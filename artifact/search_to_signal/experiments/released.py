@@ -111,24 +111,23 @@ def run_released(order: Order, progress: Progress) -> Manifest:
     also when the run goes wrong: its directory then stays, unfinished, with what the host wrote. Raises
     RunDirectoryError for a directory that holds anything else, ConfigError for an unknown mapping.
     """
-    mapping, out = get_mapping(order.mapping), order.out.resolve()
+    mapping, calm, out = get_mapping(order.mapping), order.calm.resolve(), order.out.resolve()
     if begun(out) and read_manifest(out).status == "complete":
         raise RunDirectoryError(f"{out} holds a complete run: give another --out, or move it away")
     plan = checked_plan(order)
     config = _config(order, plan)
+    facts = {"host": "released", "checkout": _checkout(calm)}
     set_aside(out)
     refuse_occupied(out, False)
     with storage_errors(out, AGAIN), _nothing_left(out), owned(out) as descriptor:
         refuse_occupied(out, False)
         with _explained(out), _observer(plan, mapping, out) as observer:
             observer.after_round = partial(_tell, progress, f"released/{order.mapping}", plan.groups)
-            with opened(order.calm, out / PLACE) as checkout, _stoppable(observer):
+            with opened(calm, out / PLACE) as checkout, _stoppable(observer):
                 import_later(checkout, plan)
                 intervene(checkout, observer, order.seed)
                 checkout.module("main")
-                manifest = first_manifest(
-                    config, canonical_sha256(config), {}, host="released", checkout=_checkout(order.calm)
-                )
+                manifest = first_manifest(config, canonical_sha256(config), {}, **facts)
                 begin(out, descriptor, config, manifest)
                 options = planned(checkout, plan.config, plan.problem).options
                 with seeded(order.seed):
@@ -173,13 +172,11 @@ def _config(order: Order, plan: Plan) -> ReleasedConfig:
 
 
 def _checkout(calm: Path) -> Checkout:
-    calm = calm.resolve()
     found = revision_of(calm)
-    hidden = (".git", "__pycache__")
-    files = sorted(f for f in calm.rglob("*") if f.is_file() and not set(hidden) & set(f.parts))
-    lines = (f"{sha256_file(file)}  {file.relative_to(calm)}\n" for file in files)
-    digest = hashlib.sha256("".join(lines).encode())
-    return Checkout(revision=found[1] if found else None, sha256=digest.hexdigest())
+    names = (file.relative_to(calm) for file in sorted(calm.rglob("*")) if file.is_file())
+    held = (name for name in names if not {".git", "__pycache__"} & set(name.parts))
+    lines = "".join(f"{sha256_file(calm / name)}  {name}\n" for name in held)
+    return Checkout(revision=found[1] if found else None, sha256=hashlib.sha256(lines.encode()).hexdigest())
 
 
 def _completed(manifest: Manifest, observer: Observer, out: Path) -> Manifest:

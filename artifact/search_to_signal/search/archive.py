@@ -11,7 +11,7 @@ EQUAL_WITHIN = 1e-7
 
 
 def equal(first: float, second: float) -> bool:
-    """Whether two heuristics with these scores count as one (host point 6)."""
+    """Whether two heuristics with these scores count as one (HOST.md, point 6)."""
     return abs(first - second) < EQUAL_WITHIN
 
 
@@ -36,12 +36,12 @@ def archive_gap(archive: Sequence[Member], score: float) -> float | None:
 
 
 def admits(archive: Sequence[Member], score: float) -> bool:
-    """Whether a valid heuristic with this score equals no member (host point 7)."""
+    """Whether a valid heuristic with this score equals no member (HOST.md, point 7)."""
     gap = archive_gap(archive, score)
     return gap is None or gap >= EQUAL_WITHIN
 
 
 def bases(archive: Sequence[Member], parents: Sequence[Member]) -> tuple[Member, ...]:
-    """The members, as listed, whose stripped code a prompt with these parents shows (host section 4)."""
+    """The members, as listed, whose stripped code a prompt with these parents shows (HOST.md, Prompts)."""
     shown = {parent.code.strip() for parent in parents}
     return tuple(member for member in archive if member.code.strip() in shown)

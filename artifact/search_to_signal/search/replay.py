@@ -27,7 +27,9 @@ def evaluated(record: CompletionRecord, text: str) -> Evaluated:
     """What the search saw of a recorded completion; raises RecordError when text and record disagree."""
     proposal = parse(text)
     if isinstance(proposal, Proposal):
-        return Evaluated(record.outcome, proposal.idea, proposal.code, record.score, record.program_sha256)
+        return Evaluated(
+            record.outcome, proposal.idea, proposal.code, record.score, record.program_sha256, text
+        )
     if record.score is not None:
         raise RecordError(
             f"step {record.step}, completion {record.index} is recorded as {record.outcome.value}, but its "

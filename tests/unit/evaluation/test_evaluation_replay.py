@@ -27,7 +27,6 @@ CHANGING = {
     + HEAD
     + "return sorted(unvisited)[pick(len(unvisited))]",
 }
-COUNTING = "calls = []\n" + HEAD + "calls.append(0)\n    return sorted(unvisited)[len(calls) // 25 % 2 - 1]"
 
 
 def pool(replay: str) -> EvaluationPool:
@@ -94,12 +93,6 @@ def test_failures_are_not_replayed(off: EvaluationPool) -> None:
     """Asking to replay what failed gives the failure."""
     (result,) = off.replay([HEAD + "return 0"])
     assert result.isolation is Isolation.INVALID_DECISION
-
-
-def test_state_across_instances_is_seen(off: EvaluationPool) -> None:
-    """A counter that outlives an instance gives other decisions in reverse order."""
-    (result,) = off.replay([COUNTING])
-    assert result.isolation is Isolation.NONDETERMINISTIC
 
 
 def test_the_policy_spot_replays_without_being_asked() -> None:

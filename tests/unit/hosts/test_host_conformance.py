@@ -16,13 +16,13 @@ MUTANTS = {
     "other instances": ("data", "instances", "problems/obp.py", "seed(2027)", "seed(2028)"),
     "another seed": (
         "evaluators",
-        "released seed",
+        "our seed as the released one",
         "configs/obp/seed.py",
         "score[1:] -= score",
         "score[1:] += score",
     ),
     "another score": ("evaluators", "our seed", "problems/obp.py", "-(100 *", "-(100.0001 *"),
-    "another bin": ("evaluators", "program 0", "problems/obp.py", "room >= item", "room > item"),
+    "another bin": ("evaluators", "released seed", "problems/obp.py", "room >= item", "room > item"),
     "state carried over": (
         "evaluators",
         "a global count",
@@ -197,7 +197,7 @@ MUTANTS = {
     ),
     "one more than the largest weight": (
         "operators",
-        "9 members",
+        "1 members",
         "calm_trainer.py",
         "= max(weights.values())",
         "= max(weights.values()) + 1",

@@ -18,7 +18,7 @@ from search_to_signal.generators.serving import serving
 from search_to_signal.hosts.base import HostError
 from search_to_signal.hosts.released.revision import pinned
 from search_to_signal.provenance.verify import verify
-from search_to_signal.records.manifest import read_manifest
+from search_to_signal.records.manifest import Checkout, Manifest, read_manifest
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import StepRecord
 
@@ -60,6 +60,18 @@ def test_every_reader_takes_it(answering: Path, out: Path, capsys: pytest.Captur
     assert main(["replay", str(out), "--mapping", "native", "--out", str(out.parent / "audit")]) == 0
     assert main(["claims", "--results", str(out.parent)]) == 0
     assert "best score after the last group" in capsys.readouterr().out
+
+
+def test_the_checkout_is_known_by_its_files(
+    answering: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its hash is the same by any path, and another one for other files."""
+    here = checkout_of(with_us(answering, out))
+    monkeypatch.chdir(answering.parent)
+    there = checkout_of(with_us(Path(answering.name), out.with_name("there")))
+    (answering / "README").write_text("other\n")
+    other = checkout_of(with_us(answering, out.with_name("other")))
+    assert here.sha256 == there.sha256 != other.sha256
 
 
 def test_our_own_runs_are_by_the_reference_host(make_run: Callable[..., Path], tmp_path: Path) -> None:
@@ -304,9 +316,8 @@ def test_tokens_are_counted_by_the_trainer_or_by_nobody(
     sabotaged: Sabotage, answering: Path, out: Path
 ) -> None:
     """By the trainer's tokenizer where it has one; else the counts are 0, and the manifest says so."""
-    with_us(answering, out)
+    assert checkout_of(with_us(answering, out)).tokenizer is None
     assert {record.completion_tokens for group in read_groups(out) for record in group} == {0}
-    assert checkout_of(out).tokenizer is None
     (answering / "words.py").write_text("from test_released_runs import Words\n")
     sabotaged("calm_trainer.py", "import importlib\n", "import importlib\nimport words\n")
     sabotaged(
@@ -314,9 +325,8 @@ def test_tokens_are_counted_by_the_trainer_or_by_nobody(
         "        self.calm_args,",
         "        self.processing_class = words.Words()\n        self.calm_args,",
     )
-    with_us(answering, out.with_name("counted"))
     counted = out.with_name("counted")
-    assert checkout_of(counted).tokenizer == "trainer"
+    assert checkout_of(with_us(answering, counted)).tokenizer == "trainer"
     generations = [json.loads(line) for line in (counted / "generations.jsonl").read_text().splitlines()]
     for generation, group in zip(generations, read_groups(counted), strict=True):
         assert [r.completion_tokens for r in group] == [
@@ -327,9 +337,10 @@ def test_tokens_are_counted_by_the_trainer_or_by_nobody(
     assert [step.training_tokens > 0 for step in steps].count(True) >= 3
 
 
-def checkout_of(out: Path) -> Any:
-    """What the manifest says of the checkout."""
-    return read_manifest(out).checkout
+def checkout_of(manifest: Manifest) -> Checkout:
+    """What a manifest says of the checkout."""
+    assert manifest.checkout is not None
+    return manifest.checkout
 
 
 class Config(NamedTuple):

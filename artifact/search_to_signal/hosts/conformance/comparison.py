@@ -62,6 +62,8 @@ def conform(
     found = offered(path)
     wanted = _known("--problem", problems, NAMES)
     asked = _known("--check", checks, CHECKS)
+    if min(programs, draws) < 1:
+        raise ConfigError("--programs and --draws count from 1")
     require_interface(path, [name for name in wanted if name in found or problems is not None])
     with opened(path) as checkout, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the seed of TSP takes a mean of nothing
@@ -87,7 +89,7 @@ def _compared(
 ) -> Iterator[tuple[str, str, Finding]]:
     try:
         bench = _bench(stack, checkout, name, count, draws, split)
-    except Exception as error:  # noqa: BLE001 - code of others: what it raises is the finding
+    except (Exception, SystemExit) as error:
         yield name, "all", Finding("all", Verdict.UNKNOWN, reason(error))
         return
     for check in checks:

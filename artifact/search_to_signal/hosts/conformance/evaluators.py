@@ -8,7 +8,7 @@ from search_to_signal.hosts.conformance.findings import Finding, attempted, numb
 
 
 def evaluators(bench: Bench) -> Iterator[Finding]:
-    """The released seed, ours in its place, generated programs and odd ones, some of which keep a state (18)."""
+    """The released seed, ours in its place, generated programs, and odd ones, some with a state (18)."""
     own = bench.problem.seed.code
     codes = {"released seed": bench.seed_code, "our seed": own}
     codes |= {f"program {number}": code for number, code in enumerate(bench.codes)}

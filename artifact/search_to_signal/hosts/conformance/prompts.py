@@ -35,7 +35,7 @@ def prompts(bench: Bench) -> Iterator[Finding]:
 
 
 def _ours(problem: Problem, operator: Operator, shown: Sequence[Member], injected: tuple[str, ...]) -> str:
-    return build_prompt(problem, operator, shown, injected=injected).user
+    return build_prompt(problem, operator, shown, injected=injected, form="released").user
 
 
 def _compared(bench: Bench, state: SearchState, operator: Operator) -> Iterator[Finding]:

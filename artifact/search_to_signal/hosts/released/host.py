@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.hosts.base import Asked, HostError, NotComparableError, Played
+from search_to_signal.hosts.released.arrays import arrays_within
 from search_to_signal.hosts.released.checkout import NAMES, Checkout
 from search_to_signal.hosts.released.trainer import (
     bases_of,
@@ -25,6 +26,7 @@ from search_to_signal.hosts.released.trainer import (
     witnessed,
 )
 from search_to_signal.hosts.released.wording import Wording, learned
+from search_to_signal.problems.inprocess import function_of
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import Operator, Outcome
 from search_to_signal.search.operators import OPERATORS
@@ -51,11 +53,7 @@ class ReleasedHost:
 
     def arrays(self) -> Sequence[NDArray[Any]]:
         """Every numeric array within the training instances, those of one place and shape also stacked."""
-        found: dict[str, list[NDArray[Any]]] = {}
-        for place, array in _leaves(self.trainer.instances, "", 0):
-            found.setdefault(place, []).append(array)
-        stacked = [np.stack(one) for one in found.values() if len({array.shape for array in one}) == 1]
-        return [*stacked, *(array for one in found.values() for array in one)]
+        return arrays_within(self.trainer.instances)
 
     def scores(self, code: str) -> tuple[float, ...] | None:
         """Score on every instance where it tells them, then their mean; None for a failure.
@@ -63,7 +61,7 @@ class ReleasedHost:
         Gives the program ten minutes; raises NotComparableError when it takes longer.
         """
         member = Member("", code, 0.0, None, 0, 0, program_sha256(code))
-        policy = policy_of(self.policy, member, self.trainer.problem_name)
+        policy = policy_of(self.policy, member, self.trainer.problem_name, function_of(code))
         try:
             told = policy.run_one_episode_sync(self.trainer.instances, _PATIENCE_S)
         except Exception as error:
@@ -264,24 +262,3 @@ def _timeouts(kind: type[Any]) -> Iterator[list[str]]:
 
 def _is_timeout(error: BaseException) -> bool:
     return "timeout" in type(error).__name__.lower()
-
-
-def _leaves(value: Any, place: str, depth: int) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Numeric arrays within lists, mappings, tensors and plain objects; items of a list share a place."""
-    if depth > 5 or isinstance(value, str | bytes | type):
-        return
-    if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
-    if isinstance(value, np.ndarray):
-        if value.dtype.kind in "iuf" and value.ndim:
-            yield place, value
-        return
-    if isinstance(value, list | tuple) and value and all(isinstance(item, int | float) for item in value):
-        yield place, np.array(value)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _leaves(item, f"{place}[]", depth + 1)
-    elif isinstance(value, dict) or hasattr(value, "__dict__"):
-        named = value if isinstance(value, dict) else vars(value)
-        for name, item in named.items():
-            yield from _leaves(item, f"{place}.{name}", depth + 1)

@@ -21,7 +21,7 @@ _OUTCOME = {value: outcome for outcome, value in SEVERITY.items()}
 
 # A trainer is photographed before and after every group, and its archive hardly changes.
 _program = lru_cache(maxsize=4096)(program_sha256)
-_function = lru_cache(maxsize=4096)(function_of)
+_function = lru_cache(maxsize=4096)(function_of)  # for members, which are never run again
 
 
 THRESHOLD_SHARE = 20
@@ -69,12 +69,12 @@ def snapshot(trainer: Any) -> SearchState:
     )
 
 
-def policy_of(kind: type[Any], member: Member, problem: str) -> Any:
+def policy_of(kind: type[Any], member: Member, problem: str, function: Callable[..., Any]) -> Any:
     """A released heuristic object for a member of ours, as if it had been evaluated.
 
-    ``problem`` is the released host's name of the problem. Executes the member's code.
+    ``problem`` is the released host's name of the problem, ``function`` what the member's code defines.
     """
-    policy = kind(_function(member.code), f"step{member.step}", problem)
+    policy = kind(function, f"step{member.step}", problem)
     fields = {
         "code": member.code,
         "idea": member.idea,
@@ -90,11 +90,13 @@ def policy_of(kind: type[Any], member: Member, problem: str) -> Any:
 
 def load(trainer: Any, kind: type[Any], state: SearchState) -> None:
     """Put a trainer into a state of ours; its used prompts stay, as its rewards look prompts up there."""
-    known = {member.id: policy_of(kind, member, trainer.problem_name) for member in state.archive}
-    trainer.algos = [known[member.id] for member in state.archive]
-    trainer.seed_algos = [
-        known.get(member.id) or policy_of(kind, member, trainer.problem_name) for member in state.seeds
-    ]
+    members = {member.id: member for member in (*state.seeds, *state.archive)}
+    made = {
+        name: policy_of(kind, member, trainer.problem_name, _function(member.code))
+        for name, member in members.items()
+    }
+    trainer.algos = [made[member.id] for member in state.archive]
+    trainer.seed_algos = [made[member.id] for member in state.seeds]
     trainer.injected_components = list(state.injected)
     trainer.age_stuck = state.stagnation
 
@@ -105,7 +107,7 @@ def content(message: Any) -> str:
 
 
 def bases_of(prompt: str, archive: Sequence[Member]) -> tuple[Member, ...]:
-    """The members, as listed, whose stripped code is a code block of the prompt (host facts, section 4)."""
+    """The members, as listed, whose stripped code is a code block of the prompt (HOST.md, Prompts)."""
     shown = {block.strip() for block in _BLOCK.findall(prompt)}
     return tuple(member for member in archive if member.code.strip() in shown)
 
