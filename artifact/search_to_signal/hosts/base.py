@@ -25,12 +25,14 @@ class NotComparableError(HostError):
 class Asked:
     """A prompt: its operator, the positions of its bases in the listed archive, and its text.
 
-    ``used`` are the released host's own objects for the prompts of the round; its rewards look there.
+    ``chat`` is what the released host asked, ``used`` are its own objects for the prompts of the round, among
+    which its rewards look.
     """
 
     operator: Operator
     bases: tuple[int, ...]
     prompt: str = ""
+    chat: Any = None
     used: tuple[Any, ...] = ()
 
 

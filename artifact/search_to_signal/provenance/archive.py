@@ -12,8 +12,8 @@ from search_to_signal.rewards.base import EQUAL_SCORES
 class ArchiveReplay:
     """The archived scores of a run, moved on group by group from its seed heuristics alone.
 
-    ``own_rule`` is for a host whose rule of admission is not known for certain (host point 7): what it
-    admitted is then taken from the records.
+    ``own_rule`` is for a host whose rule of admission is not known for certain (HOST.md, point 7): what
+    it admitted is then taken from the records.
     """
 
     seeds: tuple[float, ...]

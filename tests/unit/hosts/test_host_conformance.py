@@ -1,6 +1,8 @@
 """The comparison of hosts: an honest stand-in agrees, and every changed fact is found by name."""
 
+import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 from search_to_signal.cli import main
 from search_to_signal.hosts.conformance.comparison import CHECKS, conform
 from search_to_signal.hosts.conformance.findings import Agreement, Finding, Verdict
+from search_to_signal.hosts.released.checkout import opened
 
 Sabotage = Callable[[str, str, str], Path]
 
@@ -330,21 +333,38 @@ def test_a_threshold_made_elsewhere_is_not_compared(sabotaged: Sabotage) -> None
     assert agreements(found) == {Agreement.EQUAL, Agreement.NOT_COMPARED}
 
 
-def test_no_prompt_is_printed(sabotaged: Sabotage, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither findings nor the reasons of failures quote what the host asks."""
-    calm = sabotaged("calm_trainer.py", "prompt.text == text)", "prompt.text == text and 1 / 0 == text)")
-    sabotaged("calm_trainer.py", "1 / 0 == text", "self.fail(text)")
-    sabotaged(
-        "calm_trainer.py",
-        "    def started",
-        "    def fail(self, text):\n        raise KeyError(text)\n\n    def started",
-    )
-    main(["conformance", "--calm", str(calm), "--problem", "obp", "--draws", "50", "--programs", "1"])
-    out = capsys.readouterr().out
+FAILING = """    def started(self, prompt, answer):
+        print(prompt.text)
+        raise KeyError(prompt.text)
+
+"""
+
+
+def test_no_prompt_is_printed(sabotaged: Sabotage, capfd: pytest.CaptureFixture[str]) -> None:
+    """Neither findings, nor the reasons of failures, nor the host itself print what it asks."""
+    calm = sabotaged("calm_trainer.py", "    def started(", f"{FAILING}    def unused(")
+    checks = [f"--check={name}" for name in ("stagnation", "collapse", "operators", "prompts")]
+    command = ["conformance", "--calm", str(calm), "--problem=obp", "--draws=50", "--programs=1"]
+    assert main([*command, *checks]) == 11
+    out, err = capfd.readouterr()
     assert "KeyError in calm_trainer.py" in out
-    tasks = re.findall(r'"([A-Z][^"]{20,}\.)"', (calm / "calm_trainer.py").read_text(encoding="utf-8"))
-    assert len(tasks) >= 5
-    assert not [task for task in tasks if task in out]
+    tasks = re.findall(r'["\']([A-Z][^"\']{20,})', (calm / "calm_trainer.py").read_text(encoding="utf-8"))
+    assert len(tasks) >= 6
+    assert not [task for task in tasks if task in out + err]
+
+
+def test_a_session_of_ray_ends_with_the_checkout(calm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that the host started import from a directory that goes away: they are stopped before."""
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+    stopped: list[str] = []
+    ray = calm / "ray.py"
+    ray.write_text(
+        "stopped = []\n\n\ndef is_initialized():\n    return True\n\n\ndef shutdown():\n    pass\n"
+    )
+    with opened(calm) as checkout:
+        monkeypatch.setattr(checkout.module("ray"), "shutdown", lambda: stopped.append(os.getcwd()))
+    assert stopped
+    assert stopped != [os.getcwd()]
 
 
 def test_a_problem_that_the_checkout_lacks(standin: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -204,7 +204,6 @@ def test_another_directory_is_left_alone(answering: Path, out: Path) -> None:
 
 UNUSABLE = {
     "no package": ("main.py", "import pynvml", "import pynvml_missing", "main.py:7 imports pynvml_missing"),
-    "no package later": ("main.py", "from unsloth", "from unsloth_missing", "imports unsloth_missing"),
     "a package that fails": (
         "calm_trainer.py",
         "import importlib",
@@ -259,6 +258,25 @@ def test_refused_before_it_runs(
     assert Path(file).name in line
     assert not out.parent.exists()
     assert everything(answering) == before
+
+
+def test_what_only_a_local_model_needs(
+    answering: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is missed before the host runs, wherever the host imports it."""
+    monkeypatch.setitem(sys.modules, "unsloth", None)
+    assert command(answering, out) == 12
+    assert "imports unsloth, which is not installed: uv sync --extra gpu" in capsys.readouterr().err
+    assert not out.parent.exists()
+
+
+def test_large_files_are_linked(answering: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights within a checkout are not copied, and neither they nor their links are touched."""
+    monkeypatch.setattr("search_to_signal.hosts.released.place._LARGE", 10)
+    before = {path: path.read_bytes() for path in answering.rglob("*") if path.is_file()}
+    with_us(answering, out)
+    assert {path: path.read_bytes() for path in answering.rglob("*") if path.is_file()} == before
+    assert not any(path.is_symlink() for path in out.rglob("*"))
 
 
 def test_a_missing_file_and_another_revision(

@@ -23,7 +23,7 @@ from search_to_signal.hosts.conformance.stagnation import stagnation
 from search_to_signal.hosts.conformance.transition import transition
 from search_to_signal.hosts.reference import ReferenceHost
 from search_to_signal.hosts.released.checkout import NAMES, Checkout, opened
-from search_to_signal.hosts.released.host import released_host
+from search_to_signal.hosts.released.host import quiet, released_host
 from search_to_signal.hosts.released.interface import offered, require_interface
 from search_to_signal.hosts.released.revision import require_pinned
 from search_to_signal.hosts.released.trainer import settings_of
@@ -99,7 +99,8 @@ def _compared(
 
 def _bench(stack: ExitStack, checkout: Checkout, name: str, count: int, draws: int, split: str) -> Bench:
     problem = get_problem(name)
-    theirs = released_host(checkout, name)
+    with quiet():
+        theirs = released_host(checkout, name)
     settings = settings_of(theirs.trainer.calm_args)
     pool = stack.enter_context(EvaluationPool(problem, split, EvaluationSettings(replay="off")))
     ours = ReferenceHost(problem, pool, settings, stream(0, "conformance", name), split)

@@ -20,11 +20,11 @@ def operators(bench: Bench) -> Iterator[Finding]:
         yield from attempted(f"{size} members", _often, bench, size)
 
 
-def draws(bench: Bench, name: str, size: int) -> list[Asked]:
-    """Prompts in a state of the seed and made-up members."""
+def draws(bench: Bench, name: str, size: int, named: bool = True) -> list[Asked]:
+    """Prompts in a state of the seed and made-up members, with or without their operators' names."""
     state = crowd(bench.problem, bench.seed, size)
     with bench.seeded(f"{name} {size}"):
-        return list(islice(bench.theirs.asks(state), bench.draws))
+        return list(islice(bench.theirs.asks(state, named=named), bench.draws))
 
 
 def _often(bench: Bench, size: int) -> Finding:

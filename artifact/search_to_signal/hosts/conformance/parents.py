@@ -20,6 +20,6 @@ def parents(bench: Bench) -> Iterator[Finding]:
 
 
 def _often(bench: Bench, size: int) -> Finding:
-    counted = Counter(kind_of(asked) for asked in draws(bench, "parents", size))
+    counted = Counter(kind_of(asked) for asked in draws(bench, "parents", size, named=False))
     expected = chances(crowd(bench.problem, bench.seed, size), bench.settings)
     return frequencies(f"{size} members", counted, expected)

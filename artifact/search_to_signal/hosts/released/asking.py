@@ -26,7 +26,7 @@ def asked_operator(used_prompts: Iterable[Any], text: str) -> Operator | None:
     Raises HostError where the host keeps texts instead, in which its reward function finds nothing.
     """
     for used in used_prompts:
-        if isinstance(used, str):
+        if type(used) is str:
             raise HostError("calm_trainer.py: used_prompts holds texts, in the released host prompt objects")
         values = list(getattr(used, "__dict__", {}).values())
         if any(isinstance(value, str) and value == text for value in values):

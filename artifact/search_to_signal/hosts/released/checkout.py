@@ -94,9 +94,17 @@ def _imported_from(directory: Path, own: set[str]) -> Iterator[None]:
     try:
         yield
     finally:
+        _disconnect(modules)
         main["__file__"] = file
         os.chdir(before)
         sys.path[:], sys.dont_write_bytecode = search, wrote
         for name in [name for name in sys.modules if name.split(".")[0] in own]:
             del sys.modules[name]
         sys.modules.update({name: modules[name] for name in modules if name.split(".")[0] in own})
+
+
+def _disconnect(modules: dict[str, ModuleType]) -> None:
+    """End the Ray session that a checkout began: its workers import from the directory that goes away."""
+    ray = sys.modules.get("ray")
+    if ray is not None and "ray" not in modules and ray.is_initialized():
+        ray.shutdown()

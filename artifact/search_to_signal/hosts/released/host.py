@@ -1,11 +1,13 @@
 """The released host behind the common interface, for one problem, without a model."""
 
+import os
 import random
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,7 +65,8 @@ class ReleasedHost:
         member = Member("", code, 0.0, None, 0, 0, program_sha256(code))
         policy = policy_of(self.policy, member, self.trainer.problem_name, function_of(code))
         try:
-            told = policy.run_one_episode_sync(self.trainer.instances, _PATIENCE_S)
+            with quiet():
+                told = policy.run_one_episode_sync(self.trainer.instances, _PATIENCE_S)
         except Exception as error:
             if _is_timeout(error):
                 raise NotComparableError(f"the host's evaluation took more than {_PATIENCE_S:g} s") from error
@@ -79,17 +82,19 @@ class ReleasedHost:
         """Draw one prompt, and read operator and bases off its text."""
         return next(self.asks(state))
 
-    def asks(self, state: SearchState, wanted: Operator | None = None) -> Iterator[Asked]:
+    def asks(self, state: SearchState, wanted: Operator | None = None, named: bool = True) -> Iterator[Asked]:
         """Draw prompts, each in this state, for ever; those of one operator alone where one is wanted.
 
-        Raises HostError when the wanted operator does not come.
+        Unless ``named``, every prompt of one parent counts as a replacement. Raises HostError when operators
+        cannot be told apart, and when the wanted one does not come.
         """
-        wording = self._wording(state)
+        wording = self._wording(state) if named else Wording(None)
         load(self.trainer, self.policy, state)
         missed = 0
         while missed < _MOST_TRIES:
             with self.weighing(wanted):
-                text = self.chat()[-1]
+                (chat,) = self.rows(1)
+            text = content(chat)
             kept = tuple(self.trainer.used_prompts)
             listed = state.listed()
             if len(self.trainer.algos) != len(state.archive):
@@ -97,7 +102,7 @@ class ReleasedHost:
                 load(self.trainer, self.policy, state)
             shown = bases_of(text, listed.archive)
             positions = tuple(i for i, member in enumerate(listed.archive) if member in shown)
-            asked = Asked(wording.operator(text, shown), positions, text, kept)
+            asked = Asked(wording.operator(text, shown), positions, text, chat, kept)
             missed = 0 if wanted in (None, asked.operator) else missed + 1
             if not missed:
                 yield asked
@@ -110,10 +115,10 @@ class ReleasedHost:
         """
         load(self.trainer, self.policy, state)
         self.trainer.used_prompts = list(asked.used)
-        prompts = [[{"role": "user", "content": asked.prompt}] for _ in texts]
+        prompts = [asked.chat for _ in texts]
         completions = [[{"role": "assistant", "content": text}] for text in texts]
         began = time.monotonic()
-        with witnessed(self.policy) as seen, _timeouts(self.policy) as late:
+        with quiet(), witnessed(self.policy) as seen, _timeouts(self.policy) as late:
             given = self.trainer.reward_func(prompts=prompts, completions=completions)
         rewards = tuple(float(reward) for reward in given)
         outcomes = tuple(outcome_of(reward) for reward in rewards)
@@ -135,18 +140,15 @@ class ReleasedHost:
         """The state in which it draws a prompt at a value of its stagnation counter."""
         load(self.trainer, self.policy, state)
         self.trainer.age_stuck = stagnation
-        self.chat()
+        self.rows(1)
         return snapshot(self.trainer)
 
-    def chat(self) -> list[str]:
-        """The texts of the messages of one prompt, drawn in the state that the trainer is in."""
-        return [content([message]) for message in self.rows(1)[0]]
-
     def rows(self, count: int) -> list[Any]:
-        """The chats of a round of so many prompts."""
+        """The chats of a round of so many prompts, drawn in the state that the trainer is in."""
         self.trainer.used_prompts = []
         self.trainer.n_prompts = self.trainer.calm_args.n_prompts = count
-        rows = self.trainer.prepare_dataset()
+        with quiet():
+            rows = self.trainer.prepare_dataset()
         rows = getattr(self.trainer, "train_dataset", None) if rows is None else rows
         if rows is None or len(rows) < count:
             raise HostError("calm_trainer.py: prepare_dataset gave no prompts")
@@ -186,7 +188,7 @@ class ReleasedHost:
         try:
             trainer.population_size = options.population_size = 1
             with self.weighing(wanted):
-                return [self.chat()[-1] for _ in range(_WORDED)]
+                return [content(self.rows(1)[0]) for _ in range(_WORDED)]
         finally:
             trainer.population_size = options.population_size = size
 
@@ -202,7 +204,8 @@ def released_host(checkout: Checkout, problem: str) -> ReleasedHost:
     options.max_stuck_threshold = settings_of(options).collapse_threshold
     trainer = object.__new__(kind)
     environment = module.Environment()
-    places = {name: tempfile.mkdtemp(prefix=f"{name}-", dir=".") for name in ("log_dir", "save_dir")}
+    here = Path.cwd()
+    places = {name: tempfile.mkdtemp(prefix=f"{name}-", dir=here) for name in ("log_dir", "save_dir")}
     fields = {
         "algos": [],
         "seed_algos": [],
@@ -224,6 +227,13 @@ def released_host(checkout: Checkout, problem: str) -> ReleasedHost:
     for name, value in fields.items():
         setattr(trainer, name, value)
     return ReleasedHost(checkout.module("heuristic").HeuristicPolicy, trainer)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Drop what the host prints meanwhile, which may be its prompts."""
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
 
 
 @contextmanager

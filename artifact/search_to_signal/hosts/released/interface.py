@@ -16,7 +16,8 @@ class Signature:
     """A function that this package calls, or is called through.
 
     ``parameters`` stand in this order, without ``self``. Where ``exact`` they are given by name, else only
-    their number counts. The host may have more of them, if those have defaults.
+    their number counts. The host may have more of them, if those have defaults. Where ``inherited`` the class
+    may have it from another one.
     """
 
     file: str
@@ -24,6 +25,7 @@ class Signature:
     name: str
     parameters: tuple[str, ...]
     exact: bool = False
+    inherited: bool = False
 
     def __str__(self) -> str:
         called = f"{self.owner}.{self.name}" if self.owner else self.name
@@ -58,7 +60,11 @@ def require_interface(path: Path, problems: Iterable[str]) -> None:
     for file in files:
         if not (path / file).is_file():
             raise HostError(f"{path / file} is missing: the released host has it, give a whole checkout")
-    calls = [Signature(f"problems/{name}.py", "Environment", *call) for name in names for call in _PROBLEM]
+    calls = [
+        Signature(f"problems/{name}.py", "Environment", called, parameters, inherited=True)
+        for name in names
+        for called, parameters in _PROBLEM
+    ]
     for signature in (*_SIGNATURES, *calls):
         _require(path, signature)
     _require_fields(path / "args.py")
@@ -74,20 +80,22 @@ def offered(path: Path) -> list[str]:
 
 
 def _require(path: Path, wanted: Signature) -> None:
-    tree = _tree(path / wanted.file)
-    body: list[ast.stmt] | None = tree.body
-    if wanted.owner is not None:
-        if wanted.owner in _imported(tree):
-            return  # defined elsewhere, and seen when it is used
-        body = next((node.body for node in _classes(tree) if node.name == wanted.owner), None)
-    if body is None:
-        raise HostError(f"{path / wanted.file} defines no class {wanted.owner}: the released host does")
+    file = path / wanted.file
+    tree = _tree(file)
+    if wanted.owner in _imported(tree):
+        return  # defined elsewhere, and seen when it is used
+    owner = next((node for node in _classes(tree) if node.name == wanted.owner), None)
+    if wanted.owner and owner is None:
+        raise HostError(f"{file} defines no class {wanted.owner}: the released host does")
+    body = owner.body if owner else tree.body
     found = next((one for one in body if isinstance(one, Function) and one.name == wanted.name), None)
+    if found is None and wanted.inherited and owner and owner.bases:
+        return
     if found is None:
-        raise HostError(f"{path / wanted.file} defines no {wanted}: the released host does")
+        raise HostError(f"{file} defines no {wanted}: the released host does")
     fault = _fault(found, wanted)
     if fault:
-        raise HostError(f"{path / wanted.file}:{found.lineno}: {wanted} {fault}")
+        raise HostError(f"{file}:{found.lineno}: {wanted} {fault}")
 
 
 def _fault(found: Function, wanted: Signature) -> str | None:

@@ -26,7 +26,7 @@ class _Import(NamedTuple):
 
 
 def require_packages(checkout: Checkout, plan: Plan) -> None:
-    """Raise HostError, naming file and line, for every package that is not here."""
+    """Raise HostError, naming file and line, for every package that is needed and not here."""
     missing = [one for one in _needed(checkout, plan) if not _is_here(one.package)]
     if missing:
         raise HostError("; ".join(map(_told, missing)))
@@ -43,8 +43,10 @@ def import_later(checkout: Checkout, plan: Plan) -> None:
 
 
 def _needed(checkout: Checkout, plan: Plan) -> list[_Import]:
-    """What a plan imports; what is imported later counts for a local model alone."""
-    return [one for one in _imports(checkout.path, plan.problem) if not (one.later and plan.served)]
+    """What a plan imports for certain; of what is imported later, what a local model is known to need."""
+    later = set() if plan.served else set(_EXTRAS)
+    found = _imports(checkout.path, plan.problem)
+    return [one for one in found if not one.later or one.package in later]
 
 
 def _told(missing: _Import) -> str:

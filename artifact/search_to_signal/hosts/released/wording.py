@@ -15,14 +15,16 @@ from search_to_signal.search.state import Member
 
 @dataclass(frozen=True)
 class Wording:
-    """The operators of one parent, by what their prompts say."""
+    """The operators of one parent, by what their prompts say; without it, all count as replacements."""
 
-    known: dict[str, Operator]
+    known: dict[str, Operator] | None
 
     def operator(self, prompt: str, shown: Sequence[Member]) -> Operator:
         """The operator of a prompt; raises HostError for words that no operator was seen to use."""
         if len(shown) != 1:
             return Operator.CROSSOVER if shown else Operator.CREATION
+        if self.known is None:
+            return Operator.REPLACEMENT
         try:
             return self.known[words_of(prompt, shown)]
         except KeyError:
