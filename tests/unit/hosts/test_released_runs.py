@@ -232,6 +232,7 @@ UNUSABLE = {
     "no model": ("configs/obp/local.yaml", "model_name: local-model", "log_name: x", "model_name is empty"),
     "no such model": ("configs/obp/local.yaml", "local-model", "./nowhere", "no config.json"),
     "no such template": ("configs/obp/local.yaml", "obp/template.py", "obp/no.py", "template_fp names"),
+    "another reward": ("configs/obp/local.yaml", "log_name: local", "reward_code: -0.5", "reward_code -0.5"),
     "unknown option": ("configs/obp/local.yaml", "log_name", "lug_name", "lug_name"),
     "another problem": ("configs/obp/local.yaml", "problem_name: obp", "problem_name: knapsack", "knapsack"),
     "no endpoint": ("configs/obp/local.yaml", "log_name: local", "base_url: http://127.0.0.1:9/v1", "answer"),

@@ -11,6 +11,7 @@ from search_to_signal.errors import ConfigError, GenerationError
 from search_to_signal.hosts.base import HostError
 from search_to_signal.hosts.released.checkout import NAMES, Checkout, one_line
 from search_to_signal.hosts.released.trainer import settings_of
+from search_to_signal.rewards.base import SEVERITY
 from search_to_signal.search.settings import SearchSettings
 
 ListModels = Callable[[str, str], tuple[str, ...] | None]
@@ -80,10 +81,19 @@ def planned(checkout: Checkout, config: str, problem: str | None) -> Plan:
             raise HostError(f"{config}: {name} is {value!r}, give a whole number of at least 1")
     if options.n_prompts != 1:
         raise HostError(f"{config}: n_prompts is {options.n_prompts}, but a group is one prompt: set it to 1")
+    _require_released_failures(config, options)
     for name in ("seed_algo_fp", "template_fp"):
         if not (checkout.path / getattr(options, name)).is_file():
             raise HostError(f"{config}: {name} names {getattr(options, name)}, which is not there")
     return Plan(config, options, _problem(config, options.problem_name, problem), settings)
+
+
+def _require_released_failures(config: str, options: Any) -> None:
+    """Records tell failures by their rewards, so these have to be the released ones."""
+    given = {name: value for name, value in vars(options).items() if name.startswith("reward_")}
+    strange = [f"{name} {value}" for name, value in given.items() if value not in SEVERITY.values()]
+    if strange:
+        raise HostError(f"{config}: {', '.join(strange)} is no released reward of a failure: leave it out")
 
 
 def _problem(config: str, named: str, wanted: str | None) -> str:

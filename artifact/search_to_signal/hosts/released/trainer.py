@@ -29,7 +29,7 @@ THRESHOLD_SHARE = 20
 
 
 def settings_of(options: Any) -> SearchSettings:
-    """Our names for the released search options; one that collapses before every prompt has threshold 1."""
+    """Our names for the released search options."""
     threshold = options.max_stuck_threshold
     return SearchSettings(
         population_size=options.population_size,
@@ -37,7 +37,7 @@ def settings_of(options: Any) -> SearchSettings:
         injection=options.ub_injection,
         replacement=options.ub_replacement,
         crossover=options.ub_crossover,
-        collapse_threshold=max(1, options.max_steps // THRESHOLD_SHARE) if threshold == -1 else threshold,
+        collapse_threshold=options.max_steps // THRESHOLD_SHARE if threshold == -1 else threshold,
         collapse_speed=options.speed_collapse,
     )
 
