@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from search_to_signal.cli.base import Add
+from search_to_signal.progress import progress_display
 
 _NOT_COMPARED = 11
 
@@ -33,21 +34,19 @@ def _conformance(arguments: argparse.Namespace) -> int:
 
 
 def _released(arguments: argparse.Namespace) -> int:
-    from search_to_signal.evaluation.pool import EvaluationPool
-    from search_to_signal.evaluation.settings import EvaluationSettings
-    from search_to_signal.hosts.released.intervention import run_released
-    from search_to_signal.problems import get_problem
+    from search_to_signal.experiments.released import Order, run_released
 
-    problem = get_problem(arguments.problem)
-    with EvaluationPool(problem, "train", EvaluationSettings(replay="off")) as pool:
-        run_released(
-            arguments.calm,
-            arguments.config,
-            problem.name,
-            arguments.mapping,
-            arguments.out.resolve(),
-            lambda code: pool.evaluate([code])[0].score,
-        )
+    order = Order(
+        calm=arguments.calm,
+        config=arguments.config,
+        out=arguments.out,
+        mapping=arguments.mapping,
+        problem=arguments.problem,
+        seed=arguments.seed,
+        any_revision=arguments.any_revision,
+    )
+    with progress_display() as progress:
+        run_released(order, progress)
     print(f"s2s: records in {arguments.out}")
     return 0
 
@@ -79,7 +78,11 @@ def register(add: Add) -> None:
         "s2s released --calm ../CALM --config configs/tsp/local.yaml --mapping factorized --out run",
     )
     run.add_argument("--calm", type=Path, required=True, help="directory of the checkout")
-    run.add_argument("--config", required=True, help="configuration, relative to the checkout")
-    run.add_argument("--problem", default="tsp", help="our name of its problem")
+    run.add_argument("--config", required=True, help="configuration of the checkout, or a file of yours")
+    run.add_argument("--problem", help="refuse a configuration of another problem than tsp, obp, cvrp or op")
     run.add_argument("--mapping", default="native", help="name or pkg.mod:obj")
-    run.add_argument("--out", type=Path, required=True, help="where the records go")
+    run.add_argument("--seed", type=int, default=42, help="of what the host draws (default: 42)")
+    run.add_argument("--out", type=Path, required=True, help="run directory")
+    run.add_argument(
+        "--any-revision", action="store_true", help="take another revision than artifact/calm/pin.toml names"
+    )

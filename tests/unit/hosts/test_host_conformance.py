@@ -12,7 +12,6 @@ from search_to_signal.cli import main
 from search_to_signal.hosts.conformance.comparison import CHECKS, conform
 from search_to_signal.hosts.conformance.findings import Agreement, Finding, Verdict
 from search_to_signal.hosts.released.checkout import opened
-from search_to_signal.hosts.released.children import tended
 
 Sabotage = Callable[[str, str, str], Path]
 
@@ -373,7 +372,7 @@ def test_a_session_of_ray_ends_with_the_checkout(calm: Path, monkeypatch: pytest
     ray.write_text(
         "stopped = []\n\n\ndef is_initialized():\n    return True\n\n\ndef shutdown():\n    pass\n"
     )
-    with opened(calm) as checkout, tended():
+    with opened(calm) as checkout:
         monkeypatch.setattr(checkout.module("ray"), "shutdown", lambda: stopped.append(os.getcwd()))
     assert stopped
     assert stopped != [os.getcwd()]

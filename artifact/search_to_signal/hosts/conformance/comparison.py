@@ -23,7 +23,6 @@ from search_to_signal.hosts.conformance.stagnation import stagnation
 from search_to_signal.hosts.conformance.transition import transition
 from search_to_signal.hosts.reference import ReferenceHost
 from search_to_signal.hosts.released.checkout import NAMES, Checkout, opened
-from search_to_signal.hosts.released.children import tended
 from search_to_signal.hosts.released.host import quiet, released_host
 from search_to_signal.hosts.released.interface import offered, require_interface
 from search_to_signal.hosts.released.revision import require_pinned
@@ -66,7 +65,7 @@ def conform(
     if min(programs, draws) < 1:
         raise ConfigError("--programs and --draws count from 1")
     require_interface(path, [name for name in wanted if name in found or problems is not None])
-    with opened(path) as checkout, tended(), warnings.catch_warnings():
+    with opened(path) as checkout, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the seed of TSP takes a mean of nothing
         for name in wanted:
             if name not in found:

@@ -12,7 +12,7 @@ _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 def tended() -> Iterator[None]:
     """Let child processes write no bytecode into the checkout, and end a Ray session that begins meanwhile.
 
-    Workers of Ray import from the directory of an open checkout: use this within ``opened``.
+    Workers of Ray import from the directory that goes away with the checkout.
     """
     before, told = sys.modules.get("ray"), os.environ.get(_NO_BYTECODE)
     os.environ[_NO_BYTECODE] = "1"
