@@ -324,6 +324,17 @@ def test_a_time_out_is_no_difference(sabotaged: Sabotage) -> None:
     assert all("time limit" in one.detail for one in unknown)
 
 
+def test_an_evaluator_that_fails_on_its_own_seed_says_nothing(sabotaged: Sabotage) -> None:
+    """Where this machine stops the released seed too, no program is said to differ."""
+    old = "        began, perfs ="
+    calm = sabotaged("heuristic.py", old, f"        self.not_here\n{old}")
+    found = findings(calm, "evaluators", "rewards", "stagnation")
+    assert agreements(found) == {Agreement.EQUAL, Agreement.NOT_COMPARED}
+    details = {one.detail for one in found if one.verdict is Verdict.UNKNOWN}
+    assert any("no attribute 'not_here'" in detail for detail in details)
+    assert any("its own seed heuristic a runtime failure" in detail for detail in details)
+
+
 def test_a_threshold_made_elsewhere_is_not_compared(sabotaged: Sabotage) -> None:
     """Where the host replaces -1 in its constructor, which is not run, nothing is said of it."""
     found = findings(

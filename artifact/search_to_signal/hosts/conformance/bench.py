@@ -6,17 +6,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
-from search_to_signal.hosts.bank import crowd, programs
-from search_to_signal.hosts.base import Asked, Host, HostError, Played
-from search_to_signal.hosts.released.host import ReleasedHost, seeded
+from search_to_signal.hosts.bank import answer, crowd, programs
+from search_to_signal.hosts.base import Asked, Host, HostError, NotComparableError, Played
+from search_to_signal.hosts.released.host import MOST_TRIES, ReleasedHost, seeded
 from search_to_signal.problems.base import Problem
 from search_to_signal.programs.canonical import program_sha256
-from search_to_signal.records.schema import Operator
+from search_to_signal.records.schema import Operator, Outcome
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import Member, SearchState, state_of
 from search_to_signal.seeding import derive_seed
-
-_MOST_TRIES = 400
 
 
 @dataclass(frozen=True)
@@ -67,14 +65,36 @@ class Bench:
     ) -> Asked:
         """A prompt of the released host in a state, of this operator and these bases where they are given."""
         with self.seeded(name):
-            for asked in islice(self.theirs.asks(state, wanted), _MOST_TRIES):
+            for asked in islice(self.theirs.asks(state, wanted), MOST_TRIES):
                 if bases in (None, asked.bases):
                     return asked
-        raise HostError(f"calm_trainer.py: no prompt shows the members {bases} in {_MOST_TRIES} draws")
+        raise HostError(f"calm_trainer.py: no prompt shows the members {bases} in {MOST_TRIES} draws")
 
     def both(self, state: SearchState, asked: Asked, texts: tuple[str, ...]) -> tuple[Played, Played]:
-        """Both judge the answers to one prompt, ours first."""
-        return self.ours.play(state, asked, texts), self.theirs.play(state, asked, texts)
+        """Both judge the answers to one prompt, ours first.
+
+        Raises NotComparableError when programs fail there alone and so does the released seed, which tells of
+        this machine and not of a rule.
+        """
+        ours, theirs = self.ours.play(state, asked, texts), self.theirs.play(state, asked, texts)
+        stopped = any(
+            one in (Outcome.VALID, Outcome.RANDOMNESS) and other is Outcome.RUNTIME_FAILURE
+            for one, other in zip(ours.outcomes, theirs.outcomes, strict=True)
+        )
+        if stopped and not self._seed_runs:
+            raise NotComparableError("the released host calls its own seed heuristic a runtime failure here")
+        return ours, theirs
+
+    @cached_property
+    def released_seed(self) -> tuple[float, ...] | None:
+        """The released seed by the released evaluator; raises what that raises."""
+        return self.theirs.evaluated(self.seed_code)
+
+    @cached_property
+    def _seed_runs(self) -> bool:
+        state = self.members([self.seed.score])
+        played = self.theirs.play(state, self.asked(state, "seed"), (answer(self.seed_code),))
+        return played.outcomes == (Outcome.VALID,)
 
     @contextmanager
     def seeded(self, name: str) -> Iterator[None]:

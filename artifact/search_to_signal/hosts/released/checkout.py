@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from search_to_signal.hosts.base import HostError
+from search_to_signal.hosts.released.children import tended
 from search_to_signal.hosts.released.place import copied, linked
 
 NAMES = {"tsp": "tsp", "obp": "obp", "cvrp": "cvrp_aco", "op": "op_aco"}
@@ -75,7 +76,8 @@ def opened(path: Path, place: Path | None = None) -> Iterator[Checkout]:
     if missing:
         raise HostError(f"{path} is no CALM checkout: it lacks {', '.join(missing)}")
     own = {entry.stem for entry in path.iterdir()}
-    with linked(path) if place is None else copied(path, place) as directory, _imported_from(directory, own):
+    made = linked(path) if place is None else copied(path, place)
+    with made as directory, _imported_from(directory, own), tended():
         yield Checkout(path if place is None else directory)
 
 
@@ -94,17 +96,9 @@ def _imported_from(directory: Path, own: set[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        _disconnect(modules)
         main["__file__"] = file
         os.chdir(before)
         sys.path[:], sys.dont_write_bytecode = search, wrote
         for name in [name for name in sys.modules if name.split(".")[0] in own]:
             del sys.modules[name]
         sys.modules.update({name: modules[name] for name in modules if name.split(".")[0] in own})
-
-
-def _disconnect(modules: dict[str, ModuleType]) -> None:
-    """End the Ray session that a checkout began: its workers import from the directory that goes away."""
-    ray = sys.modules.get("ray")
-    if ray is not None and "ray" not in modules and ray.is_initialized():
-        ray.shutdown()

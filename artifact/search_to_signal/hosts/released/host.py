@@ -38,7 +38,7 @@ TIME_LIMIT_S = 60.0
 """Wall time that the released host gives all instances of a heuristic (HOST.md, point 26)."""
 
 _PATIENCE_S = 600.0
-_MOST_TRIES = 400
+MOST_TRIES = 400
 _WORDED = 60
 """Enough to see three equally likely wordings: one stays unseen in fewer than 1e-10 of all cases."""
 
@@ -60,8 +60,17 @@ class ReleasedHost:
     def scores(self, code: str) -> tuple[float, ...] | None:
         """Score on every instance where it tells them, then their mean; None for a failure.
 
-        Gives the program ten minutes; raises NotComparableError when it takes longer.
+        Raises NotComparableError when the program takes more than ten minutes.
         """
+        try:
+            return self.evaluated(code)
+        except HostError:
+            raise
+        except Exception:  # noqa: BLE001 - whatever a heuristic raises is its failure
+            return None
+
+    def evaluated(self, code: str) -> tuple[float, ...] | None:
+        """The same, but raises what the evaluation raises."""
         member = Member("", code, 0.0, None, 0, 0, program_sha256(code))
         policy = policy_of(self.policy, member, self.trainer.problem_name, function_of(code))
         try:
@@ -70,7 +79,7 @@ class ReleasedHost:
         except Exception as error:
             if _is_timeout(error):
                 raise NotComparableError(f"the host's evaluation took more than {_PATIENCE_S:g} s") from error
-            return None
+            raise
         if not isinstance(told, dict) or "performance" not in told:
             raise HostError("heuristic.py: run_one_episode_sync gave no dictionary with performance")
         perfs = np.atleast_1d(np.array(told["performance"], dtype=np.float64))
@@ -91,7 +100,7 @@ class ReleasedHost:
         wording = self._wording(state) if named else Wording(None)
         load(self.trainer, self.policy, state)
         missed = 0
-        while missed < _MOST_TRIES:
+        while missed < MOST_TRIES:
             with self.weighing(wanted):
                 (chat,) = self.rows(1)
             text = content(chat)
@@ -106,7 +115,7 @@ class ReleasedHost:
             missed = 0 if wanted in (None, asked.operator) else missed + 1
             if not missed:
                 yield asked
-        raise HostError(f"calm_trainer.py: no {wanted.value if wanted else ''} prompt in {_MOST_TRIES} draws")
+        raise HostError(f"calm_trainer.py: no {wanted.value if wanted else ''} prompt in {MOST_TRIES} draws")
 
     def play(self, state: SearchState, asked: Asked, texts: Sequence[str]) -> Played:
         """Let its own reward function judge the answers and move the population.
@@ -156,7 +165,7 @@ class ReleasedHost:
 
     @contextmanager
     def weighing(self, wanted: Operator | None) -> Iterator[None]:
-        """Let one operator alone have weight meanwhile; a growing archive still adds injection."""
+        """Let one operator alone have weight meanwhile; a growing archive still gives injection as much."""
         if wanted is None:
             yield
             return

@@ -52,7 +52,7 @@ _PROBLEM = (("training_dataset", ()), ("run_async", ("policy", "instances")))
 def require_interface(path: Path, problems: Iterable[str]) -> None:
     """Raise HostError, naming file and fact, for the first thing in which a checkout is another host.
 
-    ``problems`` are our names. HOST.md, points 6 and 27, holds the facts.
+    ``problems`` are our names. See HOST.md, point 27.
     """
     names = [NAMES[problem] for problem in problems]
     files = [*_FILES, *(f"problems/{name}.py" for name in names)]
