@@ -11,6 +11,7 @@ PATH=$here/.venv/bin:$PATH
 calm=$1
 out=$2
 work=$(mktemp -d)
+trap 'kill ${server:-} 2>/dev/null; rm -rf "$work"' EXIT
 
 # Without the extra gpu there is no pynvml, which the host imports and does not need for a served model.
 python -c 'import pynvml' 2>/dev/null || export PYTHONPATH=$here/tests/unit/hosts/packages
@@ -22,7 +23,6 @@ tail -1 "$work/conformance.log"
 
 s2s serve qwen2-2.1m --port 0 >"$work/serve.log" &
 server=$!
-trap 'kill "$server"; rm -rf "$work"' EXIT
 for _ in $(seq 600); do
     url=$(sed -n 's/^s2s: .* at \(http[^ ]*\) .*$/\1/p' "$work/serve.log")
     [[ -n $url ]] && break

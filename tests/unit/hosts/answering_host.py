@@ -17,13 +17,19 @@ CONFIG = "configs/obp/local.yaml"
 OBP = get_problem("obp")
 
 
-def with_answers(calm: Path, answers: Sequence[Sequence[str]], rounds: int | None = None) -> Path:
-    """Have a checkout's local model give these answers, group by group, in as many rounds."""
+def with_answers(
+    calm: Path, answers: Sequence[Sequence[str]], rounds: int | None = None, **more: float
+) -> Path:
+    """Have a checkout's local model give these answers, group by group, in as many rounds.
+
+    ``more`` are further options of its configuration.
+    """
     (calm / "answers.json").write_text(json.dumps(list(answers)))
     options = {
         "max_steps": rounds or len(answers),
         "n_generations": len(answers[0]),
         "max_stuck_threshold": 25,
+        **more,
     }
     config = calm / CONFIG
     lines = [line for line in config.read_text().splitlines() if line.split(":")[0] not in options]

@@ -134,6 +134,15 @@ def test_a_host_that_admits_everything(sabotaged: Sabotage, tmp_path: Path) -> N
     assert verify(tmp_path / "out").problems == ()
 
 
+def test_a_collapse(calm: Path, tmp_path: Path) -> None:
+    """The members that a collapse takes away are missed in the records of the group after it, and only then."""
+    groups = [*some_answers(), *[["nothing"] * 4] * 3]
+    with_us(with_answers(calm, groups, population_size=2, max_stuck_threshold=2), tmp_path / "out")
+    steps = list(read_records(tmp_path / "out" / "steps.jsonl", StepRecord))
+    assert [step.collapsed for step in steps].count(True) == 1
+    assert verify(tmp_path / "out").problems == ()
+
+
 def test_two_prompts_in_one_call_are_refused(sabotaged: Sabotage, tmp_path: Path) -> None:
     """A group is one prompt; several at once stop the run with what to set."""
     calm = sabotaged(
