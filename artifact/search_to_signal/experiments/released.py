@@ -216,11 +216,14 @@ def _observer(plan: Plan, mapping: RewardMapping, out: Path) -> Iterator[Observe
 
 
 def _count(plan: Plan) -> Count | None:
-    """Count by the model's own tokenizer, where its directory is here."""
+    """Count by the tokenizer of a served model whose directory is here; a trainer has its own."""
+    if not plan.served:
+        return None
     try:
         directory = model_directory(plan.model)
     except ModelFileError:
         return None
+    # Only now: Unsloth wants to be imported before transformers.
     from search_to_signal.generators.local import load_tokenizer
 
     return count_with(load_tokenizer(directory))

@@ -135,7 +135,7 @@ def test_a_host_that_admits_everything(sabotaged: Sabotage, tmp_path: Path) -> N
 
 
 def test_a_collapse(calm: Path, tmp_path: Path) -> None:
-    """The members that a collapse takes away are missed in the records of the group after it, and only then."""
+    """It shows in the members that are missed before a group, and the records still fit together."""
     groups = [*some_answers(), *[["nothing"] * 4] * 3]
     with_us(with_answers(calm, groups, population_size=2, max_stuck_threshold=2), tmp_path / "out")
     steps = list(read_records(tmp_path / "out" / "steps.jsonl", StepRecord))
