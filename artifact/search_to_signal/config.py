@@ -35,7 +35,7 @@ class Range:
         return f"{low} to {'below ' if self.below else ''}{self.high}"
 
 
-def check_ranges(settings: object, place: str = "") -> None:
+def check_ranges(settings: Any, place: str = "") -> None:
     """Refuse a number out of the range beside its type; raises ConfigError that names ``place`` and field.
 
     Of a tuple every number is meant. None, where the type has it, is what it means there.

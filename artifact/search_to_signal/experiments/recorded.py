@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from search_to_signal.errors import RecordError
 from search_to_signal.experiments.output import NAMES
 from search_to_signal.problems import get_problem
 from search_to_signal.records.reader import read_groups, read_records
@@ -24,9 +25,14 @@ def recorded_states(
     directory: Path, problem: str, settings: SearchSettings
 ) -> Iterator[tuple[Round, SearchState]]:
     """The rounds of a run directory, each with the search before it; raises RecordError as replay does."""
-    seed = next(read_records(directory / NAMES["heuristics"], HeuristicRecord))
+    seed = next(read_records(directory / NAMES["heuristics"], HeuristicRecord), None)
+    if seed is None:
+        raise RecordError(f"{directory / NAMES['heuristics']} is empty: restore the file")
     state = initial_state(get_problem(problem).seed, seed.score)
-    rounds = list(recorded_rounds(directory))
+    try:
+        rounds = list(recorded_rounds(directory))
+    except ValueError as error:
+        raise RecordError(f"{directory}: its record files are of unequal length: restore them") from error
     for played, after in zip(rounds, replay(state, rounds, settings), strict=True):
         yield played, state
         state = after

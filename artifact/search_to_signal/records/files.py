@@ -79,13 +79,16 @@ def sync_directory(directory: Path) -> None:
 
 
 @contextmanager
-def storage_errors(directory: Path) -> Iterator[None]:
-    """A full or failing disk is a RunDirectoryError of one line; every other OSError passes."""
+def storage_errors(directory: Path, then: str = "go on with --resume") -> Iterator[None]:
+    """A full or failing disk is a RunDirectoryError of one line; every other OSError passes.
+
+    ``then`` is what to do after there is room again.
+    """
     try:
         yield
     except OSError as error:
         if error.errno not in _STORAGE:
             raise
         raise RunDirectoryError(
-            f"cannot write below {directory} ({error.strerror}): make room, then go on with --resume"
+            f"cannot write below {directory} ({error.strerror}): make room, then {then}"
         ) from error
