@@ -40,7 +40,7 @@ def check_ranges(settings: Any, place: str = "") -> None:
 
     Of a tuple every number is meant. None, where the type has it, is what it means there.
     """
-    for name, allowed in _ranges(type(settings)).items():
+    for name, allowed in _ranges(settings.__class__).items():
         value = getattr(settings, name)
         for number in value if isinstance(value, tuple) else (value,):
             if number is not None and not allowed.holds(number):
@@ -53,7 +53,6 @@ def _ranges(kind: type) -> dict[str, Range]:
     hints = get_type_hints(kind, include_extras=True)
     marks = ((name, mark) for name, hint in hints.items() for mark in getattr(hint, "__metadata__", ()))
     return {name: mark for name, mark in marks if isinstance(mark, Range)}
-
 
 
 def load_toml(path: Path, kind: type[T]) -> T:

@@ -11,7 +11,6 @@ from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.records.anchor import Clock
 from search_to_signal.rewards import MAPPINGS
 
-
 Seeds = Annotated[tuple[int, ...], Range(0, 2**63 - 1)]
 Groups = Annotated[int, Range(1, 1_000_000)]
 Count = Annotated[int, Range(1, 1024)]

@@ -17,7 +17,12 @@ from search_to_signal.experiments.configuration import Profile
 from search_to_signal.experiments.execution import Execution
 from search_to_signal.experiments.heldout import heldout
 from search_to_signal.experiments.implementation import implementation
-from search_to_signal.experiments.layer_settings import AuditCell, BreadthCell, HeldoutSettings, UpdateSettings
+from search_to_signal.experiments.layer_settings import (
+    AuditCell,
+    BreadthCell,
+    HeldoutSettings,
+    UpdateSettings,
+)
 from search_to_signal.experiments.normalizer_replay import replay
 from search_to_signal.experiments.probe import run_probe
 from search_to_signal.experiments.restart import run_restarts
@@ -100,8 +105,8 @@ def chosen_layers(profile: Profile, names: Sequence[str]) -> list[Layer]:
 def require_parts(profile: Profile, results: Path) -> None:
     """Raise, before the first run starts, where a later one could not.
 
-    ModelFileError for a model that is not here as its list says, DataHashError for instances that are not
-    the recorded ones, RunDirectoryError for a results directory that is none. Weights are hashed by the layers.
+    ModelFileError for a model that is not here as its list says, DataHashError for instances other than the
+    recorded ones, RunDirectoryError for a results directory that is none. The layers hash the weights.
     """
     if results.exists() and not results.is_dir():
         raise RunDirectoryError(f"{results} is no directory: give another --out, or move it away")

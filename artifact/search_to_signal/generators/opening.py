@@ -17,7 +17,7 @@ def model_files(settings: GenerationSettings, model: str) -> dict[str, str]:
 
 
 def require_model(settings: GenerationSettings, model: str) -> None:
-    """Raise ModelFileError where a model's directory, its list or a listed file is missing; hashes nothing."""
+    """Raise ModelFileError where a model's directory, list or a listed file is missing; hashes nothing."""
     if not _elsewhere(settings):
         listed_files(model_directory(model))
 
