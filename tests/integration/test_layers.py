@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.experiments.configuration import Profile, load_profile
 from search_to_signal.experiments.execution import Execution
 from search_to_signal.experiments.layer_settings import (
@@ -18,6 +18,7 @@ from search_to_signal.experiments.layer_settings import (
     ProbeSettings,
     RestartSettings,
 )
+from search_to_signal.experiments.normalizer_replay import replay
 from search_to_signal.experiments.reproduction import LAYERS, reproduce
 from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.checksums import write_sums
@@ -107,6 +108,16 @@ def test_exposures_otherwise_are_those_of_the_recorded_search(results: Path) -> 
     assert "all,D13,exposure_unconditional,search_exposure,12," in readings
     table = (results / "report" / "smoke_sensitivity.csv").read_text()
     assert "D13 exposure_sampled/search_exposure,Groups,12," in table
+
+
+@pytest.mark.parametrize("name", ["completions", "generations", "steps", "heuristics"])
+def test_a_replay_of_a_cut_run_says_so(results: Path, tmp_path: Path, name: str) -> None:
+    """A record file that lost its first line is an error of one line, whichever file it is."""
+    run = Path(shutil.copytree(results / "cohort" / "native-s42", tmp_path / "native-s42"))
+    file = run / f"{name}.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[1:]))
+    with pytest.raises(RecordError):
+        replay([run], tmp_path / "out", ["search_exposure"], ["group"])
 
 
 def test_a_restart_begins_with_its_parents_final_adapter(results: Path) -> None:

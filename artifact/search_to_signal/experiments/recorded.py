@@ -1,6 +1,7 @@
 """A recorded search, round by round: what a run that goes on and a bank of its prompts both start from."""
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 from search_to_signal.errors import RecordError
@@ -14,10 +15,14 @@ from search_to_signal.search.state import SearchState, initial_state
 
 
 def recorded_rounds(directory: Path) -> Iterator[Round]:
-    """The rounds of a run directory in order; raises RecordError for an unreadable line."""
+    """The rounds of a run directory in order; raises RecordError for a line that is unreadable or missing."""
     steps = read_records(directory / NAMES["steps"], StepRecord)
     generations = read_records(directory / NAMES["generations"], GenerationRecord)
-    for step, group, generation in zip(steps, read_groups(directory), generations, strict=True):
+    for step, group, generation in zip_longest(steps, read_groups(directory), generations):
+        if not (step and group and generation and len(group) == len(generation.completions)):
+            raise RecordError(
+                f"{directory} does not hold a step, its completions and their texts throughout: restore it"
+            )
         yield Round(step.step, step.operator, step.collapsed, group, generation.completions)
 
 
@@ -27,12 +32,9 @@ def recorded_states(
     """The rounds of a run directory, each with the search before it; raises RecordError as replay does."""
     seed = next(read_records(directory / NAMES["heuristics"], HeuristicRecord), None)
     if seed is None:
-        raise RecordError(f"{directory / NAMES['heuristics']} is empty: restore the file")
+        raise RecordError(f"{directory} holds no seed heuristic: restore it")
     state = initial_state(get_problem(problem).seed, seed.score)
-    try:
-        rounds = list(recorded_rounds(directory))
-    except ValueError as error:
-        raise RecordError(f"{directory}: its record files are of unequal length: restore them") from error
+    rounds = list(recorded_rounds(directory))
     for played, after in zip(rounds, replay(state, rounds, settings), strict=True):
         yield played, state
         state = after
