@@ -1,8 +1,10 @@
-"""Reading settings: TOML in, typed and frozen out, with one canonical form to hash."""
+"""Reading settings: TOML in, typed and frozen out, in their ranges, with one canonical form to hash."""
 
 import hashlib
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
@@ -11,12 +13,56 @@ from search_to_signal.errors import ConfigError
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Range:
+    """What a setting may be, said beside its type: ``Annotated[float, Range(0, 10)]``.
+
+    ``above`` leaves out ``low`` itself, ``below`` leaves out ``high``. NaN is in no range.
+    """
+
+    low: float
+    high: float
+    above: bool = False
+    below: bool = False
+
+    def holds(self, value: float) -> bool:
+        """Whether the value is in the range."""
+        over = value > self.low if self.above else value >= self.low
+        return over and (value < self.high if self.below else value <= self.high)
+
+    def __str__(self) -> str:
+        low = f"above {self.low}" if self.above else f"from {self.low}"
+        return f"{low} to {'below ' if self.below else ''}{self.high}"
+
+
+def check_ranges(settings: Any, place: str = "") -> None:
+    """Refuse a number out of the range beside its type; raises ConfigError that names ``place`` and field.
+
+    Of a tuple every number is meant. None, where the type has it, is what it means there.
+    """
+    for name, allowed in _ranges(settings.__class__).items():
+        value = getattr(settings, name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if number is not None and not allowed.holds(number):
+                where = f"{place}.{name}" if place else name
+                raise ConfigError(f"{where} is {number}: give a number {allowed}")
+
+
+@cache
+def _ranges(kind: type) -> dict[str, Range]:
+    hints = get_type_hints(kind, include_extras=True)
+    marks = ((name, mark) for name, hint in hints.items() for mark in getattr(hint, "__metadata__", ()))
+    return {name: mark for name, mark in marks if isinstance(mark, Range)}
+
+
 def load_toml(path: Path, kind: type[T]) -> T:
     """Decode a TOML file strictly; raises ConfigError that names the file and the offending key."""
     try:
         return msgspec.toml.decode(path.read_bytes(), type=kind)
     except FileNotFoundError as error:
         raise ConfigError(f"there is no file {path}: check the path") from error
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path}: {error}; correct or remove that key") from error
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:

@@ -1,9 +1,11 @@
 """The s2s command: one file per group of commands, each with a ``register``."""
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from search_to_signal.cli import (
     checking,
@@ -18,11 +20,12 @@ from search_to_signal.cli import (
     updates,
 )
 from search_to_signal.cli.base import Command
-from search_to_signal.errors import S2SError
+from search_to_signal.errors import RunDirectoryError, S2SError
 from search_to_signal.progress import one_line
 
 # Characters of an error that are printed.
 _TOLD = 4000
+_REMEDY = "check that it is there, with rights and room to write"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -43,18 +46,35 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _say_no_more() -> None:
+    # At its end Python would write what is buffered, and complain once more.
+    with suppress(io.UnsupportedOperation):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; errors of ours print one line and give their exit code."""
+    """Run a command; errors of ours, and of the file system, print one line and give their exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that lacks a character shows another.
+            stream.reconfigure(errors="replace")
     parsed = _parser().parse_args(arguments)
     try:
         code: int = parsed.command(parsed)
+        sys.stdout.flush()
     except S2SError as error:
         print(f"s2s: error: {one_line(str(error), _TOLD)}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        # Whoever read our output, such as head, has seen enough. Python would complain once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output, such as head, has seen enough.
+        _say_no_more()
         return 0
+    except OSError as error:
+        where = one_line(str(error.filename)) if error.filename is not None else "output"
+        print(f"s2s: error: cannot use {where}: {error.strerror or error}; {_REMEDY}", file=sys.stderr)
+        if error.filename is None:
+            _say_no_more()
+        return RunDirectoryError.exit_code
     except KeyboardInterrupt:
         print("s2s: stopped", file=sys.stderr)
         return 130

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 Command = Callable[[argparse.Namespace], int]
+# What to do after a full disk has room again, for a command that has nothing to go on with.
+AGAIN = "give the command again"
 
 
 class Add(Protocol):

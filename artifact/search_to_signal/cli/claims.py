@@ -3,8 +3,9 @@
 import argparse
 from pathlib import Path
 
-from search_to_signal.cli.base import Add
+from search_to_signal.cli.base import AGAIN, Add
 from search_to_signal.errors import ConfigError, LedgerError
+from search_to_signal.records.files import storage_errors
 
 
 def _claims(arguments: argparse.Namespace) -> int:
@@ -24,7 +25,8 @@ def _claims(arguments: argparse.Namespace) -> int:
     findings = judge(ledger, report, implementation())
     print(terminal(ledger, findings))
     if arguments.out is not None:
-        write(ledger, findings, arguments.out)
+        with storage_errors(arguments.out, AGAIN):
+            write(ledger, findings, arguments.out)
     print(f"s2s: {summary(findings)}")
     return 0
 

@@ -3,8 +3,9 @@
 import argparse
 from pathlib import Path
 
-from search_to_signal.cli.base import Add, allow_mappings, load_allowed, show
+from search_to_signal.cli.base import AGAIN, Add, allow_mappings, load_allowed, show
 from search_to_signal.errors import ConfigError
+from search_to_signal.records.files import storage_errors
 
 
 def _report(arguments: argparse.Namespace) -> int:
@@ -19,7 +20,8 @@ def _report(arguments: argparse.Namespace) -> int:
             f"{arguments.directory} is one run, checksummed as it is: give --out for its report"
         )
     out = arguments.out or arguments.directory / "report"
-    page = report(arguments.directory, out, lambda written: ledger_beside(written, implementation()))
+    with storage_errors(out, AGAIN):
+        page = report(arguments.directory, out, lambda written: ledger_beside(written, implementation()))
     show(page)
     print(f"s2s: open {page.with_name(HTML)} in a browser")
     print(f"s2s: report in {page.parent}")
@@ -30,12 +32,9 @@ def _replay(arguments: argparse.Namespace) -> int:
     from search_to_signal.experiments.normalizer_replay import replay
     from search_to_signal.rewards import MAPPINGS
 
-    page = replay(
-        arguments.directories,
-        arguments.out,
-        arguments.mapping or list(MAPPINGS),
-        arguments.normalizer or ["group"],
-    )
+    mappings, normalizers = arguments.mapping or list(MAPPINGS), arguments.normalizer or ["group"]
+    with storage_errors(arguments.out, AGAIN):
+        page = replay(arguments.directories, arguments.out, mappings, normalizers)
     show(page)
     print(f"s2s: replay in {arguments.out}")
     return 0

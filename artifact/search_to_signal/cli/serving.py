@@ -5,6 +5,9 @@ import signal
 import time
 
 from search_to_signal.cli.base import Add
+from search_to_signal.errors import ConfigError
+
+_PORTS = 65535
 
 
 def _stop(number: int, frame: object) -> None:
@@ -12,6 +15,8 @@ def _stop(number: int, frame: object) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
+    if not 0 <= arguments.port <= _PORTS:
+        raise ConfigError(f"--port {arguments.port}: give a number from 0 to {_PORTS}")
     from search_to_signal.config import canonical_sha256
     from search_to_signal.generators.files import checked_files, model_directory
     from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer

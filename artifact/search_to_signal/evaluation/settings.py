@@ -1,9 +1,10 @@
 """What a run may choose about isolation; every default is the paper's or the safe one."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from search_to_signal.config import Range, check_ranges
 from search_to_signal.errors import ConfigError
 
 RandomnessRule = Literal["text", "behaviour"]
@@ -26,23 +27,20 @@ class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     before admission finds keeps its outcome under either rule.
     """
 
-    timeout_s: float = 60.0
+    timeout_s: Annotated[float, Range(0.01, 1e6)] = 60.0
     clock: Literal["processor", "wall"] = "processor"
-    wall_factor: float = 2.0
-    memory_mb: int = 512
-    slots: int = 1
+    wall_factor: Annotated[float, Range(1, 1000)] = 2.0
+    memory_mb: Annotated[int, Range(16, 1_000_000)] = 512
+    slots: Annotated[int, Range(1, 1024)] = 1
     require_seccomp: bool = True
     replay: Literal["off", "spot", "full"] = "spot"
-    spot_instances: int = 1
+    spot_instances: Annotated[int, Range(1, 1_000_000)] = 1
     mode: Literal["paper", "strict"] = "paper"
     randomness: RandomnessRule = "text"
 
     def __post_init__(self) -> None:
         """Refuse values that could never work; raises ConfigError."""
-        smallest = {"timeout_s": 0.01, "wall_factor": 1.0, "memory_mb": 16, "slots": 1, "spot_instances": 1}
-        for name, least in smallest.items():
-            if not getattr(self, name) >= least:
-                raise ConfigError(f"evaluation.{name} is {getattr(self, name)}, it must be at least {least}")
+        check_ranges(self, "evaluation")
         if self.randomness == "behaviour" and self.replay != "full":
             raise ConfigError(
                 f"evaluation.randomness is behaviour, evaluation.replay {self.replay}: set replay to full, "

@@ -1,11 +1,12 @@
 """What a run and a profile are made of, composed from the settings of each room."""
 
+import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from search_to_signal.config import canonical_sha256, load_toml
+from search_to_signal.config import Range, canonical_sha256, check_ranges, load_toml
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments.layer_settings import (
@@ -13,13 +14,17 @@ from search_to_signal.experiments.layer_settings import (
     ApiReference,
     AuditCell,
     BreadthCell,
+    Count,
+    Groups,
     HeldoutSettings,
     ProbeSettings,
     RestartSettings,
+    Seeds,
     UpdateSettings,
 )
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.normalizer import get_normalizer
 from search_to_signal.problems import get_problem
 from search_to_signal.records.manifest import file_name, run_name
 from search_to_signal.rewards import get_mapping
@@ -53,14 +58,18 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     split: str
     model: str
     condition: str
-    seed: int
-    groups: int
-    threads: int
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+    groups: Groups
+    threads: Count
     search: SearchSettings
     generation: GenerationSettings
     learner: LearnerSettings
     evaluation: EvaluationSettings
     parent: Parent | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of their ranges; raises ConfigError."""
+        check_ranges(self)
 
     @property
     def name(self) -> str:
@@ -101,11 +110,11 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     split: str
     model: str
     conditions: tuple[str, ...]
-    seeds: tuple[int, ...]
-    groups: int
-    threads: int = 1
-    jobs: int = 1
-    checkpoint_every: int = 10
+    seeds: Seeds
+    groups: Groups
+    threads: Count = 1
+    jobs: Count = 1
+    checkpoint_every: Groups = 10
     search: SearchSettings = SearchSettings()
     generation: GenerationSettings = GenerationSettings()
     learner: LearnerSettings = LearnerSettings()
@@ -121,12 +130,13 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     def __post_init__(self) -> None:
         """Refuse what cannot run; raises ConfigError before anything starts."""
-        for name in ("threads", "jobs", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}: give at least 1")
+        check_ranges(self)
+        if math.isinf(self.learner.max_grad_norm):
+            raise ConfigError("learner.max_grad_norm is inf, which no record can hold: give a large number")
         _check_runs(self, "")
         for layer in ("breadth", "audit"):
             for number, cell in enumerate(getattr(self, layer)):
+                check_ranges(cell, f"{layer}[{number}]")
                 _check_runs(cell, f"{layer}[{number}].")
         both: list[BreadthCell | AuditCell] = [*self.breadth, *self.audit]
         cells = [(cell.problem, Path(cell.model).name) for cell in both]
@@ -138,6 +148,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         for layer in ("restart", "anchor"):
             settings = getattr(self, layer)
             self._check_parents(layer, (settings and settings.conditions) or ())
+        self._check_names()
         horizon = (self.restart and self.restart.groups) or self.groups
         if self.purpose == "formal" and horizon != self.groups:
             raise ConfigError(
@@ -152,6 +163,14 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         for condition in conditions:
             if condition not in trained:
                 raise ConfigError(f"{layer}.conditions has {condition!r}: the cohort trains {trained}")
+
+    def _check_names(self) -> None:
+        for mapping in self.updates.mappings if self.updates else ():
+            get_mapping(mapping)
+        for normalizer in self.updates.normalizers if self.updates else ():
+            get_normalizer(normalizer)
+        if self.heldout is not None:
+            _check_split("heldout.behaviour_split", self.problem, self.heldout.behaviour_split)
 
     def run(self, condition: str, seed: int, **changes: Any) -> RunConfig:
         """One run of this profile's settings; ``changes`` are fields that differ from the cohort's.
@@ -169,20 +188,20 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 def _check_runs(part: Profile | BreadthCell | AuditCell, where: str) -> None:
-    if part.groups < 1:
-        raise ConfigError(f"{where}groups is {part.groups}: give at least 1")
     for name in ("conditions", "seeds"):
         given = getattr(part, name)
         if not given or len(set(given)) < len(given):
             raise ConfigError(f"{where}{name} are {list(given)}: give at least one, each of them once")
-    splits = get_problem(part.problem).splits
-    if part.split not in splits:
-        raise ConfigError(
-            f"{where}split: {part.problem} has no split {part.split!r}: choose one of {', '.join(splits)}"
-        )
+    _check_split(f"{where}split", part.problem, part.split)
     for condition in part.conditions:
         if condition != FROZEN:
             get_mapping(condition)
+
+
+def _check_split(key: str, problem: str, split: str) -> None:
+    splits = get_problem(problem).splits
+    if split not in splits:
+        raise ConfigError(f"{key}: {problem} has no split {split!r}: choose one of {', '.join(splits)}")
 
 
 def load_profile(name_or_path: str) -> Profile:

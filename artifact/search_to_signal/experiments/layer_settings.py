@@ -1,18 +1,19 @@
 """The knobs of the evidence layers beside the cohort; what a layer leaves out, it takes from the cohort."""
 
+from typing import Annotated
+
 import msgspec
 
+from search_to_signal.config import Range, check_ranges
 from search_to_signal.errors import ConfigError
 from search_to_signal.generators.settings import ApiSettings
 from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.records.anchor import Clock
 from search_to_signal.rewards import MAPPINGS
 
-
-def _at_least_one(layer: str, **values: int | None) -> None:
-    for name, value in values.items():
-        if value is not None and value < 1:
-            raise ConfigError(f"{layer}.{name} is {value}: give at least 1")
+Seeds = Annotated[tuple[int, ...], Range(0, 2**63 - 1)]
+Groups = Annotated[int, Range(1, 1_000_000)]
+Count = Annotated[int, Range(1, 1024)]
 
 
 class RestartSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -24,11 +25,11 @@ class RestartSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """
 
     conditions: tuple[str, ...] | None = None
-    groups: int | None = None
+    groups: Annotated[int | None, Range(1, 1_000_000)] = None
 
     def __post_init__(self) -> None:
         """Refuse a horizon of nothing; raises ConfigError."""
-        _at_least_one("restart", groups=self.groups)
+        check_ranges(self, "restart")
 
 
 class BreadthCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -38,8 +39,8 @@ class BreadthCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     split: str
     model: str
     conditions: tuple[str, ...]
-    seeds: tuple[int, ...]
-    groups: int
+    seeds: Seeds
+    groups: Groups
 
 
 class AuditCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -48,8 +49,8 @@ class AuditCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     problem: str
     split: str
     model: str
-    seeds: tuple[int, ...]
-    groups: int
+    seeds: Seeds
+    groups: Groups
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -67,25 +68,24 @@ class AnchorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     conditions: tuple[str, ...] = ("native", "factorized")
     clock: Clock = "processor"
-    margin: float = 0.1
+    margin: Annotated[float, Range(0, 10)] = 0.1
 
     def __post_init__(self) -> None:
         """Refuse what gives no budget; raises ConfigError."""
         if not self.conditions:
             raise ConfigError("anchor.conditions is empty: name at least one trained condition")
-        if not 0 <= self.margin <= 10:
-            raise ConfigError(f"anchor.margin is {self.margin}: give a share from 0 to 10")
+        check_ranges(self, "anchor")
 
 
 class ProbeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A bank of ``prompts`` from the Frozen runs, ``completions`` of every checkpoint to each."""
 
-    prompts: int = 64
-    completions: int = 4
+    prompts: Annotated[int, Range(1, 1_000_000)] = 64
+    completions: Annotated[int, Range(1, 1024)] = 4
 
     def __post_init__(self) -> None:
         """Refuse an empty probe; raises ConfigError."""
-        _at_least_one("probe", prompts=self.prompts, completions=self.completions)
+        check_ranges(self, "probe")
 
 
 class ApiReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -95,14 +95,14 @@ class ApiReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     provider's name for its model. Without ``seeds`` those of the cohort.
     """
 
-    seeds: tuple[int, ...] | None = None
-    completions: int | None = None
+    seeds: Annotated[tuple[int, ...] | None, Range(0, 2**63 - 1)] = None
+    completions: Annotated[int | None, Range(1, 1_000_000_000)] = None
     model: str | None = None
     endpoint: ApiSettings | None = None
 
     def __post_init__(self) -> None:
         """Refuse what asks for nothing, or nobody knows whom; raises ConfigError."""
-        _at_least_one("api", completions=self.completions)
+        check_ranges(self, "api")
         if self.seeds is not None and (not self.seeds or len(set(self.seeds)) < len(self.seeds)):
             raise ConfigError(f"api.seeds are {list(self.seeds)}: give at least one, each of them once")
         if (self.model is None) != (self.endpoint is None):
@@ -117,19 +117,18 @@ class UpdateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     ``threads`` than a run did; others give other last bits.
     """
 
-    groups: int = 3
-    withheld: int = 1
+    groups: Groups = 3
+    withheld: Groups = 1
     mappings: tuple[str, ...] = tuple(MAPPINGS)
     normalizers: tuple[str, ...] = tuple(NORMALIZERS)
-    descent_rate: float = 1.0
-    threads: int = 1
+    descent_rate: Annotated[float, Range(0, 10)] = 1.0
+    threads: Count = 1
 
     def __post_init__(self) -> None:
         """Refuse what could compare nothing; raises ConfigError."""
-        if self.groups < 1 or self.withheld < 1 or not self.mappings or not self.normalizers:
-            raise ConfigError(
-                "a matched update needs at least one of groups, withheld, mappings, normalizers"
-            )
+        check_ranges(self, "updates")
+        if not self.mappings or not self.normalizers:
+            raise ConfigError("a matched update needs at least one of mappings and of normalizers")
 
 
 class HeldoutSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -139,8 +138,12 @@ class HeldoutSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     search allows. ``behaviour_instances`` are taken from the split of the embedded profile.
     """
 
-    instances: int | None = None
-    timeout_s: float = 600.0
+    instances: Annotated[int | None, Range(1, 1_000_000)] = None
+    timeout_s: Annotated[float, Range(0.01, 1e6)] = 600.0
     behaviour_split: str = "embedded"
-    behaviour_instances: int | None = 4
-    slots: int = 1
+    behaviour_instances: Annotated[int | None, Range(1, 1_000_000)] = 4
+    slots: Count = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what evaluates nothing; raises ConfigError."""
+        check_ranges(self, "heldout")

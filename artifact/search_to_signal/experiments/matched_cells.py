@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import torch
 
-from search_to_signal.errors import ConfigError, LearnerError
+from search_to_signal.errors import ConfigError, LearnerError, RecordError
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.layer_settings import UpdateSettings
 from search_to_signal.generators.files import model_directory
@@ -69,7 +69,10 @@ def run_name(directory: Path) -> str:
 
 def read_cell(directory: Path, settings: UpdateSettings) -> Cell:
     """The middle groups of a run with every credit; raises ConfigError for a run that is too short."""
-    config = msgspec.convert(read_manifest(directory).config, RunConfig)
+    try:
+        config = msgspec.convert(read_manifest(directory).config, RunConfig)
+    except msgspec.ValidationError as error:
+        raise RecordError(f"{directory} has other settings than this version: {error}") from error
     generations = list(read_records(directory / GENERATIONS, GenerationRecord))
     needed = settings.groups + settings.withheld
     if len(generations) < needed:

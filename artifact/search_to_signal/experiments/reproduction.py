@@ -17,11 +17,18 @@ from search_to_signal.experiments.configuration import Profile
 from search_to_signal.experiments.execution import Execution
 from search_to_signal.experiments.heldout import heldout
 from search_to_signal.experiments.implementation import implementation
-from search_to_signal.experiments.layer_settings import HeldoutSettings, UpdateSettings
+from search_to_signal.experiments.layer_settings import (
+    AuditCell,
+    BreadthCell,
+    HeldoutSettings,
+    UpdateSettings,
+)
 from search_to_signal.experiments.normalizer_replay import replay
 from search_to_signal.experiments.probe import run_probe
 from search_to_signal.experiments.restart import run_restarts
+from search_to_signal.generators.opening import require_model
 from search_to_signal.normalizer import NORMALIZERS
+from search_to_signal.problems import get_problem
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS
 from search_to_signal.provenance.seal import seal
@@ -95,6 +102,21 @@ def chosen_layers(profile: Profile, names: Sequence[str]) -> list[Layer]:
     return [layer for layer in asked if not names or layer.name in names]
 
 
+def require_parts(profile: Profile, results: Path) -> None:
+    """Raise, before the first run starts, where a later one could not.
+
+    ModelFileError for a model that is not here as its list says, DataHashError for instances other than the
+    recorded ones, RunDirectoryError for a results directory that is none. The layers hash the weights.
+    """
+    if results.exists() and not results.is_dir():
+        raise RunDirectoryError(f"{results} is no directory: give another --out, or move it away")
+    parts: list[Profile | BreadthCell | AuditCell] = [profile, *profile.breadth, *profile.audit]
+    for model in sorted({part.model for part in parts}):
+        require_model(profile.generation, model)
+    for problem, split in sorted({(part.problem, part.split) for part in parts}):
+        get_problem(problem).instances(split)
+
+
 def reproduce(
     profile: Profile, results: Path, how: Execution, progress: Progress, names: Sequence[str] = ()
 ) -> Path | None:
@@ -104,8 +126,10 @@ def reproduce(
     kept; every layer raises RunDirectoryError when what it stands on is missing, and where the disk takes no
     more.
     """
+    chosen = chosen_layers(profile, names)
+    require_parts(profile, results)
     with storage_errors(results):
-        for layer in chosen_layers(profile, names):
+        for layer in chosen:
             start = time.perf_counter()
             layer.run(profile, results, how, progress)
             progress.say(f"layer {layer.name}: {time.perf_counter() - start:.1f} s")

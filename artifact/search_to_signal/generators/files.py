@@ -33,8 +33,21 @@ def _readable(directory: Path) -> list[str]:
 def checked_files(directory: Path) -> dict[str, str]:
     """The SHA-256 of every file that the directory's SHA256SUMS lists, by name.
 
+    Raises ModelFileError as ``listed_files`` does, and when a file has other bytes.
+    """
+    sums = listed_files(directory)
+    for name, expected in sums.items():
+        if _sha256(directory / name) != expected:
+            where = directory / CHECKSUMS
+            raise ModelFileError(f"model file {directory / name} does not match {where}: restore it first")
+    return sums
+
+
+def listed_files(directory: Path) -> dict[str, str]:
+    """What the directory's SHA256SUMS says of its files, by name; no weights are read.
+
     Raises ModelFileError when the list or a file is missing, the list is unreadable, lists no weights, names
-    a file elsewhere or leaves one out that may be read, or a file has other bytes.
+    a file elsewhere or leaves one out that may be read.
     """
     listing = directory / CHECKSUMS
     if not listing.is_file():
@@ -54,8 +67,6 @@ def checked_files(directory: Path) -> dict[str, str]:
             raise ModelFileError(
                 f"model file {path} is missing: restore it (git checkout, or download again)"
             )
-        if _sha256(path) != expected:
-            raise ModelFileError(f"model file {path} does not match {listing}: restore it before you run")
         sums[path.name] = expected
     if not any(name.endswith(".safetensors") for name in sums):
         raise ModelFileError(f"{listing} lists no *.safetensors file, so no weights were checked: list them")

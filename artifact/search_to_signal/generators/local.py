@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -24,7 +25,20 @@ from search_to_signal.generators.chat import encoded, end_ids
 from search_to_signal.generators.sampling import Filters, sample_group
 
 # What transformers raises for damaged or foreign files.
-_UNLOADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, SafetensorError)
+_UNLOADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    AssertionError,
+    ImportError,
+    RuntimeError,
+    SafetensorError,
+    TemplateError,
+)
+_TRIAL: list[Message] = [{"role": role, "content": "-"} for role in ("system", "user")]
 
 
 def load_model(directory: Path) -> Any:
@@ -48,10 +62,15 @@ def load_model(directory: Path) -> Any:
 
 
 def load_tokenizer(directory: Path) -> Any:
-    """The tokenizer of a directory with its chat template; raises ModelFileError."""
+    """The tokenizer of a directory with its chat template, tried once; raises ModelFileError."""
     try:
-        return AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-    except _UNLOADABLE as error:
+        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+        encoded(tokenizer, _TRIAL)
+        return tokenizer
+    except Exception as error:
+        # For a damaged file tokenizers raises Exception itself, nothing more particular.
+        if type(error) is not Exception and not isinstance(error, _UNLOADABLE):
+            raise
         raise ModelFileError(f"cannot load the tokenizer in {directory}: {error}") from error
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.generators.base import Generator, Trainable
-from search_to_signal.generators.files import checked_files, model_directory
+from search_to_signal.generators.files import checked_files, listed_files, model_directory
 from search_to_signal.generators.settings import LOOPBACK, GenerationSettings
 
 
@@ -13,8 +13,17 @@ def model_files(settings: GenerationSettings, model: str) -> dict[str, str]:
 
     Raises ModelFileError when one is missing or changed.
     """
-    elsewhere = settings.backend == "api" and settings.api.base_url != LOOPBACK
-    return {} if elsewhere else checked_files(model_directory(model))
+    return {} if _elsewhere(settings) else checked_files(model_directory(model))
+
+
+def require_model(settings: GenerationSettings, model: str) -> None:
+    """Raise ModelFileError where a model's directory, list or a listed file is missing; hashes nothing."""
+    if not _elsewhere(settings):
+        listed_files(model_directory(model))
+
+
+def _elsewhere(settings: GenerationSettings) -> bool:
+    return settings.backend == "api" and settings.api.base_url != LOOPBACK
 
 
 def open_generator(settings: GenerationSettings, model: str, scratch: Path) -> Generator:

@@ -1,14 +1,15 @@
 """The knobs of generation: what is sampled, and where it is sampled."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from search_to_signal.config import Range, check_ranges
 from search_to_signal.errors import ConfigError
 
 Backend = Literal["local", "vllm", "unsloth", "api"]
 LongPrompts = Literal["cut", "refuse"]
-
+Tokens = Annotated[int, Range(1, 10_000_000)]
 
 LOOPBACK = "loopback"
 
@@ -29,21 +30,15 @@ class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     key_variable: str = "OPENAI_API_KEY"
     base_url: str | None = None
-    timeout_s: float = 120.0
-    retries: int = 6
-    concurrency: int = 4
+    timeout_s: Annotated[float, Range(0, 1e6, above=True)] = 120.0
+    retries: Annotated[int, Range(0, 1000)] = 6
+    concurrency: Annotated[int, Range(1, 1024)] = 4
     limit_parameter: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     extra: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
         """Refuse values that could never ask; raises ConfigError."""
-        if not self.timeout_s > 0:
-            raise ConfigError(f"generation.api.timeout_s is {self.timeout_s}: give a number above 0")
-        if self.retries < 0 or self.concurrency < 1:
-            raise ConfigError(
-                f"generation.api has {self.retries} retries and a concurrency of {self.concurrency}: give at "
-                "least 0 and 1"
-            )
+        check_ranges(self, "generation.api")
 
 
 class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -54,21 +49,14 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     adapter rank that the engine makes room for.
     """
 
-    gpu_memory_utilization: float = 0.8
-    context: int = 4096
+    gpu_memory_utilization: Annotated[float, Range(0, 1, above=True)] = 0.8
+    context: Tokens = 4096
     load_in_4bit: bool = True
-    lora_rank: int = 32
+    lora_rank: Annotated[int, Range(1, 4096)] = 32
 
     def __post_init__(self) -> None:
         """Refuse values that no engine starts with; raises ConfigError."""
-        if not 0 < self.gpu_memory_utilization <= 1:
-            raise ConfigError(
-                f"generation.engine.gpu_memory_utilization is {self.gpu_memory_utilization}: give a share of "
-                "the card above 0 and at most 1"
-            )
-        for name in ("context", "lora_rank"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"generation.engine.{name} is {getattr(self, name)}: give at least 1")
+        check_ranges(self, "generation.engine")
 
 
 class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -81,28 +69,20 @@ class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     takes filters by its own names, in ``api.extra``.
     """
 
-    group_size: int = 4
-    max_prompt_tokens: int = 2048
-    max_completion_tokens: int = 1024
+    group_size: Annotated[int, Range(1, 1024)] = 4
+    max_prompt_tokens: Tokens = 2048
+    max_completion_tokens: Tokens = 1024
     long_prompts: LongPrompts = "cut"
-    temperature: float = 0.9
-    top_k: int | None = None
-    top_p: float = 1.0
+    temperature: Annotated[float, Range(0, 100, above=True)] = 0.9
+    top_k: Annotated[int | None, Range(1, 10_000_000)] = None
+    top_p: Annotated[float, Range(0, 1, above=True)] = 1.0
     backend: Backend = "local"
     api: ApiSettings = ApiSettings()
     engine: EngineSettings = EngineSettings()
 
     def __post_init__(self) -> None:
         """Refuse values that could never sample; raises ConfigError."""
-        for name in ("group_size", "max_prompt_tokens", "max_completion_tokens"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"generation.{name} is {getattr(self, name)}: give at least 1")
-        if not self.temperature > 0:
-            raise ConfigError(f"generation.temperature is {self.temperature}: give a number above 0")
-        if self.top_k is not None and self.top_k < 1:
-            raise ConfigError(f"generation.top_k is {self.top_k}: give at least 1, or leave it out")
-        if not 0 < self.top_p <= 1:
-            raise ConfigError(f"generation.top_p is {self.top_p}: give a share above 0 and at most 1")
+        check_ranges(self, "generation")
         if self.backend == "api" and (self.top_k is not None or self.top_p < 1):
             raise ConfigError("generation.top_k and top_p are not for an endpoint: use generation.api.extra")
         room = self.max_prompt_tokens + self.max_completion_tokens

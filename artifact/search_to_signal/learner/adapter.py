@@ -13,7 +13,7 @@ from peft.utils.save_and_load import get_peft_model_state_dict, set_peft_model_s
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
-from search_to_signal.errors import ModelFileError
+from search_to_signal.errors import ConfigError, ModelFileError
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.records.files import write_atomically
 
@@ -60,7 +60,7 @@ def load_adapter(model: Any, directory: Path) -> Any:
         expected = {name: tensor.shape for name, tensor in adapter_tensors(adapted).items()}
         if {name: tensor.shape for name, tensor in tensors.items()} != expected:
             raise ValueError("its tensors are not those of this model and rank")
-    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
+    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError, ConfigError) as error:
         raise ModelFileError(f"cannot load the adapter in {directory}: {error}; restore its files") from error
     set_adapter(adapted, tensors)
     return adapted

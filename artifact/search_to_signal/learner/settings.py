@@ -1,10 +1,11 @@
 """The knobs of the learner; the defaults are the paper's (supplement, table of parameters)."""
 
-from typing import Literal
+import math
+from typing import Annotated, Literal
 
 import msgspec
 
-from search_to_signal.errors import ConfigError
+from search_to_signal.config import Range, check_ranges
 
 
 class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -20,22 +21,21 @@ class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     that over the group; a group of nothing else is then no step (D25). Its advantage counts either way.
     """
 
-    lora_rank: int = 32
-    lora_alpha: int = 64
+    lora_rank: Annotated[int, Range(1, 4096)] = 32
+    lora_alpha: Annotated[int, Range(1, 1_000_000)] = 64
     optimizer: Literal["adamw", "adamw_8bit", "sgd"] = "adamw"
-    learning_rate: float = 5e-5
-    adam_beta1: float = 0.9
-    adam_beta2: float = 0.99
-    weight_decay: float = 0.1
-    max_grad_norm: float = 0.1
-    kl: float = 0.04
+    learning_rate: Annotated[float, Range(0, 10)] = 5e-5
+    adam_beta1: Annotated[float, Range(0, 1, below=True)] = 0.9
+    adam_beta2: Annotated[float, Range(0, 1, below=True)] = 0.99
+    weight_decay: Annotated[float, Range(0, 10)] = 0.1
+    max_grad_norm: Annotated[float, Range(0, math.inf)] = 0.1
+    kl: Annotated[float, Range(0, 1000)] = 0.04
     zero_advantage: Literal["kl", "skip"] = "kl"
-    logit_temperature: float = 1.0
+    logit_temperature: Annotated[float, Range(0, 100, above=True)] = 1.0
     truncated: Literal["whole", "exclude"] = "whole"
     load_in_4bit: bool = False
     gradient_checkpointing: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what no logit can be divided by; raises ConfigError."""
-        if not self.logit_temperature > 0:
-            raise ConfigError(f"learner.logit_temperature is {self.logit_temperature}: give a number above 0")
+        """Refuse numbers that no step can be made with; raises ConfigError."""
+        check_ranges(self, "learner")

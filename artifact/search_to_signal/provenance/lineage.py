@@ -23,10 +23,10 @@ from search_to_signal.records.schema import StepRecord
 
 def _restart_problems(run: Path, parent: dict[str, Any], found: Path) -> Iterator[str]:
     manifest, live = read_manifest(run), read_manifest(found)
-    recorded = {manifest.initial_adapter_sha256, live.final_adapter_sha256, parent["adapter_sha256"]}
+    recorded = {manifest.initial_adapter_sha256, live.final_adapter_sha256, parent.get("adapter_sha256")}
     if len(recorded) != 1:
         yield f"it did not begin with the final adapter of {found.name}"
-    if sha256_file(found / COMPLETIONS) != parent["completions_sha256"]:
+    if sha256_file(found / COMPLETIONS) != parent.get("completions_sha256"):
         yield f"{found.name} has other completions than when it was restarted"
     if any(s.training_tokens or s.adapter_sha256 for s in read_records(run / STEPS, StepRecord)):
         yield "a restart was trained"

@@ -80,7 +80,10 @@ def sync_directory(directory: Path) -> None:
 
 @contextmanager
 def storage_errors(directory: Path, then: str = "go on with --resume") -> Iterator[None]:
-    """A full or failing disk is a RunDirectoryError of one line; every other OSError passes."""
+    """A full or failing disk is a RunDirectoryError of one line; every other OSError passes.
+
+    ``then`` is what to do after there is room again.
+    """
     try:
         yield
     except OSError as error:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from search_to_signal.errors import RunDirectoryError
 from search_to_signal.records.files import read_json, write_atomically
 
 MANIFEST = "manifest.json"
@@ -97,6 +98,34 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     checkout: Checkout | None = None
 
 
+class _Generation(msgspec.Struct):
+    group_size: int
+    max_prompt_tokens: int | None = None
+    long_prompts: str = ""
+    backend: str = ""
+
+
+class _Parent(msgspec.Struct):
+    run: str
+    adapter_sha256: str = ""
+    completions_sha256: str = ""
+
+
+class _Config(msgspec.Struct):
+    """What readers take from a configuration of any version."""
+
+    purpose: str
+    problem: str
+    split: str
+    model: str
+    condition: str
+    seed: int
+    groups: int
+    generation: _Generation
+    layer: str = "cohort"
+    parent: _Parent | None = None
+
+
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write the manifest atomically, in readable canonical form."""
     text = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
@@ -104,9 +133,14 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """Read a run's manifest; raises RunDirectoryError when it is missing or unreadable."""
+    """Read a run's manifest; raises RunDirectoryError when it is missing, unreadable, or of no run."""
     missing = f"{directory} has no {MANIFEST}: it is not a run directory"
-    return read_json(directory / MANIFEST, Manifest, missing)
+    manifest = read_json(directory / MANIFEST, Manifest, missing)
+    try:
+        msgspec.convert(manifest.config, _Config)
+    except msgspec.ValidationError as error:
+        raise RunDirectoryError(f"{directory / MANIFEST}: config: {error}; restore the file") from error
+    return manifest
 
 
 def run_name(condition: str, seed: int) -> str:

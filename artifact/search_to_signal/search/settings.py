@@ -1,14 +1,15 @@
 """The knobs of the search, with the host's values."""
 
-import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from search_to_signal.config import Range, check_ranges
 from search_to_signal.errors import ConfigError
 
 PromptForm = Literal["compact", "released"]
 TWENTIETH = -1
+Weight = Annotated[float, Range(0, 1e6)]
 
 
 class SearchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -21,26 +22,18 @@ class SearchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ConfigError for what cannot be.
     """
 
-    population_size: int = 10
-    simplification: float = 1.0
-    injection: float = 1.0
-    replacement: float = 2.0
-    crossover: float = 4.0
-    collapse_threshold: int = 25
-    collapse_speed: float = 0.0005
+    population_size: Annotated[int, Range(1, 1_000_000)] = 10
+    simplification: Weight = 1.0
+    injection: Weight = 1.0
+    replacement: Weight = 2.0
+    crossover: Weight = 4.0
+    collapse_threshold: Annotated[int, Range(TWENTIETH, 1_000_000_000)] = 25
+    collapse_speed: Annotated[float, Range(0, 1e6)] = 0.0005
     components: Literal["valid", "admitted"] = "valid"
     prompts: PromptForm = "compact"
 
     def __post_init__(self) -> None:
-        for name, least in (("population_size", 1), ("collapse_threshold", TWENTIETH)):
-            if getattr(self, name) < least:
-                raise ConfigError(
-                    f"search.{name} is {getattr(self, name)}: give a whole number of at least {least}"
-                )
-        for name in ("simplification", "injection", "replacement", "crossover", "collapse_speed"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ConfigError(f"search.{name} is {value}: give a finite number of at least 0")
+        check_ranges(self, "search")
         if self.simplification + self.injection + self.replacement + self.crossover <= 0:
             raise ConfigError("search has no operator with a positive weight: give at least one")
 

@@ -1,6 +1,7 @@
 """Model files: found by name, checked before use, and one clear error for each way to be wrong."""
 
 import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,39 @@ def test_saved_models_load_as_they_were(
     assert words.encode(text) == tokenizer.encode(text)
     assert words.decode(words.encode(text)) == text
     assert words.chat_template == tokenizer.chat_template
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("config.json", {"num_attention_heads": 0}),
+        ("config.json", {"num_key_value_heads": 0}),
+        ("config.json", {"pad_token_id": 10**9}),
+        ("config.json", {"quantization_config": {"quant_method": "awq"}}),
+        ("tokenizer.json", {"model": {"type": "x"}}),
+        ("tokenizer.json", {"added_tokens": 3}),
+        ("tokenizer.json", b""),
+        ("tokenizer.json", b"\xff"),
+        ("tokenizer_config.json", {"chat_template": 3}),
+        ("tokenizer_config.json", {"model_max_length": "x"}),
+        ("chat_template.jinja", b"{% if %}"),
+        ("chat_template.jinja", b"{{ 1 / 0 }}"),
+    ],
+    ids=str,
+)
+def test_malformed_files_are_errors_of_ours(
+    new_model: Callable[..., Any], tokenizer: Any, tmp_path: Path, name: str, changes: dict[str, Any] | bytes
+) -> None:
+    """Values that no model or tokenizer can have, in files that are listed, name the directory."""
+    new_model().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    file = tmp_path / name
+    if isinstance(changes, dict):
+        changes = json.dumps({**json.loads(file.read_text()), **changes}).encode()
+    file.write_bytes(changes)
+    load = load_model if name == "config.json" else load_tokenizer
+    with pytest.raises(ModelFileError, match=str(tmp_path)):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("broken", ["config.json", "model.safetensors"])
