@@ -10,11 +10,11 @@ SIGNATURE = "verify --signer"
 PROMISES = MappingProxyType(
     {
         VERIFY: (
-            "the files are those of the list, and scores, rewards, advantages and archive of every run agree with "
-            "each other; whoever forged them all alike and wrote a new list would pass."
+            "the files are those of the list, and scores, rewards, advantages and archive of each run agree; "
+            "whoever forged them all alike and wrote a new list would pass."
         ),
         RECOMPUTE: (
-            "and every recorded text was parsed and every program executed again on this machine, so no forged "
+            "and every recorded text was parsed and every program executed again on this machine: no forged "
             "score passes but what is counted as not compared or not executed; whether a model wrote these "
             "texts, what the learner did, and the tables are left open."
         ),

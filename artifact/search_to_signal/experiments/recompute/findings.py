@@ -64,7 +64,7 @@ def _failed(ending: Ending) -> bool:
 
 
 def _values(recorded: Any, found: Any) -> str:
-    gap = f", {found - recorded:+.3g}" if isinstance(recorded, float) and isinstance(found, float) else ""
+    gap = f" ({found - recorded:+.3g})" if isinstance(recorded, float) and isinstance(found, float) else ""
     return f"score {recorded} is recorded, its program gives {found}{gap}"
 
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,37 @@ from search_to_signal.records.files import storage_errors, write_all
 _MOST = {"timeout_s": 3600.0, "wall_factor": 10.0, "memory_mb": 8192, "spot_instances": 10_000}
 # How much longer than recorded a program may take that is recorded as having ended by itself.
 PATIENCE = 4.0
+
+
+class LatePool:
+    """An evaluation pool that starts its workers when a program has to run, if one has to."""
+
+    def __init__(self, problem: Problem, split: str, limits: EvaluationSettings) -> None:
+        self.what = (problem, split, limits)
+        self._pool, self._started = EvaluationPool(problem, split, limits), False
+
+    def key(self, code: str) -> str:
+        """EvaluationPool.key."""
+        return self._pool.key(code)
+
+    def evaluate(self, codes: Sequence[str]) -> list[Evaluation]:
+        """EvaluationPool.evaluate."""
+        return self._running().evaluate(codes)
+
+    def replay(self, codes: Sequence[str]) -> list[Evaluation]:
+        """EvaluationPool.replay."""
+        return self._running().replay(codes)
+
+    def close(self) -> None:
+        """End every process of the pool."""
+        self._pool.__exit__(None, None, None)
+
+    def _running(self) -> EvaluationPool:
+        if not self._started:
+            self._pool.__enter__()
+            self._started = True
+        return self._pool
+
 
 Evaluate = Callable[[Sequence[str]], list[Evaluation]]
 
@@ -81,16 +112,16 @@ class Evaluations:
         """How many results an earlier attempt left, and this one made."""
         return len(self._known)
 
-    def first(self, pool: EvaluationPool, codes: Sequence[str]) -> list[Evaluation]:
+    def first(self, pool: LatePool, codes: Sequence[str]) -> list[Evaluation]:
         """What programs give."""
         return self._results(pool, codes, pool.evaluate, False)
 
-    def confirmed(self, pool: EvaluationPool, codes: Sequence[str]) -> list[Evaluation]:
+    def confirmed(self, pool: LatePool, codes: Sequence[str]) -> list[Evaluation]:
         """What they give where a second run on every instance has to decide alike (EvaluationPool.replay)."""
         return self._results(pool, codes, pool.replay, True)
 
     def _results(
-        self, pool: EvaluationPool, codes: Sequence[str], run: Evaluate, confirmed: bool
+        self, pool: LatePool, codes: Sequence[str], run: Evaluate, confirmed: bool
     ) -> list[Evaluation]:
         keys = [pool.key(code) for code in codes]
         new = {
@@ -130,9 +161,8 @@ class Evaluations:
 class RunPrograms:
     """Answers as the pool of one run would, for repeats and chance are that run's own."""
 
-    pool: EvaluationPool
+    pool: LatePool
     evaluations: Evaluations
-    more_time: Callable[[], AbstractContextManager[EvaluationPool]]
     _seen: set[str] = field(default_factory=set)
     _unsteady: set[str] = field(default_factory=set)
 
@@ -162,8 +192,10 @@ class RunPrograms:
     @contextmanager
     def patient(self) -> Iterator["RunPrograms"]:
         """The same with PATIENCE times the time."""
-        with self.more_time() as pool:
-            yield RunPrograms(pool, self.evaluations, self.more_time)
+        problem, split, limits = self.pool.what
+        more = msgspec.structs.replace(limits, timeout_s=PATIENCE * limits.timeout_s)
+        with closing(LatePool(problem, split, more)) as pool:
+            yield RunPrograms(pool, self.evaluations)
 
 
 class Bench:
@@ -171,8 +203,7 @@ class Bench:
 
     def __init__(self, evaluations: Evaluations, slots: int) -> None:
         self._evaluations, self._slots = evaluations, slots
-        self._what: tuple[Problem, str, EvaluationSettings] | None = None
-        self._pool: EvaluationPool | None = None
+        self._pool: LatePool | None = None
 
     def __enter__(self) -> "Bench":
         """No pool is open yet."""
@@ -183,15 +214,13 @@ class Bench:
     ) -> None:
         """End every process of the open pool."""
         if self._pool is not None:
-            self._pool.__exit__(None, None, None)
+            self._pool.close()
         self._pool = None
 
     def programs(self, problem: Problem, split: str, recorded: EvaluationSettings) -> RunPrograms:
-        """For a run with these limits; raises ConfigError for those that no run has, and SandboxError."""
-        limits = limits_here(recorded, self._slots)
-        if self._pool is None or self._what != (problem, split, limits):
+        """For a run with these limits; raises ConfigError for limits that no run has."""
+        what = (problem, split, limits_here(recorded, self._slots))
+        if self._pool is None or self._pool.what != what:
             self.__exit__(None, None, None)
-            self._pool = EvaluationPool(problem, split, limits).__enter__()
-            self._what = (problem, split, limits)
-        patient = msgspec.structs.replace(limits, timeout_s=PATIENCE * limits.timeout_s)
-        return RunPrograms(self._pool, self._evaluations, lambda: EvaluationPool(problem, split, patient))
+            self._pool = LatePool(*what)
+        return RunPrograms(self._pool, self._evaluations)
