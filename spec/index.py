@@ -2,11 +2,17 @@
 
 import ast
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
+import msgspec
 import tomli
+
+from search_to_signal.analysis.catalogue import BUILDERS
+from search_to_signal.analysis.sensitivity import DECISIONS
+from search_to_signal.experiments.configuration import Profile, RunConfig
 
 SPEC = Path(__file__).parent
 README = SPEC / "README.md"
@@ -62,6 +68,44 @@ def passages() -> dict[str, list[dict[str, Any]]]:
 def decisions() -> dict[str, dict[str, str]]:
     """The list of decisions as data."""
     return tomli.loads((SPEC / "decisions.toml").read_text(encoding="utf-8"))
+
+
+def unreachable() -> list[str]:
+    """Promises of the list of decisions that lead nowhere, one line each."""
+    problems = []
+    for name, entry in decisions().items():
+        promised = entry["alternative"].split("; ") if entry["alternative"] else []
+        reached = entry["reach"].split(", ") if entry["reach"] else []
+        if len(reached) < len(promised) or (reached and not promised):
+            problems.append(f"{name}: {len(promised)} alternatives, {len(reached)} ways to reach them")
+        problems += [f"{name}: {way} is nothing" for way in reached if not _leads(name, way)]
+    known = {way for entry in decisions().values() for way in entry["reach"].split(", ")}
+    return problems + [f"{name} is of no decision" for name in DECISIONS if name not in known]
+
+
+def _leads(decision: str, way: str) -> bool:
+    """Whether a way is a reading of that decision, a setting that takes the value, or a table's column."""
+    if way in DECISIONS:
+        return DECISIONS[way] == decision
+    table, _, column = way.partition(" / ")
+    if column:
+        return table in BUILDERS and any(column in names for names in _constants(BUILDERS[table].__module__))
+    path, _, value = way.partition(" = ")
+    section, _, key = path.partition(".")
+    kind = {**get_type_hints(Profile), **get_type_hints(RunConfig)}.get(section, object)
+    settings = get_type_hints(next((part for part in get_args(kind) if part is not type(None)), kind))
+    if key not in settings:
+        return False
+    try:
+        msgspec.convert(value or None, settings[key] if value else Any, strict=False)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _constants(module: str) -> list[tuple[Any, ...]]:
+    """The tuples that a module holds, which is where tables have their columns."""
+    return [value for value in vars(sys.modules[module]).values() if isinstance(value, tuple)]
 
 
 def tables() -> str:

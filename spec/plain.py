@@ -62,7 +62,7 @@ def _compared(f: float, bases: Row) -> float:
     if f > b:
         return 1.0 + delta
     if any(abs(f - base) < 1e-7 for base in bases):
-        return -0.6
+        return -(1 / 5 + 2 / 5)
     return -3.0 * delta / 8.0
 
 

@@ -42,9 +42,13 @@ def write_synthetic_run(
     size: int = 4,
     layer: str = "cohort",
     config: dict[str, Any] | None = None,
+    load: float = 2.0,
     **manifest: Any,
 ) -> Path:
-    """Write a complete, checksummed run without generations and heuristics; returns its directory."""
+    """Write a complete, checksummed run without generations and heuristics; returns its directory.
+
+    Its steps take 1.5 processor seconds when trained and 1.0 when not, and ``load`` times that by the wall.
+    """
     directory.mkdir(parents=True)
     settings: dict[str, Any] = {
         "purpose": "formal",
@@ -66,9 +70,9 @@ def write_synthetic_run(
     )
     write_lines(directory / "steps.jsonl", steps)
     speed = 1.5 if trained else 1.0
-    write_lines(
-        directory / "timings.jsonl", [StepTiming(step=t, seconds={"total": speed}) for t in range(groups)]
-    )
+    split = {"total": load * speed}
+    timings = [StepTiming(step=t, seconds=split, processor_seconds=speed) for t in range(groups)]
+    write_lines(directory / "timings.jsonl", timings)
     write_manifest(directory, msgspec.structs.replace(plain_manifest(settings), **manifest))
     write_sums(directory)
     return directory
@@ -114,7 +118,7 @@ def _record(
 ) -> CompletionRecord:
     outcome = Outcome.VALID if score is not None else FAILURES[rng.integers(len(FAILURES))]
     text, event = int(rng.integers(4000)), ArchiveEvent.ADMITTED if fresh else ArchiveEvent.DUPLICATE_SCORE
-    ran = outcome in (Outcome.VALID, Outcome.RUNTIME_FAILURE, Outcome.RANDOMNESS)
+    ran = outcome.evaluated
     return CompletionRecord(
         step=step,
         index=index,

@@ -167,7 +167,7 @@ def test_every_cell_carries_its_n_and_its_records(linked: Callable[..., Path]) -
     order=st.randoms(use_true_random=False),
 )
 def test_the_seed_is_the_unit(values: list[float], order: object) -> None:
-    """R-ANA-07: An aggregate is the plain mean over seeds with their number, in whatever order they come."""
+    """R-ANA-07: A mean over seeds is plain and carries their number, in whatever order they come."""
     cells = [Cell(value, formula="f") for value in values]
     mean = mean_cell(cells)
     assert mean.n == len(values)

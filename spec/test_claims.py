@@ -1,5 +1,6 @@
 """The ledger of published numbers: rounding as intervals, and evidence layers that never mix."""
 
+import math
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -10,11 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_to_signal.claims import intervals
+from search_to_signal.claims.counterparts import Counterpart
+from search_to_signal.claims.embedded import Direction, estimate
 from search_to_signal.claims.expressions import Scope, evaluate
+from search_to_signal.claims.feasibility import feasibility
 from search_to_signal.claims.intervals import Interval, rounded
 from search_to_signal.claims.ledger import Checks, Entry, Layer, Ledger
+from search_to_signal.claims.linear import system
 from search_to_signal.claims.loading import check, load_ledger
-from search_to_signal.claims.shares import is_mean_share, is_share
+from search_to_signal.claims.shares import is_mean_share, is_share, is_share_change
+from search_to_signal.claims.tables import Table
 from search_to_signal.claims.verdicts import Verdict, judge
 from search_to_signal.errors import LedgerError
 
@@ -178,6 +184,21 @@ def test_true_shares_are_possible(total: int, places: int, data: st.DataObject) 
     assert is_mean_share(published(mean(shares), places), totals) == intervals.truth(True, True)
 
 
+@given(total=st.integers(1, 3000), places=st.integers(0, 2), data=st.data())
+def test_shares_stay_inside_the_whole(total: int, places: int, data: st.DataObject) -> None:
+    """R-CLM-12: No share is negative or above the whole; a change of shares goes from -100 to 100 points."""
+    of = intervals.exactly(total)
+    never = intervals.truth(False, False)
+    outside = data.draw(st.integers(total + 1, 3 * total + 1).map(lambda count: Fraction(100 * count, total)))
+    far = published(outside, places)
+    if far.lo > 100:
+        assert is_share(far, of) == is_share_change(far, of) == is_share_change(-far, of) == never
+    change = Fraction(100 * data.draw(st.integers(-total, total)), total)
+    assert is_share_change(published(change, places), of) == intervals.truth(True, True)
+    if published(change, places).hi < 0:
+        assert is_share(published(change, places), of) == never
+
+
 def test_impossible_shares() -> None:
     """R-CLM-11: 96.15 % is no share of 57, but the mean of shares of 12, 31 and 14; 96.10 % is neither."""
     seeds = [intervals.exactly(size) for size in (12, 31, 14)]
@@ -185,3 +206,68 @@ def test_impossible_shares() -> None:
     assert is_share(rounded("96.15"), intervals.exactly(57)) == never
     assert is_mean_share(rounded("96.15"), seeds) == intervals.truth(True, True)
     assert is_mean_share(rounded("96.10"), seeds) == never
+    whole = intervals.exactly(2000)
+    assert [is_share(rounded(text), whole) for text in ("181.00", "150.00", "-0.05")] == [never] * 3
+
+
+@given(values=st.lists(exact, min_size=3, max_size=5), places=st.integers(1, 4))
+def test_true_tables_are_jointly_possible(values: list[Fraction], places: int) -> None:
+    """R-CLM-13: Rows, their mean and their deviation, rounded from the same numbers, can be right at once."""
+    rows = [entry(f"row{i}", "cohort", printed(value, places)) for i, value in enumerate(values)]
+    names = ", ".join(row.id for row in rows)
+    total = entry("total", "cohort", printed(mean(values), places), equals=f"mean([{names}])")
+    root = Fraction(math.sqrt(variance(values)))
+    spread = entry("spread", "cohort", printed(root, places), equals=f"sd([{names}])")
+    built = ledger(*rows, total, spread)
+    assert feasibility(built).conflicts == ()
+    truth = {**{row.id: value for row, value in zip(rows, values, strict=True)}, "spread": root}
+    for relation in system(built).relations:
+        if relation.entry == "spread":
+            above = relation.sum.constant + sum(w * truth[name] for name, w in relation.sum.weights.items())
+            assert relation.hi is not None
+            assert -1e-9 <= above <= relation.hi + Fraction(1, 10**9)
+
+
+@given(
+    scores=st.lists(st.integers(-2, 2), min_size=1, max_size=5),
+    sign=st.sampled_from((-1, 1)),
+    kind=st.sampled_from(("difference", "ratio")),
+)
+def test_directions_are_counted(scores: list[int], sign: int, kind: str) -> None:
+    """R-CLM-14: Same, opposite and tied pairs add up to n, and what most of them do is the direction."""
+    turn = 1 if kind == "ratio" else 0
+    rows = tuple({"Seed": str(i), "Score": str(score + turn)} for i, score in enumerate(scores))
+    ours = {"t": Table("t", ("Seed", "Score"), rows)}
+    published_value = rounded(f"{turn + 0.5 * sign:.1f}")
+    counterpart = Counterpart(kind="ratio" if kind == "ratio" else "difference", ours='t["Score"]')
+    found = estimate(counterpart, Scope({}, {"value": published_value}), ours)
+    same, opposite = (sum(score * direction > 0 for score in scores) for direction in (sign, -sign))
+    tied, n = scores.count(0), len(scores)
+    assert f"in {same} of {n} seeds, opposite in {opposite}, tied in {tied};" in found.text
+    expected = (
+        Direction.TIED if same == opposite else Direction.SAME if same > opposite else Direction.OPPOSITE
+    )
+    assert found.direction is expected
+
+
+def test_no_estimate_decides_a_verdict() -> None:
+    """R-CLM-15: Whatever a report holds, every published number keeps the verdict that it has without it."""
+    found = load_ledger()
+    rows = tuple(
+        {"Condition": name, "Seed": seed, "Part": "", "Final best": "1", "Valid (%)": "1"}
+        for name in ("frozen", "native")
+        for seed in ("1", "2")
+    )
+    tables = {"core_seeds": Table("core_seeds", tuple(rows[0]), rows)}
+    both, alone = judge(found, tables), judge(found)
+    assert any(finding.estimate and finding.estimate.direction is not Direction.MISSING for finding in both)
+    assert [finding.verdict for finding in both] == [finding.verdict for finding in alone]
+
+
+def test_a_sentence_against_its_equation() -> None:
+    """R-CLM-16: A sentence is a finding about the paper exactly where its equation contradicts it."""
+    entries = [
+        entry(name, "audit", "", disagrees=text) for name, text in (("yes", "1 / 2 > 1 / 3"), ("no", "1 > 2"))
+    ]
+    verdicts = [finding.verdict for finding in judge(ledger(*entries))]
+    assert verdicts == [Verdict.DISAGREES, Verdict.CONSISTENT]

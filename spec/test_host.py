@@ -36,7 +36,7 @@ def same(first: float, second: float) -> bool:
 
 
 class Model:
-    """The host's points 6 to 8 and 13 to 15 on plain lists of (idea, code, score)."""
+    """Points 6 to 8, 13 to 15, 19 and 21 of HOST.md on plain lists of (idea, code, score)."""
 
     def __init__(self, seed: Kept) -> None:
         self.seeds, self.archive, self.injected, self.stuck = [seed], [seed], list[str](), 0
@@ -49,9 +49,9 @@ class Model:
     def list_best_first(self) -> None:
         self.archive = list(reversed(sorted(self.archive, key=lambda kept: kept[2])))
 
-    def play(self, operator: Operator, group: list[Kept | None]) -> list[ArchiveEvent]:
+    def play(self, operator: Operator, group: list[Kept | None], texts: list[str]) -> list[ArchiveEvent]:
         best, full, events = max(kept[2] for kept in self.archive), len(self.archive) >= 3, []
-        for child in group:
+        for child, text in zip(group, texts, strict=True):
             if child is None:
                 events.append(ArchiveEvent.INVALID)
             elif any(same(child[2], kept[2]) for kept in self.archive):
@@ -59,11 +59,11 @@ class Model:
             else:
                 events.append(ArchiveEvent.ADMITTED)
                 self.archive.append(child)
-            found = re.search(r"The new component ([a-z ]+) has been introduced", child[0] if child else "")
+            found = re.search(r"The new component ([a-z ]+) has been introduced", text if child else "")
             if found and operator is Operator.INJECTION and found[1] not in self.injected:
                 self.injected.append(found[1])
         self.stuck += full
-        if max(kept[2] for kept in self.archive) > best:
+        if any(child[2] > best for child in group if child):
             self.stuck = 0
         return events
 
@@ -131,12 +131,13 @@ class Host(RuleBasedStateMachine):
     def group(self, drawn: list[tuple[Outcome, str, str, float]]) -> tuple[list[Evaluated], list[str]]:
         results, texts = [], []
         for index, (outcome, idea, announcement, score) in enumerate(drawn):
-            idea, code = f"{OPENING} walk onward{idea}{announcement}", f"x = {self.step}, {index}"
-            valid = outcome is Outcome.VALID
-            program = program_sha256(code)
-            results.append(Evaluated(outcome, idea, code, score if valid else None, program))
-            parsed = outcome is not Outcome.MISSING_RATIONALE
-            texts.append(f"{{{{{idea}}}}}\n```python\n{code}\n```" if parsed else idea[: len(OPENING)])
+            inside = announcement if index % 2 else ""
+            idea, code = f"{OPENING} walk onward{idea}{inside}", f"x = {self.step}, {index}"
+            text = f"{{{{{idea}}}}}\n```python\n{code}\n```\n{announcement}"
+            text = idea[: len(OPENING)] if outcome is Outcome.MISSING_RATIONALE else text
+            kept = score if outcome is Outcome.VALID else None
+            results.append(Evaluated(outcome, idea, code, kept, program_sha256(code), text))
+            texts.append(text)
         return results, texts
 
     @rule(drawn=children)
@@ -151,7 +152,7 @@ class Host(RuleBasedStateMachine):
             draw.state, results, operator=draw.operator, step=self.step, settings=SETTINGS
         )
         group = [(r.idea, r.code, r.score) if r.score is not None else None for r in results]
-        assert list(events) == self.model.play(draw.operator, group)
+        assert list(events) == self.model.play(draw.operator, group, texts)
         records = [record(self.step, i, r, e) for i, (r, e) in enumerate(zip(results, events, strict=True))]
         self.played.append(Round(self.step, draw.operator, draw.collapsed, records, texts))
 

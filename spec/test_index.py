@@ -1,6 +1,9 @@
 """The index of the specification agrees with its tests."""
 
+import re
 from collections import Counter
+
+import pytest
 
 from spec import index
 
@@ -24,13 +27,39 @@ def test_passages() -> None:
 
 
 def test_decisions() -> None:
-    """R-IDX-03: Decisions are data here, without a gap, and each is stated by a requirement or by a room."""
+    """R-IDX-03: Decisions are data here, in order, and each is stated by a requirement or by a room."""
     known = index.decisions()
-    assert list(known) == [f"D{number:02d}" for number in range(1, len(known) + 1)]
+    assert list(known) == sorted(known)
+    assert all(re.fullmatch(r"D\d\d", name) for name in known)
+    assert set(known) >= {f"D{number:02d}" for number in range(1, 26)}
     named = {name for requirement in index.requirements() for name in requirement.decisions}
     assert named <= set(known)
     rooms = ("rewards", "normalizer", "records", "analysis")
     assert [name for name, entry in known.items() if entry["room"] in rooms and name not in named] == []
+
+
+def test_alternatives_are_reachable() -> None:
+    """R-IDX-05: Every alternative of a decision is a reading that replays apply, or a setting of a run."""
+    assert index.unreachable() == []
+
+
+def test_broken_promises_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R-IDX-06: A way that is no reading of its decision and no setting, or too few of them, is named."""
+    ways = [
+        "nothing",
+        "native_d02",
+        "learner.nothing",
+        "learner.truncated = sometimes",
+        "nothing.truncated",
+        "",
+    ]
+    made = {f"D{50 + i}": {"alternative": "another", "reach": way} for i, way in enumerate(ways)}
+    more = {"D60": {"alternative": "one; two", "reach": "learner.truncated = exclude"}}
+    known = index.decisions()
+    monkeypatch.setattr(index, "decisions", lambda: {**known, **made, **more})
+    assert {problem[:3] for problem in index.unreachable()} == {*made, "D60"}
+    monkeypatch.setattr(index, "decisions", lambda: {n: e for n, e in known.items() if n != "D02"})
+    assert index.unreachable() == ["native_d02 is of no decision"]
 
 
 def test_readme() -> None:

@@ -138,6 +138,9 @@ TELLING = {
     "tail_weighted_d07_summed": group([-8.0, -8.0, -7.0], [-6.0], -6.0, gap=[1, 1, 0], responses=[0, 0, 1]),
     "tail_weighted_d08": group([-6.5, -8.0, FAILED], [-6.0], -6.0, gap=[0.0, 5e-8, 0.0]),
     "tail_weighted_d09": group([-7.0, -7.0, FAILED], [-6.0], -6.0, responses=[0, 0, 1]),
+    "tail_weighted_d28": group([-5.0, -6.5, -6.75, FAILED], frontier=-6.0),
+    "search_exposure_d27_zero": group([-6.0, -6.0], bases=[-5.0], exposure=[0.5, 0.5001]),
+    "search_exposure_d27_plain": group([-6.0, -6.0], bases=[-5.0], exposure=[0.5, 0.5001]),
     "search_exposure_d14": group([Outcome.MISSING_CODE, Outcome.RANDOMNESS, -6.0], bases=[-6.0]),
 }
 

@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from search_to_signal.analysis import credit, metrics
+from search_to_signal.analysis.aggregate import over_seeds
+from search_to_signal.analysis.cells import Origin
 from search_to_signal.analysis.credit import CandidateClass
+from search_to_signal.analysis.credit_tables import CLASS_COLUMNS, class_cells
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import ArchiveEvent, Outcome
@@ -145,6 +148,28 @@ def test_counts_add(first: GroupBatch, second: GroupBatch) -> None:
     ):
         assert row.positive_rate == expected.positive_rate
         assert (row.mass_share or 0.0) == pytest.approx(expected.mass_share or 0.0, abs=1e-9)
+
+
+@given(
+    batches=st.lists(ordinary_groups(size=st.just(4)), min_size=1, max_size=3),
+    name=st.sampled_from(sorted(MAPPINGS)),
+)
+def test_enrichment_times_prevalence(batches: list[GroupBatch], name: str) -> None:
+    """R-CRD-10: Over seeds enrichment times mean prevalence adds up to 100 % over classes (D29)."""
+    seeds = [credit.count_credit(batch, group_advantages(MAPPINGS[name](batch).reward)) for batch in batches]
+    assume(all(counts.total_mass > 0.0 for counts in seeds))
+    parts = [
+        {
+            entry.candidate_class.value: class_cells(one, entry, Origin("r"))
+            for entry in credit.credit_table(one)
+        }
+        for one in seeds
+    ]
+    rows = [dict(zip(CLASS_COLUMNS, row.cells, strict=True)) for row in over_seeds(name, parts)]
+    shares = [(row["Enrichment"].value, row["Prevalence (%)"].value) for row in rows]
+    assert [enrichment is None for enrichment, _ in shares] == [not prevalence for _, prevalence in shares]
+    total = sum(enrichment * prevalence for enrichment, prevalence in shares if prevalence)
+    assert total == pytest.approx(100.0)
 
 
 def test_group_shares() -> None:

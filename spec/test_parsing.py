@@ -19,12 +19,12 @@ codes = st.lists(st.sampled_from(LINES) | st.text(max_size=8), max_size=10).map(
 
 
 def model(text: str) -> Outcome | None:
-    """The host's points 1 and 2 with splits alone; None for a proposal."""
+    """Points 1, 2 and 20 of HOST.md with splits alone; None for a proposal."""
     _, _, rest = text.partition("{{")
     if "}}" in rest:
         idea = rest.split("}}")[0]
     else:
-        idea = OPENING + text.split(OPENING, 1)[1].split("```")[0] if OPENING in text else ""
+        idea = (OPENING + text.split(OPENING, 1)[1].split("```\n")[0]).strip() if OPENING in text else ""
     if not idea.startswith(OPENING) or len(idea[len(OPENING) :]) <= 10:
         return Outcome.MISSING_RATIONALE
     blocks, rest = 0, text.lower()
@@ -46,6 +46,8 @@ def test_every_completion_gets_its_type(text: str) -> None:
     if isinstance(result, Proposal):
         assert result.idea in text
         assert result.idea.startswith(OPENING)
+        _, _, braced = text.partition("{{")
+        assert "}}" in braced or result.idea == result.idea.strip()
         assert result.code in text
         assert result.code == result.code.strip()
         assert mentions_randomness(result.code) == ("random" in result.code)

@@ -142,6 +142,58 @@ def test_scale(search_exposure: RewardMapping, batch: GroupBatch, power: int) ->
     )
 
 
+@st.composite
+def equal_scores(draw: st.DrawFn) -> GroupBatch:
+    """A group whose scores are all equal and not their base's, and whose exposures hardly differ."""
+    size, gain = draw(st.integers(2, 8)), draw(st.floats(0.01, 1.0))
+    steps = draw(st.lists(st.integers(0, 5), min_size=size, max_size=size).filter(lambda s: len(set(s)) > 1))
+    return group([-6.0] * size, bases=[-6.0 + gain], exposure=[0.5 + 1e-5 * step for step in steps])
+
+
+def residual(batch: GroupBatch) -> Floats:
+    """s of the supplement over the eligible completions of one group, before any rescaling."""
+    chosen = batch.eligible[0]
+    gain = batch.score[0][chosen] - batch.best_base[0]
+    direction = gain - gain.mean() if np.ptp(gain) > 0.0 else np.zeros_like(gain)
+    size = root_mean_square(direction)
+    quality = direction / (size + 1e-8) if size > 1e-8 else np.zeros_like(direction)
+    product = batch.exposure[0][chosen] * gain
+    product = product - product.mean()
+    left: Floats = product - (product @ quality) / (quality @ quality + 1e-8) * quality
+    return left
+
+
+@given(batch=equal_scores())
+def test_tiny_residual(search_exposure: RewardMapping, batch: GroupBatch) -> None:
+    """R-SEARCH-16: Among equal scores a residual under 1e-4 fills the channel: RMS 0.4 and more (D27)."""
+    left = root_mean_square(residual(batch))
+    assume(left > 1e-7)
+    assert left < 1e-4
+    assert root_mean_square(search_exposure(batch).components["search"][0]) > 0.4
+
+
+@given(batch=st.one_of(ordinary_groups(compared=True), equal_scores()))
+def test_tiny_residual_stays_tiny(batch: GroupBatch) -> None:
+    """R-SEARCH-17: With the plain scale RMS(a^S) <= RMS(s) / RMS(Delta), and never more than chosen (D27)."""
+    chosen, other = SearchExposure()(batch), SearchExposure(scale="plain")(batch)
+    eligible = batch.eligible[0]
+    assume(eligible.any())
+    size = root_mean_square(other.components["search"][0][eligible])
+    change = root_mean_square(batch.score[0][eligible] - batch.best_base[0])
+    assert size * change <= root_mean_square(residual(batch)) * (1.0 + 1e-6) + 1e-9
+    assert size <= root_mean_square(chosen.components["search"][0][eligible]) * (1.0 + 1e-12)
+    for name in ("validity", "quality"):
+        np.testing.assert_array_equal(other.components[name], chosen.components[name])
+
+
+@given(batch=st.one_of(ordinary_groups(compared=True), equal_scores()))
+def test_residual_beside_no_quality(batch: GroupBatch) -> None:
+    """R-SEARCH-18: The second alternative is the choice, but zero where the quality channel is zero (D27)."""
+    chosen, other = SearchExposure()(batch), SearchExposure(scale="centred_or_zero")(batch)
+    kept = chosen.components["search"] * chosen.components["quality"].any(axis=1, keepdims=True)
+    np.testing.assert_array_equal(other.components["search"], kept)
+
+
 @given(batch=groups(), other=st.integers(0, 2**32 - 1))
 def test_reads_exposure(search_exposure: RewardMapping, batch: GroupBatch, other: int) -> None:
     """R-SEARCH-13: Frontier, archive and repetition do not matter."""

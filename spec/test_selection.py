@@ -36,7 +36,7 @@ def state_from(shown: Sequence[Shown]) -> SearchState:
 
 
 def model_pairs(archive: Sequence[Shown], size: int) -> dict[tuple[int, int], Fraction]:
-    """Every way a crossover draw can go, by listing positions, given that it ends (host point 11)."""
+    """Every way a crossover draw can go, by listing positions, given that it ends (HOST.md, point 11)."""
 
     def by_rank(count: int) -> list[Fraction]:
         total = sum(Fraction(1, rank) for rank in range(1, count + 1))

@@ -245,3 +245,22 @@ def test_near_ties(distance: float) -> None:
     assert divergence(3.0 * weights) == pytest.approx(LOG2, abs=1e-10)
     tied = tilted(np.array([[1.0, 1.0 - 5e-13, 0.0]]))[0]
     assert tied.tolist() == [0.5, 0.5, 0.0]
+
+
+@given(batch=groups(compared=False, frontier=True))
+def test_gap_of_a_creation(tail_weighted: RewardMapping, batch: GroupBatch) -> None:
+    """R-TAIL-24: After a creation prompt the supplement's g is zero; the main text's need not be (D28)."""
+    assert not tail_weighted(batch).components["gap"].any()
+    g, above = TailWeighted(gap="valid")(batch).components["gap"][0], batch.score[0] > batch.frontier[0]
+    assert (g[~above] == 0.0).all()
+    if above.any():
+        assert math.sqrt(np.mean(np.square(g[batch.valid[0]]))) == pytest.approx(1.0, abs=1e-12)
+
+
+@given(batch=groups(compared=True))
+def test_gap_beside_a_comparator(tail_weighted: RewardMapping, batch: GroupBatch) -> None:
+    """R-TAIL-25: Beside a comparator, and without a frontier, both readings of g are one (D28)."""
+    other = TailWeighted(gap="valid")
+    np.testing.assert_array_equal(other(batch).reward, tail_weighted(batch).reward)
+    empty = replace(batch, frontier=np.array([np.nan]), bases=np.empty((1, 0)))
+    np.testing.assert_array_equal(other(empty).reward, tail_weighted(empty).reward)

@@ -72,7 +72,10 @@ def forge_last_score(run: Path, gain: float) -> tuple[int, int, float]:
     start = initial_state(problem.seed, seed.score)
     state = [start, *replay(start, before, config.search)][-1]
     draw = plan_round(
-        state, stream(config.seed, "search", last.step), config.search, lambda d: prompt_of(problem, d).user
+        state,
+        stream(config.seed, "search", last.step),
+        config.search,
+        lambda d: prompt_of(problem, d, config.search.prompts).user,
     )
     index = next(record.index for record in last.records if record.outcome is Outcome.VALID)
     forged = [

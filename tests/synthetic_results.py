@@ -7,7 +7,7 @@ from typing import Any
 from spec.synthetic_runs import write_synthetic_run
 
 from search_to_signal.experiments.normalizer_replay import replay
-from search_to_signal.records.manifest import Timing, run_directories
+from search_to_signal.records.manifest import Timing, run_directories, runs_below
 
 CONDITIONS = ("frozen", "native", "factorized", "tail_weighted")
 SEEDS = (1, 2, 3)
@@ -21,7 +21,7 @@ def write_synthetic_results(
     groups: int = 60,
     purpose: str = "formal",
 ) -> Path:
-    """Write cohort, restart, breadth, api and audit; anchor, probe, updates and heldout have not run."""
+    """Write cohort, restart, breadth, api and audit with cells of its own; the other layers have not run."""
     for seed in seeds:
         for condition in conditions:
             _live(root / "cohort", condition, seed, groups, {"purpose": purpose})
@@ -45,9 +45,17 @@ def write_synthetic_results(
         for condition in conditions[:3]:
             config = {"problem": problem, "purpose": purpose}
             _live(root / "breadth" / cell, condition, seeds[0], groups, config, "breadth")
-    replay(
-        run_directories(root / "cohort"), root / "audit", ["native", "factorized", "tail_weighted"], ["group"]
-    )
+    for cell, problem in (("obp-tiny", "obp"), ("op-small", "op")):
+        _live(
+            root / "audit" / cell,
+            "frozen",
+            seeds[0],
+            groups,
+            {"problem": problem, "purpose": purpose},
+            "audit",
+        )
+    recorded = [*run_directories(root / "cohort"), *runs_below(root / "breadth"), *runs_below(root / "audit")]
+    replay(recorded, root / "audit", ["native", "factorized", "tail_weighted"], ["group"])
     return root
 
 

@@ -156,6 +156,9 @@ NORMALIZERS: dict[str, Normalizer] = {
     "entropic": entropic,
 }
 
+READINGS: Mapping[str, str] = {"trl_float32": "D16"}
+"""The normalizers that are the other reading of a decision of spec/decisions.toml, with its id."""
+
 
 def get_normalizer(name_or_path: str) -> Normalizer:
     """Return a normalizer by name, by entry point of group search_to_signal.normalizers, or by pkg.mod:obj.

@@ -1,6 +1,7 @@
-"""Array operations that reward constructions, normalizers and analysis share. Rows are groups."""
+"""Array operations that rooms share. In those of rewards, normalizers and analysis rows are groups."""
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,18 @@ Bools = NDArray[np.bool_]
 
 KL_TOLERANCE = 1e-12
 TIE_TOLERANCE = 1e-12
+
+
+def read_by_rows(matrix: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """The matrix of ``shape`` that code sees which takes rows by index and multiplies them with whole rows.
+
+    Rows below the last index are never seen, a single column counts for all. What such code could not use is
+    returned as it is.
+    """
+    rows, columns = shape
+    if matrix.ndim == 2 and len(matrix) >= rows and matrix.shape[1] in (1, columns):
+        return np.broadcast_to(matrix[:rows], shape)
+    return matrix
 
 
 def midranks(*keys: NDArray[np.generic]) -> Floats:

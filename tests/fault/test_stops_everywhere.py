@@ -13,11 +13,14 @@ from tests.fault.stand_ins import Silent, assembled, configuration, records_of
 
 from search_to_signal.experiments import directory as run_directory
 from search_to_signal.experiments.configuration import RunConfig
+from search_to_signal.experiments.processor_time import tree_seconds
 from search_to_signal.experiments.run import run
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
 from search_to_signal.provenance.verify import verify
 from search_to_signal.records.manifest import read_manifest
+from search_to_signal.records.reader import read_records
+from search_to_signal.records.schema import StepTiming
 
 OPERATIONS = ("write", "fsync", "ftruncate", "replace", "unlink", "rmdir")
 # How a run ends: between two operations, in the middle of one, or with everything unsynced lost.
@@ -87,6 +90,25 @@ def _facts(monkeypatch: pytest.MonkeyPatch) -> None:
 def go(config: RunConfig, directory: Path, every: int = 1) -> None:
     """Run, or go on."""
     run(config, directory, Silent(), resume=True, checkpoint_every=every, assemble=assembled)
+
+
+def test_a_resumed_run_times_every_step_once(tmp_path: Path) -> None:
+    """Each step as it was last done: neither what came before it in its process, nor what was lost."""
+    config, directory = configuration(tmp_path / "model"), tmp_path / "run"
+    with faults(-1, "between", tmp_path / "whole") as counted:
+        go(config, tmp_path / "whole")
+    before = tree_seconds()
+    with faults(counted.count // 2, "between", directory):
+        go(config, directory)
+    go(config, directory)
+    after = tree_seconds()
+    steps = list(read_records(directory / "timings.jsonl", StepTiming))
+    spent = [step.processor_seconds for step in steps if step.processor_seconds is not None]
+    assert [step.step for step in steps] == [0, 1, 2]
+    assert len(spent) == 3
+    assert before is not None
+    assert after is not None
+    assert 0 < sum(spent) <= after - before
 
 
 @pytest.mark.parametrize(("condition", "every"), [("native", 1), ("native", 2), ("frozen", 1)])

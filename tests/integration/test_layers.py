@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.experiments.configuration import Profile, load_profile
 from search_to_signal.experiments.execution import Execution
 from search_to_signal.experiments.layer_settings import (
@@ -18,6 +18,7 @@ from search_to_signal.experiments.layer_settings import (
     ProbeSettings,
     RestartSettings,
 )
+from search_to_signal.experiments.normalizer_replay import replay
 from search_to_signal.experiments.reproduction import LAYERS, reproduce
 from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.checksums import write_sums
@@ -58,11 +59,13 @@ def manifest(run: Path) -> dict[str, Any]:
 def tree(directory: Path) -> dict[str, bytes]:
     """Every file of the layers by relative path; the audit and the report are written anew each time."""
     files = (path for path in directory.rglob("*") if path.is_file())
-    own = ("audit", "report", "SHA256SUMS")
+    runs = {path.relative_to(directory): path for path in files}
+    # Beside the runs of its cells the audit has files of its own.
+    made = (("report",), ("SHA256SUMS",), *(("audit", name.name) for name in runs if len(name.parts) == 2))
     return {
-        str(path.relative_to(directory)): path.read_bytes()
-        for path in files
-        if path.relative_to(directory).parts[0] not in own
+        str(name): path.read_bytes()
+        for name, path in runs.items()
+        if not any(name.parts[: len(own)] == own for own in made)
     }
 
 
@@ -75,6 +78,46 @@ def test_every_layer_of_the_profile_has_its_directory(results: Path) -> None:
     assert verify(results).problems == ()
     plain = ["sha256sum", "-c", "--strict", "--quiet", "SHA256SUMS"]
     assert subprocess.run(plain, cwd=results, check=False).returncode == 0
+
+
+def test_the_audit_reads_every_recorded_layer(results: Path) -> None:
+    """Its four tasks are counted apart and together, and every run that it read is named."""
+    page = (results / "audit" / "audit.md").read_text()
+    for row in ("| tsp | 4 |", "| cvrp | 4 |", "| obp | 2 |", "| op | 2 |", "| all | 12 |"):
+        assert row in page
+    for run in ("cohort/native-s42", "breadth/cvrp-qwen2-2.1m/native-s42", "audit/op-qwen2-2.1m/frozen-s42"):
+        assert f"| {run}/completions.jsonl |" in page
+
+
+def test_exposures_otherwise_are_those_of_the_recorded_search(results: Path) -> None:
+    """Inserted without condition, what was admitted keeps its exposure; a duplicate may have some."""
+    found = [json.loads(line) for line in (results / "audit" / "exposures.jsonl").read_text().splitlines()]
+    assert len(found) == 12
+    for group in found:
+        lines = (results / group["run"] / "completions.jsonl").read_text().splitlines()
+        own = [record for record in map(json.loads, lines) if record["step"] == group["step"]]
+        for record, free, drawn in zip(own, group["unconditional"], group["sampled"], strict=True):
+            if record["exposure"] is None:
+                assert free is drawn is None
+                continue
+            if record["archive_event"] == "admitted":
+                assert free == record["exposure"]
+            assert free >= record["exposure"]
+            assert abs(drawn - record["exposure"]) < 0.1
+    readings = (results / "audit" / "readings.csv").read_text()
+    assert "all,D13,exposure_unconditional,search_exposure,12," in readings
+    table = (results / "report" / "smoke_sensitivity.csv").read_text()
+    assert "D13 exposure_sampled/search_exposure,Groups,12," in table
+
+
+@pytest.mark.parametrize("name", ["completions", "generations", "steps", "heuristics"])
+def test_a_replay_of_a_cut_run_says_so(results: Path, tmp_path: Path, name: str) -> None:
+    """A record file that lost its first line is an error of one line, whichever file it is."""
+    run = Path(shutil.copytree(results / "cohort" / "native-s42", tmp_path / "native-s42"))
+    file = run / f"{name}.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[1:]))
+    with pytest.raises(RecordError):
+        replay([run], tmp_path / "out", ["search_exposure"], ["group"])
 
 
 def test_a_restart_begins_with_its_parents_final_adapter(results: Path) -> None:

@@ -77,6 +77,9 @@ class Matrix:
     def instances(self, split: str) -> tuple[Instance, ...]:
         return (MappingProxyType({"distance": _distances(51, 3), "values": np.arange(51.0)}),)
 
+    def answer_shape(self, instance: Instance) -> tuple[int, ...]:
+        return (51, 51)
+
     def arguments(self, instance: Instance, parameters: int) -> tuple[Any, ...]:
         distance, values = instance["distance"].copy(), instance["values"].copy()
         return (values, distance, 3.0) if self.name == "op" else (distance, distance[:, :2], values, 50)

@@ -93,6 +93,9 @@ class Sweep:
 
     name, dialogue = "sweep", "matrix"
 
+    def answer_shape(self, instance: dict[str, np.ndarray]) -> tuple[int, ...]:
+        return instance["distance"].shape
+
     def arguments(self, instance: dict[str, np.ndarray], parameters: int) -> tuple[np.ndarray]:
         return (instance["distance"].copy(),)
 

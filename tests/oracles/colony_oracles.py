@@ -33,7 +33,7 @@ def cvrp_best_cost(
 def op_best_prize(
     prize: Array, distance: Array, limit: float, matrix: Array, ants: int = 20, iterations: int = 50
 ) -> float:
-    """Largest prize sum of a path that is back at the depot within the limit."""
+    """Largest prize sum of a path back in time; RuntimeError for an ant's row without weight."""
     colony = _Orienteering(prize, distance, limit, floor_matrix(matrix), ants)
     return max(colony.iterate() for _ in range(iterations))
 
@@ -141,7 +141,8 @@ class _Orienteering:
         weight = self.pheromone[current] * self.heuristic[current] * mask
         weight = torch.where(torch.isfinite(weight), weight, torch.zeros_like(weight))
         empty = weight.sum(dim=1) == 0
-        weight[empty] = mask[empty].to(weight.dtype)
+        if bool(empty.any()):
+            weight[empty] = mask[empty]  # torch refuses: one is single, the other double precision
         return weight
 
     def close(self, travelled: Any, current: Any, mask: Any) -> Any:

@@ -32,6 +32,7 @@ class WrongNative:
     low: float = 1e-10
     high: float = 1.0
     slope: float = 0.375
+    copy: float = -0.6000000000000001
     near: float = 1e-7
     inclusive: bool = False
     copies_of: str = "any"
@@ -60,7 +61,7 @@ class WrongNative:
         delta = np.clip(ratio, self.low, self.high)
         result = np.where(f > b, 1.0 + delta, np.where(f < b, -self.slope * delta, 0.0))
         copied = self._copied(groups, b)
-        result = np.where(copied & ((f < b) | self.copy_wins), -0.6, result)
+        result = np.where(copied & ((f < b) | self.copy_wins), self.copy, result)
         result = np.where(np.isnan(b), self.initialization, result)
         return np.where(groups.valid, result, np.array(self.levels)[groups.outcome])
 

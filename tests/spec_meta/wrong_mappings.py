@@ -61,6 +61,7 @@ WRONG: dict[str, tuple[RewardMapping, str]] = {
     "copy at exactly 1e-7": (WrongNative(inclusive=True), "R-NAT-08"),
     "copy of the best base only": (WrongNative(copies_of="best"), "R-NAT-06"),
     "-3/5 for the copy of the best base": (WrongNative(copy_wins=True), "R-NAT-07"),
+    "copies at -3/5, rounded once": (WrongNative(copy=-0.6), "R-NAT-06"),
     "no copy branch": (WrongNative(near=0.0), "R-NAT-06"),
     "relative to the base": (WrongNative(denominator=lambda f, b: b + 0.0 * f), "R-NAT-03"),
     "relative to the larger": (WrongNative(denominator=np.maximum), "R-NAT-03"),

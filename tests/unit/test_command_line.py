@@ -13,6 +13,7 @@ from search_to_signal import errors
 from search_to_signal.cli import main
 from search_to_signal.errors import S2SError
 from search_to_signal.provenance.levels import PROMISES, VERIFY, promise
+from search_to_signal.rewards import ALTERNATIVES
 
 COMMANDS = (
     "run",
@@ -62,7 +63,7 @@ def test_every_command_shows_an_example(capsys: pytest.CaptureFixture[str], comm
     assert f"example: s2s {command}" in out
 
 
-@pytest.mark.parametrize("arguments", [[], ["fly"], ["run"], ["replay", "x", "--out", "y"]])
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["run"], ["replay", "x"]])
 def test_wrong_usage_is_code_two(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     """An unknown command or a missing argument prints the usage."""
     code, _, err = said(capsys, *arguments)
@@ -160,3 +161,6 @@ def test_report_and_replay_end_with_their_place(
     code, out, _ = said(capsys, "replay", str(tmp_path / "in"), *mappings, "--out", str(tmp_path / "audit"))
     assert (code, out.splitlines()[-1]) == (0, f"s2s: replay in {tmp_path / 'audit'}")
     assert (tmp_path / "audit" / "pairs.csv").is_file()
+    assert said(capsys, "replay", str(tmp_path / "in"), "--out", str(tmp_path / "all"))[0] == 0
+    readings = (tmp_path / "all" / "readings.csv").read_text()
+    assert all(f",{name}," in readings for name in ALTERNATIVES)

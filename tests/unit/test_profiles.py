@@ -9,8 +9,12 @@ import pytest
 
 from search_to_signal.config import canonical_json, canonical_sha256, load_toml
 from search_to_signal.errors import ConfigError
+from search_to_signal.experiments.api_reference import references
+from search_to_signal.experiments.breadth import cells
 from search_to_signal.experiments.configuration import PROFILES, Profile, RunConfig, load_profile
+from search_to_signal.experiments.layer_settings import ApiReference, RestartSettings
 from search_to_signal.experiments.reproduction import LAYERS
+from search_to_signal.search.settings import SearchSettings
 
 PLAIN: dict[str, Any] = {
     "purpose": "smoke",
@@ -35,6 +39,14 @@ groups = 2
 def test_shipped_profiles_load(name: str) -> None:
     """Every profile that is shipped is valid and has runs."""
     assert load_profile(name).runs()
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in PROFILES.glob("*.toml")))
+def test_shipped_profiles_audit_the_four_tasks_of_the_paper(name: str) -> None:
+    """Cohort, breadth and the cells of the audit together record TSP, CVRP, OBP and OP."""
+    profile = load_profile(name)
+    cells = (*profile.breadth, *profile.audit)
+    assert {profile.problem, *(cell.problem for cell in cells)} == {"tsp", "cvrp", "obp", "op"}
 
 
 @pytest.mark.parametrize(
@@ -110,6 +122,15 @@ def test_impossible_cohorts_are_refused(changes: dict[str, Any], message: str) -
         Profile(**{**PLAIN, **changes})
 
 
+def test_a_formal_restart_is_as_long_as_its_live_run() -> None:
+    """Another horizon is refused with what to do; an equal one and any of a smoke profile are not."""
+    formal = {**PLAIN, "purpose": "formal"}
+    with pytest.raises(ConfigError, match=r"restart\.groups is 4, the cohort's groups 6.*leave restart\.g"):
+        Profile(**formal, restart=RestartSettings(groups=4))
+    for purpose, groups in (("formal", 6), ("formal", None), ("smoke", 4)):
+        Profile(**{**PLAIN, "purpose": purpose}, restart=RestartSettings(groups=groups))
+
+
 def test_matched_runs_stand_together() -> None:
     """Seeds outermost, and runs of one seed differ in their condition alone."""
     runs = Profile(**PLAIN).runs()
@@ -151,6 +172,19 @@ def test_mappings_by_path_have_plain_directories() -> None:
     """A mapping named by its import path gets a directory that every file system takes."""
     run = msgspec.structs.replace(Profile(**PLAIN).runs()[0], condition="my_package.my_file:MAPPING")
     assert run.name == "my_package.my_file.MAPPING-s42"
+
+
+def test_a_threshold_of_a_twentieth_is_a_number_in_every_run() -> None:
+    """Of the groups of the cohort, of a cell, of an API run; an anchor goes on with its cohort's."""
+    profile = msgspec.structs.replace(
+        load_profile("embedded"), groups=80, search=SearchSettings(collapse_threshold=-1)
+    )
+    assert {run.search.collapse_threshold for run in profile.runs()} == {4}
+    assert profile.run("frozen", 42, layer="anchor", groups=300).search.collapse_threshold == 4
+    cell = next(run for runs in cells(profile).values() for run in runs)
+    assert (cell.groups, cell.search.collapse_threshold) == (20, 1)
+    (reference,) = references(profile, ApiReference(seeds=(42,), completions=120))
+    assert reference.search.collapse_threshold == 6
 
 
 def test_the_paper_profile_says_what_the_paper_says() -> None:

@@ -1,6 +1,7 @@
 """From values of runs to rows of tables: the run seed is the unit, and every aggregate carries its n."""
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from statistics import mean, stdev
 
@@ -33,16 +34,57 @@ def total_cell(cells: Sequence[Cell]) -> Cell:
     return Cell(sum(values), len(cells), formula, _origins(cells), cells[0].decimals)
 
 
+def ratio_cell(cells: Sequence[Cell]) -> Cell:
+    """Mean numerator over mean denominator of n runs (D29), so that shares still add up over classes.
+
+    Missing where a run lacks its terms, or all denominators are zero. Without a deviation: it is no mean of
+    the runs' ratios.
+    """
+    terms = [cell.terms for cell in cells if cell.terms is not None]
+    above, below = (mean(column) for column in zip(*terms, strict=True)) if terms else (0.0, 0.0)
+    value = above / below if len(terms) == len(cells) and below else None
+    formula = f"mean numerator / mean denominator over {len(cells)} seeds (D29) of ({cells[0].formula})"
+    return Cell(value, len(cells), formula, _origins(cells), cells[0].decimals)
+
+
+def listed_cell(cells: Sequence[Cell]) -> Cell:
+    """The texts of n runs side by side, in their order."""
+    text = ", ".join(cell.text() for cell in cells)
+    return Cell(text, len(cells), f"of {len(cells)} seeds: {cells[0].formula}", _origins(cells))
+
+
 def combined_cell(cells: Sequence[Cell]) -> Cell:
-    """Counts add up, everything else is averaged."""
-    return total_cell(cells) if all(isinstance(cell.value, int) for cell in cells) else mean_cell(cells)
+    """Counts add up, texts are listed, ratios with terms are ratios of means, everything else is averaged."""
+    if all(isinstance(cell.value, int) for cell in cells):
+        return total_cell(cells)
+    if all(isinstance(cell.value, str) for cell in cells):
+        return listed_cell(cells)
+    return ratio_cell(cells) if any(cell.terms for cell in cells) else mean_cell(cells)
 
 
 def count_above(cells: Sequence[Cell], turn: float = 0.0) -> Cell:
     """In how many of n seeds the value lies strictly above ``turn``; missing where a seed has no value."""
+    return _count(cells, "above", operator.gt, turn)
+
+
+def count_directions(cells: Sequence[Cell]) -> Mapping[str, Cell]:
+    """In how many of n seeds a difference is better (above zero), equal (exactly zero) and worse.
+
+    The three add up to n; missing where a seed has no difference.
+    """
+    return {
+        "better": _count(cells, "above", operator.gt),
+        "equal": _count(cells, "equal to", operator.eq),
+        "worse": _count(cells, "below", operator.lt),
+    }
+
+
+def _count(
+    cells: Sequence[Cell], where: str, holds: Callable[[float, float], bool], turn: float = 0.0
+) -> Cell:
     values = _numbers(cells)
-    number = None if values is None else sum(value > turn for value in values)
-    return Cell(number, len(cells), f"seeds with ({cells[0].formula}) above {turn:g}", _origins(cells))
+    number = None if values is None else sum(holds(value, turn) for value in values)
+    return Cell(number, len(cells), f"seeds with ({cells[0].formula}) {where} {turn:g}", _origins(cells))
 
 
 def difference_cell(first: Cell, second: Cell, decimals: int | None = None) -> Cell:
@@ -90,6 +132,12 @@ def over_seeds(name: str, seeds: Sequence[Parts], combine: Combine = combined_ce
         )
         for key in seeds[0]
     ]
+
+
+def seed_numbers(numbers: Iterable[int]) -> str:
+    """How many seeds there are, in words: ``n = 3 seeds``, or every number that occurs."""
+    found = sorted(set(numbers))
+    return f"n = {' or '.join(map(str, found))} seed{'' if found == [1] else 's'}"
 
 
 def label(name: str, part: str) -> str:

@@ -1,20 +1,28 @@
 """Frozen search for as long as an online run took (paper, tab. gate4-resource).
 
 ``anchor`` uses the group budgets of the contract, which was written before any result; ``anchor_realized``
-uses, beyond the paper, the time that every step of the Frozen run really took.
+uses, beyond the paper, the time that every step of the Frozen run really took. Time is what the contract's
+clock counts (D30).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
-from search_to_signal.analysis.aggregate import Cells, difference_cell, mean_cell, over_seeds
+from search_to_signal.analysis.aggregate import Cells, difference_cell, over_seeds
 from search_to_signal.analysis.cells import Cell, Origin, Row, Table
-from search_to_signal.analysis.formal import require_matched
+from search_to_signal.analysis.comparable import require_comparable
 from search_to_signal.analysis.measures import FINAL_BEST, VALID, VALID_ONLY
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.errors import ContractError, RunDirectoryError
 from search_to_signal.provenance.checksums import sha256_file
-from search_to_signal.records.anchor import AnchorBudget, AnchorContract, realized_groups
+from search_to_signal.records.anchor import (
+    CLOCKS,
+    AnchorBudget,
+    AnchorContract,
+    Clock,
+    realized_groups,
+)
 from search_to_signal.records.manifest import COHORT
 from search_to_signal.records.reader import TIMINGS
 
@@ -27,10 +35,16 @@ BUDGET_COLUMNS = (
     "Valid difference (points)",
     "Valid-only difference",
 )
+LARGEST_GAP = 20.0
+"""Percent of the online time; beyond it a budget is no match in time, and its row is flagged."""
+
+GAP, FLAG = "Time gap (%)", f"Gap beyond {LARGEST_GAP:g} %"
 REALIZED_COLUMNS = (
     "Online seconds",
     "Frozen seconds at budget",
-    "Time gap (%)",
+    GAP,
+    FLAG,
+    "Wall time gap (%)",
     "Matched groups",
     "Frozen final when matched",
     "Final difference when matched",
@@ -42,7 +56,7 @@ def anchored(results: Results) -> Iterator[Pair]:
     """(budget, online run, Frozen run) of every row of the contract.
 
     Raises ContractError without a contract or where it follows from other timings, RunDirectoryError naming
-    a run that is missing, too short or of another protocol.
+    a run that is missing, too short or of another protocol, NoTableError for a horizon not in the contract.
     """
     budgets = _contract(results).budgets
     online = {(run.condition, run.seed): run for run in results.cohort}
@@ -56,7 +70,8 @@ def anchored(results: Results) -> Iterator[Pair]:
             )
         if len(base.groups) < budget.groups:
             raise RunDirectoryError(f"{base.path} is shorter than its budget of {budget.groups} groups")
-        require_matched(run, base)
+        horizons = (budget.online_groups, budget.groups)
+        require_comparable(run, base.first(budget.groups), horizons)
         yield budget, run, base
 
 
@@ -78,22 +93,17 @@ def budget_cells(budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun)
     )
 
 
-def realized_cells(budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun) -> Cells:
+def realized_cells(clock: Clock, budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun) -> Cells:
     """REALIZED_COLUMNS of one row. A Frozen run that ends before the online run's time has no match."""
-    spent, used = float(online.seconds.sum()), float(frozen.seconds[: budget.groups].sum())
-    count = realized_groups(frozen.seconds.tolist(), spent)
+    count = realized_groups(frozen.seconds(clock).tolist(), float(online.seconds(clock).sum()))
     matched = 0 < count < len(frozen.groups)
-    clocks = (Origin(online.file(TIMINGS)), Origin(frozen.file(TIMINGS)))
     best = FINAL_BEST.cell(frozen.first(count)) if matched else FINAL_BEST.of(None, frozen.everything)
-    gap = 100.0 * (used - spent) / spent if spent else None
     return (
-        Cell(spent, formula="sum of step times, set-up excluded", origins=clocks[:1], decimals=1),
-        Cell(used, formula="sum of step times of the budgeted prefix", origins=clocks[1:], decimals=1),
-        Cell(gap, formula="(Frozen - online) / online seconds, in percent", origins=clocks, decimals=2),
+        *_time_cells(clock, budget, online, frozen),
         Cell(
             float(count) if matched else None,
             formula="longest Frozen prefix within the online seconds",
-            origins=clocks,
+            origins=_clocks(online, frozen),
             decimals=1,
         ),
         best,
@@ -101,24 +111,62 @@ def realized_cells(budget: AnchorBudget, online: RecordedRun, frozen: RecordedRu
     )
 
 
+def _time_cells(clock: Clock, budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun) -> Cells:
+    spent, used, gap = _times(clock, budget, online, frozen)
+    _, _, wall = _times("wall", budget, online, frozen)
+    far = None if gap is None else int(abs(gap) > LARGEST_GAP)
+    both, formula = _clocks(online, frozen), "(Frozen - online) / online seconds, in percent"
+    return (
+        Cell(spent, formula=f"sum of {CLOCKS[clock]}, set-up excluded", origins=both[:1], decimals=1),
+        Cell(used, formula=f"{CLOCKS[clock]} of the budgeted prefix", origins=both[1:], decimals=1),
+        Cell(gap, formula=formula, origins=both, decimals=2),
+        Cell(far, formula=f"runs whose time gap is beyond {LARGEST_GAP:g} %", origins=both),
+        Cell(wall, formula=f"{formula}, wall time", origins=both, decimals=2),
+    )
+
+
+def _times(
+    clock: Clock, budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun
+) -> tuple[float, float, float | None]:
+    """Online seconds, Frozen seconds at the budget, and the gap in percent of the first."""
+    spent, used = float(online.seconds(clock).sum()), float(frozen.seconds(clock)[: budget.groups].sum())
+    return spent, used, 100.0 * (used - spent) / spent if spent else None
+
+
+def _clocks(online: RecordedRun, frozen: RecordedRun) -> tuple[Origin, Origin]:
+    return Origin(online.file(TIMINGS)), Origin(frozen.file(TIMINGS))
+
+
 def anchor(results: Results) -> Table:
     """Endpoints at the contract's group budgets, online minus Frozen."""
-    note = (
-        "Group budgets from the contract; not exact time matches. Higher differences favour online updating."
-    )
     rows = _rows(results, budget_cells)
+    note = (
+        f"Group budgets from the contract, of {CLOCKS[results.contract.clock]} (D30); not exact time "
+        "matches. Higher differences favour online updating."
+    )
     return Table("anchor", "Resource anchor", "anchor", BUDGET_COLUMNS, rows, "Condition", note)
 
 
 def anchor_realized(results: Results) -> Table:
     """What the budgets cost in time, and endpoints of the Frozen prefix that took the online run's time."""
+    clock = results.contract.clock
+    rows = _rows(results, partial(realized_cells, clock))
     note = (
-        "Step times of this machine, set-up excluded; a dash where the Frozen run was too short for a match."
+        f"Times are {CLOCKS[clock]} (D30), set-up excluded; a dash where the Frozen run was too short for a "
+        f"match. {_flagged(rows[-len(results.contract.budgets) :])}"
     )
-    rows = _rows(results, realized_cells)
     return Table(
         "anchor_realized", "Realized-time matches", "anchor", REALIZED_COLUMNS, rows, "Condition", note
     )
+
+
+def _flagged(rows: Sequence[Row]) -> str:
+    """In words, which rows of single runs have a gap that is too large to speak of equal times."""
+    gap, flag = REALIZED_COLUMNS.index(GAP), REALIZED_COLUMNS.index(FLAG)
+    far = [f"{row.label} ({row.cells[gap].value:+.1f} %)" for row in rows if row.cells[flag].value == 1]
+    if not far:
+        return f"No gap is beyond {LARGEST_GAP:g} %."
+    return f"FLAGGED, gap beyond {LARGEST_GAP:g} %, no comparison at equal time: {', '.join(far)}."
 
 
 def _contract(results: Results) -> AnchorContract:
@@ -137,5 +185,5 @@ def _rows(
     rows: list[Row] = []
     for condition in dict.fromkeys(run.condition for run, _ in pairs):
         seeds = [{"": cells} for run, cells in pairs if run.condition == condition]
-        rows += over_seeds(condition, seeds, mean_cell)
+        rows += over_seeds(condition, seeds)
     return (*rows, *(Row(run.name, cells) for run, cells in pairs))

@@ -5,7 +5,7 @@ paper, Signal-Propagation Analysis; tolerances by D21.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import combinations
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from search_to_signal.analysis.credit import CreditCounts, count_credit
 from search_to_signal.analysis.magnitudes import Magnitudes
 from search_to_signal.analysis.metrics import beats_frontier, improves
+from search_to_signal.analysis.sensitivity import TOLERANCE, ReadingTally, Tallies, reading_tallies
 from search_to_signal.normalizer import Normalizer, advantages
 from search_to_signal.numerics import Bools, Floats, midranks
 from search_to_signal.records.groups import GroupBatch
@@ -22,9 +23,9 @@ from search_to_signal.rewards.base import RewardMapping, rewards_of, severity
 from search_to_signal.rewards.tail_weighted import novel_scores, repeated_responses
 
 Key = TypeVar("Key")
-Tally = TypeVar("Tally", "PairTally", CreditCounts, "ContextTally", int)
+Tally = TypeVar("Tally", "PairTally", CreditCounts, "ContextTally", ReadingTally, int)
 
-TOLERANCES = (0.0, 1e-6, 1e-3)
+TOLERANCES = (0.0, 1e-6, TOLERANCE)
 AFFINE = 1e-9
 
 
@@ -68,13 +69,15 @@ class Audit:
     """Tallies of a replay; two audits add.
 
     ``pairs`` by (problem, normalizer, mapping, mapping), ``credit`` by (problem, normalizer, mapping),
-    ``context`` by (problem, indicator), ``groups`` by problem. The problem "all" sums the others.
+    ``context`` by (problem, indicator), ``groups`` by problem, ``readings`` by (problem, reading of a
+    decision, mapping). The problem "all" sums the others.
     """
 
     pairs: Mapping[tuple[str, str, str, str], PairTally]
     credit: Mapping[tuple[str, str, str], CreditCounts]
     context: Mapping[tuple[str, str], ContextTally]
     groups: Mapping[str, int]
+    readings: Mapping[tuple[str, str, str], ReadingTally] = field(default_factory=dict)
 
     def __add__(self, other: "Audit") -> "Audit":
         return Audit(
@@ -82,6 +85,7 @@ class Audit:
             _merged(self.credit, other.credit),
             _merged(self.context, other.context),
             _merged(self.groups, other.groups),
+            _merged(self.readings, other.readings),
         )
 
 
@@ -94,9 +98,14 @@ def audit(
     normalizers: Mapping[str, Normalizer],
 ) -> Audit:
     """Replay every mapping and normalizer on every (problem, batch), sum per problem, and add "all"."""
+    return summed(tally(problem, batch, mappings, normalizers) for problem, batch in batches)
+
+
+def summed(parts: Iterable[Audit]) -> Audit:
+    """The sum of tallies per problem, and over all problems as "all"."""
     total = EMPTY
-    for problem, batch in batches:
-        total = total + tally(problem, batch, mappings, normalizers)
+    for part in parts:
+        total = total + part
     whole = EMPTY
     for problem in total.groups:
         whole = whole + _renamed(total, problem, "all")
@@ -121,7 +130,13 @@ def tally(
         for key, values in signal.items():
             credit[problem, name, key] = count_credit(batch, values)
     context = {(problem, name): counted for name, counted in context_tallies(batch).items()}
-    return Audit(pairs, credit, context, {problem: len(batch.outcome)})
+    readings = by_problem(problem, reading_tallies(batch, mappings))
+    return Audit(pairs, credit, context, {problem: len(batch.outcome)}, readings)
+
+
+def by_problem(problem: str, tallies: Tallies) -> dict[tuple[str, str, str], ReadingTally]:
+    """Tallies of readings as an audit keeps them."""
+    return {(problem, *key): counted for key, counted in tallies.items()}
 
 
 def affinely_related(first: Floats, second: Floats) -> Bools:
@@ -193,4 +208,5 @@ def _renamed(total: Audit, problem: str, name: str) -> Audit:
         {(name, *key[1:]): tally for key, tally in total.credit.items() if key[0] == problem},
         {(name, *key[1:]): tally for key, tally in total.context.items() if key[0] == problem},
         {name: total.groups[problem]},
+        {(name, *key[1:]): tally for key, tally in total.readings.items() if key[0] == problem},
     )

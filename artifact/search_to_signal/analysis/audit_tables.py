@@ -10,6 +10,12 @@ from search_to_signal.analysis.credit import (
     zero_advantage_share,
 )
 from search_to_signal.analysis.metrics import ratio
+from search_to_signal.analysis.sensitivity_tables import (
+    SENSITIVITY,
+    changed_rankings,
+    chosen_rankings,
+    reading_rows,
+)
 from search_to_signal.analysis.tables import to_csv, to_markdown
 
 Row = dict[str, str | int | float | None]
@@ -36,7 +42,9 @@ improves: to anyone, per such group, and to a valid non-improver, per group."""
 
 CREDIT = """\
 Prevalence P_D, share of positive advantage mass P_A, enrichment P_A / P_D, and the share of the class with
-positive advantage (D18). A blank is a ratio without denominator."""
+positive advantage (D18). All groups count together, whatever run they are from: a seed with more advantage
+weighs more, which the ratio of the seeds' means in a report (D29) avoids. A blank is a ratio without
+denominator."""
 
 BY_CONSTRUCTION = {
     "comparator": "by construction: monotone in score",
@@ -138,9 +146,21 @@ def page(audit: Audit, inputs: Mapping[str, int], default: str) -> str:
         *("## Context indicators ahead of score", CONTEXT, _table(context_rows(audit))),
         *("## Signal density", SIGNAL, _table(signal)),
         *("## Positive credit by class", CREDIT, _table(credit)),
+        *("## What hangs on the open decisions, all problems together", SENSITIVITY),
+        _table(
+            {"ranked by": name, "mappings": order} for name, order in chosen_rankings(audit, "all").items()
+        ),
+        _table(_reading_lines(audit)),
         *("## The other normalizers, all problems together", _table(_other_pairs(audit, default))),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _reading_lines(audit: Audit) -> Iterator[Row]:
+    """The columns of a reading that fit on a page; readings.csv has the orders in full."""
+    for row in reading_rows(audit, "all"):
+        names = (change.quantity for change in changed_rankings(audit, "all", str(row["reading"])))
+        yield {**_without(row, "problem"), "rankings_changed": ", ".join(names) or "none"}
 
 
 def _other_pairs(audit: Audit, default: str) -> Iterator[Row]:

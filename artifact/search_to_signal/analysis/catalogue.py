@@ -18,6 +18,7 @@ from search_to_signal.analysis.credit_tables import credit_by_class, signal
 from search_to_signal.analysis.funnel import operator_gains, operators
 from search_to_signal.analysis.group_size import group_size
 from search_to_signal.analysis.heldout import behaviours, heldout
+from search_to_signal.analysis.horizons import horizon_note
 from search_to_signal.analysis.long_prompts import prompts_of
 from search_to_signal.analysis.matched import (
     cosine_table,
@@ -29,7 +30,7 @@ from search_to_signal.analysis.matched import (
 from search_to_signal.analysis.paired import paired, paired_signs
 from search_to_signal.analysis.probe import probe
 from search_to_signal.analysis.recurrence import recurrence
-from search_to_signal.analysis.replay_tables import replay_context, replay_pairs
+from search_to_signal.analysis.replay_tables import replay_context, replay_pairs, sensitivity
 from search_to_signal.analysis.restart import restart, restart_paired, restart_signs
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.stages import stages
@@ -58,6 +59,7 @@ BUILDERS: Mapping[str, Builder] = {
     "group_size": group_size,
     "replay_pairs": replay_pairs,
     "replay_context": replay_context,
+    "sensitivity": sensitivity,
     "matched_mappings": of_results(mapping_table),
     "matched_normalizers": of_results(normalizer_table),
     "matched_cosines": of_results(cosine_table),
@@ -93,7 +95,9 @@ class Catalogue:
 
 
 def build(results: Results, name: str) -> Table:
-    """One table by name; tables of smoke runs bear the prefix ``smoke_``, asked for with or without it.
+    """One table by name, its note with the horizon of its layer.
+
+    Tables of smoke runs bear the prefix ``smoke_``, asked for with or without it.
 
     Raises ConfigError that lists the names, NoTableError where there is nothing to build it from, and
     RunDirectoryError, RecordError or ContractError where a layer is damaged.
@@ -102,7 +106,8 @@ def build(results: Results, name: str) -> Table:
     if plain not in BUILDERS or (name != plain and not results.smoke):
         raise ConfigError(f"there is no table {name!r}: choose one of {', '.join(BUILDERS)}")
     table = BUILDERS[plain](results)
-    return replace(table, name=f"{SMOKE}{plain}") if results.smoke else table
+    note = f"{table.note} {horizon_note(results, table.layer)}"
+    return replace(table, name=f"{SMOKE if results.smoke else ''}{plain}", note=note)
 
 
 def catalogue(results: Results) -> Catalogue:

@@ -28,6 +28,7 @@ class Cell:
     """A value with its number of units ``n``, the formula in words, and the records behind it.
 
     ``value`` is None where the quantity does not exist; ``spread`` is a sample standard deviation over n.
+    ``terms`` are numerator and denominator of a ratio whose aggregate is the ratio of their means (D29).
     """
 
     value: float | int | str | None
@@ -36,6 +37,7 @@ class Cell:
     origins: tuple[Origin, ...] = ()
     decimals: int = 4
     spread: float | None = None
+    terms: tuple[float, float] | None = None
 
     def text(self) -> str:
         """For people, rounded; a dash where there is no value."""

@@ -5,39 +5,50 @@ again, so this says what the learner would have been told, not what it would hav
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from search_to_signal.analysis.aggregate import count_above, label, mean_cell
-from search_to_signal.analysis.cells import Cell, Row, Table
-from search_to_signal.analysis.credit import CandidateClass, CreditCounts, credit_table, zero_advantage_share
-from search_to_signal.analysis.credit_tables import run_counts, trained
+from search_to_signal.analysis.aggregate import combined_cell, count_above, label, seed_numbers
+from search_to_signal.analysis.cells import Cell, NoTableError, Row, Table
+from search_to_signal.analysis.credit import (
+    CandidateClass,
+    ClassCredit,
+    CreditCounts,
+    credit_table,
+    zero_advantage_share,
+)
+from search_to_signal.analysis.credit_tables import OVER_SEEDS, enrichment_cell, run_counts, trained
+from search_to_signal.analysis.paired import against
 from search_to_signal.analysis.results import Results, Runs
 from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.normalizer import NORMALIZERS, Normalizer, advantages
 from search_to_signal.numerics import Floats
 
-Quantity = Callable[[CreditCounts], float | None]
 COLUMNS = tuple(NORMALIZERS)
 
 
-def _enrichment(name: CandidateClass) -> Quantity:
-    return lambda counts: next(e.enrichment for e in credit_table(counts) if e.candidate_class is name)
+def _mass_cell(entry: ClassCredit) -> Cell:
+    return Cell(entry.mass_share, formula="credit mass share", decimals=3)
 
 
-def _mass(counts: CreditCounts) -> float | None:
-    return next(
-        e.mass_share for e in credit_table(counts) if e.candidate_class is CandidateClass.NON_IMPROVING
-    )
-
-
-QUANTITIES: Mapping[str, tuple[Quantity, float]] = {
-    "enrichment of parent improvers": (_enrichment(CandidateClass.PARENT_IMPROVING), 1.0),
-    "enrichment of frontier improvers": (_enrichment(CandidateClass.STRICT_FRONTIER), 1.0),
-    "enrichment of valid non-improvers": (_enrichment(CandidateClass.NON_IMPROVING), 1.0),
-    "credit mass of valid non-improvers": (_mass, 0.5),
+QUANTITIES: Mapping[str, tuple[CandidateClass, Callable[[ClassCredit], Cell], float]] = {
+    "enrichment of parent improvers": (CandidateClass.PARENT_IMPROVING, enrichment_cell, 1.0),
+    "enrichment of frontier improvers": (CandidateClass.STRICT_FRONTIER, enrichment_cell, 1.0),
+    "enrichment of valid non-improvers": (CandidateClass.NON_IMPROVING, enrichment_cell, 1.0),
+    "credit mass of valid non-improvers": (CandidateClass.NON_IMPROVING, _mass_cell, 0.5),
 }
-"""Quantity of one run, and the value that the claim about it turns on."""
+"""Class, its quantity in one run, and the value that the claim about it turns on."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A quantity and the value that its claim turns on; cells by normalizer, then by (named) seed."""
+
+    name: str
+    turn: float
+    seeds: tuple[str, ...]
+    columns: tuple[tuple[Cell, ...], ...]
 
 
 def recorded_credit(run: RecordedRun) -> tuple[Floats, dict[str, Floats]]:
@@ -55,9 +66,15 @@ def counts_under(run: RecordedRun, normalizer: Normalizer) -> CreditCounts:
 
 
 def normalizer_values(results: Results) -> Table:
-    """The quantities themselves, mean over seeds, by normalizer."""
-    rows = [Row(name, tuple(map(mean_cell, columns))) for name, _, columns in _quantities(trained(results))]
-    note = "Recorded rewards through every normalizer; mean ± sample standard deviation over seeds."
+    """The quantities themselves by normalizer, over seeds and for every seed."""
+    found = _quantities(trained(results))
+    rows = [Row(one.name, tuple(map(combined_cell, one.columns))) for one in found]
+    rows += [
+        Row(seed, cells)
+        for one in found
+        for seed, cells in zip(one.seeds, zip(*one.columns, strict=True), strict=True)
+    ]
+    note = f"Recorded rewards through every normalizer. {OVER_SEEDS}"
     return Table(
         "normalizer_values",
         "Credit by normalizer",
@@ -71,57 +88,61 @@ def normalizer_values(results: Results) -> Table:
 
 def claim_matrix(results: Results) -> Table:
     """In how many seeds each quantity lies above the value that its claim turns on, by normalizer."""
+    found = _quantities(trained(results))
     rows = [
-        Row(f"{name} > {turn:g}", tuple(count_above(cells, turn) for cells in columns))
-        for name, turn, columns in _quantities(trained(results))
+        Row(f"{one.name} > {one.turn:g}", tuple(count_above(cells, one.turn) for cells in one.columns))
+        for one in found
     ]
-    note = "Seeds in which it holds; a claim survives where the count stays that of the first column."
+    note = (
+        "Seeds in which it holds, strictly; a claim survives where the count stays that of the first column. "
+        f"{seed_numbers(len(one.seeds) for one in found)}."
+    )
     return Table("claim_matrix", "Claims by normalizer", "cohort", COLUMNS, tuple(rows), "Claim", note)
 
 
-def _quantities(runs: Runs) -> list[tuple[str, float, list[list[Cell]]]]:
-    """(name, turning value, cells of every seed by normalizer) of every claim."""
+def _quantities(runs: Runs) -> list[Measured]:
+    """Every claim's quantity of every condition, then the differences of signal density."""
     counts = {run.name: [counts_under(run, n) for n in NORMALIZERS.values()] for run in runs}
-    conditions = list(dict.fromkeys(run.condition for run in runs))
     found = []
-    for condition in conditions:
+    for condition in dict.fromkeys(run.condition for run in runs):
         same = [run for run in runs if run.condition == condition]
-        for name, (quantity, turn) in QUANTITIES.items():
-            columns = [
-                [_cell(quantity(counts[run.name][i]), name, run) for run in same]
+        for name, (candidate_class, quantity, turn) in QUANTITIES.items():
+            columns = tuple(
+                tuple(_placed(quantity(_entry(counts[run.name][i], candidate_class)), run) for run in same)
                 for i in range(len(NORMALIZERS))
-            ]
-            found.append((label(condition, name), turn, columns))
+            )
+            seeds = tuple(label(run.name, name) for run in same)
+            found.append(Measured(label(condition, name), turn, seeds, columns))
     return found + _density(runs, counts)
 
 
-def _density(
-    runs: Runs, counts: Mapping[str, Sequence[CreditCounts]]
-) -> list[tuple[str, float, list[list[Cell]]]]:
+def _entry(counts: CreditCounts, name: CandidateClass) -> ClassCredit:
+    return next(entry for entry in credit_table(counts) if entry.candidate_class is name)
+
+
+def _density(runs: Runs, counts: Mapping[str, Sequence[CreditCounts]]) -> list[Measured]:
     """Share of groups without any advantage: each condition minus Native, seed by seed."""
-    native = {run.seed: run for run in runs if run.condition == "native"}
-    others = dict.fromkeys(run.condition for run in runs if run.condition != "native") if native else {}
-    return [
-        (
-            f"{condition} minus native/zero-advantage share",
-            0.0,
-            [
-                [
-                    _cell(_gap(counts[run.name][i], counts[native[run.seed].name][i]), "zero share", run)
-                    for run in runs
-                    if run.condition == condition
-                ]
-                for i in range(len(NORMALIZERS))
-            ],
+    try:
+        comparisons = against(runs, "native")
+    except NoTableError:
+        return []
+    what, found = "zero-advantage share", []
+    for one in comparisons:
+        columns = tuple(
+            tuple(_placed(_gap(counts[a.name][i], counts[b.name][i]), a, b) for a, b in one.pairs)
+            for i in range(len(NORMALIZERS))
         )
-        for condition in others
-    ]
+        seeds = tuple(label(one.of_seed(run.seed), what) for run, _ in one.pairs)
+        found.append(Measured(label(one.name, what), 0.0, seeds, columns))
+    return found
 
 
-def _gap(first: CreditCounts, second: CreditCounts) -> float | None:
+def _gap(first: CreditCounts, second: CreditCounts) -> Cell:
     one, other = zero_advantage_share(first), zero_advantage_share(second)
-    return None if one is None or other is None else one - other
+    value = None if one is None or other is None else one - other
+    return Cell(value, formula="share of groups without any advantage, minus Native's", decimals=3)
 
 
-def _cell(value: float | None, what: str, run: RecordedRun) -> Cell:
-    return Cell(value, formula=f"{what} under the normalizer", origins=(run.everything,), decimals=3)
+def _placed(cell: Cell, *runs: RecordedRun) -> Cell:
+    origins = tuple(run.everything for run in runs)
+    return replace(cell, formula=f"{cell.formula} under the normalizer", origins=origins)

@@ -4,18 +4,27 @@ Observational: when a collapse comes depends on the trajectory before it.
 """
 
 from collections.abc import Sequence
+from itertools import groupby
 
 import numpy as np
 
-from search_to_signal.analysis.aggregate import Cells, Parts, known_mean_cell, summarized, total_cell
+from search_to_signal.analysis.aggregate import (
+    Cells,
+    Parts,
+    known_mean_cell,
+    seed_numbers,
+    summarized,
+    total_cell,
+)
 from search_to_signal.analysis.cells import Cell, NoTableError, Table
 from search_to_signal.analysis.measures import STREAM, Measure, stream_cells
-from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.results import Results, Runs
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.numerics import Floats
 
 # The paper gives no width; ten groups stay well below its stagnation threshold of 25.
 WIDTH = 10
-COLUMNS = ("Collapses", "Before", "After", "Change")
+COLUMNS = ("Seeds", "Collapses", "No window", "Cut windows", "Windows", "Before", "After", "Change")
 
 
 def windows(collapses: Sequence[int], groups: int, width: int = WIDTH) -> list[tuple[int, int, int]]:
@@ -33,19 +42,38 @@ def windows(collapses: Sequence[int], groups: int, width: int = WIDTH) -> list[t
 
 
 def collapse_parts(run: RecordedRun) -> Parts:
-    """COLUMNS of every measure of the proposal stream: means over the run's collapses."""
-    found = windows([t for t, step in enumerate(run.steps) if step.collapsed], len(run.groups))
-    events = run.steps_at([at for _, at, _ in found])
-    count = Cell(len(found), formula="collapses with a group before them", origins=(events,))
-    before = [_stream(run, start, at) for start, at, _ in found]
-    after = [_stream(run, at, stop) for _, at, stop in found]
-    parts = {}
-    for m, measure in enumerate(STREAM):
-        one, other = [row[m] for row in before], [row[m] for row in after]
-        change = [y - x for x, y in zip(one, other, strict=True)]
-        sides = ((one, "before"), (other, "after"), (change, "after minus before"))
-        parts[measure.heading] = (count, *(_mean(values, measure, what, run) for values, what in sides))
-    return parts
+    """COLUMNS of every measure of the proposal stream: means over windows with a value on both sides."""
+    events = [t for t, step in enumerate(run.steps) if step.collapsed]
+    found = windows(events, len(run.groups))
+    bare = sorted(set(events) - {at for _, at, _ in found})
+    cut = [at for start, at, stop in found if min(at - start, stop - at) < WIDTH]
+    counts = tuple(
+        Cell(len(steps), formula=formula, origins=(run.steps_at(steps),))
+        for steps, formula in (
+            (events, "collapses"),
+            (bare, "collapses without a group before them"),
+            (cut, f"windows with a side of under {WIDTH} groups"),
+        )
+    )
+    before = np.array([_stream(run, start, at) for start, at, _ in found]).reshape(-1, len(STREAM))
+    after = np.array([_stream(run, at, stop) for _, at, stop in found]).reshape(-1, len(STREAM))
+    return {
+        measure.heading: _measured(run, measure, counts, before[:, m], after[:, m])
+        for m, measure in enumerate(STREAM)
+    }
+
+
+def _measured(run: RecordedRun, measure: Measure, counts: Cells, before: Floats, after: Floats) -> Cells:
+    """COLUMNS of one measure; before and after: (windows,), NaN where a side has no value."""
+    both = ~np.isnan(before) & ~np.isnan(after)
+    sides = ((before, "before"), (after, "after"), (after - before, "after minus before"))
+    origins = (run.everything,)
+    return (
+        Cell(int(both.any()), formula="runs with such a window", origins=origins),
+        *counts,
+        Cell(int(both.sum()), formula="windows with a value on both sides", origins=origins),
+        *(_mean(values[both], measure, what, run) for values, what in sides),
+    )
 
 
 def collapses(results: Results) -> Table:
@@ -53,7 +81,11 @@ def collapses(results: Results) -> Table:
     runs = results.cohort
     if not any(step.collapsed for run in runs for step in run.steps):
         raise NoTableError("no population of the cohort collapsed")
-    note = f"Means over collapses of up to {WIDTH} groups on each side, then over the seeds that have any."
+    note = (
+        f"A window has up to {WIDTH} groups on each side of a collapse; it is cut where run or population "
+        "end sooner, and missing without a group before. Means over the windows with a value on both sides, "
+        f"then over the seeds with any, of {seed_numbers(_seeds(runs))}; counts are sums."
+    )
     rows = summarized(runs, collapse_parts, _combined)
     return Table("collapses", "Around collapses", "cohort", COLUMNS, rows, "Condition/measure", note)
 
@@ -62,13 +94,16 @@ def _combined(cells: Sequence[Cell]) -> Cell:
     return total_cell(cells) if isinstance(cells[0].value, int) else known_mean_cell(cells)
 
 
+def _seeds(runs: Runs) -> list[int]:
+    return [len(list(members)) for _, members in groupby(runs, key=lambda run: run.condition)]
+
+
 def _stream(run: RecordedRun, start: int, stop: int) -> list[float]:
     cells: Cells = stream_cells(run.batch.at(slice(start, stop)), run.completions_of(start, stop))
     return [float(cell.value) if isinstance(cell.value, int | float) else np.nan for cell in cells]
 
 
-def _mean(values: Sequence[float], measure: Measure, what: str, run: RecordedRun) -> Cell:
-    known = [value for value in values if not np.isnan(value)]
-    formula = f"mean over collapses with a value of ({measure.formula}) {what} the collapse"
-    value = float(np.mean(known)) if known else None
+def _mean(values: Floats, measure: Measure, what: str, run: RecordedRun) -> Cell:
+    formula = f"mean over windows with a value on both sides of ({measure.formula}) {what} the collapse"
+    value = float(values.mean()) if len(values) else None
     return Cell(value, formula=formula, origins=(run.everything,), decimals=measure.decimals)

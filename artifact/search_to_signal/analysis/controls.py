@@ -7,15 +7,16 @@ gives every completion the same reward, and no credit at all.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import reduce
 from operator import add
 
 import numpy as np
 
-from search_to_signal.analysis.aggregate import Parts, mean_cell, summarized
-from search_to_signal.analysis.cells import Cell, Table
-from search_to_signal.analysis.credit import CLASSES, CreditCounts, credit_table, zero_advantage_share
-from search_to_signal.analysis.credit_tables import run_counts, trained
+from search_to_signal.analysis.aggregate import Parts, summarized
+from search_to_signal.analysis.cells import Cell, Table, percent_cell
+from search_to_signal.analysis.credit import CLASSES, CreditCounts, credit_table
+from search_to_signal.analysis.credit_tables import OVER_SEEDS, enrichment_cell, run_counts, trained
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.normalizer import group_advantages
@@ -54,17 +55,17 @@ def control_parts(run: RecordedRun) -> Parts:
 
 def controls(results: Results) -> Table:
     """Enrichment by class under recorded, shuffled and constant rewards."""
-    note = f"Shuffled rows are means over {DRAWS} shuffles, then over seeds ± sample standard deviation."
-    rows = summarized(trained(results), control_parts, mean_cell)
+    note = f"Shuffled rows count {DRAWS} shuffles of a run together. {OVER_SEEDS}"
+    rows = summarized(trained(results), control_parts)
     return Table("controls", "Reward controls", "cohort", COLUMNS, rows, "Condition/rewards", note)
 
 
 def _cells(draws: list[CreditCounts], run: RecordedRun) -> tuple[Cell, ...]:
     total = reduce(add, draws)
-    values = [(entry.enrichment, "credit mass share / prevalence", 3) for entry in credit_table(total)]
-    zero = zero_advantage_share(total)
-    values += [
-        (None if zero is None else 100.0 * zero, "groups without any advantage / groups, in percent", 2),
-        (total.total_mass / len(draws), "sum of positive advantages", 1),
-    ]
-    return tuple(Cell(v, formula=f, origins=(run.everything,), decimals=d) for v, f, d in values)
+    origins = (run.everything,)
+    zero = "groups without any advantage / groups"
+    return (
+        *(replace(enrichment_cell(entry), origins=origins) for entry in credit_table(total)),
+        percent_cell(total.zero_groups, total.groups, zero, *origins),
+        Cell(total.total_mass / len(draws), 1, "sum of positive advantages", origins, 1),
+    )

@@ -4,6 +4,8 @@ Paper, Credit-Utility Alignment Analysis; supplement, Credit allocation and base
 from the advantages that the learner saw.
 """
 
+from dataclasses import replace
+
 from search_to_signal.analysis.aggregate import Cells, Parts, summarized
 from search_to_signal.analysis.cells import Cell, NoTableError, Origin, Table, percent_cell
 from search_to_signal.analysis.credit import ClassCredit, CreditCounts, count_credit, credit_table
@@ -11,7 +13,19 @@ from search_to_signal.analysis.results import Results, Runs
 from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.numerics import Floats
 
-CLASS_COLUMNS = ("Candidates", "Prevalence (%)", "Credit mass (%)", "Enrichment", "Positive (%)")
+CLASS_COLUMNS = (
+    "Candidates",
+    "Prevalence (%)",
+    "Credit mass (%)",
+    "Enrichment",
+    "Enrichment by seed",
+    "Mean of seeds' enrichments",
+    "Positive (%)",
+)
+OVER_SEEDS = (
+    "Over seeds enrichment is mean credit mass / mean prevalence (D29), everything else the mean of the "
+    "seeds' values ± sample standard deviation."
+)
 SIGNAL_COLUMNS = (
     "Groups",
     "Zero advantage (%)",
@@ -36,15 +50,25 @@ def run_counts(run: RecordedRun, advantages: Floats | None = None) -> CreditCoun
     return count_credit(run.batch, seen)
 
 
+def enrichment_cell(entry: ClassCredit) -> Cell:
+    """E_A = P_A / P_D of one run, with the terms that an aggregate over runs is made of (D29)."""
+    share, prevalence = entry.mass_share, entry.prevalence
+    terms = None if share is None or prevalence is None else (share, prevalence)
+    return Cell(entry.enrichment, formula="credit mass share / prevalence", decimals=3, terms=terms)
+
+
 def class_cells(counts: CreditCounts, entry: ClassCredit, origin: Origin) -> Cells:
     """The cells of CLASS_COLUMNS for one candidate class (paper, eq. positive-credit-mass)."""
     mass = None if entry.mass_share is None else 100.0 * entry.mass_share
     rate = None if entry.positive_rate is None else 100.0 * entry.positive_rate
+    enrichment = replace(enrichment_cell(entry), origins=(origin,))
     return (
         Cell(entry.candidates, formula="completions of the class", origins=(origin,)),
         percent_cell(entry.candidates, counts.completions, "completions of the class / completions", origin),
         _cell(mass, "positive advantage of the class / all positive advantage, in percent", origin, 2),
-        _cell(entry.enrichment, "credit mass share / prevalence", origin, 3),
+        enrichment,
+        replace(enrichment, value=enrichment.text(), terms=None),
+        replace(enrichment, terms=None),
         _cell(
             rate,
             "completions of the class with positive advantage / those of the class, in percent",
@@ -86,14 +110,17 @@ def signal_cells(run: RecordedRun) -> Parts:
 
 def credit_by_class(results: Results) -> Table:
     """Prevalence, positive credit mass, enrichment and positive rate of every class, by condition and run."""
-    note = "Exclusive classes (D18). Counts are sums over seeds, the rest means ± sample standard deviation."
+    note = (
+        f"Exclusive classes (D18). Counts are sums over seeds. {OVER_SEEDS} Enrichment times prevalence "
+        "adds up to 100 % over classes; with the mean of the seeds' enrichments it need not."
+    )
     rows = summarized(trained(results), credit_parts)
     return Table("credit", "Credit by class", "cohort", CLASS_COLUMNS, rows, "Condition/class", note)
 
 
 def signal(results: Results) -> Table:
     """How many groups teach nothing, and how many teach without an improvement."""
-    note = "Shares of groups; mean ± sample standard deviation over seeds."
+    note = "Shares of groups: means of the seeds' shares ± sample standard deviation."
     rows = summarized(trained(results), signal_cells)
     return Table("signal", "Signal density", "cohort", SIGNAL_COLUMNS, rows, "Condition", note)
 

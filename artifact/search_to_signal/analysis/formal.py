@@ -58,16 +58,6 @@ def require_layer(runs: Sequence[RecordedRun], layer: str) -> None:
         raise RunDirectoryError(f"{_listed(strange)}: not of layer {layer}; layers are never pooled")
 
 
-def require_matched(first: RecordedRun, second: RecordedRun) -> None:
-    """Raise RunDirectoryError where two runs cannot be compared: other problem, model, search or source."""
-    one, other = protocol(first.manifest), protocol(second.manifest)
-    keys = (*SHARED, "source", "model files")
-    different = [key for key in keys if one.get(key) != other.get(key)]
-    if different or first.seed != second.seed:
-        what = _listed(different or ["seed"])
-        raise RunDirectoryError(f"{first.path} and {second.path} differ in {what}: they are not matched")
-
-
 def protocol(manifest: Manifest, own: Sequence[str] = OWN) -> dict[str, Any]:
     """Everything that the runs of one cohort have in common."""
     shared = {key: value for key, value in manifest.config.items() if key not in own}

@@ -17,11 +17,8 @@ from search_to_signal.numerics import Bools
 from search_to_signal.records.groups import OUTCOMES, GroupBatch
 from search_to_signal.records.schema import Operator, Outcome
 
-_NOT_PARSED = (Outcome.MISSING_RATIONALE, Outcome.MISSING_CODE, Outcome.MISSING_FUNCTION)
-_NOT_EXECUTABLE = (*_NOT_PARSED, Outcome.RUNTIME_FAILURE)
-
 STAGES: tuple[tuple[str, str], ...] = (
-    ("Parsed (%)", "completions with rationale, code and required function"),
+    ("Parsed (%)", "completions with rationale, code and required function, which reach the evaluator"),
     ("Executable (%)", "of these, completions that ran to an answer on every instance"),
     ("Valid (%)", "of these, completions without detected randomness, hence with a score"),
     ("Parent-improving (%)", "completions better than their best prompt base"),
@@ -36,8 +33,8 @@ def funnel_masks(batch: GroupBatch) -> tuple[Bools, ...]:
     Parent-improving and frontier are subsets of valid; without a comparator nothing is parent-improving
     (D05), so a creation can reach the frontier without it.
     """
-    parsed = ~np.isin(batch.outcome, [OUTCOMES.index(outcome) for outcome in _NOT_PARSED])
-    executable = ~np.isin(batch.outcome, [OUTCOMES.index(outcome) for outcome in _NOT_EXECUTABLE])
+    parsed = batch.evaluated
+    executable = parsed & (batch.outcome != OUTCOMES.index(Outcome.RUNTIME_FAILURE))
     return parsed, executable, batch.valid, improves(batch), beats_frontier(batch)
 
 
@@ -67,7 +64,10 @@ def funnels(run: RecordedRun) -> Parts:
 
 def operators(results: Results) -> Table:
     """Funnels by condition and operator, and by run and operator."""
-    note = "Shares of the completions that were asked for with the operator; counts are sums over seeds."
+    note = (
+        "Shares of the completions that were asked for with the operator: means of the seeds' shares ± "
+        "sample standard deviation, none where a seed never drew it; counts are sums over seeds."
+    )
     rows = summarized(results.cohort, funnels)
     return Table("operators", "Funnels by operator", "cohort", COLUMNS, rows, "Condition/operator", note)
 

@@ -10,10 +10,10 @@ from operator import add
 
 import numpy as np
 
-from search_to_signal.analysis.aggregate import Parts, mean_cell, summarized
+from search_to_signal.analysis.aggregate import Parts, summarized
 from search_to_signal.analysis.cells import Cell, NoTableError, Table, percent_cell
 from search_to_signal.analysis.credit import CandidateClass, count_credit, credit_table
-from search_to_signal.analysis.credit_tables import class_cells, trained
+from search_to_signal.analysis.credit_tables import OVER_SEEDS, class_cells, trained
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.errors import ConfigError, MappingError
@@ -47,9 +47,9 @@ def size_parts(run: RecordedRun) -> Parts:
 
 def group_size(results: Results) -> Table:
     """Zero-advantage share and credit by class as the group shrinks, under each run's own mapping."""
-    note = f"Recorded groups, {DRAWS} subsamples each below full size; mean ± sample deviation over seeds."
+    note = f"Recorded groups, {DRAWS} subsamples each below full size. {OVER_SEEDS}"
     try:
-        rows = summarized(trained(results), size_parts, mean_cell)
+        rows = summarized(trained(results), size_parts)
     except (ConfigError, MappingError) as error:
         raise NoTableError(str(error)) from error
     return Table("group_size", "Group size", "cohort", COLUMNS, rows, "Condition/size", note)

@@ -34,6 +34,9 @@ BEHAVIOUR_COLUMNS = (
 )
 
 
+_MEANS = "Means of the seeds' values ± sample standard deviation."
+
+
 def checked(results: Results) -> HeldoutManifest:
     """The manifest, held to its files and to the cohort that it read.
 
@@ -68,6 +71,7 @@ def heldout(results: Results) -> Table:
     rows = summarized(results.cohort, partial(_score_parts, records, manifest.splits, sized), mean_cell)
     count = "all instances" if manifest.instances is None else f"the first {manifest.instances} instances"
     note = f"Final best heuristics on {count} of each split; a gap is to reference tours, lower is better."
+    note = f"{note} {_MEANS}"
     return Table("heldout", "Held-out instances", HELDOUT, tuple(columns), rows, "Condition", note)
 
 
@@ -78,7 +82,7 @@ def behaviours(results: Results) -> Table:
     known = {record.program_sha256: record for record in read_records(file, BehaviourRecord)}
     rows = summarized(results.cohort, partial(_behaviour_parts, known, file), mean_cell)
     where = f"{manifest.behaviour_instances or 'all'} instances of {manifest.behaviour_split}"
-    note = f"Programs in canonical form; behaviours are equal scores on each of {where}."
+    note = f"Programs in canonical form; behaviours are equal scores on each of {where}. {_MEANS}"
     return Table("behaviours", "Semantic coverage", HELDOUT, BEHAVIOUR_COLUMNS, rows, "Condition", note)
 
 

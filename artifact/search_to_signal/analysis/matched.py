@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Generic, TypeVar
 
+from search_to_signal.analysis.aggregate import label
 from search_to_signal.analysis.cells import Cell, Origin, Row, Table
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.tables import to_markdown
@@ -28,13 +29,20 @@ class Column(Generic[Record]):
     decimals: int = 4
 
 
-COSINE: Column[PairRecord] = Column(lambda pair: pair.cosine)
+COSINE, STEPS = "Cosine", "Steps"
+OF_COMPLETIONS = "Largest withheld difference (completion means)"
+OF_TOKENS = "Largest withheld difference (single tokens)"
+COSINES: dict[str, Column[PairRecord]] = {
+    COSINE: Column(lambda pair: pair.cosine),
+    "Cosine, not by construction": Column(lambda pair: None if pair.by_construction else pair.cosine),
+}
 PAIR_COLUMNS: dict[str, Column[PairRecord]] = {
-    "Cosine": COSINE,
+    **COSINES,
     "Product cosine": Column(lambda pair: pair.product_cosine),
     "Norm ratio": Column(lambda pair: pair.norm_ratio),
     "Sign agreement": Column(lambda pair: pair.sign_agreement),
-    "Withheld difference": Column(lambda pair: _with_credit(pair, pair.withheld_max_difference), 5),
+    OF_COMPLETIONS: Column(lambda pair: _with_credit(pair, pair.withheld_max_difference), 5),
+    OF_TOKENS: Column(lambda pair: _with_credit(pair, pair.withheld_token_max_difference), 5),
 }
 COUNT_COLUMNS: dict[str, Callable[[PairRecord], bool]] = {
     "Without credit": lambda pair: pair.relation == "without_credit",
@@ -43,8 +51,9 @@ COUNT_COLUMNS: dict[str, Callable[[PairRecord], bool]] = {
 UPDATE_COLUMNS: dict[str, Column[UpdateRecord]] = {
     "Change": Column(lambda one: one.delta_norm),
     "Product change": Column(lambda one: one.product_norm),
-    "Withheld mean change": Column(lambda one: one.withheld_mean_change, 5),
-    "Withheld max change": Column(lambda one: one.withheld_max_change, 5),
+    "Mean withheld change (completion means)": Column(lambda one: one.withheld_mean_change, 5),
+    "Largest withheld change (completion means)": Column(lambda one: one.withheld_max_change, 5),
+    "Largest withheld change (single tokens)": Column(lambda one: one.withheld_token_max_change, 5),
     "Training tokens": Column(lambda one: one.training_tokens, 0),
 }
 
@@ -87,14 +96,14 @@ def normalizer_table(records: MatchedRecords) -> Table:
 
 
 def cosine_table(records: MatchedRecords) -> Table:
-    """Cosine of every two mappings under every normalizer."""
+    """Cosine of every two mappings under every normalizer, with and without those by construction."""
     found = [item for item in records.pairs if item[1].first[1] == item[1].second[1]]
     names = list(dict.fromkeys(f"{pair.first[0]} – {pair.second[0]}" for _, pair in found))
     rows = []
-    for label, same in _grouped(found, lambda pair: pair.first[1]).items():
+    for place, same in _grouped(found, lambda pair: pair.first[1]).items():
         by = _grouped(same, lambda pair: f"{pair.first[0]} – {pair.second[0]}", where=False)
-        cells = [_number(records, PAIRS, by.get(name, []), "Cosine", COSINE) for name in names]
-        rows.append(Row(label, tuple(cells)))
+        columns = [_cosines(records, by.get(name, [])) for name in names]
+        rows += [Row(label(place, part), tuple(column[part] for column in columns)) for part in columns[0]]
     return _table(records, "cosines", "Cosine of adapter changes, by normalizer", tuple(names), rows)
 
 
@@ -102,8 +111,8 @@ def move_table(records: MatchedRecords) -> Table:
     """How far each mapping's update moves adapter and withheld contexts, under the first normalizer."""
     found = [item for item in records.updates if item[1].normalizer == records.normalizer]
     rows = [
-        Row(label, tuple(_number(records, UPDATES, same, *column) for column in UPDATE_COLUMNS.items()))
-        for label, same in _grouped(found, lambda one: one.mapping).items()
+        Row(place, tuple(_number(records, UPDATES, same, *column) for column in UPDATE_COLUMNS.items()))
+        for place, same in _grouped(found, lambda one: one.mapping).items()
     ]
     return _table(records, "moves", "Distance moved", tuple(UPDATE_COLUMNS), rows)
 
@@ -126,7 +135,7 @@ def matched_page(directory: Path) -> str:
     return "\n".join(["# Matched updates\n", f"{tables[0].note}\n", *parts])
 
 
-_PAIR_NAMES = ("Comparisons", *COUNT_COLUMNS, *PAIR_COLUMNS)
+_PAIR_NAMES = (STEPS, "Comparisons", *COUNT_COLUMNS, *PAIR_COLUMNS)
 
 
 def _with_credit(pair: PairRecord, value: float) -> float | None:
@@ -148,13 +157,27 @@ def _pair_rows(
     records: MatchedRecords, found: Lines[PairRecord], name: Callable[[PairRecord], str]
 ) -> list[Row]:
     rows = []
-    for label, same in _grouped(found, name).items():
-        origins = (_origin(records, PAIRS, same),)
-        counts = [len(same), *(sum(bool(read(pair)) for _, pair in same) for read in COUNT_COLUMNS.values())]
-        cells = [Cell(count, len(same), "number of comparisons", origins) for count in counts]
+    for place, same in _grouped(found, name).items():
+        steps = Cell(len(same[0][1].steps), len(same), "groups stepped on", (_origin(records, PAIRS, same),))
+        cells = [steps, *_counts(records, same).values()]
         cells += [_number(records, PAIRS, same, *column) for column in PAIR_COLUMNS.items()]
-        rows.append(Row(label, tuple(cells)))
+        rows.append(Row(place, tuple(cells)))
     return rows
+
+
+def _counts(records: MatchedRecords, same: Lines[PairRecord]) -> dict[str, Cell]:
+    """How many comparisons there are, and how many of them say nothing or nothing new."""
+    origins = (_origin(records, PAIRS, same),)
+    numbers = {name: sum(bool(read(pair)) for _, pair in same) for name, read in COUNT_COLUMNS.items()}
+    return {
+        name: Cell(number, len(same), f"number of comparisons ({name.lower()})", origins)
+        for name, number in {"Comparisons": len(same), **numbers}.items()
+    }
+
+
+def _cosines(records: MatchedRecords, same: Lines[PairRecord]) -> dict[str, Cell]:
+    means = {name: _number(records, PAIRS, same, name, column) for name, column in COSINES.items()}
+    return {name.lower(): cell for name, cell in (*means.items(), *_counts(records, same).items())}
 
 
 def _number(
@@ -191,6 +214,7 @@ _NOTE = (
     "and steps. One step: every group alone with a fresh optimizer, mean and deviation over groups. Several "
     "steps: one optimizer over all groups. Plain descent: the same without Adam, decay and clipping, at a "
     "rate of its own. Changes are of raw LoRA tensors, or of the product of their factors. Withheld numbers "
-    "are of mean token log-probabilities of completions not trained on; a difference is the largest over "
-    "them. By construction: equal credit, or, up to Adam's epsilon, proportional credit in a single step."
+    "are of log-probabilities in completions not trained on: of the mean over each completion's tokens, or "
+    "of every single token; the largest is over all of them, per comparison. Without credit: no cosine. By "
+    "construction: equal credit, or, up to Adam's epsilon, proportional credit in a single step."
 )

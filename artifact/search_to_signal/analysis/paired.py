@@ -1,29 +1,31 @@
 """Within-seed differences: two runs of one seed at a time, never pools (paper, fig. paired-effects)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from search_to_signal.analysis.aggregate import (
     Parts,
     PartsOf,
-    count_above,
+    count_directions,
     difference_cell,
     label,
     mean_cell,
     over_seeds,
+    seed_numbers,
 )
 from search_to_signal.analysis.cells import NoTableError, Row, Table
-from search_to_signal.analysis.formal import require_matched
+from search_to_signal.analysis.comparable import require_comparable
 from search_to_signal.analysis.measures import ALL
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
 
 COLUMNS = tuple(measure.change for measure in ALL)
+DIRECTIONS = "Seeds in which the first is better (strictly above), equal (to the last bit) and worse."
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Pairs of runs, first minus second, one per seed. Raises RunDirectoryError for an unmatched pair."""
+    """Pairs of runs, first minus second, one per seed; raises as require_comparable does."""
 
     first: str
     second: str
@@ -31,7 +33,7 @@ class Comparison:
 
     def __post_init__(self) -> None:
         for one, other in self.pairs:
-            require_matched(one, other)
+            require_comparable(one, other)
 
     @property
     def name(self) -> str:
@@ -89,26 +91,45 @@ def comparisons(results: Results) -> tuple[Comparison, ...]:
 
 def paired(results: Results) -> Table:
     """Same-seed differences of every measure of the live cohort."""
+    found = comparisons(results)
     note = "First minus second, seed by seed; mean ± sample standard deviation over seeds."
-    rows = paired_rows(comparisons(results), measured)
+    note = f"{note} {few_seeds(len(c.pairs) for c in found)}"
+    rows = paired_rows(found, measured)
     return Table("paired", "Paired differences", "cohort", COLUMNS, rows, "Comparison", note)
 
 
 def paired_signs(results: Results) -> Table:
-    """In how many seeds the first condition is above the second, measure by measure."""
-    note = "Seeds in which the first is strictly above the second; n is the number of seeds."
-    rows = signs(comparisons(results))
+    """In how many seeds the first condition is above, equal to and below the second, measure by measure."""
+    found = comparisons(results)
     return Table(
-        "paired_signs", "Directions of paired differences", "cohort", COLUMNS, rows, "Comparison", note
+        "paired_signs",
+        "Directions of paired differences",
+        "cohort",
+        COLUMNS,
+        signs(found),
+        "Comparison/direction",
+        f"{DIRECTIONS} {few_seeds(len(c.pairs) for c in found)}",
     )
 
 
+def few_seeds(numbers: Iterable[int]) -> str:
+    """How many seeds the comparisons have, and the least p that a test on so few can give.
+
+    Of the 2^n ways to flip the signs of n differences, the one with all in one direction and its mirror
+    image are the most extreme: a two-sided sign-flipping test gives at least 2/2^n.
+    """
+    found = sorted(set(numbers))
+    least = " or ".join(f"{2.0 / 2**n:.3g}" for n in found)
+    return f"With {seed_numbers(found)} a two-sided sign-flipping test cannot give p below {least}."
+
+
 def signs(comparisons: Sequence[Comparison]) -> tuple[Row, ...]:
-    """One row per comparison: the number of seeds with a positive difference, of n."""
+    """Three rows per comparison: the seeds with a positive difference, with none, and with a negative one."""
     rows = []
     for comparison in comparisons:
         seeds = [_differences(measured, one, other)[""] for one, other in comparison.pairs]
-        rows.append(Row(comparison.name, tuple(map(count_above, zip(*seeds, strict=True)))))
+        columns = [count_directions(cells) for cells in zip(*seeds, strict=True)]
+        rows += [Row(label(comparison.name, k), tuple(column[k] for column in columns)) for k in columns[0]]
     return tuple(rows)
 
 

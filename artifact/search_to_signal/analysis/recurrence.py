@@ -53,6 +53,9 @@ def recurrence(results: Results) -> Table:
     runs = results.cohort
     if all(len(run.groups) <= HORIZON for run in runs):
         raise NoTableError(f"no run of the cohort has more than {HORIZON} groups")
-    note = f"Within {HORIZON} later groups; groups nearer to a run's end are left out."
+    note = (
+        f"Within {HORIZON} later groups; groups nearer to a run's end are left out. Means of the seeds' "
+        "shares ± sample standard deviation."
+    )
     rows = summarized(runs, recurrence_parts, mean_cell)
     return Table("recurrence", "Exact recurrence", "cohort", COLUMNS, rows, "Condition", note)

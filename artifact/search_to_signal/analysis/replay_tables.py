@@ -1,17 +1,39 @@
 """The shared-record audit of a results directory as tables (paper, Signal-Propagation Analysis).
 
-The recorded group is the unit here, not the seed: nothing is generated, and n counts groups. The cohort and
-every breadth cell stand apart.
+The recorded group is the unit here, not the seed: nothing is generated, and n counts groups. The cohort,
+every breadth cell and every cell recorded for the audit stand apart.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from search_to_signal.analysis.aggregate import label
-from search_to_signal.analysis.audit import TOLERANCES, Audit, ContextTally, PairTally, audit
+from search_to_signal.analysis.audit import (
+    TOLERANCES,
+    Audit,
+    ContextTally,
+    PairTally,
+    audit,
+    by_problem,
+    summed,
+    tally,
+)
 from search_to_signal.analysis.cells import Cell, NoTableError, Origin, Row, Table
+from search_to_signal.analysis.credit import CLASSES
 from search_to_signal.analysis.metrics import ratio
 from search_to_signal.analysis.results import Results, Runs
+from search_to_signal.analysis.sensitivity import DECISIONS, ReadingTally, exposure_tallies
+from search_to_signal.analysis.sensitivity_tables import (
+    Change,
+    changed_rankings,
+    chosen_rankings,
+    moved_rates,
+    readings_of,
+    said,
+)
+from search_to_signal.errors import RunDirectoryError
 from search_to_signal.normalizer import group_advantages
+from search_to_signal.records.exposures import EXPOSURES, read_exposures
 from search_to_signal.rewards import MAPPINGS
 
 LAYER = "audit"
@@ -24,6 +46,14 @@ PAIR_COLUMNS = (
     "Equivalent (%)",
     "By construction",
     "Order changes",
+)
+READING_COLUMNS = (
+    "Groups",
+    "Changed",
+    "Changed (%)",
+    "Largest difference",
+    *(f"{name.value.replace('_', ' ').capitalize()} (points)" for name in CLASSES),
+    "Rankings changed",
 )
 CONTEXT_COLUMNS = ("Groups", "Constant in group", "Reordered", "Reordered (%)")
 
@@ -64,6 +94,40 @@ def replay_context(results: Results) -> Table:
     )
 
 
+def sensitivity(results: Results) -> Table:
+    """What every other reading of an open decision changes, over all recorded groups."""
+    found, origins = _recorded(results)
+    order = "; ".join(f"{name}: {mappings}" for name, mappings in chosen_rankings(found, "all").items())
+    rows = [
+        Row(
+            f"{DECISIONS[reading]} {label(reading, mapping)}",
+            _reading_cells(tally, changed_rankings(found, "all", reading), origins),
+        )
+        for (reading, mapping), tally in readings_of(found, "all").items()
+    ]
+    note = (
+        f"Against the choice, under the paper's normalizer; changed by more than {TOLERANCES[-1]:g} (D21); "
+        f"points of positive-credit rate. n counts groups. Under the choices, {order}."
+    )
+    title = "Sensitivity to open decisions"
+    return Table(
+        "sensitivity", title, LAYER, READING_COLUMNS, tuple(rows), "Decision and reading/mapping", note
+    )
+
+
+def _recorded(results: Results) -> tuple[Audit, tuple[Origin, ...]]:
+    """Every recorded group, and the exposures that the replay computed otherwise, where it has run."""
+    runs = [run for cell in audited_cells(results).values() for run in cell]
+    exposures = read_exposures(results.directory / LAYER / EXPOSURES)
+    groups = [(str(run.config["problem"]), run.batch) for run in runs]
+    parts = [tally(problem, batch, MAPPINGS, {"group": group_advantages}) for problem, batch in groups]
+    for (problem, batch), run in zip(groups, runs, strict=True):
+        if run.path in exposures:
+            found = exposure_tallies(batch, MAPPINGS, exposures[run.path])
+            parts.append(Audit({}, {}, {}, {}, by_problem(problem, found)))
+    return summed(parts), tuple(run.everything for run in runs)
+
+
 def _audits(results: Results) -> dict[str, tuple[Audit, tuple[Origin, ...]]]:
     normalizer = {"group": group_advantages}
     return {
@@ -71,15 +135,20 @@ def _audits(results: Results) -> dict[str, tuple[Audit, tuple[Origin, ...]]]:
             audit(((str(run.config["problem"]), run.batch) for run in runs), MAPPINGS, normalizer),
             tuple(run.everything for run in runs),
         )
-        for cell, runs in _cells(results).items()
+        for cell, runs in audited_cells(results).items()
     }
 
 
-def _cells(results: Results) -> Mapping[str, Runs]:
-    try:
-        return {"cohort": results.cohort, **results.breadth}
-    except NoTableError:
-        return {"cohort": results.cohort}
+def audited_cells(results: Results) -> Mapping[str, Runs]:
+    """The recorded runs by cell; raises RunDirectoryError for a cell that two layers have."""
+    cells = {"cohort": results.cohort}
+    for layer in ("breadth", "audit_cells"):
+        with suppress(NoTableError):
+            more: Mapping[str, Runs] = getattr(results, layer)
+            if twice := sorted(set(cells) & set(more)):
+                raise RunDirectoryError(f"{', '.join(twice)} lies in breadth and in audit: move one away")
+            cells = {**cells, **more}
+    return cells
 
 
 def _pair_cells(tally: PairTally, origins: tuple[Origin, ...]) -> tuple[Cell, ...]:
@@ -95,6 +164,22 @@ def _pair_cells(tally: PairTally, origins: tuple[Origin, ...]) -> tuple[Cell, ..
         Cell(share, tally.groups, "groups equivalent at the tolerance / groups, in percent", origins, 2),
         Cell(int(tally.by_construction[-1]), tally.groups, "of these, affine or flat in both", origins),
         Cell(tally.reordered, tally.groups, "groups whose advantages differ in weak order", origins),
+    )
+
+
+def _reading_cells(
+    tally: ReadingTally, changes: Sequence[Change], origins: tuple[Origin, ...]
+) -> tuple[Cell, ...]:
+    share = ratio(100 * tally.changed, tally.groups)
+    rate = "share of the class with positive advantage under the reading minus under the choice, in points"
+    orders = "; ".join(map(said, changes)) or "no ranking changes"
+    return (
+        Cell(tally.groups, tally.groups, "recorded groups", origins),
+        Cell(tally.changed, tally.groups, "groups with an advantage that changes", origins),
+        Cell(share, tally.groups, "groups with an advantage that changes / groups, in percent", origins, 2),
+        Cell(tally.largest, tally.groups, "largest absolute difference of an advantage", origins, 7),
+        *(Cell(moved, tally.groups, rate, origins, 2) for moved in moved_rates(tally).values()),
+        Cell(", ".join(c.quantity for c in changes) or "none", tally.groups, f"rankings: {orders}", origins),
     )
 
 

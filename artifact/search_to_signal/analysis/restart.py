@@ -7,8 +7,18 @@ from collections.abc import Sequence
 
 from search_to_signal.analysis.aggregate import summarized
 from search_to_signal.analysis.cells import NoTableError, Table
+from search_to_signal.analysis.comparable import at_one_horizon
 from search_to_signal.analysis.core_table import SEED_COLUMNS, seed_cells
-from search_to_signal.analysis.paired import COLUMNS, Comparison, against, measured, paired_rows, signs
+from search_to_signal.analysis.paired import (
+    COLUMNS,
+    DIRECTIONS,
+    Comparison,
+    against,
+    few_seeds,
+    measured,
+    paired_rows,
+    signs,
+)
 from search_to_signal.analysis.results import Results, Runs
 from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.errors import RunDirectoryError
@@ -31,18 +41,25 @@ def restart_runs(results: Results) -> Runs:
     return results.restart
 
 
+def beside_live(results: Results) -> tuple[Runs, Runs]:
+    """(restarts, live cohort) over one horizon; raises NoTableError where formal ones have several."""
+    restarts = restart_runs(results)
+    runs = at_one_horizon((*restarts, *results.cohort))
+    return runs[: len(restarts)], runs[len(restarts) :]
+
+
 def comparisons(results: Results) -> tuple[Comparison, ...]:
     """Restart minus Frozen and minus its live parent, per condition, and restarts minus Native's restart.
 
-    A restart that is shorter than the cohort is compared with prefixes of its length.
+    Raises NoTableError as ``beside_live`` does.
     """
-    runs = restart_runs(results)
-    live = {(run.condition, run.seed): run for run in results.cohort}
+    runs, cohort = beside_live(results)
+    live = {(run.condition, run.seed): run for run in cohort}
     found: list[Comparison] = []
     for condition in dict.fromkeys(run.condition for run in runs):
         same = [run for run in runs if run.condition == condition]
         for other in ("frozen", condition):
-            pairs = tuple((r, _cut(live[other, r.seed], r)) for r in same if (other, r.seed) in live)
+            pairs = tuple((r, live[other, r.seed]) for r in same if (other, r.seed) in live)
             if len(pairs) == len(same):
                 found.append(Comparison(f"restart/{condition}", f"live/{other}", pairs))
     return (*found, *_between(runs))
@@ -58,16 +75,19 @@ def restart(results: Results) -> Table:
 
 def restart_paired(results: Results) -> Table:
     """Same-seed differences of restarts to Frozen, to their live parents, and to each other."""
-    rows = paired_rows(comparisons(results), measured)
-    note = "First minus second, seed by seed, at the restart's length; layers are compared, never pooled."
+    found = comparisons(results)
+    rows = paired_rows(found, measured)
+    note = "First minus second, seed by seed; layers are compared, never pooled."
+    note = f"{note} {few_seeds(len(c.pairs) for c in found)}"
     return Table("restart_paired", "Restarts compared", "restart", COLUMNS, rows, "Comparison", note)
 
 
 def restart_signs(results: Results) -> Table:
-    """In how many seeds the restart is above what it is compared with."""
-    rows = signs(comparisons(results))
-    note = "Seeds in which the first is strictly above the second; n is the number of seeds."
-    return Table("restart_signs", "Directions of restarts", "restart", COLUMNS, rows, "Comparison", note)
+    """In how many seeds the restart is above, equal to and below what it is compared with."""
+    found = comparisons(results)
+    note = f"{DIRECTIONS} {few_seeds(len(c.pairs) for c in found)}"
+    head, rows = "Comparison/direction", signs(found)
+    return Table("restart_signs", "Directions of restarts", "restart", COLUMNS, rows, head, note)
 
 
 def _between(runs: Sequence[RecordedRun]) -> list[Comparison]:
@@ -76,8 +96,3 @@ def _between(runs: Sequence[RecordedRun]) -> list[Comparison]:
     except NoTableError:
         return []
     return [Comparison(f"restart/{c.first}", f"restart/{c.second}", c.pairs) for c in found]
-
-
-def _cut(live: RecordedRun, restarted: RecordedRun) -> RecordedRun:
-    same = len(live.groups) <= len(restarted.groups)
-    return live if same else live.first(len(restarted.groups))

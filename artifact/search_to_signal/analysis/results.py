@@ -14,6 +14,7 @@ from search_to_signal.records.files import refuse_special_files
 from search_to_signal.records.manifest import (
     ANCHOR,
     API,
+    AUDIT,
     BREADTH,
     COHORT,
     RESTART,
@@ -50,10 +51,12 @@ class Results:
     @cached_property
     def breadth(self) -> dict[str, Runs]:
         """Single-seed cohorts by cell (problem-model); every cell is a protocol of its own."""
-        cells = sorted(path for path in (self.directory / BREADTH).glob("*") if run_directories(path))
-        if not cells:
-            raise NoTableError(f"layer {BREADTH} has not run")
-        return {path.name: self._runs(f"{BREADTH}/{path.name}") for path in cells}
+        return self._cells(BREADTH)
+
+    @cached_property
+    def audit_cells(self) -> dict[str, Runs]:
+        """Frozen runs recorded for the shared-record audit alone, by cell (problem-model)."""
+        return self._cells(AUDIT)
 
     @cached_property
     def anchor(self) -> Runs:
@@ -91,6 +94,12 @@ class Results:
         if not path.is_dir():
             raise NoTableError(f"layer {layer} has not run")
         return path
+
+    def _cells(self, layer: str) -> dict[str, Runs]:
+        cells = sorted(path for path in (self.directory / layer).glob("*") if run_directories(path))
+        if not cells:
+            raise NoTableError(f"layer {layer} has not run")
+        return {path.name: self._runs(f"{layer}/{path.name}") for path in cells}
 
     def _runs(self, path: str, own: Sequence[str] = OWN) -> Runs:
         folder = self.folder(path)

@@ -14,11 +14,11 @@ from search_to_signal.errors import RunDirectoryError
 from search_to_signal.numerics import Bools, Floats
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import score_unit
-from search_to_signal.records.anchor import prefix
+from search_to_signal.records.anchor import Clock, loop_seconds, prefix
 from search_to_signal.records.groups import GroupBatch, batch_of
 from search_to_signal.records.manifest import Manifest
-from search_to_signal.records.reader import COMPLETIONS, STEPS, TIMINGS, read_groups, read_records
-from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, StepRecord, StepTiming
+from search_to_signal.records.reader import COMPLETIONS, STEPS, read_groups, read_records
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, StepRecord
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,12 @@ class RecordedRun:
         """The operator of each of the T groups."""
         return tuple(group[0].operator for group in self.groups)
 
-    @cached_property
-    def seconds(self) -> Floats:
-        """(T,) seconds of each group's turn of the loop, set-up excluded; from the step timings."""
-        timings = prefix(read_records(self.directory / TIMINGS, StepTiming), len(self.groups))
-        return np.array([timing.seconds["total"] for timing in timings])
+    def seconds(self, clock: Clock) -> Floats:
+        """(T,) seconds of each group's turn of the loop by a clock, set-up excluded; from the step timings.
+
+        Raises ContractError where the timings lack those of the clock.
+        """
+        return np.array(list(prefix(loop_seconds(self.directory, clock), len(self.groups))))
 
     def file(self, name: str) -> str:
         """Path of one of the run's files, relative to the results directory."""

@@ -32,6 +32,9 @@ def stage_parts(run: RecordedRun) -> Parts:
 
 def stages(results: Results) -> Table:
     """Stages by condition and run, of each condition's own contexts: no fixed-prompt evaluation."""
-    note = "Early, middle and late: the first 20 %, the next 30 % and the last 50 % of the groups."
+    note = (
+        "Early, middle and late: the first 20 %, the next 30 % and the last 50 % of the groups. Means of the "
+        "seeds' values ± sample standard deviation."
+    )
     rows = summarized(results.cohort, stage_parts)
     return Table("stages", "Stage dynamics", "cohort", COLUMNS, rows, "Condition/stage", note)

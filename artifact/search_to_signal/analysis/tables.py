@@ -59,8 +59,9 @@ def _plain(cell: Cell) -> Sequence[str]:
 
 
 def write_table(table: Table, directory: Path) -> None:
-    """Write a table as NAME.csv (every value in full), NAME.md and NAME.tex (rounded) side by side."""
+    """Write NAME.csv (every value in full), NAME.md (rounded, with the note) and NAME.tex (rounded)."""
     write_csv(table, directory)
     rows = table.text_rows()
-    (directory / f"{table.name}.md").write_text(to_markdown(rows), encoding="utf-8")
+    note = f"\n{table.note}\n" if table.note else ""
+    (directory / f"{table.name}.md").write_text(to_markdown(rows) + note, encoding="utf-8")
     (directory / f"{table.name}.tex").write_text(to_latex(rows), encoding="utf-8")

@@ -1,6 +1,7 @@
 """Online runs cut off at the number of evaluator calls that the frozen run of their seed made.
 
-Paper, Live-Search Results: more valid completions mean more evaluator calls at equal groups.
+Paper, Live-Search Results: more valid completions mean more evaluator calls at equal groups. A completion
+without rationale, code or function is none: the host never calls its evaluator on it (D04).
 """
 
 import numpy as np
@@ -13,17 +14,15 @@ from search_to_signal.analysis.paired import against
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
 
-NOT_RUN = "not_run"
 COLUMNS = ("Evaluator calls", "Groups kept", "Final best", "Frozen final best", "Difference")
 
 
 def calls_after(run: RecordedRun) -> NDArray[np.int64]:
-    """(T,) evaluator calls up to and including each group: completions that were dispatched.
+    """(T,) evaluator calls up to and including each group: completions that reached the evaluator.
 
     A program that was evaluated before counts again: the host would have run it again.
     """
-    calls = [sum(record.evaluation != NOT_RUN for record in group) for group in run.groups]
-    return np.cumsum(calls)
+    return np.cumsum(run.batch.evaluated.sum(axis=1))
 
 
 def truncated(online: RecordedRun, frozen: RecordedRun) -> Parts:
@@ -33,7 +32,7 @@ def truncated(online: RecordedRun, frozen: RecordedRun) -> Parts:
     prefix = online.completions_of(0, kept)
     best = FINAL_BEST.of(float(online.best[kept - 1]) if kept else None, prefix)
     base = FINAL_BEST.cell(frozen)
-    calls = "completions that Frozen dispatched to the evaluator"
+    calls = "completions of Frozen that reached the evaluator"
     return {
         "": (
             Cell(float(budget), formula=calls, origins=(frozen.everything,), decimals=0),

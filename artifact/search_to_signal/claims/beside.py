@@ -5,15 +5,15 @@ from pathlib import Path
 from search_to_signal.claims.loading import load_ledger
 from search_to_signal.claims.page import write
 from search_to_signal.claims.tables import load_report
-from search_to_signal.claims.verdicts import judge
+from search_to_signal.claims.verdicts import Facts, judge
 
 FOLDER = "claims"
 
 
-def ledger_beside(report: Path) -> None:
+def ledger_beside(report: Path, facts: Facts | None = None) -> None:
     """Judge every entry beside the tables of a report; writes claims.csv and claims.md into report/claims.
 
-    Raises LedgerError where ledger or tables are damaged.
+    ``facts`` is what this repository implements. Raises LedgerError where ledger or tables are damaged.
     """
     ledger = load_ledger()
-    write(ledger, judge(ledger, load_report(report)), report / FOLDER)
+    write(ledger, judge(ledger, load_report(report), facts), report / FOLDER)

@@ -1,14 +1,19 @@
-"""Whether ledger, tables and reasons account for every number of the document, each exactly once."""
+"""Whether ledger, tables and reasons account for every number of the document, each exactly once.
+
+Tables also have the document's labels: its words, in order, so that no two of them can trade places.
+"""
 
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
-from search_to_signal.claims.extraction import Number, numbers_in, plain_text
+from search_to_signal.claims.extraction import Label, Number, numbers_in, plain_text, words_in
+from search_to_signal.claims.extraction import labels as labels_of
 from search_to_signal.claims.extraction import numbers as numbers_of
 from search_to_signal.claims.ledger import Ledger
 from search_to_signal.claims.loading import load_ledger
@@ -16,6 +21,8 @@ from search_to_signal.claims.tables import PUBLISHED, Table, load_index, read_to
 from search_to_signal.errors import LedgerError
 
 LIST = "numbers.csv"
+WORDS = "labels.csv"
+T = TypeVar("T")
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,17 +41,35 @@ class NotClaims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def load_numbers(directory: Path = PUBLISHED) -> list[Number]:
     """The checked-in list of the document's numbers; raises LedgerError when it is damaged."""
+    return _load(directory / LIST, Number)
+
+
+def load_labels(directory: Path = PUBLISHED) -> list[Label]:
+    """The checked-in list of the words in the document's tables; raises LedgerError when it is damaged."""
+    return _load(directory / WORDS, Label)
+
+
+def _load(path: Path, kind: type[T]) -> list[T]:
     try:
-        text = (directory / LIST).read_text(encoding="utf-8")
-        return msgspec.convert(list(csv.DictReader(io.StringIO(text))), list[Number], strict=False)
+        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+        return [msgspec.convert(row, kind, strict=False) for row in rows]
     except (OSError, UnicodeDecodeError, msgspec.ValidationError) as error:
-        raise LedgerError(f"cannot read {directory / LIST}: {error}") from error
+        raise LedgerError(f"cannot read {path}: {error}") from error
 
 
-def uncovered(ledger: Ledger, numbers: Sequence[Number], directory: Path = PUBLISHED) -> list[str]:
-    """What is wrong between a ledger and a document's numbers, one line each; empty when all is covered."""
+def uncovered(
+    ledger: Ledger,
+    numbers: Sequence[Number],
+    directory: Path = PUBLISHED,
+    labels: Sequence[Label] | None = None,
+) -> list[str]:
+    """What is wrong between a ledger and a document's numbers and labels, one line each; empty if nothing.
+
+    Without ``labels`` the checked-in list of them.
+    """
     rules = read_toml(directory / "not_claims.toml", NotClaims).rule
-    return [*_tables(ledger.tables, numbers), *_text(ledger, numbers, rules)]
+    tables, labels = ledger.tables, load_labels(directory) if labels is None else labels
+    return [*_tables(tables, numbers), *_labels(tables, labels), *_text(ledger, numbers, rules)]
 
 
 def _tables(tables: Mapping[str, Table], numbers: Sequence[Number]) -> Iterator[str]:
@@ -69,6 +94,35 @@ def _cells(table: Table) -> Iterator[str]:
     for row in (dict(zip(table.head, table.head, strict=True)), *table.rows):
         for cell in row.values():
             yield from numbers_in(cell)
+
+
+def _labels(tables: Mapping[str, Table], labels: Sequence[Label]) -> Iterator[str]:
+    """Tables have, in order, the words that the document's table of that label has."""
+    for name in dict.fromkeys(table.entry.label for table in tables.values() if table.entry):
+        parts = [table for table in tables.values() if table.entry and table.entry.label == name]
+        ours = [word for table in parts for word in _words(table)]
+        lines = [label for label in labels if label.context == f"table {name}"]
+        theirs = [(word, label.line) for label in lines for word in label.text.split()]
+        for word, (other, line) in zip(ours, theirs, strict=False):
+            if word != other:
+                yield f"{name}: line {line} has the label {other}, the published table {word}"
+                break
+        if len(ours) != len(theirs):
+            yield f"{name}: the document has {len(theirs)} words, the published table {len(ours)}"
+
+
+def _words(table: Table) -> Iterator[str]:
+    """The words of the head, its deviations left out, then of the rows."""
+    entry = table.entry
+    if entry is None:
+        return
+    for heading in table.head:
+        if not heading.endswith(" sd"):
+            yield from words_in(entry.printed.get(heading, heading))
+    for row in table.rows:
+        for heading in table.head:
+            if heading not in entry.added:
+                yield from words_in(row[heading])
 
 
 def _text(ledger: Ledger, numbers: Sequence[Number], rules: Sequence[Rule]) -> Iterator[str]:
@@ -98,10 +152,13 @@ def _text(ledger: Ledger, numbers: Sequence[Number], rules: Sequence[Rule]) -> I
 def differences(content: bytes, directory: Path = PUBLISHED) -> list[str]:
     """What a document has other than the checked-in list and the ledger say, one line each."""
     recorded, known = load_index(directory).document.sha256, load_numbers(directory)
-    found = numbers_of(content.decode("utf-8", errors="replace"))
+    text = content.decode("utf-8", errors="replace")
+    found, words, labels = numbers_of(text), labels_of(text), load_labels(directory)
     problems = []
     if sha256(content).hexdigest() != recorded:
         problems.append("the document is not the one of index.toml")
     problems += [f"not in {LIST}: {number}" for number in found if number not in set(known)]
     problems += [f"not in the document: {number}" for number in known if number not in set(found)]
-    return [*problems, *uncovered(load_ledger(directory), found, directory)]
+    problems += [f"not in {WORDS}: {label}" for label in words if label not in set(labels)]
+    problems += [f"not in the document: {label}" for label in labels if label not in set(words)]
+    return [*problems, *uncovered(load_ledger(directory), found, directory, words)]

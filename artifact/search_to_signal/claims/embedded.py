@@ -1,48 +1,147 @@
 """Our own estimate of a published quantity, from the tables of a report: shown beside, never pooled.
 
 An estimate at embedded scale is of another model on smaller instances. It shares the estimator with the
-published number, and confirms nothing about it.
+published number and confirms nothing about it; what can be compared is its direction, as counterparts.toml
+defines it: of every pair or seed of ours, whether it has the published sign.
 """
 
 import ast
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
 
-from search_to_signal.claims.expressions import Scope, Value, evaluate, parse
-from search_to_signal.claims.intervals import Interval
-from search_to_signal.claims.ledger import Entry
-from search_to_signal.claims.tables import Table
+from search_to_signal.claims.counterparts import STATEMENTS, Counterpart
+from search_to_signal.claims.expressions import Scope, Value, evaluate, parse, references
+from search_to_signal.claims.tables import Table, meets
 from search_to_signal.errors import LedgerError
 
+_SMOKE = "smoke_"
 
-def estimate(entry: Entry, report: Mapping[str, Table]) -> str:
-    """Our mean, the range of our seeds, and for a difference how many seeds share the published sign.
 
-    Empty when the entry names no estimator or the report does not hold its rows yet.
-    """
-    formula = entry.checks.embedded
-    if not formula:
-        return ""
+class Direction(str, Enum):
+    """What our estimate says beside a published number or statement."""
+
+    SAME = "same direction"
+    OPPOSITE = "opposite direction"
+    TIED = "tied"
+    HOLDS = "holds for ours"
+    FAILS = "does not hold for ours"
+    NOT_COMPARABLE = "not comparable"
+    MISSING = "no counterpart"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A direction and, in words, in how many of n it is found, our number, or what is missing."""
+
+    direction: Direction
+    text: str
+
+
+@dataclass(frozen=True)
+class _Split:
+    """How many of our numbers lie above, below and on the turn; ``unit`` is what each is of."""
+
+    above: int
+    below: int
+    equal: int
+    unit: str
+
+    @property
+    def n(self) -> int:
+        return self.above + self.below + self.equal
+
+
+def estimate(counterpart: Counterpart, published: Scope, report: Mapping[str, Table]) -> Estimate:
+    """Our estimate beside one entry; ``published`` is the ledger's scope with the entry's own value."""
     try:
-        value = evaluate(formula, Scope(report, {}))
-    except LedgerError:
-        return ""
-    if not value.items:
-        return ""
-    return _seeds(value) + _direction(formula, value, entry.published)
+        _require(counterpart, report)
+        ours = Scope(report, {})
+        values = evaluate(counterpart.ours, ours)
+        whole = evaluate(counterpart.whole, ours) if counterpart.whole else None
+        split = _split(evaluate(counterpart.compared, ours))
+        sign = _sign(counterpart, published)
+    except LedgerError as error:
+        return Estimate(Direction.MISSING, str(error).partition(" (in ")[0])
+    if not split.n:
+        return Estimate(Direction.MISSING, "the report has no value there")
+    said = _numbers(values, whole)
+    if lacking := _lacking(counterpart, report):
+        said = f"{said}, without {', '.join(lacking)}"
+    if counterpart.kind in STATEMENTS:
+        return _statement(counterpart, split, said)
+    if sign is None:
+        why = counterpart.why or "as printed, the published number has no direction"
+        return Estimate(Direction.NOT_COMPARABLE, f"{why}; {said}")
+    return _directed(split, sign, said)
 
 
-def _seeds(value: Value) -> str:
+def _require(counterpart: Counterpart, report: Mapping[str, Table]) -> None:
+    if report and all(name.startswith(_SMOKE) for name in report):
+        raise LedgerError("the report is of a smoke run, which estimates nothing")
+    texts = filter(None, (counterpart.ours, counterpart.against, counterpart.whole))
+    named = {name for text in texts for name, _ in references(parse(text))}
+    if missing := sorted(named - set(report)):
+        raise LedgerError(f"the report has no table {', '.join(missing)}")
+
+
+def _lacking(counterpart: Counterpart, report: Mapping[str, Table]) -> list[str]:
+    """The conditions that a formula over several asks for and the report has no row of."""
+    if counterpart.kind not in (*STATEMENTS, "seeds"):
+        return []
+    missing = [
+        one
+        for name, read in references(parse(counterpart.ours))
+        for part in ast.walk(read)
+        if isinstance(part, ast.Constant) and str(part.value).startswith("Condition=")
+        for one in str(part.value).removeprefix("Condition=").split("|")
+        if not any(meets(row, [f"Condition={one}"]) for row in report[name].rows)
+    ]
+    return list(dict.fromkeys(missing))
+
+
+def _sign(counterpart: Counterpart, published: Scope) -> int | None:
+    """The published direction, None where there is none or rounding leaves it open."""
+    if not counterpart.published:
+        return None
+    value = evaluate(counterpart.published, published).one()
+    return 1 if value.lo > 0 else -1 if value.hi < 0 else None
+
+
+def _split(value: Value) -> _Split:
+    above = sum(item.lo > 0 for item in value.items)
+    below = sum(item.hi < 0 for item in value.items)
+    seeds = [label for label in value.labels if label]
+    distinct = len(seeds) == len(set(seeds)) == len(value.items)
+    return _Split(above, below, len(value.items) - above - below, "seeds" if distinct else "comparisons")
+
+
+def _directed(split: _Split, sign: int, said: str) -> Estimate:
+    same, opposite = (split.above, split.below)[::sign]
+    most = Direction.TIED
+    if same != opposite:
+        most = Direction.SAME if same > opposite else Direction.OPPOSITE
+    rest = f"opposite in {opposite}, tied in {split.equal}"
+    return Estimate(most, f"same direction in {same} of {split.n} {split.unit}, {rest}; {said}")
+
+
+def _statement(counterpart: Counterpart, split: _Split, said: str) -> Estimate:
+    rest = f"{split.below} below, {split.equal} equal; {said}"
+    counted = f"{split.above} of {split.n} {split.unit} above, {rest}"
+    if counterpart.kind == "mixed" and split.n < 2:
+        return Estimate(Direction.NOT_COMPARABLE, f"one {split.unit[:-1]} cannot be mixed; {counted}")
+    holds = {
+        "every": split.above == split.n,
+        "most": 2 * split.above > split.n,
+        "mixed": split.above > 0 and split.below > 0,
+        "not every": split.above < split.n,
+    }[counterpart.kind]
+    return Estimate(Direction.HOLDS if holds else Direction.FAILS, f"{counterpart.kind}: {counted}")
+
+
+def _numbers(value: Value, whole: Value | None) -> str:
     numbers = [float(item.lo + item.hi) / 2 for item in value.items]
+    summary = sum(numbers) / len(numbers) if whole is None else float(whole.one().lo)
     if len(numbers) == 1:
-        return f"{numbers[0]:.6g}"
-    mean = sum(numbers) / len(numbers)
-    return f"{mean:.6g} (n = {len(numbers)}, seeds {min(numbers):.6g} to {max(numbers):.6g})"
-
-
-def _direction(formula: str, value: Value, published: Interval | None) -> str:
-    node = parse(formula)
-    if published is None or not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)):
-        return ""
-    sign = 1 if published.lo > 0 else -1 if published.hi < 0 else 0
-    same = sum(1 for item in value.items if item.lo * sign > 0)
-    return f"; {same} of {len(value.items)} with the published sign"
+        return f"ours {summary:.6g} (n = 1)"
+    return f"ours {summary:.6g} (n = {len(numbers)}, {min(numbers):.6g} to {max(numbers):.6g})"

@@ -4,8 +4,8 @@
 
 A name is another claim or ``value``, the number being checked. TABLE[COLUMN, CONDITIONS...] gives the cells
 of a column; a cell of text gives the numbers in it, and [k] the k-th of them. There are numbers, + - * /,
-comparisons, and mean, sd, sum, min, max, all, abs, count (of rows), is_share and is_mean_share. Anything else
-is refused.
+comparisons, and mean, sd, sum, min, max, all, abs, power, count (of rows), size (of numbers), names
+(in a cell that lists them), is_share, is_share_change and is_mean_share. Anything else is refused.
 """
 
 import ast
@@ -13,13 +13,12 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
+from functools import cache, reduce
 
 from search_to_signal.claims import intervals
-from search_to_signal.claims.extraction import numbers_in
-from search_to_signal.claims.intervals import Interval, exactly, is_number, rounded
-from search_to_signal.claims.shares import is_mean_share, is_share
-from search_to_signal.claims.tables import Table
+from search_to_signal.claims.intervals import Interval, exactly
+from search_to_signal.claims.shares import is_mean_share, is_share, is_share_change
+from search_to_signal.claims.tables import Table, selected
 from search_to_signal.errors import LedgerError
 
 
@@ -53,6 +52,7 @@ class Scope:
     claims: Mapping[str, Interval]
 
 
+@cache
 def parse(text: str) -> ast.expr:
     """The formula's syntax tree; raises LedgerError when it is not one expression."""
     try:
@@ -71,9 +71,13 @@ def evaluate(text: str, scope: Scope) -> Value:
 
 def references(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
     """The tables and claims that a formula names, each with the node that reads it."""
-    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-        yield node.value.id, node
-        return
+    match node:
+        case (
+            ast.Subscript(value=ast.Name(id=name))
+            | ast.Subscript(value=ast.Subscript(value=ast.Name(id=name)))
+        ):
+            yield name, node
+            return
     if isinstance(node, ast.Name):
         yield node.id, node
     for child in ast.iter_child_nodes(node):
@@ -98,31 +102,27 @@ def _value(node: ast.expr, scope: Scope) -> Value:
             type(op) in _COMPARISONS for op in ops
         ):
             return _compared([left, *others], ops, scope)
+        case ast.Call(func=ast.Name(id="names"), args=[cell], keywords=[]):
+            return Value.of(exactly(len(text_of(cell, scope).split(","))))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
             return _called(name, [_value(argument, scope) for argument in arguments])
         case ast.Subscript(value=ast.Name(id=name), slice=key) if name in scope.tables:
             return _cells(scope.tables[name], key)
-        case ast.Subscript(value=ast.Subscript() as inner, slice=ast.Constant(value=int() as place)):
+        case ast.Subscript(
+            value=ast.Subscript() | ast.List() as inner, slice=ast.Constant(value=int() as place)
+        ):
             return Value.of(*_value(inner, scope).items[place : place + 1])
     raise LedgerError(f"a formula may not hold {ast.unparse(node)!r}")
 
 
 def _cells(table: Table, key: ast.expr) -> Value:
-    parts = key.elts if isinstance(key, ast.Tuple) else [key]
-    column, *conditions = [str(part.value) if isinstance(part, ast.Constant) else "" for part in parts]
-    rows, heading = table.select(column, conditions)
+    rows, heading = selected(table, key)
     items = [(item, table.label(row)) for row in rows for item in _numbers(table, row, heading)]
     return Value(tuple(item for item, _ in items), tuple(label for _, label in items), len(rows))
 
 
 def _numbers(table: Table, row: Mapping[str, str], heading: str) -> list[Interval]:
-    """The numbers of a cell: rounded as its column says; exact in keys, text, and the tables of a report."""
-    text = row[heading]
-    if table.entry is None:
-        return [rounded(text, Fraction(0))] if is_number(text) else []
-    column = table.entry.columns.get(heading)
-    unit = Fraction(1, 10**column.decimals) if column and column.decimals is not None else Fraction(0)
-    return [rounded(number, unit) for number in numbers_in(text)]
+    return [table.interval(row, heading, number) for number in table.numbers(row, heading)]
 
 
 def _paired(apply: Callable[[Interval, Interval], Interval], left: Value, right: Value) -> Value:
@@ -152,10 +152,16 @@ def _called(name: str, arguments: list[Value]) -> Value:
     match name, arguments:
         case "count", [value]:
             return Value.of(exactly(value.rows))
+        case "power", [base, exponent]:
+            return Value.of(intervals.power(base.one(), exponent.one()))
         case "abs", [value]:
             return Value(tuple(map(abs, value.items)), value.labels)
+        case "size", [value]:
+            return Value.of(exactly(len(value.items)))
         case "is_share", [percent, total]:
             return Value.of(is_share(percent.one(), total.one()))
+        case "is_share_change", [points, total]:
+            return Value.of(is_share_change(points.one(), total.one()))
         case "is_mean_share", [percent, totals]:
             return Value.of(is_mean_share(percent.one(), totals.items))
         case name, [value] if name in AGGREGATES and value.items:
@@ -189,3 +195,13 @@ AGGREGATES: dict[str, Callable[[Sequence[Interval]], Interval]] = {
 def shown(node: ast.expr, scope: Scope) -> str:
     """The numbers that a name or a selection of cells stands for, without their rounding."""
     return ", ".join(f"{float(item.lo + item.hi) / 2:.10g}" for item in _value(node, scope).items)
+
+
+def text_of(node: ast.expr, scope: Scope) -> str:
+    """The text of one cell; raises LedgerError for a formula that is no selection of one."""
+    match node:
+        case ast.Subscript(value=ast.Name(id=name), slice=key) if name in scope.tables:
+            rows, heading = selected(scope.tables[name], key)
+            if len(rows) == 1:
+                return rows[0][heading]
+    raise LedgerError(f"{ast.unparse(node)!r} is not one cell of text")

@@ -2,14 +2,17 @@
 
 Reads source, not meaning: digits with sign, decimals and thousands separators, and the number words zero to
 twelve. Each comes with the kind of text that it stands in, so that a rule can speak of all numbers in, say,
-layout commands. The checked-in list (``published/numbers.csv``) holds numbers and places, no prose.
+layout commands. The checked-in lists hold numbers and places (``published/numbers.csv``) and the words of
+tables (``published/labels.csv``), no prose:
+
+    python -m search_to_signal.claims.extraction labels PAPER
 """
 
 import csv
 import io
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,6 +26,8 @@ _NUMBER = re.compile(
     rf"|\b(?:{'|'.join(WORDS)})\b",
     re.IGNORECASE,
 )
+_WORD = re.compile(r"[A-Za-z]+")
+_LINE = re.compile(r"[^\n]+")
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+\*?|.)", re.DOTALL)
 _COMMENT = re.compile(r"(?<!\\)%[^\n]*")
 _FLOAT = re.compile(r"\\begin\{(table|figure)(\*?)\}.*?\\end\{\1\2\}", re.DOTALL)
@@ -54,6 +59,41 @@ class Number(msgspec.Struct, frozen=True):
     column: int
     text: str
     context: str
+
+
+class Label(msgspec.Struct, frozen=True):
+    """The words of one line of a table, its commands and numbers left out; ``context`` is table LABEL."""
+
+    line: int
+    text: str
+    context: str
+
+
+def labels(document: str) -> list[Label]:
+    """The words of every line of every table: its last line of headings, and what follows them."""
+    contexts, plain = _contexts(document), _without_commands(document)
+    found = []
+    for table in _TABULAR.finditer(document):
+        end = document.rfind("\\end", *table.span())
+        for line in _LINE.finditer(plain, _first_line(document, table), end):
+            at = line.start()
+            kinds = contexts[at : line.end()]
+            context = next((kind for kind in kinds if kind.startswith("table ")), "")
+            text = "".join(c if kind == context else " " for c, kind in zip(line[0], kinds, strict=True))
+            if words := words_in(text):
+                found.append(Label(document.count("\n", 0, at) + 1, " ".join(words), context))
+    return found
+
+
+def _first_line(document: str, table: "re.Match[str]") -> int:
+    """Where the last line of headings begins, which is the one above the first rule between lines."""
+    rule = document.find("\\midrule", *table.span())
+    return document.rfind("\n", table.start(), rule - 1) + 1 if rule >= 0 else table.start()
+
+
+def words_in(text: str) -> list[str]:
+    """The words of a table cell in plain letters; formulas keep their letters."""
+    return _WORD.findall(_without_commands(text))
 
 
 def numbers(document: str) -> list[Number]:
@@ -158,14 +198,16 @@ def _group_end(document: str, at: int) -> int:
     return at
 
 
-def to_csv(found: Iterable[Number]) -> str:
-    """The list as it is checked in."""
+def to_csv(found: Sequence[Number] | Sequence[Label]) -> str:
+    """The list as it is checked in; raises IndexError for an empty one."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(Number.__struct_fields__)
-    writer.writerows(msgspec.structs.astuple(number) for number in found)
+    writer.writerow(found[0].__struct_fields__)
+    writer.writerows(msgspec.structs.astuple(item) for item in found)
     return out.getvalue()
 
 
 if __name__ == "__main__":
-    sys.stdout.write(to_csv(numbers(Path(sys.argv[1]).read_text(encoding="utf-8"))))
+    what, path = sys.argv[1:]
+    source = Path(path).read_text(encoding="utf-8")
+    sys.stdout.write(to_csv(labels(source) if what == "labels" else numbers(source)))

@@ -98,6 +98,13 @@ def rounded(text: str, unit: Fraction | None = None) -> Interval:
     return Interval(Fraction(value) - unit / 2, Fraction(value) + unit / 2)
 
 
+def power(base: Interval, exponent: Interval) -> Interval:
+    """base ** exponent of whole numbers; raises LedgerError for others."""
+    if any(i.lo != i.hi or i.lo.denominator != 1 for i in (base, exponent)) or base.lo == 0:
+        raise LedgerError(f"a check raises {base} to {exponent}: give whole numbers")
+    return exactly(base.lo ** int(exponent.lo))
+
+
 def total(items: Sequence[Interval]) -> Interval:
     """The sum."""
     return reduce(add, items)

@@ -1,17 +1,23 @@
 """The ledger: every number of the paper as an entry with its place, its evidence layer, and its checks.
 
-``claims.toml`` lists the numbers of the running text by passage. The cells of published tables become entries
-by rules (``[[cells]]``): one formula for a column, filled in for every row. A claim of one evidence layer is
-never checked with numbers of another, and no aggregate mixes two; settings (layer "protocol") belong to all.
+``claims.toml`` lists the numbers of the running text by passage. The numbers in cells of published tables
+become entries by rules (``[[cells]]``): one formula for a column, filled in for every row. A claim of one
+evidence layer is never checked with numbers of another, and no aggregate mixes two; settings (layer
+"protocol") belong to all.
 """
+
+from collections.abc import Mapping
 
 import msgspec
 
+from search_to_signal.claims.counterparts import Counterpart
 from search_to_signal.claims.expressions import Scope
 from search_to_signal.claims.intervals import Interval
 from search_to_signal.claims.tables import Table
 
 SETTINGS = "protocol"
+# Tables of what this repository implements: the paper's profile, the lock, and constants of the code.
+IMPLEMENTATION = ("profile", "lock", "code")
 
 
 class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,22 +36,25 @@ class Checks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """How a number can be checked; every field is a formula.
 
     ``equals`` derives it, ``holds`` is a statement that is true or not, ``possible`` a condition that it must
-    meet and that does not determine it. ``beside`` names a neighbour in another layer: shown, never compared.
-    ``embedded`` is the same estimator over the tables of a report. ``why`` says why nothing can derive it,
-    ``note`` what to know of the check.
+    meet and that does not determine it. ``implements`` is what this repository has for it: a number, or a
+    statement that is true of it. ``disagrees`` is true where the paper's equation contradicts its sentence.
+    ``beside`` names a neighbour in another layer: shown, never compared. ``why`` says why nothing can derive
+    it, ``note`` what to know of the check.
     """
 
     equals: str = ""
     holds: str = ""
     possible: str = ""
+    implements: str = ""
+    disagrees: str = ""
     beside: str = ""
-    embedded: str = ""
     why: str = ""
     note: str = ""
 
     def formulas(self) -> tuple[str, ...]:
         """The formulas that decide a verdict."""
-        return tuple(text for text in (self.equals, self.holds, self.possible) if text)
+        every = (self.equals, self.holds, self.possible, self.implements, self.disagrees)
+        return tuple(text for text in every if text)
 
 
 class Claim(Checks, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -72,12 +81,14 @@ class Passage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 class CellRule(Checks, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Checks of the cells of ``table`` in ``columns``, which maps each heading to what {of} stands for.
 
-    In a formula {HEADING} is the row's cell and {column} the heading itself.
+    In a formula {HEADING} is the row's cell, {column} the heading itself, and {k} the number's place in a
+    cell of text, from 0. ``places`` limits a rule to some of them.
     """
 
     table: str
     columns: dict[str, str]
     only: tuple[str, ...] = ()
+    places: tuple[int, ...] = ()
 
 
 class LedgerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,7 +100,10 @@ class LedgerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A number to be judged; ``published`` is None for a statement, ``at`` empty for a cell."""
+    """A number to be judged; ``at`` is empty for a cell.
+
+    ``published`` is None for a statement, which has no value, and for a version, which is no decimal number.
+    """
 
     id: str
     where: str
@@ -103,11 +117,15 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ledger(msgspec.Struct, frozen=True):
-    """Entries in the order of the document, then of the tables; layers by id; the published tables."""
+    """Entries in the order of the document, then of the tables; layers by id; the published tables.
+
+    ``counterparts`` are our own quantities beside entries, by id.
+    """
 
     entries: tuple[Entry, ...]
     layers: dict[str, Layer]
     tables: dict[str, Table]
+    counterparts: Mapping[str, Counterpart] = {}
 
     def scope(self) -> Scope:
         """What the formulas of this ledger may name: every table, and every claim of the text by id."""

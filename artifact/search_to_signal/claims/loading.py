@@ -5,9 +5,12 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 
+from search_to_signal.claims.counterparts import load_counterparts
 from search_to_signal.claims.expressions import AGGREGATES, parse, references
-from search_to_signal.claims.intervals import Interval, rounded
+from search_to_signal.claims.extraction import numbers_in
+from search_to_signal.claims.intervals import Interval, is_number, rounded
 from search_to_signal.claims.ledger import (
+    IMPLEMENTATION,
     SETTINGS,
     CellRule,
     Checks,
@@ -17,7 +20,7 @@ from search_to_signal.claims.ledger import (
     LedgerFile,
     Passage,
 )
-from search_to_signal.claims.tables import PUBLISHED, Table, load_published, read_toml
+from search_to_signal.claims.tables import PUBLISHED, Table, cell_name, load_published, read_toml
 from search_to_signal.errors import LedgerError
 
 
@@ -26,9 +29,10 @@ def load_ledger(directory: Path = PUBLISHED) -> Ledger:
     tables = load_published(directory)
     content = read_toml(directory / "claims.toml", LedgerFile)
     text = [_text_entry(passage, claim) for passage in content.passage for claim in passage.claims]
-    ledger = Ledger((*text, *_cell_entries(content.cells, tables)), content.layers, tables)
-    check(ledger)
-    return ledger
+    entries = (*text, *_cell_entries(content, tables))
+    check(Ledger(entries, content.layers, tables))
+    counterparts = load_counterparts((entry.id for entry in entries), directory)
+    return Ledger(entries, content.layers, tables, counterparts)
 
 
 def _text_entry(passage: Passage, claim: Claim) -> Entry:
@@ -49,43 +53,56 @@ def _published(value: str, rounding: str) -> Interval | None:
     return rounded(value, Fraction(rounding) if rounding else None) if value else None
 
 
-def _cell_entries(rules: tuple[CellRule, ...], tables: Mapping[str, Table]) -> Iterator[Entry]:
-    """One entry per number of a published table; text and keys are no claims."""
+def _cell_entries(content: LedgerFile, tables: Mapping[str, Table]) -> Iterator[Entry]:
+    """One entry per number of a published table, the numbers within its text included.
+
+    What a table says in the row of an evidence layer belongs to that layer, all else to the table's.
+    """
+    rows = {layer.row: name for name, layer in content.layers.items() if layer.row}
     for table in tables.values():
         for row in table.rows:
-            for heading in table.entry.columns if table.entry else ():
-                yield _cell_entry(table, row, heading, _rule(rules, table, row, heading))
+            layer = rows.get(next(iter(row.values())), table.entry.layer if table.entry else SETTINGS)
+            for heading in table.printed:
+                for k, _ in enumerate(numbers_in(row[heading])):
+                    checks = _rule(content.cells, table, row, heading, k)
+                    yield _cell_entry(table, row, heading, k, layer, checks)
 
 
-def _rule(rules: tuple[CellRule, ...], table: Table, row: Mapping[str, str], heading: str) -> Checks:
-    """The checks of one cell, filled in; raises LedgerError when two rules claim it."""
+def _rule(rules: tuple[CellRule, ...], table: Table, row: Mapping[str, str], heading: str, k: int) -> Checks:
+    """The checks of one number, filled in; raises LedgerError when two rules claim it."""
     found = [
         rule
         for rule in rules
-        if rule.table == table.name and heading in rule.columns and row in table.select(heading, rule.only)[0]
+        if rule.table == table.name
+        and heading in rule.columns
+        and k in (rule.places or (k,))
+        and row in table.select(heading, rule.only)[0]
     ]
     if len(found) > 1:
         raise LedgerError(f"{len(found)} rules check {heading} of table {table.name}: keep one")
     if not found:
         return Checks()
-    words = {**row, "column": heading, "of": found[0].columns[heading]}
+    words = {**row, "column": heading, "of": found[0].columns[heading], "k": str(k)}
     fields = {name: getattr(found[0], name) for name in Checks.__struct_fields__}
     return Checks(**{name: text.format_map(words) for name, text in fields.items()})
 
 
-def _cell_entry(table: Table, row: Mapping[str, str], heading: str, checks: Checks) -> Entry:
+def _cell_entry(
+    table: Table, row: Mapping[str, str], heading: str, k: int, layer: str, checks: Checks
+) -> Entry:
     if table.entry is None:
         raise LedgerError(f"table {table.name} is not in the index")
-    column, labels = table.entry.columns[heading], " ".join(row[key] for key in table.entry.keys)
+    column, labels = table.entry.columns.get(heading), " ".join(row[key] for key in table.entry.keys)
+    text = numbers_in(row[heading])[k]
     return Entry(
-        id=f"{table.name}[{labels}, {heading}]",
+        id=cell_name(table, row, heading, k),
         where=table.entry.label,
         at="",
         quantity=f"{heading}, {labels}",
-        value=row[heading],
-        unit=column.unit,
-        published=_published(row[heading], "" if column.decimals is None else f"1e-{column.decimals}"),
-        layer=table.entry.layer,
+        value=text,
+        unit=column.unit if column else "",
+        published=table.interval(row, heading, text) if is_number(text) else None,
+        layer=layer,
         checks=checks,
     )
 
@@ -98,6 +115,7 @@ def check(ledger: Ledger) -> None:
         raise LedgerError(f"the ledger has {', '.join(twice)} twice: rename one")
     layers = {entry.id: entry.layer for entry in ledger.entries}
     layers |= {name: table.entry.layer for name, table in ledger.tables.items() if table.entry}
+    layers |= dict.fromkeys(IMPLEMENTATION, SETTINGS)
     for entry in ledger.entries:
         if entry.layer not in ledger.layers:
             raise LedgerError(f"{entry.id} is of the unknown layer {entry.layer!r}")
@@ -109,8 +127,8 @@ def check(ledger: Ledger) -> None:
                     f"{entry.id} is of layer {entry.layer} and its check reads {', '.join(foreign)}"
                 )
             _never_pooled(entry.id, text, layers)
-        for text in filter(None, (entry.checks.beside, entry.checks.embedded)):
-            parse(text)
+        if entry.checks.beside:
+            parse(entry.checks.beside)
 
 
 def _never_pooled(name: str, text: str, layers: Mapping[str, str]) -> None:

@@ -6,8 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from search_to_signal.claims.counterparts import NEGATIVE
+from search_to_signal.claims.embedded import Direction
+from search_to_signal.claims.feasibility import feasibility
 from search_to_signal.claims.ledger import Ledger
 from search_to_signal.claims.verdicts import Finding, Verdict
+
+MISFITS = (Verdict.INCONSISTENT, Verdict.DISAGREES, Verdict.OTHERWISE)
 
 HEAD = (
     "id",
@@ -19,40 +24,54 @@ HEAD = (
     "unit",
     "verdict",
     "reason",
+    "direction",
     "embedded",
     "beside",
 )
 INTRODUCTION = """\
 Every number of the paper and its supplement. *Consistent* and *inconsistent* speak of published numbers among
 themselves: each stands for every number that rounds to it, and a check asks whether exact numbers could have
-been rounded to all of them. *Not derivable* follows from nothing published, and no run gives it. The others
-need a run. Our own estimates are of another, small model on smaller instances: they stand beside, are never
-pooled with published numbers, and confirm none of them. No check reads numbers of another evidence layer, but
-for the differences that the paper itself defines between two."""
+been rounded to all of them. *Implemented as published* is a setting that this repository has, too. *Text and
+equation disagree* is a finding about the paper. *Not derivable* follows from nothing published, and no run
+gives it. The others need a run. No check reads numbers of another evidence layer, but for the differences
+that the paper itself defines between two.
+
+Our own estimates are of another, small model on smaller instances: they stand beside, are never pooled with
+published numbers, confirm none of them and decide no verdict. What is compared is a direction, seed by seed:
+the sign of a difference, a ratio above or below 1, a level above or below Frozen of its table. *Same* and
+*opposite direction* say what most seeds do, *tied* that they are split; what has no direction is *not
+comparable*, for the reason given."""
 
 
 def summary(findings: Sequence[Finding]) -> str:
     """One line of counts."""
     counts = Counter(finding.verdict for finding in findings)
-    ours = sum(1 for finding in findings if finding.embedded)
+    directions = Counter(finding.estimate.direction for finding in findings if finding.estimate)
+    missing = directions.pop(Direction.MISSING, 0)
     parts = [f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict]]
     conditions = sum(1 for finding in findings if finding.entry.checks.possible)
+    said = ", ".join(f"{directions[d]} {d.value}" for d in Direction if directions[d])
+    ours = f"{directions.total()} have our own estimate beside them{f' ({said})' if said else ''}"
+    lacking = f", {missing} lack theirs in this report" if missing else ""
     return (
-        f"{len(findings)} entries: {', '.join(parts)}; "
-        f"{conditions} had to meet a condition besides, {ours} have our own estimate beside them"
+        f"{len(findings)} entries: {', '.join(parts)}; {conditions} had to meet a condition besides; "
+        f"{ours}{lacking}"
     )
 
 
 def terminal(ledger: Ledger, findings: Sequence[Finding]) -> str:
-    """Counts by layer, what to know of single checks, and every inconsistency with its arithmetic."""
+    """Counts by layer, what to know of single checks, and what does not fit with its arithmetic."""
     rows = [list(row) for row in _layer_rows(ledger, findings)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
-    lines += ["", *(f"NOTE {f.entry.id}: {f.entry.checks.note}" for f in findings if f.entry.checks.note)]
-    wrong = [f for f in findings if f.verdict is Verdict.INCONSISTENT]
-    lines += [f"INCONSISTENT {f.entry.id}: {f.entry.quantity} = {f.entry.value}; {f.reason}" for f in wrong]
+    lines += ["", *(f"NOTE {names}: {note}" for note, names in _notes(findings).items())]
+    lines += [
+        f"{f.verdict.value.upper()} {f.entry.id}: {f.entry.quantity} {f.entry.value}; {f.reason}"
+        for f in misfits(findings)
+    ]
+    lines.append(feasibility(ledger).said())
     return "\n".join(lines) + "\n"
 
 
@@ -66,8 +85,7 @@ def csv_text(findings: Sequence[Finding]) -> str:
 
 
 def page(ledger: Ledger, findings: Sequence[Finding]) -> str:
-    """Markdown: counts, what does not fit, neighbours across layers, then all entries by layer."""
-    wrong = [f for f in findings if f.verdict is Verdict.INCONSISTENT]
+    """Markdown: counts, what does not fit and what to know, statements, neighbours, then all by layer."""
     beside = [f for f in findings if f.beside]
     parts = [
         "# The claims of the paper",
@@ -75,7 +93,8 @@ def page(ledger: Ledger, findings: Sequence[Finding]) -> str:
         INTRODUCTION,
         _markdown(list(_layer_rows(ledger, findings))),
         "## What does not fit",
-        _entries(wrong),
+        *_misfits(ledger, findings),
+        *_statements(ledger, findings),
         "## Neighbours in other layers",
         "Shown because a reader will compare them; they are other runs, and no verdict rests on them.",
         _markdown(
@@ -89,6 +108,45 @@ def page(ledger: Ledger, findings: Sequence[Finding]) -> str:
         ]
         parts.append(_entries([f for f in findings if f.entry.layer == name]))
     return "\n\n".join(parts) + "\n"
+
+
+def misfits(findings: Sequence[Finding]) -> list[Finding]:
+    """Numbers that contradict others, sentences that contradict an equation, settings that differ here."""
+    return [finding for verdict in MISFITS for finding in findings if finding.verdict is verdict]
+
+
+def _misfits(ledger: Ledger, findings: Sequence[Finding]) -> Iterator[str]:
+    """Everything that does not fit, or that nothing is so, and the notes that a reader needs beside it."""
+    wrong, said = misfits(findings), feasibility(ledger).said()
+    yield _entries(wrong) if wrong else "Nothing: every check of a published number can be met."
+    yield f"{said[0].upper()}{said[1:]}."
+    yield "What to know of single checks:"
+    yield "\n".join(f"- {names}: {note}." for note, names in _notes(findings).items())
+
+
+def _notes(findings: Sequence[Finding]) -> dict[str, str]:
+    """Every note with the entries that bear it."""
+    notes: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding.entry.checks.note:
+            notes.setdefault(finding.entry.checks.note, []).append(finding.entry.id)
+    return {note: ", ".join(names) for note, names in notes.items()}
+
+
+def _statements(ledger: Ledger, findings: Sequence[Finding]) -> Iterator[str]:
+    """Statements without a number beside what our runs say, negative ones first; nothing without a report."""
+    ours = [(f, ledger.counterparts[f.entry.id]) for f in findings if f.estimate and not f.entry.value]
+    if not ours:
+        return
+    ours.sort(key=lambda pair: pair[1].kind not in NEGATIVE)
+    yield "## Statements beside our runs"
+    yield "Negative statements (mixed, not every) first: they hold where no uniform order is found."
+    head = ("entry", "statement", "form", "verdict", "for ours", "embedded scale")
+    rows = (
+        (f.entry.id, f.entry.quantity, counterpart.kind, f.verdict.value, _direction(f), _embedded(f))
+        for f, counterpart in ours
+    )
+    yield _markdown([head, *rows])
 
 
 def write(ledger: Ledger, findings: Sequence[Finding], out: Path) -> None:
@@ -106,9 +164,10 @@ def _layer_rows(ledger: Ledger, findings: Sequence[Finding]) -> Iterator[tuple[s
 
 
 def _entries(findings: Sequence[Finding]) -> str:
-    head = ("entry", "quantity", "published", "verdict", "reason", "embedded scale")
+    head = ("entry", "quantity", "published", "verdict", "reason", "direction", "embedded scale")
     rows = (
-        (f.entry.id, f.entry.quantity, _value(f), f.verdict.value, f.reason, f.embedded) for f in findings
+        (f.entry.id, f.entry.quantity, _value(f), f.verdict.value, f.reason, _direction(f), _embedded(f))
+        for f in findings
     )
     return _markdown([head, *rows])
 
@@ -117,9 +176,18 @@ def _value(finding: Finding) -> str:
     return f"{finding.entry.value} {finding.entry.unit}".strip()
 
 
+def _direction(finding: Finding) -> str:
+    return finding.estimate.direction.value if finding.estimate else ""
+
+
+def _embedded(finding: Finding) -> str:
+    return finding.estimate.text if finding.estimate else ""
+
+
 def _row(finding: Finding) -> tuple[str, ...]:
     entry = finding.entry
-    said = (finding.verdict.value, finding.reason, finding.embedded, finding.beside)
+    ours = (_direction(finding), _embedded(finding))
+    said = (finding.verdict.value, finding.reason, *ours, finding.beside)
     return (entry.id, entry.where, entry.at, entry.layer, entry.quantity, entry.value, entry.unit, *said)
 
 

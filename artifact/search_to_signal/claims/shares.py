@@ -12,12 +12,13 @@ _MOST_TRIED = 100_000
 
 
 def is_share(percent: Interval, total: Interval) -> Interval:
-    """The truth of: some whole count of some whole number in ``total`` makes this percentage."""
-    totals = range(ceil(total.lo), floor(total.hi) + 1)
-    if len(totals) > _MOST_TRIED:
-        raise LedgerError(f"is_share is given a total of {total}: give a count")
-    possible = any(_some_count(percent, Fraction(number, 100)) for number in totals)
-    return truth(possible, possible)
+    """The truth of: k of n make this percentage, for some whole n in ``total`` and some whole 0 <= k <= n."""
+    return _possible(Interval(max(percent.lo, Fraction(0)), min(percent.hi, Fraction(100))), total)
+
+
+def is_share_change(points: Interval, total: Interval) -> Interval:
+    """The truth of: two shares of one whole n in ``total`` differ by this, so -n <= k <= n."""
+    return _possible(Interval(max(points.lo, Fraction(-100)), min(points.hi, Fraction(100))), total)
 
 
 def is_mean_share(percent: Interval, totals: Sequence[Interval]) -> Interval:
@@ -32,6 +33,14 @@ def is_mean_share(percent: Interval, totals: Sequence[Interval]) -> Interval:
     )
     whole = Interval(percent.lo * len(sizes), percent.hi * len(sizes))
     possible = any(_within(whole, others, largest) for others in sums)
+    return truth(possible, possible)
+
+
+def _possible(percent: Interval, total: Interval) -> Interval:
+    totals = range(ceil(total.lo), floor(total.hi) + 1)
+    if len(totals) > _MOST_TRIED:
+        raise LedgerError(f"a share is of a total of {total}: give a count")
+    possible = percent.lo <= percent.hi and any(_some_count(percent, Fraction(n, 100)) for n in totals)
     return truth(possible, possible)
 
 

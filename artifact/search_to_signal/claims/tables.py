@@ -1,16 +1,19 @@
 """Tables of numbers by name: the published ones, checked against their index, and those of a report."""
 
+import ast
 import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from search_to_signal.claims.extraction import numbers_in
+from search_to_signal.claims.intervals import Interval, is_number, rounded
 from search_to_signal.config import load_toml
 from search_to_signal.errors import ConfigError, LedgerError
 
@@ -21,14 +24,24 @@ _LONG_FORM = ("row", "column", "value", "spread", "n")
 
 
 class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the numbers of a column are; without ``decimals`` they are exact."""
+    """What the numbers of a column are; without ``decimals`` they are exact.
+
+    ``step`` is a decimal of which every true number is a multiple, such as 0.05 for the percentage of 2,000
+    completions: what is printed with the decimals of such a multiple is exact. ``only`` says in which rows.
+    """
 
     unit: str
     decimals: int | None = None
+    step: str = ""
+    only: tuple[str, ...] = ()
 
 
 class TableEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One published table; columns that are not listed hold keys or text."""
+    """One published table; columns that are not listed hold keys or text.
+
+    ``printed`` is what the document's head has for a heading of ours where it is other, empty where it has
+    none; ``added`` are columns of ours that its rows lack.
+    """
 
     name: str
     label: str
@@ -37,6 +50,8 @@ class TableEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keys: tuple[str, ...] = ()
     columns: dict[str, Column] = {}
     part: str = ""
+    printed: dict[str, str] = {}
+    added: tuple[str, ...] = ()
 
 
 class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,22 +78,44 @@ class Table:
     entry: TableEntry | None = field(default=None, compare=False)
 
     def select(self, column: str, conditions: Sequence[str]) -> tuple[tuple[Mapping[str, str], ...], str]:
-        """The rows that meet every "Heading=text" or "Heading!=text", and the column, checked to exist.
+        """The rows that meet every condition, and the column, checked to exist.
 
-        Case and the choice of hyphen or underscore do not matter. Raises LedgerError for an unknown
-        heading or when no row is left.
+        Raises LedgerError for an unknown heading or when no row is left.
         """
         rows = self.rows
         for condition in conditions:
-            heading, _, wanted = condition.partition("=")
-            unequal = heading.endswith("!")
+            heading = condition.partition("=")[0]
             self._known(heading.removesuffix("!"))
-            rows = tuple(
-                r for r in rows if (_plain(r[heading.removesuffix("!")]) == _plain(wanted)) != unequal
-            )
+            rows = tuple(row for row in rows if meets(row, [condition]))
         if not rows:
             raise LedgerError(f"table {self.name} has no row with {', '.join(conditions)}")
-        return rows, self._known(column)
+        return rows, self.heading(column)
+
+    def heading(self, name: str) -> str:
+        """The heading of that name, or the first that there is of several, "one|other"."""
+        known = [part for part in (name, *name.split("|")) if part in self.head]
+        return known[0] if known else self._known(name)
+
+    @property
+    def printed(self) -> tuple[str, ...]:
+        """The columns of a published table that hold numbers, or all where it holds text with numbers."""
+        return (tuple(self.entry.columns) or self.head) if self.entry else ()
+
+    def numbers(self, row: Mapping[str, str], heading: str) -> list[str]:
+        """The numbers that a cell holds; a cell of a report's table is one number or none."""
+        text = row[heading]
+        if self.entry is None:
+            return [text] if is_number(text) else []
+        return numbers_in(text)
+
+    def interval(self, row: Mapping[str, str], heading: str, text: str) -> Interval:
+        """What a number that a row prints in a column stands for; exact in keys, text and our tables."""
+        column = self.entry.columns.get(heading) if self.entry else None
+        if column is None or column.decimals is None:
+            return rounded(text, Fraction(0))
+        if column.step and Fraction(text) % Fraction(column.step) == 0 and meets(row, column.only):
+            return rounded(text, Fraction(0))
+        return rounded(text, Fraction(1, 10**column.decimals))
 
     def label(self, row: Mapping[str, str]) -> str:
         """What tells a row's unit from others when columns are paired: its seed, where it has one."""
@@ -88,6 +125,35 @@ class Table:
         if heading not in self.head:
             raise LedgerError(f"table {self.name} has no column {heading!r}: it has {', '.join(self.head)}")
         return heading
+
+
+def selected(table: Table, key: ast.expr) -> tuple[tuple[Mapping[str, str], ...], str]:
+    """The rows and the column that TABLE[COLUMN, CONDITIONS...] of a formula asks for."""
+    parts = key.elts if isinstance(key, ast.Tuple) else [key]
+    column, *conditions = [str(part.value) if isinstance(part, ast.Constant) else "" for part in parts]
+    return table.select(column, conditions)
+
+
+def cell_name(table: Table, row: Mapping[str, str], heading: str, k: int) -> str:
+    """What the k-th number of a published cell is called: TABLE[KEYS, HEADING], and [k] within text."""
+    entry = table.entry
+    labels = " ".join(row[key] for key in (entry.keys if entry else ()))
+    text = "" if entry and heading in entry.columns else f"[{k}]"
+    return f"{table.name}[{labels}, {heading}]{text}"
+
+
+def meets(row: Mapping[str, str], conditions: Sequence[str]) -> bool:
+    """Whether a row meets every "Heading=text" or "Heading!=text"; "one|other" is any of them.
+
+    Case and the choice of hyphen or underscore do not matter.
+    """
+    for condition in conditions:
+        heading, _, wanted = condition.partition("=")
+        unequal = heading.endswith("!")
+        found = _plain(row[heading.removesuffix("!")]) in map(_plain, wanted.split("|"))
+        if found == unequal:
+            return False
+    return True
 
 
 def load_index(directory: Path = PUBLISHED) -> Index:
@@ -111,6 +177,13 @@ def load_published(directory: Path = PUBLISHED) -> dict[str, Table]:
         _check(table, entry)
         tables[entry.name] = table
     return tables
+
+
+def facts_table(name: str, facts: Mapping[str, str]) -> Table:
+    """What is implemented, as a table of Setting and Value whose texts are read for numbers."""
+    entry = TableEntry(name=name, label="", title="", layer="", keys=("Setting",))
+    rows = tuple({"Setting": setting, "Value": value} for setting, value in facts.items())
+    return Table(name, ("Setting", "Value"), rows, entry)
 
 
 def load_report(directory: Path) -> dict[str, Table]:

@@ -13,14 +13,15 @@ def _claims(arguments: argparse.Namespace) -> int:
     from search_to_signal.claims.page import summary, terminal, write
     from search_to_signal.claims.tables import load_report
     from search_to_signal.claims.verdicts import judge
+    from search_to_signal.experiments.implementation import implementation
 
-    ledger, numbers = load_ledger(), load_numbers()
-    if problems := uncovered(ledger, numbers):
+    ledger = load_ledger()
+    if problems := uncovered(ledger, load_numbers()):
         raise LedgerError(f"the ledger does not account for the document: {'; '.join(problems[:5])}")
     if arguments.document is not None:
         return _document(arguments.document)
     report = load_report(arguments.results / "report") if arguments.results else None
-    findings = judge(ledger, report)
+    findings = judge(ledger, report, implementation())
     print(terminal(ledger, findings))
     if arguments.out is not None:
         write(ledger, findings, arguments.out)
@@ -46,6 +47,6 @@ def register(add: Add) -> None:
     """Add claims."""
     text = "a verdict for every number of the paper"
     claims = add("claims", _claims, text, "s2s claims --results results/embedded --out claims")
-    claims.add_argument("--results", type=Path, help="a results directory whose report to show beside")
+    claims.add_argument("--results", type=Path, help="a results directory whose report to compare with")
     claims.add_argument("--out", type=Path, help="where to write claims.csv and claims.md")
     claims.add_argument("--document", type=Path, help="check the ledger against the paper's LaTeX source")

@@ -26,8 +26,14 @@ def _report(arguments: argparse.Namespace) -> int:
 
 def _replay(arguments: argparse.Namespace) -> int:
     from search_to_signal.experiments.normalizer_replay import replay
+    from search_to_signal.rewards import MAPPINGS
 
-    page = replay(arguments.directories, arguments.out, arguments.mapping, arguments.normalizer or ["group"])
+    page = replay(
+        arguments.directories,
+        arguments.out,
+        arguments.mapping or list(MAPPINGS),
+        arguments.normalizer or ["group"],
+    )
     show(page)
     print(f"s2s: replay in {arguments.out}")
     return 0
@@ -45,9 +51,11 @@ def register(add: Add) -> None:
         "replay",
         _replay,
         "recompute rewards and advantages from records",
-        "s2s replay results/embedded --mapping native --mapping factorized --out audit",
+        "s2s replay results/embedded/cohort --out audit",
     )
     replay.add_argument("directories", type=Path, nargs="+")
-    replay.add_argument("--mapping", action="append", required=True, help="name or pkg.mod:obj; repeat it")
+    replay.add_argument(
+        "--mapping", action="append", help="name or pkg.mod:obj; repeat it (default: the paper's)"
+    )
     replay.add_argument("--normalizer", action="append", help="name or pkg.mod:obj (default: the paper's)")
     replay.add_argument("--out", type=Path, required=True, help="where to write the audit")

@@ -1,13 +1,12 @@
 """The worker's side of each dialogue: call the heuristic as the host does, answer with decisions only."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from search_to_signal.evaluation.frames import DTYPES, Argument, Array
-
-Function = Callable[..., Any]
+from search_to_signal.numerics import read_by_rows
+from search_to_signal.programs.loading import Function
 
 
 class DecisionError(Exception):
@@ -43,16 +42,19 @@ def choose(function: Function, arguments: Sequence[Argument]) -> int:
 
 
 def fill_matrix(
-    function: Function, shape: tuple[int, ...], arguments: Sequence[Argument]
+    function: Function, shape: tuple[int, ...], arguments: Sequence[Argument], by_rows: bool = False
 ) -> tuple[int, bytes]:
     """Call once; the matrix with the number of its element type, which is kept.
 
-    Raises OutputError when the answer is no numpy array of that shape and of a known type.
+    ``by_rows`` takes what is that matrix to a reader of rows (``read_by_rows``). Raises OutputError when the
+    answer is no numpy array of that shape and of a known type.
     """
     answer = function(*arguments)
     if not isinstance(answer, np.ndarray):
         raise OutputError(f"the answer is no array of shape {shape}")
     matrix = np.asarray(answer, dtype=answer.dtype.newbyteorder("="))
+    if by_rows:
+        matrix = read_by_rows(matrix, shape)
     if matrix.shape != shape:
         raise OutputError(f"the answer has shape {matrix.shape}, expected {shape}")
     if matrix.dtype.str not in DTYPES:

@@ -59,11 +59,11 @@ def run_candidate(zygote: Zygote, task: Task, code: str, settings: EvaluationSet
     Raises ZygoteGoneError when the zygote dies, and SandboxError when a worker cannot lock itself up.
     """
     start = time.monotonic()
-    wall_s = settings.timeout_s * settings.wall_factor
     progress = _Progress()
-    with zygote.spawn(wall_s, settings.timeout_s, settings.memory_mb << 20) as data:
+    with zygote.spawn(settings.wall_s, settings.timeout_s, settings.memory_mb << 20) as data:
         try:
-            failure = _converse(Channel(data, wall_s + _GRACE_S), task, code, settings.mode, progress)
+            channel = Channel(data, settings.wall_s + _GRACE_S)
+            failure = _converse(channel, task, code, settings.mode, progress)
         finally:
             ending = zygote.reap()
     if isinstance(failure, WorkerGoneError):

@@ -1,7 +1,8 @@
 """The parent's side of each dialogue: ask for decisions, check them, score them with the problem.
 
 What a worker is told is what the heuristic may see at that moment: of an online problem, never a later
-item. What it answers is a decision; the score is computed here from instances that it cannot reach.
+item. It starts the heuristic afresh for every tour, stream and matrix. What it answers is a decision; the
+score is computed here from instances that it cannot reach.
 """
 
 import math
@@ -16,7 +17,7 @@ import numpy as np
 from search_to_signal.evaluation import frames
 from search_to_signal.evaluation.channel import Channel
 from search_to_signal.evaluation.outcomes import CandidateError, Isolation
-from search_to_signal.problems.base import Array, InfeasibleAnswerError, Instance
+from search_to_signal.problems.base import Array, InfeasibleAnswerError, Instance, ReadsRows
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ def _streams(
     """One choice at a time, int64 (questions,); a question leaves when the one before is decided."""
     for instance in instances:
         stream, choices = problem.open(instance), []
+        channel.ask(frames.BEGIN, frames.pack_arguments(()))
+        channel.value()
         while not stream.done:
             channel.ask(frames.CHOICE, frames.pack_arguments(stream.question()))
             choices.append(channel.value())
@@ -69,10 +72,11 @@ def _matrices(
     channel: Channel, problem: Any, parameters: int, instances: Sequence[Instance]
 ) -> Iterator[Decided]:
     """Matrices in the shape that the problem asks for and the element type that the heuristic gave them."""
+    kind = frames.ROWS if isinstance(problem, ReadsRows) and problem.reads_rows else frames.MATRIX
     for instance in instances:
         shape = problem.answer_shape(instance)
         arguments = problem.arguments(instance, parameters)
-        channel.ask(frames.MATRIX, frames.pack_arguments([np.array(shape), *arguments]))
+        channel.ask(kind, frames.pack_arguments([np.array(shape), *arguments]))
         matrix = channel.array(shape, frames.DTYPES)
         yield matrix, partial(problem.score, instance, matrix)
 

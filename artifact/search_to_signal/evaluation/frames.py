@@ -19,7 +19,7 @@ Argument = Array | float | int
 QUESTION = struct.Struct("<IIq")  # kind, payload length, nonce
 ANSWER = struct.Struct("<IIqq")  # kind, payload length, nonce, value
 
-LOAD, LOAD_STRICT, TOURS, CHOICE, MATRIX = 1, 2, 3, 4, 5
+LOAD, LOAD_STRICT, TOURS, BEGIN, CHOICE, MATRIX, ROWS = 1, 2, 3, 4, 5, 6, 7
 READY, VALUE, DATA, FAILED = 1, 2, 3, 4
 
 # What a worker may say about its own failure, by number; anything else is a protocol error.

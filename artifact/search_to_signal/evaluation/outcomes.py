@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
+from search_to_signal.evaluation.settings import RandomnessRule
 from search_to_signal.problems.base import ScorePath
 from search_to_signal.programs.parsing import mentions_randomness
 from search_to_signal.records.schema import Outcome
@@ -30,7 +31,7 @@ class Isolation(str, Enum):
 
 
 # SANDBOX_ERROR is absent on purpose: it raises errors.SandboxError and is never an outcome.
-# NONDETERMINISTIC stays valid: the host's textual rule decides, behaviour is recorded beside it (D20).
+# NONDETERMINISTIC is valid by itself: by default the host's textual rule decides (D20).
 OUTCOMES = MappingProxyType(
     {
         Isolation.OK: Outcome.VALID,
@@ -81,9 +82,9 @@ class CandidateError(Exception):
         self.detail = detail
 
 
-def outcome_of(isolation: Isolation, code: str) -> Outcome:
-    """Return the typed outcome of a finished run; randomness is asked last, after success (D04)."""
+def outcome_of(isolation: Isolation, code: str, randomness: RandomnessRule = "text") -> Outcome:
+    """Return the typed outcome of a finished run; randomness is asked last, after success (D04, D20)."""
     outcome = OUTCOMES[isolation]
-    if outcome is Outcome.VALID and mentions_randomness(code):
-        return Outcome.RANDOMNESS
-    return outcome
+    behaves = isolation is Isolation.NONDETERMINISTIC
+    random = behaves if randomness == "behaviour" else mentions_randomness(code)
+    return Outcome.RANDOMNESS if outcome is Outcome.VALID and random else outcome

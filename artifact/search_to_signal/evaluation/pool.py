@@ -16,7 +16,8 @@ from search_to_signal.evaluation.lanes import Lane
 from search_to_signal.evaluation.locks import ALL, Layer
 from search_to_signal.evaluation.outcomes import Evaluation, Isolation, outcome_of
 from search_to_signal.evaluation.replay import confirmed, spot_indices
-from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.evaluation.settings import EvaluationSettings, RandomnessRule
+from search_to_signal.evaluation.shares import run_spread
 from search_to_signal.problems.base import (
     InfeasibleAnswerError,
     MatrixProblem,
@@ -29,7 +30,7 @@ from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import Outcome
 
 # Raise it when an equal program could end otherwise than before: part of every evaluation key.
-EVALUATOR_VERSION = "1"
+EVALUATOR_VERSION = "2"
 
 
 class EvaluationPool:
@@ -49,6 +50,7 @@ class EvaluationPool:
         self._told: dict[str, Run] = {}
         self._lanes = [Lane(settings, wanted) for _ in range(settings.slots)]
         self._free: queue.SimpleQueue[Lane] = queue.SimpleQueue()
+        self._wall = settings.clock == "wall"
         self._threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="evaluation")
 
     def __enter__(self) -> "EvaluationPool":
@@ -96,6 +98,10 @@ class EvaluationPool:
         self._known = {**self._known, **known}
         self._told = self._known
 
+    def forget(self) -> None:
+        """Know nothing that was evaluated before, so that an equal program is run again."""
+        self._known = self._told = {}
+
     def layers(self) -> Mapping[str, str | bool]:
         """The isolation layers that hold, for the manifest."""
         return self._lanes[0].layers()
@@ -110,12 +116,20 @@ class EvaluationPool:
         keys = [self.key(code) for code in codes]
         fresh = {key: code for key, code in zip(keys, codes, strict=True) if again or key not in self._known}
         runs = dict(self._known)
-        runs |= zip(fresh, self._threads.map(work, fresh.values()), strict=True)
+        # By elapsed time a program has the machine to itself.
+        each = map if self._wall else self._threads.map
+        runs |= zip(fresh, each(work, fresh.values()), strict=True)
         # A kill from outside says nothing about the program: it may be tried again.
         self._known = {key: run for key, run in runs.items() if run.isolation is not Isolation.KILLED}
         path = self._score_path if runs else "direct"
         return [
-            _evaluation(runs[key], code, path, repeat=key not in fresh or key in keys[:index])
+            _evaluation(
+                runs[key],
+                code,
+                path,
+                repeat=key not in fresh or key in keys[:index],
+                randomness=self._settings.randomness,
+            )
             for index, (key, code) in enumerate(zip(keys, codes, strict=True))
         ]
 
@@ -127,30 +141,36 @@ class EvaluationPool:
         return "fallback" if "fallback" in paths else max(paths)
 
     def _measure(self, code: str) -> Run:
-        with self._lane() as lane:
-            run = lane.run(self._task, code)
+        with self._taken(len(self._lanes) if self._wall else 1) as lanes:
+            run = run_spread(lanes, self._threads, self._task, code)
             if run.isolation is not Isolation.OK or self._settings.replay == "off":
                 return run
             count = len(self._task.instances)
             spots = self._settings.spot_instances if self._settings.replay == "spot" else count
             indices = spot_indices(code, count, spots)
-            return confirmed(lane, self._task, code, run, indices, self._settings.timeout_s)
+            return confirmed(lanes[0], self._task, code, run, indices, self._told_limit)
 
     def _confirm(self, code: str) -> Run:
         run = self._known.get(self.key(code)) or self._measure(code)
         if run.isolation is not Isolation.OK:
             return run
         indices = range(len(self._task.instances))[::-1]
-        with self._lane() as lane:
-            return confirmed(lane, self._task, code, run, indices, self._settings.timeout_s)
+        with self._taken(1) as (lane,):
+            return confirmed(lane, self._task, code, run, indices, self._told_limit)
+
+    @property
+    def _told_limit(self) -> float:
+        # A replay asks its instances one after another, which elapsed time does not compare with.
+        return 0.0 if self._wall else self._settings.timeout_s
 
     @contextmanager
-    def _lane(self) -> Iterator[Lane]:
-        lane = self._free.get()
+    def _taken(self, count: int) -> Iterator[list[Lane]]:
+        lanes = [self._free.get() for _ in range(count)]
         try:
-            yield lane
+            yield lanes
         finally:
-            self._free.put(lane)
+            for lane in lanes:
+                self._free.put(lane)
 
 
 def _compile(task: Task) -> None:
@@ -163,7 +183,7 @@ def _compile(task: Task) -> None:
 
 
 def _context(task: Task, settings: EvaluationSettings) -> bytes:
-    limits = f"{settings.timeout_s} {settings.memory_mb} {settings.mode} {settings.replay}"
+    limits = f"{settings.timeout_s} {settings.clock} {settings.memory_mb} {settings.mode} {settings.replay}"
     digest = hashlib.sha256(f"{EVALUATOR_VERSION} {task.problem.name} {limits}".encode())
     for instance in task.instances:
         for name, array in instance.items():
@@ -171,8 +191,8 @@ def _context(task: Task, settings: EvaluationSettings) -> bytes:
     return digest.digest()
 
 
-def _evaluation(run: Run, code: str, path: ScorePath, repeat: bool) -> Evaluation:
-    outcome = outcome_of(run.isolation, code)
+def _evaluation(run: Run, code: str, path: ScorePath, repeat: bool, randomness: RandomnessRule) -> Evaluation:
+    outcome = outcome_of(run.isolation, code, randomness)
     valid = outcome is Outcome.VALID
     return Evaluation(
         isolation=run.isolation,

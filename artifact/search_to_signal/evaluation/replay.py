@@ -23,7 +23,8 @@ def spot_indices(code: str, instances: int, count: int) -> tuple[int, ...]:
 def confirmed(lane: Lane, task: Task, code: str, run: Run, indices: Sequence[int], timeout_s: float) -> Run:
     """Replay an OK run on some instances; it comes back as NONDETERMINISTIC when the decisions differ.
 
-    The instances are asked in reverse, so that state carried from one to the next shows as well.
+    The instances are asked in reverse, so that state that modules carry from one to the next shows as well.
+    With a ``timeout_s`` of 0 a replay that is cut off says nothing.
     """
     instances = [task.instances[index] for index in indices]
     again = lane.replay(replace(task, instances=instances, scored=False), code)

@@ -6,20 +6,28 @@ import msgspec
 
 from search_to_signal.errors import ConfigError
 
+RandomnessRule = Literal["text", "behaviour"]
+
 
 class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Limits and policies of an evaluation pool.
 
-    ``timeout_s`` is the processor time of one candidate over all instances together; elapsed time is
-    limited to ``wall_factor`` times that, so that a busy machine does not fail honest programs.
+    ``timeout_s`` bounds one candidate over all instances together (D33). By ``clock = "processor"`` it is
+    processor time, one instance after another, and elapsed time is limited to ``wall_factor`` times that, so
+    that a busy machine does not fail honest programs. By ``clock = "wall"`` it is elapsed time with the
+    instances spread over the slots, one candidate at a time: then the machine has a say in outcomes.
     ``memory_mb`` is what a candidate may allocate beyond the interpreter. ``slots`` candidates run at
     once; ``slots * memory_mb`` has to fit in memory. ``require_seccomp = false`` is for machines that
     cannot have seccomp: programs then run with rlimits and timers only. ``replay`` repeats valid
     candidates in a differently seeded zygote: ``spot`` on ``spot_instances`` instances, ``full`` on all.
     ``mode = "strict"`` adds readable refusals by the static gate; ``paper`` refuses nothing.
+    ``randomness`` is the rule of that typed failure (D20): ``text``, the host's, the word in the code, or
+    ``behaviour``, other decisions in the replay, which then has to be ``full``; what only the further replay
+    before admission finds keeps its outcome under either rule.
     """
 
     timeout_s: float = 60.0
+    clock: Literal["processor", "wall"] = "processor"
     wall_factor: float = 2.0
     memory_mb: int = 512
     slots: int = 1
@@ -27,6 +35,7 @@ class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     replay: Literal["off", "spot", "full"] = "spot"
     spot_instances: int = 1
     mode: Literal["paper", "strict"] = "paper"
+    randomness: RandomnessRule = "text"
 
     def __post_init__(self) -> None:
         """Refuse values that could never work; raises ConfigError."""
@@ -34,3 +43,13 @@ class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         for name, least in smallest.items():
             if not getattr(self, name) >= least:
                 raise ConfigError(f"evaluation.{name} is {getattr(self, name)}, it must be at least {least}")
+        if self.randomness == "behaviour" and self.replay != "full":
+            raise ConfigError(
+                f"evaluation.randomness is behaviour, evaluation.replay {self.replay}: set replay to full, "
+                "so that every program is judged by a replay"
+            )
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds after which a worker is ended, however little processor time it had."""
+        return self.timeout_s * (self.wall_factor if self.clock == "processor" else 1.0)

@@ -7,27 +7,15 @@ arrives. This file therefore may catch everything: it is the isolation boundary.
 
 import os
 import sys
-from types import CodeType
 from typing import Any
 
 from search_to_signal.evaluation import frames, gate
-from search_to_signal.evaluation.answers import (
-    DecisionError,
-    Function,
-    OutputError,
-    build_tour,
-    choose,
-    fill_matrix,
-)
+from search_to_signal.evaluation.answers import DecisionError, OutputError, build_tour, choose, fill_matrix
 from search_to_signal.evaluation.locks.limits import DATA_FD
+from search_to_signal.programs.loading import FILE_NAME, NotOneFunctionError, Program
 
-_FILE_NAME = "<candidate>"
 _HEAP_TYPE = 1 << 9
 _PRINTABLE = (str, int, float, type(None))
-
-
-class _FunctionError(Exception):
-    """The source does not define exactly one function."""
 
 
 class _RefusedError(Exception):
@@ -37,7 +25,7 @@ class _RefusedError(Exception):
 _LOADS = (frames.LOAD, frames.LOAD_STRICT)
 _OURS = {
     _RefusedError: "gate",
-    _FunctionError: "no_function",
+    NotOneFunctionError: "no_function",
     DecisionError: "invalid_decision",
     OutputError: "bad_output",
 }
@@ -78,33 +66,22 @@ def _answer(state: dict[str, Any], kind: int, payload: bytes, nonce: int) -> byt
         source = payload.decode("utf-8", "surrogatepass")
         if kind == frames.LOAD_STRICT and (reason := gate.refusal(source)):
             raise _RefusedError(reason)
-        function = state["function"] = load(source)
-        return frames.ANSWER.pack(frames.VALUE, 0, nonce, function.__code__.co_argcount)
-    function = state["function"]
+        state["program"] = Program(source)
+        return frames.ANSWER.pack(frames.VALUE, 0, nonce, state["program"].fresh().__code__.co_argcount)
+    program: Program = state["program"]
     arguments: list[Any] = frames.unpack_arguments(payload)
+    if kind == frames.BEGIN:
+        state["function"] = program.fresh()
+        return frames.ANSWER.pack(frames.VALUE, 0, nonce, 0)
     if kind == frames.CHOICE:
-        return frames.ANSWER.pack(frames.VALUE, 0, nonce, choose(function, arguments))
+        return frames.ANSWER.pack(frames.VALUE, 0, nonce, choose(state["function"], arguments))
     if kind == frames.TOURS:
-        code, raw = 0, b"".join(build_tour(function, distance) for distance in arguments)
+        code, raw = 0, b"".join(build_tour(program.fresh(), distance) for distance in arguments)
     else:
         shape, *arguments = arguments
-        code, raw = fill_matrix(function, tuple(shape.tolist()), arguments)
+        by_rows = kind == frames.ROWS
+        code, raw = fill_matrix(program.fresh(), tuple(shape.tolist()), arguments, by_rows)
     return frames.ANSWER.pack(frames.DATA, len(raw), nonce, code) + raw
-
-
-def load(source: str) -> Function:
-    """Execute a block in an empty namespace; it must leave one callable that has a code object."""
-    namespace: dict[str, Any] = {}
-    exec(compile(source, _FILE_NAME, "exec", dont_inherit=True), namespace)
-    found = [value for value in namespace.values() if callable(value) and _has_code(value)]
-    if len(found) != 1:
-        raise _FunctionError(f"{len(found)} functions at the top level instead of one")
-    function: Function = found[0]
-    return function
-
-
-def _has_code(value: object) -> bool:
-    return isinstance(getattr(value, "__code__", None), CodeType)
 
 
 def _failure(error: BaseException, kind: int, nonce: int) -> bytes:
@@ -133,7 +110,7 @@ def _text(error: BaseException) -> str:
 def _line(error: BaseException) -> str:
     line, trace = 0, error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename == _FILE_NAME:
+        if trace.tb_frame.f_code.co_filename == FILE_NAME:
             line = trace.tb_lineno
         trace = trace.tb_next
     return f" (line {line})" if line else ""

@@ -1,7 +1,9 @@
 """Evidence layer "resource anchor": what would Frozen search have found in the time that training took?
 
 The paper derives group budgets from setup-excluded loop times and fixes them before any efficacy result. Here
-the contract is derived as soon as the cohort is complete, from ``timings.jsonl`` and nothing else.
+the contract is derived as soon as the cohort is complete, from ``timings.jsonl`` and nothing else. It counts
+processor seconds unless the profile asks for wall time (D30): trained runs come first and Frozen ones last,
+beside other runs, so elapsed time would compare loads of the machine.
 """
 
 import math
@@ -17,20 +19,15 @@ from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.anchor import (
     CONTRACT,
-    FORMULA,
     AnchorBudget,
     AnchorContract,
+    formula,
+    loop_seconds,
     read_contract,
     write_contract,
 )
 from search_to_signal.records.manifest import ANCHOR, REPORT, run_name
-from search_to_signal.records.reader import TIMINGS, read_records
-from search_to_signal.records.schema import StepTiming
-
-
-def loop_seconds(run: Path) -> list[float]:
-    """Seconds of every step of a run, from its timings alone; set-up is in none of them."""
-    return [timing.seconds["total"] for timing in read_records(run / TIMINGS, StepTiming)]
+from search_to_signal.records.reader import TIMINGS
 
 
 def budget(seed: int, condition: str, online: Sequence[float], frozen: Sequence[float]) -> AnchorBudget:
@@ -48,9 +45,12 @@ def budget(seed: int, condition: str, online: Sequence[float], frozen: Sequence[
 
 
 def derive(cohort: Path, seeds: Sequence[int], settings: AnchorSettings) -> AnchorContract:
-    """The contract of a cohort; opens the ``timings.jsonl`` of its runs and no other file."""
+    """The contract of a cohort; opens the ``timings.jsonl`` of its runs and no other file.
+
+    Raises ContractError as ``loop_seconds`` does.
+    """
     names = {(seed, c): run_name(c, seed) for seed in seeds for c in (FROZEN, *settings.conditions)}
-    seconds = {key: loop_seconds(cohort / name) for key, name in names.items()}
+    seconds = {key: loop_seconds(cohort / name, settings.clock) for key, name in names.items()}
     budgets = tuple(
         budget(seed, condition, seconds[seed, condition], seconds[seed, FROZEN])
         for seed in seeds
@@ -58,7 +58,8 @@ def derive(cohort: Path, seeds: Sequence[int], settings: AnchorSettings) -> Anch
     )
     longest = {seed: max(b.groups for b in budgets if b.seed == seed) for seed in seeds}
     return AnchorContract(
-        formula=FORMULA,
+        formula=formula(settings.clock),
+        clock=settings.clock,
         margin=settings.margin,
         budgets=budgets,
         run_groups={str(seed): math.ceil((1 + settings.margin) * groups) for seed, groups in longest.items()},

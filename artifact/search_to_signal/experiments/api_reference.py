@@ -31,6 +31,7 @@ def references(profile: Profile, settings: ApiReference) -> list[RunConfig]:
             layer="api",
             model=settings.model or profile.model,
             groups=completions,
+            search=profile.search.over(completions),
             generation=generation,
         )
         for seed in settings.seeds or profile.seeds

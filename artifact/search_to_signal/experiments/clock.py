@@ -4,17 +4,21 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from search_to_signal.experiments.processor_time import tree_seconds
+from search_to_signal.records.schema import StepTiming
+
 PHASES = ("generation", "evaluation", "update")
 
 
 class StepClock:
-    """Seconds per phase of every step; what no phase claims is everything else.
+    """Wall seconds per phase of every step, and processor seconds of the run's process tree.
 
-    A step lasts from the end of the one before: the time of a checkpoint in between belongs to it.
+    What no phase claims is everything else. A step lasts from the end of the one before: the time of a
+    checkpoint in between belongs to it.
     """
 
     def __init__(self) -> None:
-        self._start = time.perf_counter()
+        self._start, self._processor = time.perf_counter(), tree_seconds()
         self._seconds = dict.fromkeys(PHASES, 0.0)
 
     @contextmanager
@@ -26,9 +30,12 @@ class StepClock:
         finally:
             self._seconds[name] += time.perf_counter() - start
 
-    def split(self) -> dict[str, float]:
-        """Seconds of every phase, of everything else, and in total; begins the next step."""
-        now = time.perf_counter()
+    def timing(self, step: int) -> StepTiming:
+        """The time of a step that ends now; begins the next one."""
+        now, processor = time.perf_counter(), tree_seconds()
         total, seconds = now - self._start, self._seconds
-        self._start, self._seconds = now, dict.fromkeys(PHASES, 0.0)
-        return {**seconds, "other": total - sum(seconds.values()), "total": total}
+        known = processor is not None and self._processor is not None
+        used = processor - self._processor if known else None  # type: ignore[operator]
+        self._start, self._processor, self._seconds = now, processor, dict.fromkeys(PHASES, 0.0)
+        split = {**seconds, "other": total - sum(seconds.values()), "total": total}
+        return StepTiming(step=step, seconds=split, processor_seconds=used)

@@ -11,6 +11,7 @@ from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments.layer_settings import (
     AnchorSettings,
     ApiReference,
+    AuditCell,
     BreadthCell,
     HeldoutSettings,
     ProbeSettings,
@@ -29,7 +30,7 @@ FROZEN = "frozen"
 CONFIG = "config.json"
 ADAPTER = "adapter"
 
-Layer = Literal["cohort", "restart", "breadth", "anchor", "api"]
+Layer = Literal["cohort", "restart", "breadth", "audit", "anchor", "api"]
 
 
 class Parent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -68,13 +69,13 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def cell(self) -> str:
-        """Task x model, the directory name of a breadth cell."""
+        """Task x model, the directory name of a cell of breadth or audit."""
         return f"{file_name(self.problem)}-{Path(self.model).name}"
 
     @property
     def label(self) -> str:
         """What progress calls the run: its place below the results directory."""
-        parts = [self.layer, *([self.cell] if self.layer == "breadth" else []), self.name]
+        parts = [self.layer, *([self.cell] if self.layer in ("breadth", "audit") else []), self.name]
         return "/".join(parts)
 
     @property
@@ -111,6 +112,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     evaluation: EvaluationSettings = EvaluationSettings()
     restart: RestartSettings | None = None
     breadth: tuple[BreadthCell, ...] = ()
+    audit: tuple[AuditCell, ...] = ()
     anchor: AnchorSettings | None = None
     probe: ProbeSettings | None = None
     api: ApiReference | None = None
@@ -123,14 +125,25 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: give at least 1")
         _check_runs(self, "")
-        for number, cell in enumerate(self.breadth):
-            _check_runs(cell, f"breadth[{number}].")
-        cells = [(cell.problem, Path(cell.model).name) for cell in self.breadth]
+        for layer in ("breadth", "audit"):
+            for number, cell in enumerate(getattr(self, layer)):
+                _check_runs(cell, f"{layer}[{number}].")
+        both: list[BreadthCell | AuditCell] = [*self.breadth, *self.audit]
+        cells = [(cell.problem, Path(cell.model).name) for cell in both]
         if len(set(cells)) < len(cells):
-            raise ConfigError(f"breadth has cells {cells}: give each problem and model once")
+            raise ConfigError(
+                f"breadth and audit have cells {cells}: give each problem and model once; the audit reads "
+                "breadth, too"
+            )
         for layer in ("restart", "anchor"):
             settings = getattr(self, layer)
             self._check_parents(layer, (settings and settings.conditions) or ())
+        horizon = (self.restart and self.restart.groups) or self.groups
+        if self.purpose == "formal" and horizon != self.groups:
+            raise ConfigError(
+                f"restart.groups is {horizon}, the cohort's groups {self.groups}: a restart is compared with "
+                "its live run over one horizon; leave restart.groups out (a smoke profile may keep it)"
+            )
         if FROZEN not in self.conditions and (self.anchor or self.probe):
             raise ConfigError("anchor and probe stand on the cohort's frozen runs: add it to conditions")
 
@@ -141,9 +154,13 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                 raise ConfigError(f"{layer}.conditions has {condition!r}: the cohort trains {trained}")
 
     def run(self, condition: str, seed: int, **changes: Any) -> RunConfig:
-        """One run of this profile's settings; ``changes`` are fields that differ from the cohort's."""
-        own = ("layer", "condition", "seed", "parent")
+        """One run of this profile's settings; ``changes`` are fields that differ from the cohort's.
+
+        A collapse threshold of -1 follows from the groups of the cohort unless ``changes`` say otherwise.
+        """
+        own = ("layer", "condition", "seed", "parent", "search")
         shared = {name: getattr(self, name) for name in RunConfig.__struct_fields__ if name not in own}
+        shared["search"] = self.search.over(self.groups)
         return RunConfig(**{**shared, "condition": condition, "seed": seed, **changes})
 
     def runs(self) -> tuple[RunConfig, ...]:
@@ -151,7 +168,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return tuple(self.run(condition, seed) for seed in self.seeds for condition in self.conditions)
 
 
-def _check_runs(part: Profile | BreadthCell, where: str) -> None:
+def _check_runs(part: Profile | BreadthCell | AuditCell, where: str) -> None:
     if part.groups < 1:
         raise ConfigError(f"{where}groups is {part.groups}: give at least 1")
     for name in ("conditions", "seeds"):

@@ -39,7 +39,8 @@ class Judged:
         """What the search sees."""
         if self.proposal is None:
             return Evaluated(self.outcome)
-        return Evaluated(self.outcome, self.proposal.idea, self.proposal.code, self.score, self.program)
+        idea, code = self.proposal.idea, self.proposal.code
+        return Evaluated(self.outcome, idea, code, self.score, self.program, self.completion.text)
 
 
 # Addresses differ from run to run, and records must not.

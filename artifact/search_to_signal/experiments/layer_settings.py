@@ -5,6 +5,7 @@ import msgspec
 from search_to_signal.errors import ConfigError
 from search_to_signal.generators.settings import ApiSettings
 from search_to_signal.normalizer import NORMALIZERS
+from search_to_signal.records.anchor import Clock
 from search_to_signal.rewards import MAPPINGS
 
 
@@ -17,8 +18,9 @@ def _at_least_one(layer: str, **values: int | None) -> None:
 class RestartSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Frozen restarts of the cohort's trained runs; without ``conditions`` all of them.
 
-    ``groups`` is the horizon, the cohort's when absent. The restart of the initial model is the cohort's
-    Frozen run of the same seed, which starts from the same population: nothing is run twice.
+    ``groups`` is the horizon, the cohort's when absent; only a smoke profile may give another. The restart
+    of the initial model is the cohort's Frozen run of the same seed, which starts from the same population:
+    nothing is run twice.
     """
 
     conditions: tuple[str, ...] | None = None
@@ -40,14 +42,31 @@ class BreadthCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     groups: int
 
 
+class AuditCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One cell, task x model, recorded for the shared-record audit alone: Frozen runs, no comparison."""
+
+    problem: str
+    split: str
+    model: str
+    seeds: tuple[int, ...]
+    groups: int
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """Frozen and nothing else: the audit needs evaluated groups, not a learner."""
+        return ("frozen",)
+
+
 class AnchorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Frozen search for the time that the trained runs of ``conditions`` took (the paper's two by default).
 
     The Frozen run of a seed lasts ``1 + margin`` times its largest budget, so that an exact match of realized
-    time is inside it although step times drift.
+    time is inside it although step times drift. ``clock`` says which seconds budgets are made of (D30):
+    processor time does not see an accelerator, so runs on one take wall time.
     """
 
     conditions: tuple[str, ...] = ("native", "factorized")
+    clock: Clock = "processor"
     margin: float = 0.1
 
     def __post_init__(self) -> None:

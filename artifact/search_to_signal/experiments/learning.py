@@ -35,7 +35,8 @@ class Training:
         """One optimizer opportunity, after which the generator speaks with the new adapter."""
         advantages = np.array([record.advantage for record in records], dtype=np.float64)
         completions = [completion.ids for completion in generation.completions]
-        result = self.learner.step(generation.prompt_ids, completions, advantages)
+        truncated = [completion.truncated for completion in generation.completions]
+        result = self.learner.step(generation.prompt_ids, completions, advantages, truncated)
         self.generator.adopt(self._adapter)
         return result
 

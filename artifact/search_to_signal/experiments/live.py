@@ -17,7 +17,7 @@ from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.hosts.credit import credited
 from search_to_signal.problems.base import Problem
 from search_to_signal.progress import Progress
-from search_to_signal.records.schema import CompletionRecord, StepRecord, StepTiming
+from search_to_signal.records.schema import CompletionRecord, StepRecord
 from search_to_signal.search.exposure import exposures
 from search_to_signal.search.planning import Draw, plan_round, prompt_of
 from search_to_signal.search.prompts import Prompt
@@ -56,7 +56,7 @@ class Live:
 
     def prompt(self, draw: Draw) -> Prompt:
         """The prompt of a draw."""
-        return prompt_of(self.problem, draw)
+        return prompt_of(self.problem, draw, self.config.search.prompts)
 
 
 _SEED_REMEDIES = {
@@ -105,7 +105,7 @@ def live_step(live: Live, state: SearchState, step: int, clock: StepClock) -> tu
             result = live.training.update(generation, records)
     played = step_record(draw, after, generation, records, config, result)
     _write(live, draw, after, generation, records, played)
-    live.files.timings.write(StepTiming(step=step, seconds=clock.split()))
+    live.files.timings.write(clock.timing(step))
     return after, played
 
 

@@ -135,7 +135,7 @@ def compare_cell(
     """Make every update of a cell and write its records; credit that breaks an update is left out."""
     torch.set_num_threads(settings.threads)
     given = _prepared(cell, settings)
-    before = initially(given)[0]
+    before = initially(given)
     todo = plans(settings, cell.config.learner)
     for done, plan in enumerate(todo, start=1):
         rows = {key: values[list(plan.places)] for key, values in cell.credit.items()}
@@ -167,9 +167,9 @@ def _play(
 
 
 def _update_record(
-    cell: Cell, plan: Plan, key: Credit, credit: Floats, moved: Moved, before: Floats
+    cell: Cell, plan: Plan, key: Credit, credit: Floats, moved: Moved, before: tuple[Floats, Floats]
 ) -> UpdateRecord:
-    changed = moved.completions - before
+    changed, tokens = moved.completions - before[0], moved.tokens - before[1]
     return UpdateRecord(
         run=cell.run,
         purpose=cell.config.purpose,
@@ -189,6 +189,7 @@ def _update_record(
         product_norm=max(product_inner(moved.change, moved.change), 0.0) ** 0.5,
         withheld_mean_change=float(changed.mean()),
         withheld_max_change=float(np.abs(changed).max()),
+        withheld_token_max_change=float(np.abs(tokens).max()),
     )
 
 

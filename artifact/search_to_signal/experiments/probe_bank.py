@@ -5,17 +5,14 @@ from pathlib import Path
 
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.recorded import recorded_rounds
+from search_to_signal.experiments.recorded import recorded_states
 from search_to_signal.problems import get_problem
-from search_to_signal.problems.base import Problem
 from search_to_signal.records.probe import BankPrompt
-from search_to_signal.records.reader import HEURISTICS, read_groups, read_records
-from search_to_signal.records.schema import HeuristicRecord
+from search_to_signal.records.reader import read_groups
 from search_to_signal.search.archive import frontier
 from search_to_signal.search.planning import plan_round, prompt_of
 from search_to_signal.search.prompts import Prompt
-from search_to_signal.search.replay import Round, replay
-from search_to_signal.search.state import SearchState, initial_state
+from search_to_signal.search.replay import Round
 from search_to_signal.seeding import stream
 
 
@@ -42,26 +39,17 @@ def chosen_steps(runs: Sequence[Path], prompts: int) -> list[tuple[Path, int]]:
     return [asked[position] for position in spread(len(asked), prompts)]
 
 
-def _states(run: Path, config: RunConfig, problem: Problem) -> Iterator[tuple[Round, SearchState]]:
-    seed = next(read_records(run / HEURISTICS, HeuristicRecord))
-    state = initial_state(problem.seed, seed.score)
-    rounds = list(recorded_rounds(run))
-    for played, after in zip(rounds, replay(state, rounds, config.search), strict=True):
-        yield played, state
-        state = after
-
-
 def _asked(run: Path, config: RunConfig, steps: Sequence[int]) -> Iterator[tuple[Round, Prompt]]:
-    problem = get_problem(config.problem)
-    for played, before in _states(run, config, problem):
+    problem, form = get_problem(config.problem), config.search.prompts
+    for played, before in recorded_states(run, config.problem, config.search):
         if played.step in steps:
             rng = stream(config.seed, "search", played.step)
-            draw = plan_round(before, rng, config.search, lambda draw: prompt_of(problem, draw).user)
+            draw = plan_round(before, rng, config.search, lambda draw: prompt_of(problem, draw, form).user)
             if (draw.operator, frontier(draw.state.archive)) != (played.operator, played.records[0].frontier):
                 raise RecordError(
                     f"{run}: step {played.step} cannot be drawn again from the records before it"
                 )
-            yield played, prompt_of(problem, draw)
+            yield played, prompt_of(problem, draw, form)
 
 
 def build_bank(runs: dict[Path, RunConfig], prompts: int) -> list[BankPrompt]:

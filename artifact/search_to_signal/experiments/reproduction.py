@@ -10,11 +10,13 @@ from search_to_signal.claims.beside import ledger_beside
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.experiments.anchor import fix_contract, run_anchors
 from search_to_signal.experiments.api_reference import run_references
+from search_to_signal.experiments.audit_cells import run_audit_cells
 from search_to_signal.experiments.breadth import run_breadth
 from search_to_signal.experiments.cohort import finished_cohort, run_all
 from search_to_signal.experiments.configuration import Profile
 from search_to_signal.experiments.execution import Execution
 from search_to_signal.experiments.heldout import heldout
+from search_to_signal.experiments.implementation import implementation
 from search_to_signal.experiments.layer_settings import HeldoutSettings, UpdateSettings
 from search_to_signal.experiments.normalizer_replay import replay
 from search_to_signal.experiments.probe import run_probe
@@ -74,6 +76,7 @@ LAYERS = (
     Layer("cohort", lambda profile: True, _run_cohort),
     Layer("restart", lambda profile: profile.restart is not None, run_restarts),
     Layer("breadth", lambda profile: bool(profile.breadth), run_breadth),
+    Layer("audit", lambda profile: bool(profile.audit), run_audit_cells),
     Layer("anchor", lambda profile: profile.anchor is not None, run_anchors),
     Layer("probe", lambda profile: profile.probe is not None, run_probe),
     Layer("api", lambda profile: profile.api is not None, run_references),
@@ -95,7 +98,7 @@ def chosen_layers(profile: Profile, names: Sequence[str]) -> list[Layer]:
 def reproduce(
     profile: Profile, results: Path, how: Execution, progress: Progress, names: Sequence[str] = ()
 ) -> Path | None:
-    """Run layers of a profile, then audit and report the cohort; returns the report's page.
+    """Run layers of a profile, then audit and report them; returns the report's page.
 
     None when the cohort, or any other run that was begun, is not finished. What is complete is verified and
     kept; every layer raises RunDirectoryError when what it stands on is missing, and where the disk takes no
@@ -126,5 +129,6 @@ def _evaluated(profile: Profile, results: Path, progress: Progress) -> Path | No
         progress.say(f"no report: {unfinished} not finished, go on with --resume")
         return None
     progress.say("replaying the recorded groups under every mapping and normalizer")
-    replay(run_directories(cohort), results / AUDIT, list(MAPPINGS), list(NORMALIZERS))
-    return report(results, results / REPORT, ledger_beside)
+    recorded = [*run_directories(cohort), *runs_below(results / BREADTH), *runs_below(results / AUDIT)]
+    replay(recorded, results / AUDIT, list(MAPPINGS), list(NORMALIZERS))
+    return report(results, results / REPORT, lambda written: ledger_beside(written, implementation()))

@@ -21,7 +21,7 @@ from search_to_signal.generators.base import (
     request_seeds,
 )
 from search_to_signal.generators.chat import encoded, end_ids
-from search_to_signal.generators.sampling import sample_group
+from search_to_signal.generators.sampling import Filters, sample_group
 
 # What transformers raises for damaged or foreign files.
 _UNLOADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, SafetensorError)
@@ -93,6 +93,7 @@ class LocalGenerator:
             seeds=seeds,
             max_new_tokens=settings.max_completion_tokens,
             temperature=settings.temperature,
+            filters=Filters(settings.top_k, settings.top_p),
             end_ids=end_ids(self.tokenizer, getattr(self.model, "generation_config", None)),
         )
         completions = (

@@ -1,8 +1,8 @@
-"""Sampling with temperature and nothing else (D23); every completion has a random stream of its own."""
+"""Sampling with temperature alone, unless asked (D23); every completion has a random stream of its own."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,9 +19,33 @@ class SampledGroup:
     truncated: tuple[bool, ...]
 
 
-def _draw(logits: torch.Tensor, temperature: float, at: torch.Tensor) -> torch.Tensor:
+class Filters(NamedTuple):
+    """Keep the ``top_k`` likeliest tokens, and of these the fewest whose shares reach ``top_p``."""
+
+    top_k: int | None = None
+    top_p: float = 1.0
+
+    def __call__(self, logits: torch.Tensor) -> torch.Tensor:
+        """Logits (rows, vocabulary) with minus infinity for what is left out; the likeliest always stays."""
+        if self.top_k is not None and self.top_k < logits.shape[-1]:
+            least = logits.topk(self.top_k, dim=-1).values[:, -1:]
+            logits = logits.masked_fill(logits < least, -torch.inf)
+        if self.top_p < 1.0:
+            ordered, places = logits.sort(dim=-1, descending=True, stable=True)
+            before = torch.softmax(ordered, dim=-1).cumsum(dim=-1).roll(1, dims=-1)
+            before[:, 0] = 0.0
+            tail = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, places, before >= self.top_p)
+            logits = logits.masked_fill(tail, -torch.inf)
+        return logits
+
+
+NO_FILTERS = Filters()
+
+
+def _draw(logits: torch.Tensor, temperature: float, filters: Filters, at: torch.Tensor) -> torch.Tensor:
     """The token of each row at which the cumulative probability first exceeds its share in [0, 1)."""
-    shares = torch.softmax(logits.float() / temperature, dim=-1).cumsum(dim=-1, dtype=torch.float64)
+    kept = filters(logits.float() / temperature)
+    shares = torch.softmax(kept, dim=-1).cumsum(dim=-1, dtype=torch.float64)
     tokens = torch.searchsorted(shares, at[:, None] * shares[:, -1:], right=True)
     # Rounding can lift the product of the last share to the whole.
     return tokens[:, 0].clamp(max=logits.shape[-1] - 1)
@@ -33,14 +57,19 @@ def _uniforms(seeds: Sequence[int], limit: int, device: Any) -> torch.Tensor:
 
 
 def sample(
-    decoder: Decoder, seeds: Sequence[int], limit: int, temperature: float, end_ids: frozenset[int]
+    decoder: Decoder,
+    seeds: Sequence[int],
+    limit: int,
+    temperature: float,
+    end_ids: frozenset[int],
+    filters: Filters = NO_FILTERS,
 ) -> tuple[tuple[int, ...], ...]:
     """The tokens of every row of a decoder, one row per seed; a row that has ended leaves the batch."""
     uniforms = _uniforms(seeds, limit, decoder.logits.device)
     completions: list[list[int]] = [[] for _ in seeds]
     going = list(range(len(seeds)))
     for step in range(limit):
-        tokens = _draw(decoder.logits, temperature, uniforms[going, step])
+        tokens = _draw(decoder.logits, temperature, filters, uniforms[going, step])
         for row, token in zip(going, tokens.tolist(), strict=True):
             completions[row].append(token)
         on = [place for place, row in enumerate(going) if completions[row][-1] not in end_ids]
@@ -62,11 +91,12 @@ def sample_group(
     max_new_tokens: int,
     temperature: float,
     end_ids: frozenset[int],
+    filters: Filters = NO_FILTERS,
 ) -> SampledGroup:
     """Sample one completion of the prompt per seed; equal arguments give equal tokens on one machine.
 
     A completion's draws depend on its own seed alone.
     """
     decoder = open_decoder(model, prompt_ids, len(seeds), max_new_tokens)
-    completions = sample(decoder, seeds, max_new_tokens, temperature, end_ids)
+    completions = sample(decoder, seeds, max_new_tokens, temperature, end_ids, filters)
     return SampledGroup(completions, tuple(ids[-1] not in end_ids for ids in completions))

@@ -72,11 +72,13 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Group size G, limits in tokens, and the sampling temperature (nothing else filters, D23).
+    """Group size G, limits in tokens, and the sampling temperature; by default nothing else filters (D23).
 
     ``long_prompts`` says what becomes of a prompt over ``max_prompt_tokens``: it is cut on its left, for the
     sampler and the learner alike, or the run ends (D26). Messages to an endpoint cannot be cut in tokens:
-    they are sent whole, and ``refuse`` ends the run after an answer that reports more.
+    they are sent whole, and ``refuse`` ends the run after an answer that reports more. ``top_k`` keeps the
+    likeliest tokens, ``top_p`` then the fewest whose shares reach it, both after the temperature. An endpoint
+    takes filters by its own names, in ``api.extra``.
     """
 
     group_size: int = 4
@@ -84,6 +86,8 @@ class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     max_completion_tokens: int = 1024
     long_prompts: LongPrompts = "cut"
     temperature: float = 0.9
+    top_k: int | None = None
+    top_p: float = 1.0
     backend: Backend = "local"
     api: ApiSettings = ApiSettings()
     engine: EngineSettings = EngineSettings()
@@ -95,6 +99,12 @@ class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
                 raise ConfigError(f"generation.{name} is {getattr(self, name)}: give at least 1")
         if not self.temperature > 0:
             raise ConfigError(f"generation.temperature is {self.temperature}: give a number above 0")
+        if self.top_k is not None and self.top_k < 1:
+            raise ConfigError(f"generation.top_k is {self.top_k}: give at least 1, or leave it out")
+        if not 0 < self.top_p <= 1:
+            raise ConfigError(f"generation.top_p is {self.top_p}: give a share above 0 and at most 1")
+        if self.backend == "api" and (self.top_k is not None or self.top_p < 1):
+            raise ConfigError("generation.top_k and top_p are not for an endpoint: use generation.api.extra")
         room = self.max_prompt_tokens + self.max_completion_tokens
         if self.backend in ("vllm", "unsloth") and room > self.engine.context:
             raise ConfigError(

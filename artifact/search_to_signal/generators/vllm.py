@@ -110,13 +110,13 @@ class VllmGenerator:
             raise GenerationError("the engine still works on an earlier group: restart the run")
 
     def _sampling(self, seed: int) -> Any:
-        """Temperature and nothing else (D23), and a random stream of the completion's own."""
+        """Temperature and by default nothing else (D23), and a random stream of the completion's own."""
         return self._engine.sampling_params(
             n=1,
             seed=seed,
             temperature=self._settings.temperature,
-            top_p=1.0,
-            top_k=-1,
+            top_p=self._settings.top_p,
+            top_k=-1 if self._settings.top_k is None else self._settings.top_k,
             min_p=0.0,
             repetition_penalty=1.0,
             max_tokens=self._settings.max_completion_tokens,

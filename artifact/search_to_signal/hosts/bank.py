@@ -71,7 +71,7 @@ def crowd(problem: Problem, seed: Member, size: int) -> SearchState:
 
 def groups(codes: Sequence[str], seed: str) -> list[tuple[str, ...]]:
     """Groups of four for transitions: new programs, one twice, the seed again, and announced components."""
-    announced = f"{OPENING} do more. {COMPONENT_BEFORE} part [%d] {COMPONENT_AFTER}."
+    announced = f"{OPENING} do more. {COMPONENT_BEFORE} part (%d) {COMPONENT_AFTER}."
     first, second, third, *rest = [*codes, *codes, *codes]
     return [
         (answer(seed), answer(first), answer(first), "nothing"),

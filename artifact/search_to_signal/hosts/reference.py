@@ -14,7 +14,7 @@ from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.records.external import Candidate, ExternalGroup, external_batch
 from search_to_signal.rewards import get_mapping
 from search_to_signal.search.collapse import collapsed
-from search_to_signal.search.planning import plan_round, prompt_of
+from search_to_signal.search.planning import Draw, plan_round, prompt_of
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import SearchState
 from search_to_signal.search.transition import Evaluated, transition
@@ -48,7 +48,7 @@ class ReferenceHost:
 
     def ask(self, state: SearchState) -> Asked:
         """Draw one prompt."""
-        draw = plan_round(state, self.rng, self.settings, lambda d: prompt_of(self.problem, d).user)
+        draw = plan_round(state, self.rng, self.settings, self._prompt)
         archive = draw.state.archive
         return Asked(draw.operator, tuple(archive.index(base) for base in draw.bases), draw.prompt)
 
@@ -70,7 +70,10 @@ class ReferenceHost:
         if not isinstance(proposal, Proposal):
             return Evaluated(proposal.outcome)
         (evaluation,) = self.pool.evaluate([proposal.code])
-        return Evaluated(evaluation.outcome, proposal.idea, proposal.code, evaluation.score)
+        return Evaluated(evaluation.outcome, proposal.idea, proposal.code, evaluation.score, response=text)
+
+    def _prompt(self, draw: Draw) -> str:
+        return prompt_of(self.problem, draw, self.settings.prompts).user
 
     @staticmethod
     def _native(state: SearchState, asked: Asked, results: Sequence[Evaluated]) -> tuple[float, ...]:

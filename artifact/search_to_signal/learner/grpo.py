@@ -54,20 +54,31 @@ class Learner:
         prompt_ids: Sequence[int],
         completion_ids: Sequence[Sequence[int]],
         advantages: NDArray[np.float64],
+        truncated: Sequence[bool] = (),
     ) -> StepResult:
         """Update the adapter once; raises LearnerError before anything non-finite reaches a weight.
 
         Every token is scored: a group that does not fit the model's context is an error, never cut here.
+        ``truncated`` says which completions were cut at the limit, which matters where those are left out.
         """
         group = self.group(prompt_ids, completion_ids)
         _check_credit(advantages, len(completion_ids))
-        if self._settings.zero_advantage == "skip" and not advantages.any():
+        kept = self._kept(len(completion_ids), truncated)
+        if not kept or (self._settings.zero_advantage == "skip" and not advantages.any()):
             return StepResult(None, None, None, 0, adapter_sha256(self.model))
-        return self.update(group, self.reference(group), advantages)
+        if len(kept) < len(completion_ids):
+            group = self.group(prompt_ids, [completion_ids[index] for index in kept])
+        return self.update(group, self.reference(group), advantages[kept], len(kept) / len(completion_ids))
+
+    def _kept(self, size: int, truncated: Sequence[bool]) -> list[int]:
+        """The completions that carry loss (D25)."""
+        exclude = self._settings.truncated == "exclude"
+        return [i for i in range(size) if not (exclude and i < len(truncated) and truncated[i])]
 
     def group(self, prompt_ids: Sequence[int], completion_ids: Sequence[Sequence[int]]) -> TokenGroup:
         """The tokens as the loss reads them; raises LearnerError for a text that is empty or too long."""
-        group = token_group(prompt_ids, completion_ids, self._pad_id, self.model.device)
+        temperature = self._settings.logit_temperature
+        group = token_group(prompt_ids, completion_ids, self._pad_id, self.model.device, temperature)
         length, limit = group.length, self.model.config.max_position_embeddings
         if length > limit:
             raise LearnerError(
@@ -95,14 +106,21 @@ class Learner:
         return torch.cat(parts)
 
     def update(
-        self, group: TokenGroup, reference: torch.Tensor, advantages: NDArray[np.float64]
+        self,
+        group: TokenGroup,
+        reference: torch.Tensor,
+        advantages: NDArray[np.float64],
+        share: float = 1.0,
     ) -> StepResult:
-        """One optimizer step with the reference (G, C) given; raises LearnerError as ``step`` does."""
+        """One optimizer step with the reference (G, C) given; raises LearnerError as ``step`` does.
+
+        ``share`` of its group is what these completions are: the loss is their mean times that.
+        """
         _check_credit(advantages, len(group.completion_ids))
         credit = torch.tensor(advantages, dtype=torch.float32, device=self.model.device)
         # Checkpointing works in training mode alone, which changes nothing else: nothing here has a dropout.
         self.model.train(self._settings.gradient_checkpointing)
-        loss, kl = self._backward(group, reference, credit)
+        loss, kl = self._backward(group, reference, credit, share)
         self.model.eval()
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm)
         if not torch.isfinite(norm):
@@ -119,7 +137,7 @@ class Learner:
         return [slice(start, start + rows) for start in range(0, size, rows)]
 
     def _backward(
-        self, group: TokenGroup, reference: torch.Tensor, credit: torch.Tensor
+        self, group: TokenGroup, reference: torch.Tensor, credit: torch.Tensor, share: float
     ) -> tuple[float, float]:
         """Add up the gradient; loss and KL are means over completions, so the parts' mean is the group's."""
         parts = self._parts(group)
@@ -127,8 +145,8 @@ class Learner:
         for part in parts:
             rows = group.rows(part)
             loss, kl = grpo_loss(self.model, rows, reference[part], credit[part], self._settings.kl)
-            (loss / len(parts)).backward()  # type: ignore[no-untyped-call]
-            losses.append(float(loss))
+            (share * loss / len(parts)).backward()  # type: ignore[no-untyped-call]
+            losses.append(share * float(loss))
             kls.append(kl)
         return sum(losses) / len(parts), sum(kls) / len(parts)
 

@@ -3,15 +3,15 @@
 Two facts about this version matter wherever its numbers are read. There is no clipping: the policy
 ratio is exp(logp - logp.detach()), which is one, so the loss is -A on average and only its gradient
 carries the credit. And log-probabilities are taken from the logits as they are, not divided by the
-sampling temperature (D24).
+sampling temperature, unless the settings ask for it (D24).
 
 One thing is done in another way: TRL reads the prompt once per completion, here it is read once per
 group and its keys and values are shared. The numbers are TRL's to float32 rounding, which a test asserts.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,16 +29,22 @@ class TokenGroup:
 
     prompt_ids (G, P), completion_ids (G, C) and completion_mask (G, C). The mask counts the tokens that were
     sampled and no padding, whatever its id: up to and including the end token, or whole where a completion
-    was cut at the limit (D25).
+    was cut at the limit (D25). Log-probabilities are of the logits divided by ``temperature`` (D24).
     """
 
     prompt_ids: torch.Tensor
     completion_ids: torch.Tensor
     completion_mask: torch.Tensor
+    temperature: float = 1.0
 
     def rows(self, part: slice) -> "TokenGroup":
         """Some of the completions, as wide as they are together."""
-        return TokenGroup(self.prompt_ids[part], self.completion_ids[part], self.completion_mask[part])
+        return replace(
+            self,
+            prompt_ids=self.prompt_ids[part],
+            completion_ids=self.completion_ids[part],
+            completion_mask=self.completion_mask[part],
+        )
 
     @property
     def training_tokens(self) -> int:
@@ -52,7 +58,11 @@ class TokenGroup:
 
 
 def token_group(
-    prompt_ids: Sequence[int], completion_ids: Sequence[Sequence[int]], pad_id: int, device: Any = "cpu"
+    prompt_ids: Sequence[int],
+    completion_ids: Sequence[Sequence[int]],
+    pad_id: int,
+    device: Any = "cpu",
+    temperature: float = 1.0,
 ) -> TokenGroup:
     """Pad the completions of one prompt to a common width; raises LearnerError for an empty one."""
     if not prompt_ids or not all(completion_ids):
@@ -62,13 +72,27 @@ def token_group(
     lengths = torch.tensor([len(row) for row in completion_ids], device=device)
     mask = (torch.arange(width, device=device)[None, :] < lengths[:, None]).int()
     prompt = torch.tensor([list(prompt_ids)] * len(completion_ids), device=device)
-    return TokenGroup(prompt, ids, mask)
+    return TokenGroup(prompt, ids, mask, temperature)
 
 
 def token_log_probabilities(model: Any, group: TokenGroup) -> torch.Tensor:
     """Log-probability of every completion token, (G, C); meaningless where the mask is 0."""
-    if not _reads_a_cached_prompt(model):
-        return _repeated_prompt(model, group)
+    cached = _reads_a_cached_prompt(model)
+    scored = model if group.temperature == 1.0 else _divided(model, group.temperature)
+    return _cached_prompt(scored, group) if cached else _repeated_prompt(scored, group)
+
+
+def _divided(model: Any, temperature: float) -> Callable[..., Any]:
+    """The forward pass of a model, its logits divided by a temperature."""
+
+    def forward(**inputs: Any) -> SimpleNamespace:
+        return SimpleNamespace(logits=model(**inputs).logits / temperature)
+
+    return forward
+
+
+def _cached_prompt(model: Callable[..., Any], group: TokenGroup) -> torch.Tensor:
+    """Read the prompt once for all completions."""
     ids = group.completion_ids
     cache = DynamicCache()
     first = model(input_ids=group.prompt_ids[:1], past_key_values=cache, use_cache=True, logits_to_keep=1)
@@ -88,7 +112,7 @@ def _reads_a_cached_prompt(model: Any) -> bool:
     return not model.is_gradient_checkpointing and not hasattr(model.config, "unsloth_version")
 
 
-def _repeated_prompt(model: Any, group: TokenGroup) -> torch.Tensor:
+def _repeated_prompt(model: Callable[..., Any], group: TokenGroup) -> torch.Tensor:
     """The same by TRL's own function, which reads the prompt G times.
 
     No mask hides the padding on the right, which no token that counts sees: with one, attention would hold a

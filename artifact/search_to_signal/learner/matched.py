@@ -60,7 +60,8 @@ def matched(
 def update(given: Matched, steps: Sequence[int], credit: Floats, settings: LearnerSettings) -> Moved:
     """Step over the groups ``steps`` by ``credit`` (steps, G), with initial adapter and a new optimizer.
 
-    A group without credit is stepped on like any other. Raises LearnerError for what is not finite.
+    Every completion is stepped on, also where the settings leave out what was cut at the limit. So is a group
+    without credit. Raises LearnerError for what is not finite.
     """
     set_adapter(given.model, given.initial)
     learner = Learner(given.model, settings, given.pad_id)

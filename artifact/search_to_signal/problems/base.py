@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.errors import ConfigError
+from search_to_signal.numerics import read_by_rows
 
 Array = NDArray[Any]
 Instance = Mapping[str, Array]
@@ -111,6 +112,20 @@ class MatrixProblem(Problem, Protocol):
 
 
 @runtime_checkable
+class HasStatement(Protocol):
+    """A problem that states what is sought apart from how a heuristic is called."""
+
+    statement: str
+
+
+@runtime_checkable
+class ReadsRows(Protocol):
+    """A problem of dialogue ``matrix`` that says whether its objective takes rows by index."""
+
+    reads_rows: bool
+
+
+@runtime_checkable
 class HasScorePaths(Protocol):
     """A problem that scores by compiled kernels where these promise the reference's bits."""
 
@@ -141,14 +156,17 @@ def split_of(problem: str, recipes: Mapping[str, Callable[[], Any]], split: str)
     return recipes[split]()
 
 
-def as_matrix(answer: Any, shape: tuple[int, ...]) -> Array:
+def as_matrix(answer: Any, shape: tuple[int, ...], by_rows: bool = False) -> Array:
     """Return a real matrix of that shape, at most 8 bytes an entry; InfeasibleAnswerError for anything else.
 
-    Asks the plain array, because a subclass can say what it likes about itself.
+    ``by_rows`` takes what is that matrix to a reader of rows (``read_by_rows``). Asks the plain array,
+    because a subclass can say what it likes about itself.
     """
     if not isinstance(answer, np.ndarray):
         raise InfeasibleAnswerError(f"expected a matrix of shape {shape}, found {type(answer).__name__}")
     matrix = np.asarray(answer)
+    if by_rows:
+        matrix = read_by_rows(matrix, shape)
     if matrix.shape != shape or matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
         found = f"{matrix.dtype} {matrix.shape}"
         raise InfeasibleAnswerError(f"expected a real matrix of shape {shape}, found {found}")

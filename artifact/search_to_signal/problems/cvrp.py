@@ -56,6 +56,11 @@ class Cvrp:
         "matrix that says how promising it is to go from one node (row) to another (column); ants follow "
         "its entries times a pheromone that rewards the edges of good routes."
     )
+    statement = (
+        "Vehicles of equal capacity start and end at a depot and together serve the demand of every "
+        "customer. An ant colony builds the routes, led by a matrix of how promising each move is; the total "
+        "distance should be as small as possible."
+    )
     unit = "total distance"
     maximized = False
     template = _TEMPLATE
@@ -64,6 +69,7 @@ class Cvrp:
         code=_SEED,
     )
     dialogue: Dialogue = "matrix"
+    reads_rows = True
     splits: tuple[str, ...] = ("train", "heldout", "embedded")
 
     def instances(self, split: str) -> tuple[Instance, ...]:
@@ -99,11 +105,13 @@ class Cvrp:
     def score(self, instance: Instance, answer: Array) -> float:
         """Return minus the cost of the colony's best tour with the matrix ``answer`` (n, n).
 
-        Raises InfeasibleAnswerError for another shape or a matrix that gives no probabilities.
+        The ants take rows by index, so (n, 1) serves as n equal columns, and rows beyond n are never seen
+        (HOST.md, point 24). Raises InfeasibleAnswerError for another shape or a matrix that gives no
+        probabilities.
         """
         from search_to_signal.problems.ant_colony import routing  # numba takes a second to import
 
-        matrix = as_matrix(answer, self.answer_shape(instance))
+        matrix = as_matrix(answer, self.answer_shape(instance), by_rows=True)
         demands, capacity = instance["demands"], float(instance["capacity"])
         return -routing.best_cost(instance["distance"], demands, capacity, matrix, ANTS, ITERATIONS)
 

@@ -1,12 +1,11 @@
-"""Runs a function of our own against a problem in this process, with the host's calling convention.
+"""Runs a program of our own against a problem in this process, with the host's calling convention.
 
-For tests and benchmarks only: nothing here protects against the function. The isolated evaluation must
+For tests and benchmarks only: nothing here protects against the program. The isolated evaluation must
 give the same scores.
 """
 
-from collections.abc import Callable, Sequence
-from types import FunctionType
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
@@ -18,30 +17,29 @@ from search_to_signal.problems.base import (
     Problem,
     StreamProblem,
 )
-
-Function = Callable[..., Any]
+from search_to_signal.programs.loading import Function, Program
 
 
 def function_of(code: str) -> Function:
     """Execute source text of our own and return the one function that it defines."""
-    namespace: dict[str, Any] = {}
-    exec(code, namespace)
-    (function,) = [value for value in namespace.values() if isinstance(value, FunctionType)]
-    return function
+    return Program(code).fresh()
 
 
-def run_in_process(problem: Problem, function: Function, split: str) -> list[float]:
-    """Score a function on every instance of a split; higher is better.
+def run_in_process(problem: Problem, program: str | Function, split: str) -> list[float]:
+    """Score a program on every instance of a split; higher is better.
 
-    Raises InfeasibleAnswerError for an answer that is no solution, and whatever the function raises.
+    Source text starts afresh for each instance; a function is called as it is, with what it keeps. Raises
+    InfeasibleAnswerError for an answer that is no solution, and whatever the program raises.
     """
-    return evaluate_in_process(problem, function, problem.instances(split))
+    return evaluate_in_process(problem, program, problem.instances(split))
 
 
-def evaluate_in_process(problem: Problem, function: Function, instances: Sequence[Instance]) -> list[float]:
-    """Score a function on these instances, as ``run_in_process`` does."""
-    run = _RUNNERS[problem.dialogue]
-    return [run(problem, function, instance) for instance in instances]
+def evaluate_in_process(
+    problem: Problem, program: str | Function, instances: Sequence[Instance]
+) -> list[float]:
+    """Score a program on these instances, as ``run_in_process`` does."""
+    fresh = Program(program).fresh if isinstance(program, str) else lambda: program
+    return [_RUNNERS[problem.dialogue](problem, fresh(), instance) for instance in instances]
 
 
 def _tour(problem: Problem, function: Function, instance: Instance) -> float:

@@ -110,8 +110,11 @@ def lower_bound(items: Sequence[float], capacity: float) -> int:
 
 
 def gap_score(bins: int, bound: int) -> float:
-    """Return minus the gap between the bins used and the lower bound, in percent of the bound."""
-    return -100 * (bins - bound) / bound
+    """Return minus the gap between the bins used and the lower bound, in percent of the bound.
+
+    No gap is -0.0, as in the host (HOST.md, point 24).
+    """
+    return -(100 * (bins - bound) / bound)
 
 
 class Obp:
@@ -124,6 +127,10 @@ class Obp:
         "still has room for it, so that few bins are used in the end. For every arriving item a function "
         "gives a priority to each bin that fits, from the item's size and the room left in these bins, "
         "empty ones included; the item goes into the bin of the highest priority."
+    )
+    statement = (
+        "Items of known size arrive one after another and each goes, for good, into a bin that has room for "
+        "it. As few bins as possible should be used."
     )
     unit = "% above the lower bound on bins"
     maximized = False

@@ -61,6 +61,11 @@ class Op:
         "distances and the limit, and returns a matrix that says how promising it is to go from one node "
         "(row) to another (column); ants follow its entries times a pheromone that rewards good paths."
     )
+    statement = (
+        "A tour from a depot and back within a length limit collects the prizes of the nodes that it visits. "
+        "An ant colony builds it, led by a matrix of how promising each move is; the prize sum should be as "
+        "large as possible."
+    )
     unit = "collected prize"
     maximized = True
     template = _TEMPLATE
@@ -105,7 +110,8 @@ class Op:
     def score(self, instance: Instance, answer: Array) -> float:
         """Return the colony's largest prize sum with the matrix ``answer`` (n, n).
 
-        Raises InfeasibleAnswerError for another shape or no real numbers. Non-finite entries count as zero.
+        Entries that are not finite count as zero. Raises InfeasibleAnswerError for another shape, for no real
+        numbers, and when an ant that could go on finds no positive weight.
         """
         from search_to_signal.problems.ant_colony import orienteering  # numba takes a second to import
 

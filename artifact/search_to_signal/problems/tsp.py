@@ -69,6 +69,10 @@ class Tsp:
         "again to choose which unvisited node to go to next, until every node has been visited and the "
         "tour returns to its start."
     )
+    statement = (
+        "A closed tour starts at a node, visits every other node exactly once and returns. Built node by "
+        "node, it should be as short as possible."
+    )
     unit = "tour length"
     maximized = False
     template = _TEMPLATE

@@ -1,4 +1,4 @@
-"""The markers that prompts ask for and that parsing relies on (host facts 1 and 15)."""
+"""The markers that prompts ask for and that parsing relies on (HOST.md, points 1 and 15)."""
 
 OPENING = "The idea of the algorithm is to"
 COMPONENT_BEFORE = "The new component"

@@ -1,4 +1,4 @@
-"""Completion text to a proposal or a typed failure, by its text alone (host section 2, points 1, 2 and 5)."""
+"""Completion text to a proposal or a typed failure, by its text alone (HOST.md, points 1, 2, 5, 20)."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,8 @@ from search_to_signal.records.schema import Outcome
 __all__ = ["OPENING", "Failure", "Proposal", "mentions_randomness", "parse"]
 
 _FEWEST_CHARACTERS = 10
-_FENCE = "```"
+# A tag stands between a fence and its newline, so an opening ```python does not end an idea (D37).
+_IDEA_END = "```\n"
 # Only the last opening can lack a closing fence, because the next opening closes it: linear time.
 _PYTHON_BLOCK = re.compile(r"```python(.*?)```", re.DOTALL | re.IGNORECASE)
 
@@ -31,7 +32,11 @@ class Failure:
 
 
 def _stated_idea(text: str) -> str | None:
-    """The text between the first double braces or, failing those, from the opening to the next fence."""
+    """The text between the first double braces, as it stands.
+
+    Failing those, the text from the opening phrase, stripped, to a fence that is followed by a newline, or to
+    the end (HOST.md, points 1 and 20).
+    """
     start = text.find("{{")
     end = text.find("}}", start + 2) if start >= 0 else -1
     if end >= 0:
@@ -39,8 +44,7 @@ def _stated_idea(text: str) -> str | None:
     start = text.find(OPENING)
     if start < 0:
         return None
-    end = text.find(_FENCE, start)
-    return text[start:] if end < 0 else text[start:end]
+    return text[start:].partition(_IDEA_END)[0].strip()
 
 
 def _rationale_fault(idea: str | None) -> str | None:
@@ -73,5 +77,5 @@ def parse(text: str) -> Proposal | Failure:
 
 
 def mentions_randomness(code: str) -> bool:
-    """Whether the text ``random`` occurs anywhere, comments included (host point 5, D20)."""
+    """Whether the text ``random`` occurs anywhere, comments included (HOST.md, point 5; D20)."""
     return "random" in code

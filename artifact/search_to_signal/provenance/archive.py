@@ -1,4 +1,4 @@
-"""Does the recorded archive follow from the recorded scores? They alone decide it (host points 6, 7, 14)."""
+"""Does the recorded archive follow from the recorded scores? (HOST.md, points 6, 7 and 14)"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

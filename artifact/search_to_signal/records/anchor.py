@@ -6,25 +6,26 @@ refuses a missing or altered one.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import ContractError, RecordError
 from search_to_signal.records.files import write_atomically
+from search_to_signal.records.reader import TIMINGS, read_records
+from search_to_signal.records.schema import StepTiming
 
 CONTRACT = "contract.json"
 CONTRACT_SUM = "contract.sha256"
 
-FORMULA = (
-    "groups = max(online_groups, floor(online_seconds / (frozen_seconds / frozen_groups))); seconds are the "
-    "summed step times of the cohort runs of one seed, set-up excluded; the frozen run of a seed lasts "
-    "ceil((1 + margin) * its largest groups); a realized match is the longest prefix of that run whose own "
-    "step times sum to at most online_seconds"
-)
+Clock = Literal["processor", "wall"]
+CLOCKS: Mapping[Clock, str] = {
+    "processor": "processor seconds of the run's process tree",
+    "wall": "wall seconds, which load on the machine lengthens",
+}
 
 Item = TypeVar("Item")
 
@@ -42,13 +43,44 @@ class AnchorBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class AnchorContract(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Every budget with its derivation; ``timings_sha256`` names the files that were read, all of them."""
+    """Every budget with its derivation; ``timings_sha256`` names the files that were read, all of them.
+
+    ``clock`` says which seconds they are (D30); contracts of earlier versions knew wall seconds alone.
+    """
 
     formula: str
+    clock: Clock = "wall"
     margin: float
     budgets: tuple[AnchorBudget, ...]
     run_groups: dict[str, int]
     timings_sha256: dict[str, str]
+
+
+def formula(clock: Clock) -> str:
+    """How budgets follow from the seconds of a clock, in words."""
+    return (
+        "groups = max(online_groups, floor(online_seconds / (frozen_seconds / frozen_groups))); seconds are "
+        f"{CLOCKS[clock]}, summed over the steps of the cohort runs of one seed, set-up excluded; the frozen "
+        "run of a seed lasts ceil((1 + margin) * its largest groups); a realized match is the longest prefix "
+        "of that run whose own steps sum to at most online_seconds"
+    )
+
+
+def loop_seconds(run: Path, clock: Clock) -> list[float]:
+    """Seconds of every step of a run, from its timings alone; set-up is in none of them.
+
+    Raises ContractError where the timings lack those of the clock.
+    """
+    file = run / TIMINGS
+    steps = read_records(file, StepTiming)
+    seconds = [step.seconds["total"] if clock == "wall" else step.processor_seconds for step in steps]
+    known = [second for second in seconds if second is not None]
+    if len(known) < len(seconds):
+        raise ContractError(
+            f"{file} has no processor seconds: an earlier version wrote it, or the kernel lists no child "
+            'processes; set anchor.clock = "wall" in the profile'
+        )
+    return known
 
 
 def write_contract(directory: Path, contract: AnchorContract) -> None:

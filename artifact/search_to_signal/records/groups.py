@@ -51,6 +51,11 @@ class GroupBatch:
         return valid
 
     @property
+    def evaluated(self) -> NDArray[np.bool_]:
+        """(N, G): the completion reached the evaluator, whatever came of it there."""
+        return np.array([outcome.evaluated for outcome in OUTCOMES])[self.outcome]
+
+    @property
     def best_base(self) -> NDArray[np.float64]:
         """(N,): b_t, the best score among the prompt's bases; NaN without a comparator (D05)."""
         best = np.fmax.reduce(self.bases, axis=1, initial=-np.inf)

@@ -15,6 +15,11 @@ class Outcome(str, Enum):
     RUNTIME_FAILURE = "runtime_failure"
     RANDOMNESS = "randomness"
 
+    @property
+    def evaluated(self) -> bool:
+        """Whether the completion reached the evaluator: the host looks for the function first (D04)."""
+        return self in (Outcome.VALID, Outcome.RUNTIME_FAILURE, Outcome.RANDOMNESS)
+
 
 class Operator(str, Enum):
     """How a prompt asks for its heuristic; creation is the only one without a comparator (D05)."""
@@ -42,7 +47,8 @@ class CompletionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     the nearest archived score, ``exposure`` the one-step parent exposure (D13); both are absent for
     an invalid completion. ``evaluation`` is ``not_run``, or how the isolated run ended, with ``fallback``
     where compiled kernels could not promise the score's bits and ``repeat`` where an equal program had
-    been evaluated before. ``components``, ``reward`` and ``advantage`` are absent in a frozen run.
+    been evaluated before. An isolated run may end with ``no_function``: what reached the evaluator is said
+    by ``outcome.evaluated`` alone. ``components``, ``reward`` and ``advantage`` are absent in a frozen run.
     """
 
     step: int
@@ -145,7 +151,12 @@ class HeuristicRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 
 class StepTiming(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Seconds of one step by phase, ``total`` among them; the only record that differs between equal runs."""
+    """Wall seconds of one step by phase, ``total`` among them; alone differs between equal runs.
+
+    ``processor_seconds`` are those of the run's process tree over the same time; absent in records of earlier
+    versions and where the kernel does not tell.
+    """
 
     step: int
     seconds: dict[str, float]
+    processor_seconds: float | None = None

@@ -27,7 +27,8 @@ class UpdateRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     unclipped descent over all groups. ``steps`` are the recorded groups that were stepped on; ``advantages``
     (steps, G). ``delta_norm`` is over the raw LoRA tensors, ``product_norm`` over the product of the factors
     without LoRA's scale. Withheld changes are final minus initial mean token log-probability per completion
-    of groups that were not trained on: their mean, and their largest magnitude.
+    of groups that were not trained on: their mean, and their largest magnitude. ``withheld_token_max_change``
+    is the largest magnitude over single tokens, absent in records made before it was.
     """
 
     run: str
@@ -48,6 +49,7 @@ class UpdateRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     product_norm: float
     withheld_mean_change: float
     withheld_max_change: float
+    withheld_token_max_change: float | None = None
 
 
 class PairRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

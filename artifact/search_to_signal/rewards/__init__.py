@@ -1,5 +1,7 @@
 """Reward constructions: what an evaluated group tells the learner. Frozen is the absence of a mapping."""
 
+from typing import NamedTuple
+
 from search_to_signal import plugins
 from search_to_signal.errors import ConfigError
 from search_to_signal.rewards.base import RewardMapping, Rewards, rewards_of
@@ -11,6 +13,8 @@ from search_to_signal.rewards.tail_weighted import TailWeighted
 __all__ = [
     "ALTERNATIVES",
     "MAPPINGS",
+    "READINGS",
+    "Alternative",
     "Factorized",
     "Native",
     "RewardMapping",
@@ -27,19 +31,33 @@ MAPPINGS: dict[str, RewardMapping] = {
 }
 
 
-ALTERNATIVES: dict[str, RewardMapping] = {
-    mapping.name: mapping
-    for mapping in (
-        Native(copies="code", name="native_d02"),
-        Factorized(zero_rms=0.0, name="factorized_d06"),
-        TailWeighted(order="score_first", name="tail_weighted_d07_score_first"),
-        TailWeighted(order="summed", name="tail_weighted_d07_summed"),
-        TailWeighted(novelty=0.0, name="tail_weighted_d08"),
-        TailWeighted(repetition="all_but_first", name="tail_weighted_d09"),
-        SearchExposure(validity="binary", name="search_exposure_d14"),
-    )
-}
-"""The constructions under the other reading of one decision, so that a replay can tell what hangs on it."""
+class Alternative(NamedTuple):
+    """A construction under the other reading of one decision of spec/decisions.toml."""
+
+    decision: str
+    chosen: str
+    mapping: RewardMapping
+
+
+READINGS: tuple[Alternative, ...] = (
+    Alternative("D02", "native", Native(copies="code", name="native_d02")),
+    Alternative("D06", "factorized", Factorized(zero_rms=0.0, name="factorized_d06")),
+    Alternative(
+        "D07", "tail_weighted", TailWeighted(order="score_first", name="tail_weighted_d07_score_first")
+    ),
+    Alternative("D07", "tail_weighted", TailWeighted(order="summed", name="tail_weighted_d07_summed")),
+    Alternative("D08", "tail_weighted", TailWeighted(novelty=0.0, name="tail_weighted_d08")),
+    Alternative("D09", "tail_weighted", TailWeighted(repetition="all_but_first", name="tail_weighted_d09")),
+    Alternative("D14", "search_exposure", SearchExposure(validity="binary", name="search_exposure_d14")),
+    Alternative("D27", "search_exposure", SearchExposure(scale="plain", name="search_exposure_d27_plain")),
+    Alternative(
+        "D27", "search_exposure", SearchExposure(scale="centred_or_zero", name="search_exposure_d27_zero")
+    ),
+    Alternative("D28", "tail_weighted", TailWeighted(gap="valid", name="tail_weighted_d28")),
+)
+"""Every other reading that is a construction; a replay tells what hangs on each."""
+
+ALTERNATIVES: dict[str, RewardMapping] = {reading.mapping.name: reading.mapping for reading in READINGS}
 
 
 GROUP = "search_to_signal.mappings"

@@ -11,7 +11,8 @@ from search_to_signal.rewards.base import EQUAL_SCORES, Floats, Rewards, severit
 
 SMALLEST_DELTA = 1e-10
 DEGRADATION = 3.0 / 8.0
-COPY = -3.0 / 5.0
+COPY = -(1.0 / 5.0 + 2.0 / 5.0)
+"""The paper's -3/5 as the host adds it up, one unit in the last place below (HOST.md, point 23)."""
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,20 @@ EPSILON = NUMERICALLY_ZERO
 class SearchExposure:
     """r = a^V + a^Q + a^S: typed validity, quality, and the exposure-weighted quality orthogonal to it.
 
-    Source: paper, eq. search-residual, and supplement, Search-Exposure Residual; D05, D06, D13 to D15.
+    Source: paper, eq. search-residual, and supplement, Search-Exposure Residual; D05, D06, D13 to D15, D27.
     With ctr and RMS over the eligible set, q = ctr(Delta) / (RMS(ctr Delta) + eps), m = ctr(rho Delta),
     s = m - <m, q> / (<q, q> + eps) q, and a^S = s / (RMS(ctr Delta) + 2 RMS(s) + eps), whose RMS is below
     1/2. A channel is 0 outside its set and where its own centred RMS is at most eps = 1e-8 (score units).
 
-    ``validity`` D14: severities of the failures and +1, or -1 and +1.
+    ``validity``  D14: severities of the failures and +1, or -1 and +1
+    ``scale``     D27: what the residual is measured by beside itself. ``centred``, RMS(ctr Delta) as in the
+                  equation, is 0 among equal scores, where any residual comes out at RMS 1/2; ``plain``,
+                  RMS(Delta), keeps RMS(a^S) <= RMS(s) / RMS(Delta); ``centred_or_zero`` is the equation
+                  where the quality channel is not zero, and 0 elsewhere
     """
 
     validity: Literal["typed", "binary"] = "typed"
+    scale: Literal["centred", "plain", "centred_or_zero"] = "centred"
     name: str = "search_exposure"
 
     def __call__(self, groups: GroupBatch) -> Rewards:
@@ -42,8 +47,7 @@ class SearchExposure:
         level = severity(groups, valid=1.0) if typed else np.where(groups.valid, 1.0, -1.0)
         return _channel(centred(level, everyone), everyone, np.ones((len(level), 1)))
 
-    @staticmethod
-    def _quality_and_search(groups: GroupBatch) -> tuple[Floats, Floats]:
+    def _quality_and_search(self, groups: GroupBatch) -> tuple[Floats, Floats]:
         eligible = groups.eligible
         require(
             ~(eligible & np.isnan(groups.exposure)),
@@ -57,7 +61,10 @@ class SearchExposure:
         along = (weighted * quality).sum(axis=1, keepdims=True)
         squared = (quality * quality).sum(axis=1, keepdims=True)
         residual = centred(weighted - along / (squared + EPSILON) * quality, eligible)
-        return quality, _bounded(residual, rms(direction, eligible), eligible, unit)
+        beside = change if self.scale == "plain" else direction
+        search = _bounded(residual, rms(beside, eligible), eligible, unit)
+        kept = self.scale != "centred_or_zero" or quality.any(axis=1, keepdims=True)
+        return quality, np.where(kept, search, 0.0)
 
 
 def _exposed(exposure: Floats, change: Floats, members: Bools) -> Floats:
@@ -76,11 +83,9 @@ def _channel(direction: Floats, members: Bools, unit: Floats) -> Floats:
     return np.divide(direction, scale + eps, out=np.zeros_like(direction), where=scale > eps)
 
 
-def _bounded(residual: Floats, quality_scale: Floats, members: Bools, unit: Floats) -> Floats:
-    """residual / (RMS of quality + 2 RMS of residual + eps), all in units of ``unit``; RMS below 1/2."""
+def _bounded(residual: Floats, beside: Floats, members: Bools, unit: Floats) -> Floats:
+    """residual / (beside + 2 RMS of residual + eps), all in units of ``unit``; RMS below 1/2."""
     scale = rms(residual, members)
     with np.errstate(divide="ignore", over="ignore"):
         eps = EPSILON / unit
-    return np.divide(
-        residual, quality_scale + 2.0 * scale + eps, out=np.zeros_like(residual), where=scale > eps
-    )
+    return np.divide(residual, beside + 2.0 * scale + eps, out=np.zeros_like(residual), where=scale > eps)

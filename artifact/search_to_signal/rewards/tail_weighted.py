@@ -15,7 +15,8 @@ from search_to_signal.rewards.base import EQUAL_SCORES, Rewards, require, severi
 class TailWeighted:
     """r = G omega, with omega tilted by w = u + g / 2 until its KL from uniform is min(log 2, log(G / k)).
 
-    Source: paper, eq. tail-tilt, and supplement, Pre-Generation Tail Weighting; D05, D07 to D12.
+    Source: paper, eq. tail-tilt, and supplement, Pre-Generation Tail Weighting; D05,
+    D07 to D12, D28.
     u in [0, 1] is the midrank: failures below the valid and by severity among themselves; the valid by
     (score absent from the archive, response not repeated, score). g = [f - F]_+ / RMS([f - F]_+) over the
     eligible set, 0 outside it, without a frontier and where the RMS is 0. Rewards sum to G; higher is better.
@@ -24,11 +25,13 @@ class TailWeighted:
     ``repetition``  D09: every member of a set of identical responses counts as repeated, or all but the first
     ``novelty``     D08: a score counts as archived when the nearest archived one is closer than this;
                     0.0 asks for an exact match
+    ``gap``         D28: g over the eligible set, or over the valid, who have one after a creation prompt, too
     """
 
     order: Literal["indicators_first", "score_first", "summed"] = "indicators_first"
     repetition: Literal["every", "all_but_first"] = "every"
     novelty: float = EQUAL_SCORES
+    gap: Literal["eligible", "valid"] = "eligible"
     name: str = "tail_weighted"
 
     def __call__(self, groups: GroupBatch) -> Rewards:
@@ -38,7 +41,7 @@ class TailWeighted:
         """
         size = groups.outcome.shape[1]
         midrank = (midranks(*self._keys(groups)) - 1.0) / max(size - 1, 1)
-        gap = frontier_gap(groups)
+        gap = frontier_gap(groups, groups.valid if self.gap == "valid" else groups.eligible)
         return Rewards({"midrank": midrank, "gap": gap}, size * tilted(midrank + 0.5 * gap))
 
     def _keys(self, groups: GroupBatch) -> Sequence[Floats]:
@@ -78,9 +81,9 @@ def repeated_responses(groups: GroupBatch, rule: Literal["every", "all_but_first
     return np.ascontiguousarray(repeated.T)
 
 
-def frontier_gap(groups: GroupBatch) -> Floats:
-    """g (N, G) >= 0: the gap above the frontier in units of its RMS over the eligible set (D11)."""
-    eligible = groups.eligible & ~np.isnan(groups.frontier)[:, None]
-    gap, _ = unit_scaled(np.maximum(difference(groups.score, groups.frontier, eligible), 0.0))
-    scale = rms(gap, eligible)
+def frontier_gap(groups: GroupBatch, members: Bools) -> Floats:
+    """g (N, G) >= 0: the gap above the frontier in units of its RMS over ``members``, 0 elsewhere (D11)."""
+    members = members & ~np.isnan(groups.frontier)[:, None]
+    gap, _ = unit_scaled(np.maximum(difference(groups.score, groups.frontier, members), 0.0))
+    scale = rms(gap, members)
     return np.divide(gap, scale, out=np.zeros_like(gap), where=scale > 0.0)

@@ -11,7 +11,7 @@ EQUAL_WITHIN = 1e-7
 
 
 def equal(first: float, second: float) -> bool:
-    """Whether two heuristics with these scores count as one (host point 6)."""
+    """Whether two heuristics with these scores count as one (HOST.md, point 6)."""
     return abs(first - second) < EQUAL_WITHIN
 
 
@@ -31,6 +31,6 @@ def archive_gap(archive: Sequence[Member], score: float) -> float | None:
 
 
 def bases(archive: Sequence[Member], parents: Sequence[Member]) -> tuple[Member, ...]:
-    """The members, as listed, whose stripped code a prompt with these parents shows (host section 4)."""
+    """The members, as listed, whose stripped code a prompt with these parents shows (HOST.md, Prompts)."""
     shown = {parent.code.strip() for parent in parents}
     return tuple(member for member in archive if member.code.strip() in shown)

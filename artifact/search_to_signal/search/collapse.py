@@ -1,16 +1,19 @@
-"""Stagnation and collapse (host points 13 and 14)."""
+"""Stagnation and collapse (HOST.md, points 13, 14, 21 and 25)."""
 
 from dataclasses import replace
 
 import numpy as np
 
+from search_to_signal.errors import ConfigError
 from search_to_signal.search.archive import equal
-from search_to_signal.search.settings import SearchSettings
+from search_to_signal.search.settings import TWENTIETH, SearchSettings
 from search_to_signal.search.state import SearchState, state_of
 
 
 def collapse_probability(stagnation: int, settings: SearchSettings) -> float:
-    """Chance of a collapse before the next prompt."""
+    """Chance of a collapse before the next prompt; raises ConfigError for a threshold of -1."""
+    if settings.collapse_threshold == TWENTIETH:
+        raise ConfigError("search.collapse_threshold is -1: call SearchSettings.over(groups) before a run")
     if stagnation >= settings.collapse_threshold:
         return 1.0
     return min(1.0, settings.collapse_speed * stagnation)
@@ -35,8 +38,8 @@ def collapsed(state: SearchState) -> SearchState:
 def stagnation_after(before: int, archive_size: int, improved: bool, settings: SearchSettings) -> int:
     """Counter after a round that began with ``archive_size`` members.
 
-    A child that beats the global best resets it; otherwise only rounds that began with a full population
-    count.
+    A valid child above the global best resets it, however near and whether admitted or not (HOST.md, point
+    21); otherwise only rounds that began with a full population count.
     """
     if improved:
         return 0

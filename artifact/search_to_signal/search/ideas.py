@@ -15,7 +15,7 @@ Integers = NDArray[np.intp]
 
 
 def idea_distance(words: WordSet, known: WordSet) -> float:
-    """Share of ``words`` that ``known`` lacks; 0 without words (host point 11)."""
+    """Share of ``words`` that ``known`` lacks; 0 without words (HOST.md, point 11)."""
     return len(words - known) / len(words) if words else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Which operator the next prompt uses (host point 9)."""
+"""Which operator the next prompt uses (HOST.md, point 9)."""
 
 import numpy as np
 from numpy.typing import NDArray

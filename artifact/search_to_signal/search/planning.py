@@ -1,4 +1,4 @@
-"""One prompt's draws: collapse, listing, operator, parents (host points 8 to 12 and 14)."""
+"""One prompt's draws: collapse, listing, operator, parents (HOST.md, points 8 to 12 and 14)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from search_to_signal.search.archive import bases
 from search_to_signal.search.collapse import collapse_due, collapsed
 from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, Prompt, build_prompt
 from search_to_signal.search.sampling import draw_parents
-from search_to_signal.search.settings import SearchSettings
+from search_to_signal.search.settings import PromptForm, SearchSettings
 from search_to_signal.search.state import Member, SearchState
 
 _MOST_REDRAWS = 100
@@ -38,10 +38,12 @@ class Draw:
         return bases(self.state.archive, self.parents)
 
 
-def prompt_of(problem: Problem, draw: Draw) -> Prompt:
+def prompt_of(problem: Problem, draw: Draw, form: PromptForm = "compact") -> Prompt:
     """The prompt that a draw asks with."""
     injected = draw.state.injected
-    return build_prompt(problem, draw.operator, draw.parents, variant=draw.variant, injected=injected)
+    return build_prompt(
+        problem, draw.operator, draw.parents, variant=draw.variant, injected=injected, form=form
+    )
 
 
 def _draw(

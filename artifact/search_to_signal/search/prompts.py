@@ -1,13 +1,18 @@
-"""Prompts: the host's contents and markers, in words of our own (host facts, section 4)."""
+"""Prompts: the host's contents and markers, in words of our own (HOST.md, Prompts).
+
+There are two forms (D36): the compact one, which the shipped models were trained on, and the released one,
+laid out as the host does (HOST.md, point 28).
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from search_to_signal.problems.base import Problem
+from search_to_signal.problems.base import HasStatement, Problem
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE, OPENING
 from search_to_signal.records.schema import Operator
+from search_to_signal.search.settings import PromptForm
 
 REPLACEMENT_VARIANTS = 3
 # Of an explored component, in characters. The host has no bound: a component may fill a completion, and ten
@@ -48,14 +53,25 @@ _CROSSOVER = "Write a new algorithm motivated by both that does better on any in
 _CREATION = "Be inventive and write a new algorithm from this template."
 
 
-def truncated(value: float, decimals: int = 3) -> str:
-    """Absolute value cut, not rounded, to the given decimals."""
-    scale = 10**decimals
-    return f"{math.floor(abs(value) * scale) / scale:.{decimals}f}"
+_LAYOUT = f"""Lay the answer out like this:
+{{{{{OPENING} do one thing well.}}}}
+```python
+def name(inputs):
+    return outputs
+```"""
 
 
-def system_message(problem: Problem) -> str:
+def cut(value: float) -> float:
+    """Absolute value cut, not rounded, to three decimals."""
+    return math.floor(abs(value) * 1000) / 1000
+
+
+def system_message(problem: Problem, form: PromptForm = "compact") -> str:
     """The part that never changes within a run: the problem and the form of the answer."""
+    return _released_system(problem) if form == "released" else _compact_system(problem)
+
+
+def _compact_system(problem: Problem) -> str:
     return (
         f"{problem.title}. {problem.description}\n"
         "You are given algorithms and write a new one. Answer in exactly two parts and nothing else.\n"
@@ -66,9 +82,24 @@ def system_message(problem: Problem) -> str:
     )
 
 
-def _shown(problem: Problem, rank: int, heuristic: Shown) -> str:
+def _released_system(problem: Problem) -> str:
+    about = problem.statement if isinstance(problem, HasStatement) else problem.description
     return (
-        f"Algorithm {rank}, rank {rank}, {problem.unit} {truncated(heuristic.score)}\n"
+        f"{problem.title}: {about}\n"
+        "The user shows algorithms and asks for a new one. First state its idea, between double braces, "
+        f'starting with "{OPENING}": it stands on its own, is original, and mentions no earlier idea or '
+        "code. Then give one Python function in a python code block that keeps the names, inputs, outputs "
+        "and types shown. It is deterministic and has no usage examples and no tuned constants without need. "
+        "Answer nothing else.\n"
+        f"{_LAYOUT}"
+    )
+
+
+def _shown(problem: Problem, rank: int, heuristic: Shown, form: PromptForm) -> str:
+    score = cut(heuristic.score)
+    number = f"{score}" if form == "released" else f"{score:.3f}"
+    return (
+        f"Algorithm {rank}, rank {rank}, {problem.unit} {number}\n"
         f"{{{{{heuristic.idea}}}}}\n```python\n{heuristic.code.strip()}\n```"
     )
 
@@ -94,11 +125,14 @@ def build_prompt(
     *,
     variant: int = 0,
     injected: Sequence[str] = (),
+    form: PromptForm = "compact",
 ) -> Prompt:
     """Render the prompt of one operator; parents are shown best first, whatever order they come in."""
     ranked = sorted(parents, key=lambda heuristic: heuristic.score, reverse=True)
-    blocks = [_shown(problem, rank, heuristic) for rank, heuristic in enumerate(ranked, start=1)]
+    blocks = [_shown(problem, rank, heuristic, form) for rank, heuristic in enumerate(ranked, start=1)]
     if operator is Operator.CREATION:
         blocks = [f"```python\n{problem.template.strip()}\n```"]
-    user = "\n".join([*blocks, f"Task: {_task(operator, variant, injected)}"])
-    return Prompt(system=system_message(problem), user=user)
+    task = _task(operator, variant, injected)
+    released = [f"Task, given what stands below: {task}", *blocks]
+    user = "\n".join(released if form == "released" else [*blocks, f"Task: {task}"])
+    return Prompt(system=system_message(problem, form), user=user)

@@ -27,7 +27,9 @@ def evaluated(record: CompletionRecord, text: str) -> Evaluated:
     """What the search saw of a recorded completion; raises RecordError when text and record disagree."""
     proposal = parse(text)
     if isinstance(proposal, Proposal):
-        return Evaluated(record.outcome, proposal.idea, proposal.code, record.score, record.program_sha256)
+        return Evaluated(
+            record.outcome, proposal.idea, proposal.code, record.score, record.program_sha256, text
+        )
     if record.score is not None:
         raise RecordError(
             f"step {record.step}, completion {record.index} is recorded as {record.outcome.value}, but its "
@@ -36,13 +38,18 @@ def evaluated(record: CompletionRecord, text: str) -> Evaluated:
     return Evaluated(record.outcome)
 
 
+def drawn_from(state: SearchState, played: Round) -> SearchState:
+    """The listed state that a round drew its parents from, after the collapse where it had one."""
+    return (collapsed(state) if played.collapsed else state).listed()
+
+
 def replay(state: SearchState, rounds: Iterable[Round], settings: SearchSettings) -> Iterator[SearchState]:
     """Yield the state after each round, starting from ``state``.
 
     Raises RecordError when what became of a completion differs from its record.
     """
     for played in rounds:
-        before = (collapsed(state) if played.collapsed else state).listed()
+        before = drawn_from(state, played)
         pairs = zip(played.records, played.texts, strict=True)
         results = [evaluated(record, text) for record, text in pairs]
         state, events = transition(

@@ -54,7 +54,7 @@ def pair_exists(state: SearchState, settings: SearchSettings) -> bool:
 def draw_crossover(
     state: SearchState, settings: SearchSettings, rng: np.random.Generator
 ) -> tuple[Member, Member] | None:
-    """Draw first and second parent of a listed archive, starting again as the host does (host point 11).
+    """Draw first and second parent of a listed archive, starting again as the host does (HOST.md, point 11).
 
     None when no pair can ever be used.
     """

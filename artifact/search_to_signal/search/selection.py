@@ -1,7 +1,7 @@
 """Who becomes a parent, as exact distributions; sampling and exposure both read them.
 
 All vectors are in listing order (best first). A distribution that sums to less than one leaves the rest
-to starting the whole crossover draw again (host points 10 and 11).
+to starting the whole crossover draw again (HOST.md, points 10 and 11).
 """
 
 import numpy as np

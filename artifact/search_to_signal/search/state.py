@@ -18,7 +18,7 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True)
 class Member:
-    """An archived heuristic (host point 7). ``score`` is higher-is-better; seeds have no operator.
+    """An archived heuristic (HOST.md, point 7). ``score`` is higher-is-better; seeds have no operator.
 
     ``step`` and ``index`` say which completion it came from, ``id`` is the hash of its canonical code.
     """
@@ -33,7 +33,7 @@ class Member:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """The distinct lower-cased words of the idea (host point 11)."""
+        """The distinct lower-cased words of the idea (HOST.md, point 11)."""
         return frozenset(_WORD.findall(self.idea.lower()))
 
 
@@ -43,8 +43,8 @@ class SearchState:
 
     ``archive`` is in the order of its last listing, new members last; ``ideas`` are its word sets in the
     same order, so an archive is changed through the methods here. ``used_prompts`` are those of the round
-    in progress (host point 12). ``injected`` are the components in order of appearance. ``stagnation``
-    counts rounds without a new best (host point 13).
+    in progress (HOST.md, point 12). ``injected`` are the components in order of appearance. ``stagnation``
+    counts rounds without a new best (HOST.md, point 13).
     """
 
     archive: tuple[Member, ...]
@@ -60,7 +60,7 @@ class SearchState:
         return replace(self, archive=(*self.archive, *new), ideas=ideas)
 
     def listed(self) -> "SearchState":
-        """Listed best first; exact ties in reverse order of the previous listing (host point 8)."""
+        """Listed best first; exact ties in reverse order of the previous listing (HOST.md, point 8)."""
         scores = np.array([member.score for member in self.archive])
         order = np.argsort(scores, kind="stable")[::-1]
         return replace(self, archive=tuple(self.archive[i] for i in order), ideas=self.ideas.taken(order))

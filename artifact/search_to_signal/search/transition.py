@@ -22,6 +22,7 @@ class Evaluated:
     """What the search sees of a completion. ``score`` is higher-is-better and present only when valid.
 
     ``program`` is the program_sha256 of the code where the caller has it already, else it is computed.
+    ``response`` is the whole completion, in which an injected component is looked for.
     Raises RecordError when outcome and score contradict each other (D17).
     """
 
@@ -30,6 +31,7 @@ class Evaluated:
     code: str = ""
     score: float | None = None
     program: str | None = None
+    response: str = ""
 
     def __post_init__(self) -> None:
         finite = self.score is not None and math.isfinite(self.score)
@@ -63,11 +65,19 @@ def _taken(archived: NDArray[np.float64], new: Sequence[Member], score: float) -
 
 
 def _components(
-    injected: tuple[str, ...], results: Sequence[Evaluated], operator: Operator
+    injected: tuple[str, ...],
+    results: Sequence[Evaluated],
+    events: Sequence[ArchiveEvent],
+    operator: Operator,
+    settings: SearchSettings,
 ) -> tuple[str, ...]:
     if operator is not Operator.INJECTION:
         return injected
-    return remembered(injected, (result.idea for result in results if result.score is not None))
+    ignored = {ArchiveEvent.INVALID}
+    if settings.components == "admitted":
+        ignored.add(ArchiveEvent.DUPLICATE_SCORE)
+    told = (result.response for result, event in zip(results, events, strict=True) if event not in ignored)
+    return remembered(injected, told)
 
 
 def transition(
@@ -81,16 +91,16 @@ def transition(
     """Return the state after a group, and what became of each completion, in order.
 
     ``state`` is that of the draw, ``operator`` the one of the prompt. Admission goes completion by
-    completion, so the second of two equal children is a duplicate (host points 7, 13 and 15). The round
+    completion, so the second of two equal children is a duplicate (HOST.md, points 7, 13 and 15). The round
     ends here: its used prompts are forgotten.
     """
     new, events = _admitted(state, results, operator, step)
     best = frontier(state.archive)
-    improved = any(best is None or member.score > best for member in new)
+    improved = any(r.score is not None and (best is None or r.score > best) for r in results)
     after = replace(
         state.extended(new),
         used_prompts=frozenset(),
-        injected=_components(state.injected, results, operator),
+        injected=_components(state.injected, results, events, operator, settings),
         stagnation=stagnation_after(state.stagnation, len(state.archive), improved, settings),
     )
     return after, events

@@ -7,6 +7,7 @@ import pytest
 
 from search_to_signal.analysis.aggregate import (
     count_above,
+    count_directions,
     difference_cell,
     known_mean_cell,
     mean_cell,
@@ -57,6 +58,7 @@ def test_counts_add_up() -> None:
     """A count over seeds is their sum, and directions count strict ones alone."""
     assert total_cell(values(2, 3)).value == 5
     assert count_above(values(0.5, 0.0, -1.0)).value == 1
+    assert [cell.value for cell in count_directions(values(0.5, 0.0, -1.0, -2.0)).values()] == [1, 1, 2]
 
 
 def test_core_results_by_hand(make_run: Make, tmp_path: Path) -> None:

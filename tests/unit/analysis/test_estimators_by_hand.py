@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 import msgspec
@@ -12,17 +12,20 @@ from spec.strategies import group, record
 from spec.synthetic_runs import write_synthetic_run
 
 from search_to_signal.analysis.admissions import admission_cells
+from search_to_signal.analysis.aggregate import combined_cell
 from search_to_signal.analysis.audit import audit
-from search_to_signal.analysis.bootstrap import percentile_interval
+from search_to_signal.analysis.bootstrap import coverage, intervals
+from search_to_signal.analysis.cells import Cell
 from search_to_signal.analysis.claim_matrix import claim_matrix, counts_under, normalizer_values
-from search_to_signal.analysis.collapse_windows import collapse_parts, windows
-from search_to_signal.analysis.controls import control_parts
+from search_to_signal.analysis.collapse_windows import collapse_parts, collapses, windows
+from search_to_signal.analysis.controls import control_parts, controls
 from search_to_signal.analysis.coverage import coverage_parts
+from search_to_signal.analysis.credit import CLASSES, CandidateClass
 from search_to_signal.analysis.credit_tables import credit_by_class, credit_parts, run_counts, signal_cells
 from search_to_signal.analysis.formal import load_runs
 from search_to_signal.analysis.funnel import funnel_cells, funnels, operator_gains
-from search_to_signal.analysis.group_size import size_parts
-from search_to_signal.analysis.paired import paired, paired_signs
+from search_to_signal.analysis.group_size import group_size, size_parts
+from search_to_signal.analysis.paired import few_seeds, paired, paired_signs
 from search_to_signal.analysis.recurrence import next_occurrence, recurrence_parts
 from search_to_signal.analysis.replay_tables import replay_context, replay_pairs
 from search_to_signal.analysis.results import Results
@@ -31,7 +34,8 @@ from search_to_signal.analysis.stages import stage_parts
 from search_to_signal.analysis.truncation import calls_after, truncated
 from search_to_signal.errors import RecordError
 from search_to_signal.normalizer import NORMALIZERS, group_advantages
-from search_to_signal.records.schema import CompletionRecord, Outcome
+from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Outcome
 from search_to_signal.rewards import MAPPINGS
 
 Make = Callable[..., Path]
@@ -110,13 +114,46 @@ def test_credit_by_hand(native: RecordedRun) -> None:
     advantages = native.advantages
     assert advantages is not None
     mass = np.maximum(advantages, 0.0).sum(axis=0)
-    candidates, prevalence, share, enrichment, rate = values(parts, "strict_frontier_improving")
+    candidates, prevalence, share, enrichment, *_, rate = values(parts, "strict_frontier_improving")
     assert (candidates, prevalence, rate) == (4, 25.0, 100.0)
     assert share == pytest.approx(100.0 * mass[0] / mass.sum())
     assert enrichment == pytest.approx(4.0 * mass[0] / mass.sum())
     assert values(parts, "invalid")[2] == 0.0
     # Every group has an improver, so none gives credit without one.
     assert values(signal_cells(native)) == [4, 0.0, 0.0, None]
+
+
+def test_enrichment_is_the_ratio_of_means(tmp_path: Path) -> None:
+    """Two unequal seeds: mean mass over mean prevalence in every table, each seed and their mean beside."""
+    for seed in (1, 2):
+        write_synthetic_run(tmp_path / "cohort" / f"native-s{seed}", "native", seed, groups=20)
+    results = Results(tmp_path)
+    table = credit_by_class(results)
+    for name in CLASSES:
+        seeds = [values(credit_parts(run), name.value) for run in results.cohort]
+        mass, prevalence = (np.mean([seed[i] for seed in seeds]) for i in (2, 1))
+        row = f"native/{name.value}"
+        expected = pytest.approx(mass / prevalence)
+        assert table.cell(row, "Enrichment").value == expected
+        assert table.cell(row, "Mean of seeds' enrichments").value == pytest.approx(
+            np.mean([seed[3] for seed in seeds])
+        )
+        assert table.cell(row, "Enrichment by seed").text() == ", ".join(f"{seed[3]:.3f}" for seed in seeds)
+        assert controls(results).cell("native/recorded", f"Enrichment {name.value}").value == expected
+        if name is not CandidateClass.INVALID:
+            assert group_size(results).cell("native/G=4", f"Enrichment {name.value}").value == expected
+    both = [
+        table.cell("native/parent_improving", c).value for c in ("Enrichment", "Mean of seeds' enrichments")
+    ]
+    assert both[0] != pytest.approx(both[1], rel=1e-3)
+
+
+def test_a_class_that_a_seed_lacks_still_has_its_enrichment() -> None:
+    """A seed without a candidate of the class counts as 0 of 0; a seed without any credit makes a dash."""
+    present, absent = (Cell(v, terms=t) for v, t in ((4.0, (0.4, 0.1)), (None, (0.0, 0.0))))
+    assert combined_cell([present, absent]).value == pytest.approx(4.0)
+    assert combined_cell([absent, absent]).value is None
+    assert combined_cell([present, Cell(None)]).value is None
 
 
 def test_stages_by_hand(native: RecordedRun) -> None:
@@ -169,25 +206,84 @@ def test_collapse_change_by_hand(native: RecordedRun) -> None:
     ]
     run = with_groups(native, groups)
     steps = tuple(msgspec.structs.replace(step, collapsed=step.step == 2) for step in run.steps)
-    assert values(collapse_parts(replace(run, steps=steps)), "Valid (%)") == [1, 50.0, 100.0, 50.0]
-    assert values(collapse_parts(run), "Valid (%)") == [0, None, None, None]
+    assert values(collapse_parts(replace(run, steps=steps)), "Valid (%)") == [
+        *(1, 1, 0, 1, 1),
+        *(50.0, 100.0, 50.0),
+    ]
+    assert values(collapse_parts(run), "Valid (%)") == [0, 0, 0, 0, 0, None, None, None]
+
+
+def test_collapses_say_how_many_windows_they_average(native: RecordedRun) -> None:
+    """Of three collapses one has no window, two are cut, and one has valid scores on both sides."""
+    failed = dict(score=None, outcome=Outcome.RUNTIME_FAILURE, archive_gap=None, exposure=None)
+    groups = [[record(step=t, index=0, **(failed if t >= 4 else {"score": -6.0 - t}))] for t in range(6)]
+    run = with_groups(native, groups)
+    steps = tuple(msgspec.structs.replace(step, collapsed=step.step in (0, 2, 4)) for step in run.steps)
+    parts = collapse_parts(replace(run, steps=steps))
+    # After the collapse at 4 nothing is valid, so its window has a validity and no mean score.
+    assert values(parts, "Valid (%)") == [1, 3, 1, 2, 2, 100.0, 50.0, -50.0]
+    assert values(parts, "Valid-only perf.") == [1, 3, 1, 2, 1, -6.5, -8.5, -2.0]
+
+
+def test_collapses_over_seeds_count_seeds(make_run: Make, tmp_path: Path) -> None:
+    """A run without a collapse is not among the seeds that a row averages, and the row says so."""
+    for seed in (1, 2):
+        make_run(tmp_path / "cohort" / f"native-s{seed}", "native", seed)
+    steps = tmp_path / "cohort" / "native-s1" / "steps.jsonl"
+    lines = steps.read_text().splitlines(keepends=True)
+    steps.write_text(
+        "".join([*lines[:2], lines[2].replace('"collapsed":false', '"collapsed":true'), lines[3]])
+    )
+    write_sums(steps.parent)
+    table = collapses(Results(tmp_path))
+    row = "native/Valid (%)"
+    assert [table.cell(row, name).value for name in ("Seeds", "Collapses", "Windows")] == [1, 1, 1]
+    assert table.cell(row, "Change").n == 1
+    assert "of n = 2 seeds" in table.note
+
+
+def outcomes_only(run: RecordedRun, *outcomes: Outcome) -> RecordedRun:
+    """The run with these outcomes in every group, each as an isolated worker would have recorded it."""
+    ran = {Outcome.MISSING_RATIONALE: "not_run", Outcome.MISSING_FUNCTION: "no_function"}
+    lost = dict(score=None, archive_gap=None, exposure=None, archive_event=ArchiveEvent.INVALID)
+    return with_groups(
+        run,
+        [
+            [
+                msgspec.structs.replace(
+                    r, outcome=o, evaluation=ran.get(o, "ok"), **({} if o is Outcome.VALID else lost)
+                )
+                for r, o in zip(group, outcomes, strict=True)
+            ]
+            for group in run.groups
+        ],
+    )
 
 
 def test_truncation_by_hand(native: RecordedRun) -> None:
-    """Frozen dispatched one of four per group, four in all; the online run dispatched all four at once."""
-    frozen = with_groups(
-        native,
-        [
-            [msgspec.structs.replace(r, evaluation="ok" if r.index == 0 else "not_run") for r in g]
-            for g in native.groups
-        ],
-    )
+    """Frozen reached the evaluator once per group, four times in all; the online run four times at once."""
+    failed = (Outcome.MISSING_RATIONALE,) * 3
+    frozen = outcomes_only(native, Outcome.VALID, *failed)
     assert calls_after(frozen).tolist() == [1, 2, 3, 4]
     budget, kept, best, base, difference = values(truncated(native, frozen))
     assert (budget, kept) == (4.0, 1.0)
     assert best == pytest.approx(-6.9)
     assert base == pytest.approx(-6.6)
     assert difference == pytest.approx(-0.3)
+
+
+def test_a_program_without_its_function_is_no_evaluator_call(native: RecordedRun) -> None:
+    """The host looks for the function first (D04), so it counts what ran, failed or random; as parsed."""
+    run = outcomes_only(
+        native,
+        Outcome.VALID,
+        Outcome.MISSING_FUNCTION,
+        Outcome.RUNTIME_FAILURE,
+        Outcome.RANDOMNESS,
+    )
+    assert calls_after(run).tolist() == [3, 6, 9, 12]
+    assert calls_after(run)[-1] == run.batch.evaluated.sum()
+    assert values(funnels(run), "all")[:2] == [16, 75.0]
 
 
 def test_coverage_by_hand(native: RecordedRun) -> None:
@@ -207,10 +303,39 @@ def test_differences_are_within_seeds(pair: Results) -> None:
     paths = {origin.path for origin in table.cell("native-s2 minus frozen-s2", "Final best").origins}
     assert paths == {"cohort/native-s2/completions.jsonl", "cohort/frozen-s2/completions.jsonl"}
     directions = paired_signs(pair)
-    assert directions.cell("native minus frozen", "Final best").value == 2
-    assert directions.cell("native minus frozen", "Valid (points)").value == 0
+    assert directions.cell("native minus frozen/better", "Final best").value == 2
+    assert directions.cell("native minus frozen/equal", "Valid (points)").value == 2
     gains = operator_gains(pair)
     assert gains.cell("native minus frozen/replacement", "Valid (points)").value == 0.0
+
+
+def test_ties_are_shown(make_run: Make, tmp_path: Path) -> None:
+    """One seed better, one equal, one worse are one each, and not one of three; the three add up to n."""
+    for seed, shift in ((1, 0.01), (2, 0.0), (3, -0.01)):
+        make_run(tmp_path / "cohort" / f"frozen-s{seed}", "frozen", seed)
+        make_run(tmp_path / "cohort" / f"native-s{seed}", "native", seed, shift=shift)
+    table = paired_signs(Results(tmp_path))
+    rows = [f"native minus frozen/{direction}" for direction in ("better", "equal", "worse")]
+    assert [table.cell(row, "Final best").value for row in rows] == [1, 1, 1]
+    assert [table.cell(row, "Valid (points)").value for row in rows] == [0, 3, 0]
+    for column in table.columns:
+        assert sum(int(str(table.cell(row, column).value)) for row in rows) == 3
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_the_least_p_of_a_sign_flipping_test(n: int) -> None:
+    """The number in the note is what trying every flip of n differences of one sign gives."""
+    differences = np.arange(1.0, n + 1.0)
+    means = [abs((differences * flips).mean()) for flips in product((1, -1), repeat=n)]
+    least = sum(mean >= means[0] for mean in means) / len(means)
+    assert f"cannot give p below {least:.3g}." in few_seeds([n])
+
+
+def test_tables_of_differences_say_what_so_few_seeds_can_show(pair: Results) -> None:
+    """Two seeds: both tables say n and the least p."""
+    for table in (paired(pair), paired_signs(pair)):
+        assert "n = 2 seeds" in table.note
+        assert "p below 0.5." in table.note
 
 
 def test_controls_tell_merit_from_composition(tmp_path: Path) -> None:
@@ -244,6 +369,9 @@ def test_the_papers_normalizer_gives_the_recorded_credit(pair: Results) -> None:
     label = "native/enrichment of frontier improvers"
     expected = credit_by_class(pair).cell("native/strict_frontier_improving", "Enrichment").value
     assert normalizer_values(pair).cell(label, "group").value == pytest.approx(expected)
+    own = credit_by_class(pair).cell("native-s2/strict_frontier_improving", "Enrichment").value
+    seed = "native-s2/enrichment of frontier improvers"
+    assert normalizer_values(pair).cell(seed, "group").value == pytest.approx(own)
     claim = claim_matrix(pair).cell(f"{label} > 1", "rank")
     assert (claim.value, claim.n) == (2, 2)
 
@@ -258,16 +386,27 @@ def test_a_prefix_is_exact(native: RecordedRun) -> None:
         native.first(5)
 
 
-def test_interval_coverage() -> None:
-    """What the docstring of LEAST_SEEDS says: how often a 95 % interval of five normal seeds covers."""
-    rng = np.random.default_rng(3)
-    found = []
-    for _ in range(200):
-        low, high = percentile_interval(rng.normal(size=5).tolist(), rng)
-        found.append(low <= 0.0 <= high)
-    share = float(np.mean(found))
-    print(f"\ncoverage of 95 % intervals over five normal seeds: {share:.3f}")
-    assert 0.7 < share < 0.95
+def exact_coverage(seeds: int, trials: int) -> float:
+    """Coverage of nominal 95 % intervals from all seeds^seeds resamples, of normal samples."""
+    picks = np.array(list(product(range(seeds), repeat=seeds)))
+    samples = np.random.default_rng(3).normal(size=(trials, seeds))
+    low, high = np.quantile([sample[picks].mean(axis=1) for sample in samples], [0.025, 0.975], axis=1)
+    return float(((low <= 0.0) & (high >= 0.0)).mean())
+
+
+def test_intervals_state_their_measured_coverage(make_run: Make, tmp_path: Path) -> None:
+    """The table prints what its intervals cover, as measured, and how many of them there are at once."""
+    for seed in range(1, 6):
+        make_run(tmp_path / "cohort" / f"frozen-s{seed}", "frozen", seed)
+        make_run(tmp_path / "cohort" / f"native-s{seed}", "native", seed, shift=0.01 * seed)
+    table = intervals(Results(tmp_path))
+    share = coverage(5)
+    assert share == pytest.approx(exact_coverage(5, 1500), abs=0.035)
+    assert share < 0.9
+    assert f"{share:.1%}" in table.note
+    assert f"{len(table.rows)} intervals" in table.note
+    cell = table.cell("native minus frozen/Final best", "Measured coverage (%)")
+    assert (cell.value, cell.n) == (100.0 * share, 5)
 
 
 def test_replay_tables_are_the_audit(pair: Results) -> None:

@@ -1,14 +1,18 @@
 """Figures: drawn from the CSV beside them, the same bytes every time, of the numbers of the tables."""
 
 import csv
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tests.synthetic_updates import write_updates
 
 from search_to_signal.analysis.evidence import Evidence, read_evidence
 from search_to_signal.analysis.figures import PLOTS, draw_all
-from search_to_signal.analysis.figures.plot import Plot, redraw
+from search_to_signal.analysis.figures.frame import Frame, lines
+from search_to_signal.analysis.figures.plot import Plot, redraw, write_plot
 from search_to_signal.analysis.figures.signal import CHANGES, changed_share
 
 Make = Callable[..., Path]
@@ -104,6 +108,54 @@ def test_the_atlas_holds_four_diagnostics(figures: Path, evidence: Evidence) -> 
     assert {row["panel"] for row in found} == set("abcd")
     own = [r for r in found if r["panel"] == "b" and r["condition"] == "native" and r["what"] == "precision"]
     assert mean(own) == pytest.approx(evidence.table("admissions").cell("native", "Precision (%)").value)
+
+
+def test_credit_of_the_figure_is_that_of_the_table(figures: Path, evidence: Evidence) -> None:
+    """Panel b shows the aggregates of the credit table: mass over prevalence is its enrichment."""
+    table = evidence.table("credit")
+    found = [row for row in rows(figures, "learner_path") if row["panel"] == "b" and not row["seed"]]
+    assert {row["condition"] for row in found} == {"native", "factorized"}
+    for label in {f"{row['condition']}/{row['part']}" for row in found}:
+        own = {row["what"]: row["value"] for row in found if f"{row['condition']}/{row['part']}" == label}
+        assert float(own["prevalence"]) == table.cell(label, "Prevalence (%)").value
+        assert float(own["mass"]) / float(own["prevalence"]) == pytest.approx(float(own["enrichment"]))
+        assert float(own["enrichment"]) == table.cell(label, "Enrichment").value
+
+
+def test_a_missing_seed_has_no_mean_in_figures() -> None:
+    """Where a seed lacks a value a table has a dash, and a figure no mean."""
+    frame = Frame.read(lines(("seed", "value"), [(1, 2.0), (2, None)]))
+    assert np.isnan(frame.mean())
+    assert frame.known().mean() == 2.0
+
+
+def test_matched_updates_show_the_sequence(results: Path, tmp_path: Path) -> None:
+    """Panel d and its caption are of all steps in sequence; single steps are beside them, named as such."""
+    shutil.copytree(results, tmp_path / "results")
+    write_updates(tmp_path / "results" / "updates")
+    again = read_evidence(tmp_path / "results")
+    plot = next(plot for plot in PLOTS if plot.name == "learner_path")
+    caption = plot.remarked(write_plot(plot, again, tmp_path / "figures")).caption
+    found = [row for row in rows(tmp_path / "figures", "learner_path") if row["panel"] == "d"]
+    table = again.table("matched_mappings")
+    for steps, name in (("2", "several steps"), ("1", "one step")):
+        own = {row["what"]: float(row["value"]) for row in found if row["steps"] == steps}
+        assert len(own) == 3
+        for what, value in own.items():
+            assert value == table.cell(f"tsp tiny, {name}: native – factorized", what).value
+    assert "2 consecutive groups in sequence" in caption
+    assert "each group alone, one step with a fresh optimizer" in caption
+
+
+def test_the_signal_figure_shows_every_task_of_the_audit(figures: Path, evidence: Evidence) -> None:
+    """Panel c has a marker of its own per task, and as many cells as the table; none is left out."""
+    own = [row for row in rows(figures, "learner_path") if row["panel"] == "c"]
+    assert {row["style"] for row in own} == {"tsp", "cvrp", "op", "obp"}
+    table = evidence.table("replay_pairs")
+    for row in own:
+        equivalent = table.cell(f"{row['condition']}/{row['part']}", "Equivalent (%)").value
+        assert float(row["value"]) == pytest.approx(100.0 - equivalent)
+    assert len(own) == len(table.rows)
 
 
 def test_the_normalizer_erases_shifts_only(evidence: Evidence) -> None:

@@ -1,5 +1,6 @@
 """Tables of the layers beside the cohort: what they compare, and what they refuse."""
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,25 +14,38 @@ from search_to_signal.analysis.api import api
 from search_to_signal.analysis.breadth import breadth, breadth_gains
 from search_to_signal.analysis.catalogue import catalogue
 from search_to_signal.analysis.cells import NoTableError
+from search_to_signal.analysis.comparable import at_one_horizon, require_comparable
+from search_to_signal.analysis.core_table import core_seeds
+from search_to_signal.analysis.evidence import read_evidence
+from search_to_signal.analysis.figures import draw_all
 from search_to_signal.analysis.heldout import heldout
 from search_to_signal.analysis.long_prompts import prompts_of
+from search_to_signal.analysis.paired import Comparison
+from search_to_signal.analysis.replay_tables import replay_pairs
 from search_to_signal.analysis.restart import restart, restart_paired, restart_signs
 from search_to_signal.analysis.results import Results
 from search_to_signal.errors import ContractError, RunDirectoryError
 from search_to_signal.provenance.checksums import sha256_file, write_sums
-from search_to_signal.records.anchor import AnchorBudget, AnchorContract, write_contract
+from search_to_signal.records.anchor import AnchorBudget, AnchorContract, Clock, write_contract
 
 Make = Callable[..., Path]
 SEEDS = (1, 2)
 
 
-def cohort(root: Path, *conditions: str) -> Results:
+def rows(figures: Path, name: str) -> list[dict[str, str]]:
+    """The CSV of a figure."""
+    with (figures / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def cohort(root: Path, *conditions: str, purpose: str = "formal") -> Results:
     """A cohort of two seeds of 40 groups; a trained run has a final adapter of its own."""
     for seed in SEEDS:
         for condition in conditions:
             adapter = None if condition == "frozen" else f"{condition} {seed}"
             where = root / "cohort" / f"{condition}-s{seed}"
-            write_synthetic_run(where, condition, seed, final_adapter_sha256=adapter)
+            config = {"purpose": purpose}
+            write_synthetic_run(where, condition, seed, config=config, final_adapter_sha256=adapter)
     return Results(root)
 
 
@@ -46,20 +60,97 @@ def restarted(root: Path, condition: str, seed: int, **changes: Any) -> None:
 
 
 def test_restarts_are_compared_with_parent_and_frozen(tmp_path: Path) -> None:
-    """Same-seed differences to both, at the restart's shorter length, in both seeds."""
+    """Same-seed differences to both, at the common horizon, in both seeds."""
     results = cohort(tmp_path, "frozen", "native")
     for seed in SEEDS:
-        restarted(tmp_path, "native", seed, groups=20)
+        restarted(tmp_path, "native", seed)
     table = restart_paired(results)
     for other in ("frozen", "native"):
         name = f"restart/native-s2 minus live/{other}-s2"
         live = next(run for run in results.cohort if run.name == f"{other}-s2")
-        again = results.restart[1]
-        assert again.metrics.final_best is not None
-        expected = again.metrics.final_best - live.best[19]
+        expected = results.restart[1].best[39] - live.best[39]
         assert table.cell(name, "Final best").value == pytest.approx(expected)
-    assert restart_signs(results).cell("restart/native minus live/frozen", "Valid (points)").n == 2
+    directions = restart_signs(results)
+    rows = [f"restart/native minus live/frozen/{name}" for name in ("better", "equal", "worse")]
+    assert sum(int(str(directions.cell(row, "Valid (points)").value)) for row in rows) == 2
     assert restart(results).cell("native", "Training tokens").value == 0
+
+
+@pytest.mark.parametrize("groups", [20, 60])
+def test_formal_restarts_of_another_horizon_are_not_joined(tmp_path: Path, groups: int) -> None:
+    """Neither the tables nor the figures compare 40 live groups with more or fewer; the reason is told."""
+    results = cohort(tmp_path, "frozen", "native")
+    for seed in SEEDS:
+        restarted(tmp_path, "native", seed, groups=groups)
+    evidence = read_evidence(tmp_path)
+    for name in ("restart_paired", "restart_signs"):
+        assert f"of {min(groups, 40)} to {max(groups, 40)} groups" in evidence.found.absent[name]
+    assert restart(results).cell("native-s1", "Final best").value == results.restart[0].best[-1]
+    assert "not compared" in evidence.table("restart").note
+    drawn = draw_all(evidence, tmp_path / "figures")
+    assert "groups" in drawn.absent["restart"]
+    assert {row["layer"] for row in rows(tmp_path / "figures", "outcomes")} == {"live"}
+
+
+@pytest.mark.parametrize("groups", [20, 60])
+def test_smoke_restarts_are_compared_over_the_shared_horizon(tmp_path: Path, groups: int) -> None:
+    """Table, restart figure and outcomes use the same cut of both sides, and say so."""
+    results = cohort(tmp_path, "frozen", "native", purpose="smoke")
+    for seed in SEEDS:
+        restarted(tmp_path, "native", seed, groups=groups, config={"purpose": "smoke"})
+    evidence, end = read_evidence(tmp_path), min(groups, 40) - 1
+    drawn = draw_all(evidence, tmp_path / "figures")
+    said = f"restarts of {groups} groups and live runs of 40 groups, compared over the first {end + 1}"
+    assert said in evidence.table("restart_paired").note
+    captions = {plot.name: plot.caption for plot, _ in drawn.figures}
+    assert said in captions["restart"]
+    assert said in captions["outcomes"]
+    restarts = {run.seed: run.best[end] for run in results.restart}
+    live = {(run.condition, run.seed): run.best[end] for run in results.cohort}
+    for seed in SEEDS:
+        name = f"restart/native-s{seed} minus live/native-s{seed}"
+        change = restarts[seed] - live["native", seed]
+        assert evidence.table("restart_paired").cell(name, "Final best").value == pytest.approx(change)
+        for figure, wanted in (("smoke_restart", {}), ("smoke_outcomes", {"panel": "c"})):
+            own = {"condition": "native", "seed": str(seed), "measure": "Final best", **wanted}
+            pair = {
+                row["layer"]: float(row["value"])
+                for row in rows(tmp_path / "figures", figure)
+                if all(row.get(key, row.get("what")) == value for key, value in own.items())
+            }
+            assert pair["restart"] - pair["live"] == pytest.approx(change), figure
+
+
+def test_runs_of_unequal_horizons_are_no_pair(tmp_path: Path) -> None:
+    """Whoever makes a pair of a run and a shorter one is refused, of whatever layers they are."""
+    runs = cohort(tmp_path, "frozen", "native").cohort
+    with pytest.raises(NoTableError, match=r"40 .*30 groups"):
+        Comparison("native", "frozen", ((runs[2], runs[0].first(30)),))
+    with pytest.raises(NoTableError, match="groups"):
+        at_one_horizon((runs[0], runs[1].first(30)))
+    require_comparable(runs[2], runs[0].first(30), (40, 30))
+    for contract in ((40, 40), (30, 30)):
+        with pytest.raises(NoTableError, match="groups"):
+            require_comparable(runs[2], runs[0].first(30), contract)
+
+
+def test_every_table_and_figure_says_its_horizon(tmp_path: Path) -> None:
+    """Forty groups in the cohort, twenty in the cells of breadth, single completions over HTTP."""
+    cohort(tmp_path, "frozen", "native")
+    for seed in SEEDS:
+        restarted(tmp_path, "native", seed)
+        write_synthetic_run(tmp_path / "api" / f"frozen-s{seed}", "frozen", seed, size=1, layer="api")
+    for condition in ("frozen", "native"):
+        where = tmp_path / "breadth" / "cvrp-tiny" / f"{condition}-s1"
+        write_synthetic_run(where, condition, 1, groups=20, layer="breadth", config={"problem": "cvrp"})
+    evidence = read_evidence(tmp_path)
+    groups = {"cohort": 40, "restart": 40, "breadth": 20, "api": 40}
+    assert {table.layer for table in evidence.found.tables} >= set(groups)
+    for table in evidence.found.tables:
+        assert f"{groups.get(table.layer, 40)} groups" in table.note, table.name
+    for plot, _ in draw_all(evidence, tmp_path / "figures").figures:
+        due = 20 if plot.name == "breadth" else 40
+        assert f"{due} groups" in plot.caption, plot.name
 
 
 @pytest.mark.parametrize(
@@ -116,12 +207,16 @@ def test_breadth_keeps_cells_apart(tmp_path: Path) -> None:
     assert all(cell.n == 1 and cell.spread is None for row in gains.rows for cell in row.cells)
 
 
-def anchored(root: Path, groups: int = 60, budget: int = 50) -> Results:
-    """A cohort with a Frozen run per seed that is longer than its budget; online steps take 1.5 seconds."""
+def anchored(root: Path, groups: int = 60, budget: int = 50, clock: Clock = "processor") -> Results:
+    """A cohort with a Frozen run per seed that is longer than its budget.
+
+    Online steps take 1.5 processor seconds, Frozen ones 1.0. By the wall those of the cohort last twice as
+    long; the anchor ran by itself.
+    """
     results = cohort(root, "frozen", "native")
     for seed in SEEDS:
         where = root / "anchor" / f"frozen-s{seed}"
-        write_synthetic_run(where, "frozen", seed, groups=groups + seed, layer="anchor")
+        write_synthetic_run(where, "frozen", seed, groups=groups + seed, layer="anchor", load=1.0)
     budgets = tuple(
         AnchorBudget(
             seed=seed,
@@ -137,7 +232,9 @@ def anchored(root: Path, groups: int = 60, budget: int = 50) -> Results:
     timings = {
         name: sha256_file(root / "cohort" / name / "timings.jsonl") for name in ("native-s1", "frozen-s1")
     }
-    contract = AnchorContract(formula="f", margin=0.1, budgets=budgets, run_groups={}, timings_sha256=timings)
+    contract = AnchorContract(
+        formula="f", clock=clock, margin=0.1, budgets=budgets, run_groups={}, timings_sha256=timings
+    )
     write_contract(root / "anchor", contract)
     return results
 
@@ -161,8 +258,29 @@ def test_realized_matches_count_seconds(tmp_path: Path) -> None:
     assert table.cell("native-s1", "Online seconds").value == 60.0
     assert table.cell("native-s1", "Matched groups").value == 60.0
     assert table.cell("native-s1", "Time gap (%)").value == pytest.approx(-100 / 6)
+    assert table.cell("native-s1", "Wall time gap (%)").value == pytest.approx(100 * (50 - 120) / 120)
     final = table.cell("native-s1", "Frozen final when matched").value
     assert final == results.anchor[0].best[59]
+
+
+def test_realized_matches_of_wall_seconds(tmp_path: Path) -> None:
+    """By a contract in wall time the waiting of the online runs buys Frozen groups, and the note says it."""
+    table = anchor_realized(anchored(tmp_path, groups=130, clock="wall"))
+    assert table.cell("native-s1", "Online seconds").value == 120.0
+    assert table.cell("native-s1", "Matched groups").value == 120.0
+    assert "wall seconds" in table.note
+
+
+def test_large_time_gaps_are_flagged(tmp_path: Path) -> None:
+    """Beyond 20 percent on either side a run is marked, counted over seeds, and named in the note."""
+    near = anchor_realized(anchored(tmp_path / "near"))
+    assert [row.cells[3].value for row in near.rows] == [0, 0, 0]
+    assert "No gap is beyond 20 %" in near.note
+    for budget, gap in ((40, "-33.3 %"), (80, "+33.3 %")):
+        far = anchor_realized(anchored(tmp_path / str(budget), groups=100, budget=budget))
+        assert far.cell("native", "Gap beyond 20 %").value == 2
+        assert far.cell("native-s2", "Gap beyond 20 %").value == 1
+        assert f"native-s1 ({gap}), native-s2 ({gap})" in far.note
 
 
 def test_a_frozen_run_that_ends_too_early_has_no_match(tmp_path: Path) -> None:
@@ -180,6 +298,7 @@ def test_the_anchor_refuses_without_its_contract(tmp_path: Path) -> None:
     timings = tmp_path / "short" / "cohort" / "native-s1" / "timings.jsonl"
     kept = timings.read_bytes()
     timings.write_bytes(kept.replace(b"1.5", b"1.6", 1))
+    assert timings.read_bytes() != kept
     with pytest.raises(ContractError, match="other timings"):
         anchor(results)
     timings.write_bytes(kept)
@@ -201,6 +320,23 @@ def test_api_runs_of_single_completions(tmp_path: Path) -> None:
     assert table.cell("frozen-s1", "Prompt tokens").value == 40 * 400
     assert table.cell("frozen", "Completion tokens").value == 40 * 200
     assert table.cell("frozen", "Valid (%)").n == 2
+
+
+def test_cells_of_the_audit_enter_the_replay_alone(tmp_path: Path) -> None:
+    """The replay has them as cells of their own; cohort and breadth are what they were without them."""
+    results = cohort(tmp_path, "frozen", "native")
+    write_synthetic_run(tmp_path / "breadth" / "cvrp-m" / "frozen-s1", "frozen", 1, layer="breadth")
+    without = (core_seeds(results), breadth(results))
+    where = tmp_path / "audit" / "obp-m" / "frozen-s1"
+    write_synthetic_run(where, "frozen", 1, layer="audit", config={"problem": "obp"})
+    again = Results(tmp_path)
+    assert (core_seeds(again), breadth(again)) == without
+    cells = {row.label.split("/")[0] for row in replay_pairs(again).rows}
+    assert cells == {"cohort", "cvrp-m", "obp-m"}
+    assert replay_pairs(again).cell("obp-m/native, factorized", "Groups").value == 40
+    write_synthetic_run(tmp_path / "audit" / "cvrp-m" / "frozen-s1", "frozen", 1, layer="audit")
+    with pytest.raises(RunDirectoryError, match="cvrp-m lies in breadth and in audit"):
+        replay_pairs(Results(tmp_path))
 
 
 def test_layers_that_are_not_there_say_so(tmp_path: Path) -> None:

@@ -62,11 +62,11 @@ def test_latex_specials_never_stand_bare(character: str) -> None:
 def test_three_forms_side_by_side(tmp_path: Path) -> None:
     """Rounded for people; in the CSV every value in full with its spread and its n, and absent as empty."""
     cells = (Cell(1 / 3, 3, spread=0.25, decimals=2), Cell(None, 3), Cell(7))
-    table = Table("core", "Core", "cohort", ("a", "b", "c"), (Row("native", cells),), "Condition")
+    table = Table("core", "Core", "cohort", ("a", "b", "c"), (Row("native", cells),), "Condition", "n is 3.")
     write_table(table, tmp_path)
     found = {path.name: path.read_bytes().decode() for path in tmp_path.iterdir()}
     rows = [["Condition", "a", "b", "c"], ["native", "0.33 ± 0.25", "–", "7"]]
-    assert found["core.md"] == to_markdown(rows)
+    assert found["core.md"] == to_markdown(rows) + "\nn is 3.\n"
     assert found["core.tex"] == to_latex(rows)
     assert found["core.csv"].splitlines() == [
         "row,column,value,spread,n",

@@ -3,11 +3,16 @@
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 import pytest
 
 from search_to_signal.claims.coverage import load_numbers, uncovered
+from search_to_signal.claims.embedded import Direction, Estimate
+from search_to_signal.claims.feasibility import feasibility
+from search_to_signal.claims.ledger import Ledger
 from search_to_signal.claims.loading import load_ledger
-from search_to_signal.claims.tables import load_published, load_report
+from search_to_signal.claims.page import misfits
+from search_to_signal.claims.tables import PUBLISHED, load_published, load_report
 from search_to_signal.claims.verdicts import Finding, Verdict, judge
 from search_to_signal.errors import LedgerError
 
@@ -25,7 +30,12 @@ def problems(directory: Path) -> list[str]:
 
 def found(directory: Path, name: str) -> Finding:
     """The finding of one entry."""
-    return next(finding for finding in judge(load_ledger(directory)) if finding.entry.id == name)
+    return found_in(load_ledger(directory), name)
+
+
+def found_in(ledger: Ledger, name: str) -> Finding:
+    """The finding of one entry of a ledger."""
+    return judge(ledger, only={name})[0]
 
 
 def test_every_number_is_covered() -> None:
@@ -115,6 +125,15 @@ def test_an_impossible_percentage_is_found(edited: Edit) -> None:
     assert finding.verdict is Verdict.INCONSISTENT
 
 
+def test_sentences_about_the_constructions_have_verdicts() -> None:
+    """One contradicts the equation above it, by a witness; for another the paper has two readings."""
+    tiny, gap = found(PUBLISHED, "residual_never_full"), found(PUBLISHED, "tail_gap_set")
+    assert tiny.verdict is Verdict.INCONSISTENT
+    assert "D27" in tiny.reason
+    assert gap.verdict is Verdict.NOT_DERIVABLE
+    assert "D28" in gap.reason
+
+
 def test_every_verdict_has_a_reason() -> None:
     """No entry is judged without saying why; what needs a run says which."""
     for finding in judge(load_ledger()):
@@ -142,14 +161,17 @@ def report(directory: Path, native: str) -> Path:
 
 
 def test_our_estimate_stands_beside(tmp_path: Path) -> None:
-    """Our seeds give mean, range and direction beside the published gain, and leave its verdict alone."""
+    """Our seeds give direction, mean and range beside the published gain, and leave its verdict alone."""
     tables = load_report(report(tmp_path, "native,1,-4.9\nnative,2,-5.2\nnative,3,-4.7\n"))
     alone = {finding.entry.id: finding for finding in judge(load_ledger())}
     both = {finding.entry.id: finding for finding in judge(load_ledger(), tables)}
-    gain = both["gain_final_native"]
-    assert gain.embedded == "0.0666667 (n = 3, seeds -0.2 to 0.3); 2 of 3 with the published sign"
+    said = "same direction in 2 of 3 seeds, opposite in 1, tied in 0; ours 0.0666667 (n = 3, -0.2 to 0.3)"
+    assert both["gain_final_native"].estimate == Estimate(Direction.SAME, said)
     assert [f.verdict for f in both.values()] == [f.verdict for f in alone.values()]
-    assert both["gain_final_tail"].embedded == ""
+    assert both["gain_final_tail"].estimate == Estimate(
+        Direction.MISSING, "table core_seeds has no row with Condition=tail_weighted"
+    )
+    assert all(finding.estimate is None for finding in alone.values())
     keys = {"row": "native", "Condition": "native", "Seed": "", "Part": ""}
     assert tables["other"].rows == ({**keys, "Gain": "0.25", "Gain sd": "0.5", "Gain n": "3"},)
 
@@ -171,15 +193,108 @@ def test_unpaired_seeds_give_no_estimate(tmp_path: Path) -> None:
     """A difference over other seeds than Frozen's is no paired difference, and is not shown."""
     tables = load_report(report(tmp_path, "native,1,-4.9\nnative,2,-5.2\nnative,4,-4.7\n"))
     found = {finding.entry.id: finding for finding in judge(load_ledger(), tables)}
-    assert found["gain_final_native"].embedded == ""
+    assert found["gain_final_native"].estimate == Estimate(
+        Direction.MISSING, "a check pairs the seeds 1, 2, 4 with 1, 2, 3"
+    )
 
 
-def test_an_estimate_without_a_check_is_a_reproduction(edited: Edit, tmp_path: Path) -> None:
-    """Where nothing published derives a number, our own estimate makes its verdict a reproduction."""
-    old = 'quantity = "validity gain of injection over Frozen, Native" }'
-    new = old.replace(" }", ', embedded = \'other["Gain", "row=Native"]\' }')
-    directory = edited("claims.toml", old, new)
-    tables = load_report(report(tmp_path, ""))
-    finding = next(f for f in judge(load_ledger(directory), tables) if f.entry.id == "injection_native")
-    assert finding.verdict is Verdict.REPRODUCED
-    assert finding.embedded == "0.25"
+def test_a_smoke_report_estimates_nothing(tmp_path: Path) -> None:
+    """Tables of a smoke run stand beside no published number, and every counterpart says why."""
+    (report(tmp_path, "") / "core_seeds.csv").rename(tmp_path / "smoke_core_seeds.csv")
+    (tmp_path / "other.csv").unlink()
+    estimates = {f.estimate for f in judge(load_ledger(), load_report(tmp_path)) if f.estimate}
+    missing = Estimate(Direction.MISSING, "the report is of a smoke run, which estimates nothing")
+    assert estimates == {missing}
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("breadth.csv", "Coder,Native", "Coder,Factorized", "line 644 has the label Native"),
+        ("probe.csv", "3407,Native", "3407,Frozen", "tab:common-context"),
+        ("core_seeds.csv", "Final best,AUC", "AUC,Final best", "tab:core-seeds: line 589"),
+        ("anchor.csv", "Online final,Frozen final", "Frozen final,Online final", "tab:gate4-resource"),
+        ("hardware.csv", "A100 host,", "Shared host,", "tab:hardware"),
+        ("labels.csv", "645,CVRP DeepSeek", "645,TSP DeepSeek", "tab:live-breadth: line 645"),
+    ],
+)
+def test_a_label_that_moves_is_noticed(edited: Edit, name: str, old: str, new: str, said: str) -> None:
+    """No row or column of a published table can take the name of another."""
+    directory = edited(name, old, new)
+    ledger = msgspec.structs.replace(load_ledger(), tables=load_published(directory))
+    assert any(said in problem for problem in uncovered(ledger, load_numbers(directory), directory))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "entry"),
+    [
+        ("core_seeds.csv", "60.85,-10.7900,3.35,", "60.85,-10.7900,60.90,", "core_seeds[Frozen 42, Improve]"),
+        ("core_seeds.csv", "-6.1771,-6.2015", "-6.1771,-6.1769", "core_seeds[Native 42, Final best]"),
+        (
+            "core_seeds.csv",
+            "-10.7900,3.35,0.40,0",
+            "-10.7900,3.35,0.40,-2",
+            "core_seeds[Frozen 42, Training tokens]",
+        ),
+        ("probe.csv", "12.12,3.12", "12.12,9.38", "probe[3407 Factorized, Improve | valid (%)]"),
+        (
+            "probe.csv",
+            "-9.5113,12.12,3.12",
+            "-9.5113,27.27,3.12",
+            "probe[3407 Factorized, Best-of-4 improve (%)]",
+        ),
+        (
+            "anchor.csv",
+            "500,883,-6.2176,-6.2167",
+            "500,883,-6.2176,-6.2169",
+            "anchor[42 Native, Frozen final]",
+        ),
+        ("api.csv", "82.05,-9.0526,3.25,0.25", "82.05,-9.0526,3.25,3.30", "api[42, Improve (%)]"),
+        ("claims.toml", 'value = "2540"', 'value = "3652"', "admissions_frozen"),
+        ("claims.toml", 'value = "26.32"', 'value = "24.21"', "idle_positive_tail"),
+        ("claims.toml", 'value = "3.98"', 'value = "5.20"', "frontier_tail"),
+        ("claims.toml", 'value = "-10.98"', 'value = "-110.00"', "unique_responses_native"),
+    ],
+)
+def test_a_broken_relation_is_found(edited: Edit, name: str, old: str, new: str, entry: str) -> None:
+    """Counts within counts, averages below maxima, and the credit budget: one change beyond them is found."""
+    assert found(edited(name, old, new), entry).verdict is Verdict.INCONSISTENT
+
+
+def test_numbers_that_fit_alone_and_not_together(edited: Edit) -> None:
+    """0.0056 meets each of its own checks, and cannot be right together with all others."""
+    assert feasibility(load_ledger()).conflicts == ()
+    directory = edited("claims.toml", 'value = "0.0054"', 'value = "0.0056"')
+    ledger = load_ledger(directory)
+    assert Verdict.INCONSISTENT not in {finding.verdict for finding in judge(ledger)}
+    found = feasibility(ledger)
+    assert found.conflicts
+    assert found.said().startswith("JOINTLY IMPOSSIBLE")
+
+
+def test_a_sentence_that_its_equation_contradicts(edited: Edit) -> None:
+    """Such a statement has a verdict of its own, with the arithmetic, and stands under what does not fit."""
+    old = '{ id = "zero_differs", at = "238", quantity = "Factorized leaves more'
+    new = f'{{ id = "tiny", at = "433", quantity = "tiny", disagrees = "2 * 0.1 / 0.3 > 0.5" }},\n{old}'
+    ledger = load_ledger(edited("claims.toml", old, new))
+    finding = next(f for f in judge(ledger) if f.entry.id == "tiny")
+    assert finding.verdict is Verdict.DISAGREES
+    assert "2 * 0.1 / 0.3 > 0.5 is true of the equation" in finding.reason
+    assert finding in misfits(judge(ledger))
+
+
+def test_notes_that_a_reader_needs() -> None:
+    """Frozen's probe rows are equal; cohort and anchor differ by as much as the cohort's gains (0.0243)."""
+    tables = load_published()
+    rows = [row for row in tables["probe"].rows if row["Checkpoint"] == "Frozen"]
+    assert {tuple(row[h] for h in tables["probe"].head[2:]) for row in rows} == {tuple(rows[0].values())[2:]}
+    assert "printed twice" in found_in(load_ledger(), "probe[3407 Frozen, Valid / 256]").reason
+    beside = found_in(load_ledger(), "anchor_equal_horizon").beside
+    assert float(beside.rpartition("= ")[2]) == pytest.approx(0.0243, abs=5e-5)
+    assert "50 of 52" in found_in(load_ledger(), "frontier_positive_tail").reason
+
+
+def test_what_a_run_gives_is_not_called_underivable() -> None:
+    """Time gaps and held-out sizes need a run."""
+    for name in ("drift_42", "drift_3407", "drift_1926000", "heldout_sizes"):
+        assert found_in(load_ledger(), name).verdict is Verdict.NEEDS_RUN

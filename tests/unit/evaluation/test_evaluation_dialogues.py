@@ -57,6 +57,9 @@ class MatrixProblem:
     def instances(self, split: str) -> tuple[Mapping[str, Any], ...]:
         return (MappingProxyType({"distance": np.arange(9.0).reshape(3, 3)}),)
 
+    def answer_shape(self, instance: Mapping[str, Any]) -> tuple[int, ...]:
+        return (3, 3)
+
     def arguments(self, instance: Mapping[str, Any], parameters: int) -> tuple[Any, ...]:
         if parameters == 2:
             return instance["distance"].copy(), 7
@@ -134,7 +137,7 @@ def test_matrices_keep_their_element_type(matrix: EvaluationPool, code: str, sco
 @pytest.mark.parametrize(
     "value",
     [
-        *("None", "d.tolist()", "d[:2]", "d.ravel()", "d * np.inf"),
+        *("None", "d.tolist()", "d[:2]", "d.ravel()", "d * np.inf", "d[:, :1]", "np.vstack([d, d])"),
         *(f"d.astype({kind})" for kind in ("str", "complex", "object")),
     ],
 )
@@ -142,3 +145,28 @@ def test_other_answers_are_bad_output(matrix: EvaluationPool, value: str) -> Non
     """What is no real matrix of the right shape, or has no finite score, is bad output."""
     (result,) = matrix.evaluate([f"import numpy as np\ndef h(d):\n    return {value}"])
     assert result.isolation is Isolation.BAD_OUTPUT
+
+
+class RowsProblem(MatrixProblem):
+    """The same, by an objective that takes rows by index."""
+
+    reads_rows = True
+
+
+@pytest.mark.parametrize(
+    ("value", "score"),
+    [
+        ("d", 8036.0),
+        ("d[:, :1]", 8027.0),
+        ("np.vstack([d, d * np.inf])", 8036.0),
+        ("d[:2]", None),
+        ("d[:, :2]", None),
+        ("d[None]", None),
+    ],
+)
+def test_answers_may_be_what_a_reader_of_rows_takes(value: str, score: float | None) -> None:
+    """One column stands for all, rows too many are cut, by the worker too (HOST.md, point 24)."""
+    with EvaluationPool(RowsProblem(), "any", SETTINGS) as pool:  # type: ignore[arg-type]
+        (result,) = pool.evaluate([f"import numpy as np\ndef h(d):\n    return {value}"])
+    assert result.score == score
+    assert (result.isolation is Isolation.BAD_OUTPUT) == (score is None)

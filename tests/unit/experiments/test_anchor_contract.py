@@ -12,6 +12,7 @@ from search_to_signal.experiments import anchor
 from search_to_signal.experiments.anchor import anchors, budget, derive, fix_contract
 from search_to_signal.experiments.configuration import Profile
 from search_to_signal.experiments.layer_settings import AnchorSettings
+from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.anchor import (
     CONTRACT,
     CONTRACT_SUM,
@@ -34,14 +35,15 @@ PROFILE = Profile(
     groups=4,
     anchor=SETTINGS,
 )
-# Seconds per step of four: native costs 1.6 times as much as frozen under one seed, less under the other.
+# Processor seconds per step of four; native costs 1.6 times as much as frozen, or less.
 SECONDS = {"frozen-s42": 1.0, "native-s42": 1.6, "frozen-s7": 2.0, "native-s7": 1.0}
 
 
-def write_timings(run: Path, seconds: float) -> None:
-    """A run directory with its timings and nothing else."""
+def write_timings(run: Path, seconds: float | None, wall: float = 9.0) -> None:
+    """A run directory with its timings, in processor seconds and another wall time, and nothing else."""
     run.mkdir(parents=True, exist_ok=True)
-    lines = [StepTiming(step=step, seconds={"total": seconds, "update": 0.1}) for step in range(4)]
+    split = {"total": wall, "update": 0.1}
+    lines = [StepTiming(step=step, seconds=split, processor_seconds=seconds) for step in range(4)]
     (run / "timings.jsonl").write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
 
 
@@ -66,6 +68,38 @@ def test_budgets_follow_from_timings_alone(results: Path) -> None:
     assert sorted(contract.timings_sha256) == sorted(SECONDS)
     files = {path.name for path in results.rglob("*") if path.is_file()}
     assert files == {"timings.jsonl"}
+
+
+def test_budgets_do_not_follow_the_load_of_the_machine(results: Path) -> None:
+    """Steps that waited buy no groups unless wall time is asked for, which the formula says (D30)."""
+    before = derive(results / COHORT, PROFILE.seeds, SETTINGS)
+    write_timings(results / COHORT / "frozen-s42", SECONDS["frozen-s42"], wall=3.0)
+    after = derive(results / COHORT, PROFILE.seeds, SETTINGS)
+    assert after.budgets == before.budgets
+    assert (after.clock, "processor seconds" in after.formula) == ("processor", True)
+    wall = derive(results / COHORT, PROFILE.seeds, msgspec.structs.replace(SETTINGS, clock="wall"))
+    assert [b.groups for b in wall.budgets] == [12, 4]
+    assert (wall.clock, "wall seconds" in wall.formula) == ("wall", True)
+
+
+def test_timings_without_processor_seconds_give_no_processor_budget(results: Path) -> None:
+    """From an earlier version, or a kernel that does not tell: named, with the setting that reads them."""
+    write_timings(results / COHORT / "native-s7", None)
+    with pytest.raises(ContractError, match=r'native-s7/timings\.jsonl.*anchor\.clock = "wall"'):
+        fix_contract(PROFILE, SETTINGS, results)
+    assert not (results / ANCHOR).exists()
+    assert fix_contract(PROFILE, msgspec.structs.replace(SETTINGS, clock="wall"), results).clock == "wall"
+
+
+def test_a_contract_without_a_clock_is_one_of_wall_seconds(results: Path) -> None:
+    """Contracts of earlier versions are read as what they were."""
+    file = results / ANCHOR / CONTRACT
+    write_contract(results / ANCHOR, derive(results / COHORT, PROFILE.seeds, SETTINGS))
+    old = file.read_bytes().replace(b'"clock":"processor",', b"")
+    assert b"clock" not in old
+    file.write_bytes(old)
+    (results / ANCHOR / CONTRACT_SUM).write_text(f"{sha256_file(file)}  {CONTRACT}\n")
+    assert read_contract(results / ANCHOR).clock == "wall"
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,14 @@ import pytest
 
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.experiments.api_reference import references
+from search_to_signal.experiments.audit_cells import audit_cells
 from search_to_signal.experiments.breadth import cells
 from search_to_signal.experiments.cohort import finished_cohort
 from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.layer_settings import (
     AnchorSettings,
     ApiReference,
+    AuditCell,
     BreadthCell,
     ProbeSettings,
     RestartSettings,
@@ -44,6 +46,7 @@ CELL = BreadthCell(
     seeds=(1,),
     groups=3,
 )
+RECORDED = AuditCell(problem="obp", split="embedded", model="models/tiny", seeds=(1, 2), groups=3)
 
 
 def profile(**changes: Any) -> Profile:
@@ -143,6 +146,18 @@ def test_cells_have_their_own_task_model_and_directory() -> None:
     assert run.label == "breadth/cvrp-tiny/native-s1"
 
 
+def test_audit_cells_are_frozen_and_of_a_layer_of_their_own() -> None:
+    """One Frozen run per seed in a directory that no live layer has; every other setting is the profile's."""
+    planned = audit_cells(profile(breadth=(CELL,), audit=(RECORDED,)))
+    assert {name: [run.name for run in runs] for name, runs in planned.items()} == {
+        "obp-tiny": ["frozen-s1", "frozen-s2"]
+    }
+    run, plain = planned["obp-tiny"][0], profile().run("frozen", 1)
+    own = {"layer": "audit", "problem": "obp", "split": "embedded", "model": "models/tiny", "groups": 3}
+    assert run == msgspec.structs.replace(plain, **own)
+    assert run.label == "audit/obp-tiny/frozen-s1"
+
+
 def test_an_api_reference_asks_for_one_completion_at_a_time() -> None:
     """As many groups of one as the cohort has completions, frozen, through an endpoint of the run's own."""
     planned = references(profile(), ApiReference())
@@ -168,9 +183,9 @@ def test_an_endpoint_elsewhere_has_its_own_model_and_no_files_here() -> None:
 def test_only_layers_of_the_profile_can_be_chosen() -> None:
     """All that have a table run in order; one without is refused with the names of those that have."""
     layers = {"restart": RestartSettings(), "anchor": AnchorSettings(), "probe": ProbeSettings()}
-    full = profile(breadth=(CELL,), api=ApiReference(), **layers)
+    full = profile(breadth=(CELL,), audit=(RECORDED,), api=ApiReference(), **layers)
     names = [layer.name for layer in chosen_layers(full, [])]
-    assert names == ["cohort", "restart", "breadth", "anchor", "probe", "api"]
+    assert names == ["cohort", "restart", "breadth", "audit", "anchor", "probe", "api"]
     assert [layer.name for layer in chosen_layers(full, ["probe", "restart"])] == ["restart", "probe"]
     assert [layer.name for layer in chosen_layers(profile(), [])] == ["cohort"]
     with pytest.raises(ConfigError, match=r"'probe'.*cohort, restart"):
@@ -183,6 +198,10 @@ def test_only_layers_of_the_profile_can_be_chosen() -> None:
         ({"breadth": (CELL, CELL)}, "each problem and model once"),
         ({"breadth": (msgspec.structs.replace(CELL, split="exam"),)}, r"breadth\[0\]\.split"),
         ({"breadth": (CELL, msgspec.structs.replace(CELL, seeds=(), problem="tsp"))}, r"breadth\[1\]\.seeds"),
+        ({"audit": (RECORDED, RECORDED)}, "each problem and model once"),
+        ({"breadth": (CELL,), "audit": (msgspec.structs.replace(RECORDED, problem="cvrp"),)}, "each problem"),
+        ({"audit": (msgspec.structs.replace(RECORDED, split="exam"),)}, r"audit\[0\]\.split"),
+        ({"audit": (msgspec.structs.replace(RECORDED, seeds=()),)}, r"audit\[0\]\.seeds"),
         ({"restart": RestartSettings(conditions=("tail_weighted",))}, r"restart.*tail_weighted"),
         ({"restart": RestartSettings(conditions=("frozen",))}, r"restart.*frozen"),
         ({"anchor": AnchorSettings(conditions=("tail_weighted",))}, r"anchor.*tail_weighted"),

@@ -287,3 +287,5 @@ def test_records_are_the_runs_own(made: Path, recorded: Path) -> None:
     assert len(one.advantages[0]) == len(group)
     assert sum(one.advantages[0]) == pytest.approx(0.0, abs=1e-12)
     assert one.delta_norm > one.withheld_max_change > 0.0
+    assert one.withheld_token_max_change is not None
+    assert one.withheld_token_max_change > one.withheld_max_change

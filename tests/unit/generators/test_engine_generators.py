@@ -185,6 +185,10 @@ def test_each_completion_has_a_seed_and_no_filter(
         assert (params.repetition_penalty, params.max_tokens) == (1, 4)
         assert params.stop_token_ids == [PAD, END]
     assert keywords["lora_request"] is None
+    filtered = opened(backend, model, tmp_path / "filtered", top_k=5, top_p=0.5)
+    filtered.generate(PROMPT, 7)
+    ((_, keywords),) = engine_of(filtered).calls
+    assert {(params.top_k, params.top_p) for params in keywords["sampling_params"]} == {(5, 0.5)}
     assert (generation.prompt, list(generation.prompt_ids)) == (text, ids)
 
 

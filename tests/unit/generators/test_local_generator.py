@@ -86,6 +86,35 @@ def test_temperature_and_nothing_else(tokenizer: Any) -> None:
     assert p_value(1.0) < 1e-6
 
 
+@pytest.mark.parametrize(
+    ("filters", "kept"),
+    [
+        ({"top_k": 2}, 2),
+        ({"top_p": 0.7}, 3),
+        ({"top_k": 2, "top_p": 0.7}, 2),
+        ({"top_k": 3, "top_p": 0.5}, 2),
+        ({"top_p": 1e-9}, 1),
+        ({"top_k": 99}, 5),
+    ],
+)
+def test_filters_keep_the_likeliest_and_their_odds(
+    tokenizer: Any, filters: dict[str, Any], kept: int
+) -> None:
+    """The other reading of D23: top-k, then top-p of what is left, drawn in proportion as without them."""
+    # At temperature 0.5 the shares of tokens 50 to 54 are 0.35, 0.25, 0.2, 0.15, 0.05; of all others none.
+    shares = torch.tensor([0.35, 0.25, 0.2, 0.15, 0.05])
+    logits = torch.full((len(tokenizer),), -torch.inf)
+    logits[50:55] = 0.5 * shares.log()
+    source = generator(
+        FixedModel(logits), tokenizer, group_size=100, max_completion_tokens=100, temperature=0.5, **filters
+    )
+    drawn = np.concatenate([completion.ids for completion in source.generate(PROMPT, 3).completions])
+    assert set(drawn) == set(range(50, 50 + kept))
+    expected = shares[:kept].double().numpy() / float(shares[:kept].sum()) * len(drawn)
+    counts = np.bincount(drawn - 50, minlength=kept)
+    assert kept == 1 or chisquare(counts, expected * counts.sum() / expected.sum()).pvalue > 0.01
+
+
 def test_completions_end_with_the_end_token(new_model: Callable[..., Any]) -> None:
     """A completion is what would have been sampled anyway, to its first end token, that one included."""
     model = new_model()
@@ -187,6 +216,10 @@ def test_a_long_prompt_is_cut_on_the_left(new_model: Callable[..., Any], tokeniz
         {"temperature": float("nan")},
         {"max_completion_tokens": 0},
         {"max_prompt_tokens": 0},
+        {"top_k": 0},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+        {"top_k": 5, "backend": "api"},
     ],
 )
 def test_impossible_settings_are_refused(changes: dict[str, Any]) -> None:

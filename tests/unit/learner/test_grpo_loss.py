@@ -96,3 +96,16 @@ def test_loss_is_the_formula(model: Any) -> None:
         gradient, torch.autograd.grad(torch.stack(surrogates).mean(), parameters), strict=True
     ):
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_the_temperature_divides_the_logits(model: Any, checkpointed: bool) -> None:
+    """Under the other reading of D24 each token is scored at the temperature, however the prompt is read."""
+    if checkpointed:
+        model.gradient_checkpointing_enable()
+    group = token_group(PROMPT, COMPLETIONS, pad_id=0, temperature=0.9)
+    scored = token_log_probabilities(model, group)
+    for row, completion in zip(scored, COMPLETIONS, strict=True):
+        torch.testing.assert_close(row[: len(completion)], by_hand(model, completion, 0.9))
+    first = token_log_probabilities(model, group.rows(slice(0, 1)))
+    torch.testing.assert_close(first[0, :4], by_hand(model, COMPLETIONS[0], 0.9))

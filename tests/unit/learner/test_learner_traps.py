@@ -176,6 +176,31 @@ def test_an_opportunity_without_credit_can_be_skipped(new_model: Model) -> None:
     assert skipping.step(PROMPT, COMPLETIONS, ADVANTAGES) == waiting.step(PROMPT, COMPLETIONS, ADVANTAGES)
 
 
+def test_what_was_cut_can_be_left_out_of_the_loss(new_model: Model) -> None:
+    """Under the other reading of D25 the step is that of the others, at their share of the group."""
+    cut = (False, True, False, False)
+    teacher = learner(new_model(), truncated="exclude", optimizer="sgd", max_grad_norm=float("inf"))
+    other = learner(new_model(), optimizer="sgd", max_grad_norm=float("inf"))
+    result = teacher.step(PROMPT, COMPLETIONS, ADVANTAGES, cut)
+    whole = [index for index in range(4) if not cut[index]]
+    group = other.group(PROMPT, [COMPLETIONS[index] for index in whole])
+    # Credit is linear in the loss, and the KL of a fresh adapter is zero.
+    expected = other.update(group, other.reference(group), 0.75 * ADVANTAGES[whole])
+    assert result.training_tokens == expected.training_tokens == sum(len(COMPLETIONS[i]) for i in whole)
+    assert result.loss == pytest.approx(expected.loss, rel=1e-5)
+    assert result.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
+    plain, seen = learner(new_model()), learner(new_model())
+    assert plain.step(PROMPT, COMPLETIONS, ADVANTAGES, cut) == seen.step(PROMPT, COMPLETIONS, ADVANTAGES)
+
+
+def test_a_group_of_nothing_but_cut_completions_is_no_step(new_model: Model) -> None:
+    """Nothing carries loss, so adapter and optimizer stay as they are."""
+    teacher = learner(new_model(), truncated="exclude")
+    here = adapter_sha256(teacher.model)
+    found = teacher.step(PROMPT, COMPLETIONS, ADVANTAGES, (True,) * 4)
+    assert found == StepResult(None, None, None, 0, here)
+
+
 def test_a_skipped_group_is_still_checked(new_model: Model) -> None:
     """A group that could not be scored is an error in either use of its opportunity."""
     with pytest.raises(LearnerError, match="empty"):

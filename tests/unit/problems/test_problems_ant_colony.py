@@ -32,7 +32,7 @@ def _routing_oracle(case, matrix, iterations):
 
 
 def _orienteering_oracle(case, matrix, iterations):
-    return colony_oracles.op_best_prize(*case, matrix.copy(), 20, iterations)
+    return _outcome(lambda: colony_oracles.op_best_prize(*case, matrix.copy(), 20, iterations), RuntimeError)
 
 
 @pytest.fixture(autouse=True)
@@ -62,11 +62,25 @@ def test_routing_equals_the_oracle(kind, way):
 
 @pytest.mark.parametrize("kind", MATRICES)
 def test_orienteering_equals_the_oracle(kind, way):
-    """Largest prize sum of small instances for every kind of matrix; nothing is refused."""
+    """Largest prize sum, or refusal, of small instances for every kind of matrix."""
     for seed, nodes in ((0, 5), (1, 12), (2, 20)):
         case = orienteering_case(seed, nodes)
         matrix = MATRICES[kind](np.random.RandomState(seed), case[1].shape)
-        assert orienteering.best_prize(*case, matrix, 20, 6) == _orienteering_oracle(case, matrix, 6)
+        ours = _outcome(lambda c=case, m=matrix: orienteering.best_prize(*c, m, 20, 6), InfeasibleAnswerError)
+        assert ours == _orienteering_oracle(case, matrix, 6)
+
+
+def test_a_row_without_weight_is_refused_where_an_ant_could_go_on(way):
+    """A row of zeros is refused as soon as an ant stands there with somewhere to go, and only then."""
+    prize, distance, _ = orienteering_case(0, 6)
+    matrix = np.ones((6, 6))
+    matrix[3] = np.nan
+    with pytest.raises(InfeasibleAnswerError, match="no probabilities"):
+        orienteering.best_prize(prize, distance, 9.0, matrix, 20, 6)
+    one_stop = 2.0 * distance[0, 1:].min() + 1e-9
+    assert orienteering.best_prize(prize, distance, one_stop, matrix, 20, 6) > 0.0
+    prize, distance = prize[:4], distance[:4, :4]
+    assert orienteering.best_prize(prize, distance, 0.0, np.full((4, 4), np.nan), 20, 6) == prize[0]
 
 
 def test_more_nodes_than_one_vector_lane(way):
@@ -92,6 +106,36 @@ def test_golden_heuristics_equal_the_oracle_on_an_embedded_instance(golden_colon
         case = (instance["prize"].copy(), instance["distance"].copy(), float(instance["maxlen"]))
         expected = colony_oracles.op_best_prize(*case, matrix)
     assert problem.score(instance, matrix) == expected
+
+
+ROWS = {
+    "one column": lambda matrix: matrix[:, :1],
+    "a row too many": lambda matrix: np.vstack([matrix, np.full((1, len(matrix)), np.nan)]),
+    "one column, rows too many": lambda matrix: np.vstack([matrix, matrix])[:, :1],
+}
+
+
+@pytest.mark.parametrize("form", ROWS)
+def test_routing_reads_rows_as_the_oracle_does(form):
+    """What torch indexes and broadcasts by accident scores so here too; no ant reads the last rows."""
+    problem = PROBLEMS["cvrp"]
+    instance = problem.instances("embedded")[1]
+    case = (instance["distance"].copy(), instance["demands"].copy(), float(instance["capacity"]))
+    matrix = ROWS[form](1 / instance["distance"])
+    assert matrix.shape != instance["distance"].shape
+    assert problem.score(instance, matrix) == -colony_oracles.cvrp_best_cost(*case, matrix)
+
+
+@pytest.mark.parametrize("shape", [(20, 21), (1, 21), (21,), (21, 20), (21, 2), (21, 22), (21, 21, 1)])
+def test_routing_refuses_what_the_oracle_cannot_read(shape):
+    """Too few rows, other numbers of columns and of dimensions fail in both."""
+    problem = PROBLEMS["cvrp"]
+    instance = problem.instances("embedded")[1]
+    case = (instance["distance"].copy(), instance["demands"].copy(), float(instance["capacity"]))
+    with pytest.raises((RuntimeError, IndexError)):
+        colony_oracles.cvrp_best_cost(*case, np.ones(shape), iterations=3)
+    with pytest.raises(InfeasibleAnswerError, match="expected"):
+        problem.score(instance, np.ones(shape))
 
 
 def test_near_ties_are_decided_by_division():

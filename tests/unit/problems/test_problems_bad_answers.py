@@ -70,8 +70,9 @@ def test_choices_of_the_wrong_form(choices):
         lambda m: m.tolist(),
         lambda m: None,
         lambda m: m[:3].copy().view(Liar),
+        lambda m: m[:, :1].astype(complex),
     ],
-    ids=["row", "short", "deep", "complex", "object", "longdouble", "text", "list", "none", "liar"],
+    ids=["row", "short", "deep", "complex", "object", "longdouble", "text", "list", "none", "liar", "column"],
 )
 def test_matrix_of_the_wrong_form(name, spoil):
     """Only a real matrix of the instance's shape is run, whatever the object says about itself."""

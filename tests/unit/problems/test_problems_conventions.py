@@ -6,7 +6,7 @@ import pytest
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import InfeasibleAnswerError, score_path_of
 from search_to_signal.problems.inprocess import build_tour, run_in_process
-from search_to_signal.problems.obp import Packing
+from search_to_signal.problems.obp import Packing, gap_score
 
 DISTANCE = np.random.RandomState(0).rand(7, 7)
 
@@ -101,6 +101,15 @@ def test_stream_takes_the_first_maximum_and_lists():
     for instance, score in zip(problem.instances("embedded"), scores, strict=True):
         choices = np.zeros(len(instance["items"]), dtype=int)
         assert problem.score(instance, choices) == score
+
+
+def test_a_packing_at_the_lower_bound_scores_minus_zero():
+    """As in the host: no gap is -0.0, any other is the gap in percent."""
+    packing = Packing(np.array([60.0, 40.0]), 100)
+    for choice in (0, 0):
+        packing.decide(choice)
+    assert str(packing.score()) == "-0.0"
+    assert gap_score(3, 2) == -50.0
 
 
 def test_matrix_arguments_follow_the_number_of_parameters():

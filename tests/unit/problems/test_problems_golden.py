@@ -6,7 +6,7 @@ import pytest
 
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import mean_score
-from search_to_signal.problems.inprocess import function_of, run_in_process
+from search_to_signal.problems.inprocess import run_in_process
 
 SEED_SCORES = {
     "tsp": -6.273092009780198,
@@ -24,7 +24,7 @@ def _old_stream(recorded):
 def test_golden_scores_per_instance(golden):
     """Every golden heuristic has its recorded score on every training instance."""
     problem = PROBLEMS[golden["problem"]]
-    scores = run_in_process(problem, function_of(golden["code"]), "train")
+    scores = run_in_process(problem, golden["code"], "train")
     assert scores == _old_stream(golden["per_instance"])
     assert mean_score(scores) == _old_stream(golden["score"])
 
@@ -35,7 +35,7 @@ def test_seed_heuristic_has_its_published_score(name):
     problem = PROBLEMS[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        scores = run_in_process(problem, function_of(problem.seed.code), "train")
+        scores = run_in_process(problem, problem.seed.code, "train")
     assert round(mean_score(scores), 12) == round(SEED_SCORES[name], 12)
     if name != "obp":
         assert mean_score(scores) == SEED_SCORES[name]
@@ -47,6 +47,6 @@ def test_seed_heuristic_scores_on_every_other_small_split(name):
     problem = PROBLEMS[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        scores = run_in_process(problem, function_of(problem.seed.code), "embedded")
+        scores = run_in_process(problem, problem.seed.code, "embedded")
     assert len(scores) == len(problem.instances("embedded"))
     assert all(abs(score) < 1e6 for score in scores)

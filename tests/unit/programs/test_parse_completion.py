@@ -1,4 +1,4 @@
-"""Parsing: every sentence of the host's points 1, 2 and 5, by example."""
+"""Parsing: points 1, 2, 5 and 20 of HOST.md, by example."""
 
 import pytest
 
@@ -27,9 +27,13 @@ def test_the_idea_is_not_stripped() -> None:
     assert outcome_of(f"{{{{ {IDEA}}}}}{BLOCK}") is Outcome.MISSING_RATIONALE
 
 
-def test_without_braces_the_idea_runs_from_the_opening_to_the_fence() -> None:
-    """The fallback ends at the next fence, whatever its tag."""
-    assert parse(f"Well: {IDEA}\n{BLOCK}") == Proposal(IDEA + "\n", "def f(a):\n    return a")
+def test_without_braces_the_idea_runs_from_the_opening_to_a_fence_before_a_newline() -> None:
+    """The fallback is stripped; it passes an inline fence, and an opening one with its tag (D37)."""
+    code = "def f(a):\n    return a"
+    assert parse(f"Well: {IDEA}\n\n```\nnote\n```\n{BLOCK}") == Proposal(IDEA, code)
+    inline = f"{IDEA} It is ```greedy``` and short."
+    assert parse(f"{inline} \n```\n```\n{BLOCK}") == Proposal(inline, code)
+    assert parse(f"{IDEA}\n{BLOCK}\nDone.") == Proposal(f"{IDEA}\n```python\n{code}", code)
 
 
 def test_without_braces_and_fence_the_idea_runs_to_the_end() -> None:
@@ -39,7 +43,7 @@ def test_without_braces_and_fence_the_idea_runs_to_the_end() -> None:
 
 def test_braces_without_a_partner_do_not_count() -> None:
     """An opening pair of braces with no closing pair after it leaves the fallback in charge."""
-    assert parse(f"}}}} {{{{ {IDEA}{BLOCK}") == Proposal(IDEA, "def f(a):\n    return a")
+    assert parse(f"}}}} {{{{ {IDEA}```\n{BLOCK}") == Proposal(IDEA, "def f(a):\n    return a")
 
 
 def test_other_braces_come_first() -> None:

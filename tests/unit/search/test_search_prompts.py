@@ -1,4 +1,4 @@
-"""Prompts hold what the host's prompts hold (host facts, section 4), and nothing that it leaves out."""
+"""Prompts hold what the host's prompts hold (HOST.md, Prompts), and nothing that it leaves out."""
 
 import re
 from dataclasses import dataclass
@@ -7,14 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from search_to_signal.experiments.configuration import load_profile
 from search_to_signal.problems import PROBLEMS, get_problem
 from search_to_signal.problems.base import Problem
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE, OPENING
+from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.records.schema import Operator
 from search_to_signal.search.injection import component
-from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, build_prompt, truncated
+from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, build_prompt, cut
+from search_to_signal.search.settings import PromptForm
 
 TSP = get_problem("tsp")
+FORMS: tuple[PromptForm, ...] = ("compact", "released")
 ONE_PARENT = (Operator.SIMPLIFICATION, Operator.INJECTION, Operator.REPLACEMENT)
 
 
@@ -89,17 +93,59 @@ def test_crossover_shows_both_best_first() -> None:
 @given(st.floats(-1000, 1000, allow_nan=False))
 def test_numbers_are_cut_not_rounded(value: float) -> None:
     """Three decimals of the absolute value that never exceed it and stay within a thousandth."""
-    shown = truncated(value)
-    assert re.fullmatch(r"\d+\.\d{3}", shown)
-    assert -1e-9 <= abs(value) - float(shown) < 1e-3 + 1e-9
+    assert re.fullmatch(r"\d+\.\d{1,3}", str(cut(value)))
+    assert -1e-9 <= abs(value) - cut(value) < 1e-3 + 1e-9
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(-6.7899, "6.789"), (5.9999, "5.999"), (-0.0009, "0.000"), (12.0, "12.000")]
+    ("value", "padded", "plain"),
+    [
+        (-6.7899, "6.789", "6.789"),
+        (5.9999, "5.999", "5.999"),
+        (-14.5401, "14.540", "14.54"),
+        (-0.0009, "0.000", "0.0"),
+        (12.0, "12.000", "12.0"),
+    ],
 )
-def test_cut_numbers_by_hand(value: float, shown: str) -> None:
-    """The last decimal is not carried."""
-    assert truncated(value) == shown
+def test_cut_numbers_by_hand(value: float, padded: str, plain: str) -> None:
+    """The last decimal is not carried; the released form does not pad (HOST.md, point 28)."""
+    shown = Shown(GOOD.idea, GOOD.code, value)
+    compact, released = (
+        build_prompt(TSP, Operator.SIMPLIFICATION, (shown,), form=form).user for form in FORMS
+    )
+    assert f"tour length {padded}\n" in compact
+    assert f"tour length {plain}\n" in released
+
+
+@pytest.mark.parametrize("operator", Operator)
+def test_the_released_form_asks_before_it_shows(operator: Operator) -> None:
+    """The task is the first line there and the last here; what is shown and asked for is the same."""
+    parents = {Operator.CROSSOVER: (GOOD, BAD), Operator.CREATION: ()}.get(operator, (GOOD,))
+    compact, released = (
+        build_prompt(TSP, operator, parents, injected=("a part",), form=form).user for form in FORMS
+    )
+    assert released.splitlines()[0].partition(": ")[2] == task(compact).partition(": ")[2]
+    plain = compact.replace("7.500", "7.5")
+    assert released.splitlines()[1:] == plain.splitlines()[:-1]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+def test_the_released_form_shows_the_layout_and_no_calling_protocol(problem: Problem) -> None:
+    """An example that would count as a proposal, and nothing of when and with what a function is called."""
+    system = build_prompt(problem, Operator.CREATION, (), form="released").system
+    layout = system[system.index("{{") :]
+    assert isinstance(parse(layout), Proposal)
+    assert problem.title in system
+    for word in ("called", "once per instance", "arriving item a function", "step by step"):
+        assert word not in system
+    for word in ("original", "deterministic", "usage examples", "inputs, outputs and types", "nothing else"):
+        assert word in system
+
+
+def test_the_paper_profile_asks_in_the_released_form() -> None:
+    """The shipped models keep the form that they were trained on (D36)."""
+    forms = {name: load_profile(name).search.prompts for name in ("paper", "embedded", "cohort", "smoke")}
+    assert forms == {"paper": "released", "embedded": "compact", "cohort": "compact", "smoke": "compact"}
 
 
 def test_replacement_has_three_wordings() -> None:

@@ -20,8 +20,8 @@ SETTINGS = SearchSettings(population_size=2)
 INVALID = Evaluated(Outcome.RUNTIME_FAILURE)
 
 
-def valid(score: float, idea: str = "idea", code: str = "x = 1") -> Evaluated:
-    return Evaluated(Outcome.VALID, idea, code, score)
+def valid(score: float, response: str = "", code: str = "x = 1") -> Evaluated:
+    return Evaluated(Outcome.VALID, "idea", code, score, response=response)
 
 
 def after(state: SearchState, *results: Evaluated, operator: Operator = Operator.CROSSOVER) -> SearchState:
@@ -66,10 +66,12 @@ def test_only_rounds_with_a_full_population_count_as_stagnant() -> None:
 
 
 @pytest.mark.parametrize(
-    ("idea", "found"),
+    ("response", "found"),
     [
         ("The new component tabu list has been introduced.", "tabu list"),
-        ("x. The new component [look-ahead] (Prim's) has been introduced.", "[look-ahead] (Prim's)"),
+        ("x. The new component look-ahead (Prim's) has been introduced.", "look-ahead (Prim's)"),
+        ("{{idea}}\n```python\nx = 1  # The new component noise gate has been introduced\n```", "noise gate"),
+        ("The new component [look-ahead] has been introduced.", None),
         ("The new component has been introduced.", None),
         ("The new component 2-opt has been introduced.", None),
         ("The new component a, b has been introduced. The new component c has been introduced", "c"),
@@ -77,15 +79,15 @@ def test_only_rounds_with_a_full_population_count_as_stagnant() -> None:
         ("The new component of sorts", None),
     ],
 )
-def test_components_are_read_from_the_fixed_sentence(idea: str, found: str | None) -> None:
-    """Letters, brackets, apostrophes, hyphens and blanks only, stripped."""
-    assert component(idea) == found
+def test_components_are_read_from_the_fixed_sentence(response: str, found: str | None) -> None:
+    """Anywhere in the response; letters, round brackets, apostrophes, hyphens and blanks only, stripped."""
+    assert component(response) == found
 
 
 def test_components_are_stored_once_in_order() -> None:
     """A second announcement of the same component changes nothing."""
-    ideas = [f"The new component {name} has been introduced." for name in ("b", "a", "b", "c")] + ["none"]
-    assert remembered(("a",), ideas) == ("a", "b", "c")
+    told = [f"The new component {name} has been introduced." for name in ("b", "a", "b", "c")] + ["none"]
+    assert remembered(("a",), told) == ("a", "b", "c")
 
 
 def test_only_valid_children_of_injection_are_remembered(member: Make) -> None:
@@ -94,6 +96,17 @@ def test_only_valid_children_of_injection_are_remembered(member: Make) -> None:
     told = valid(-1.0, "The new component a has been introduced.")
     assert after(state, told, operator=Operator.INJECTION).injected == ("a",)
     assert after(state, told, operator=Operator.REPLACEMENT).injected == ()
+
+
+def test_an_option_remembers_admitted_children_alone(member: Make) -> None:
+    """A duplicate by score tells nothing then (D31)."""
+    settings = SearchSettings(population_size=2, components="admitted")
+    results = [valid(-1.0, "The new component a has been introduced."), INVALID]
+    results.append(valid(-2.0, "The new component b has been introduced."))
+    state = state_of((member(-1),), ())
+    for chosen, told in ((SETTINGS, ("a", "b")), (settings, ("b",))):
+        new, _ = transition(state, results, operator=Operator.INJECTION, step=1, settings=chosen)
+        assert new.injected == told
 
 
 def test_a_group_is_admitted_completion_by_completion(member: Make) -> None:
@@ -116,7 +129,15 @@ def test_only_a_child_above_the_best_resets_the_counter(member: Make) -> None:
     state = replace(state_of((member(-1.0), member(-3.0)), ()), stagnation=5, used_prompts=frozenset({"p"}))
     assert after(state, valid(-2.0)).stagnation == 6
     assert after(state, valid(-0.5), valid(-2.0)).stagnation == 0
+    assert after(state, valid(-1.0)).stagnation == 6
     assert after(state, INVALID).used_prompts == frozenset()
+
+
+def test_a_child_too_near_the_best_to_be_admitted_resets_the_counter(member: Make) -> None:
+    """It beats the best by less than two heuristics must differ to be two."""
+    state = replace(state_of((member(-1.0), member(-3.0)), ()), stagnation=5)
+    new = after(state, valid(-1.0 + 5e-8))
+    assert (len(new.archive), new.stagnation) == (2, 0)
 
 
 @pytest.mark.parametrize(

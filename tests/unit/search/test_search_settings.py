@@ -5,6 +5,7 @@ import pytest
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.records.schema import Operator
+from search_to_signal.search.collapse import collapse_probability
 from search_to_signal.search.operators import OPERATORS, operator_probabilities
 from search_to_signal.search.settings import SearchSettings
 
@@ -13,7 +14,7 @@ from search_to_signal.search.settings import SearchSettings
     "wrong",
     [
         {"population_size": 0},
-        {"collapse_threshold": 0},
+        {"collapse_threshold": -2},
         {"crossover": -1.0},
         {"collapse_speed": float("nan")},
         {"simplification": 0, "injection": 0, "replacement": 0, "crossover": 0},
@@ -29,6 +30,19 @@ def test_unknown_settings_are_rejected() -> None:
     """A misspelt knob is an error."""
     with pytest.raises(msgspec.ValidationError, match="populationsize"):
         msgspec.convert({"populationsize": 3}, SearchSettings)
+
+
+@pytest.mark.parametrize(("groups", "threshold"), [(500, 25), (4000, 200), (60, 3), (39, 1), (19, 0)])
+def test_a_threshold_may_be_a_twentieth_of_the_groups(groups: int, threshold: int) -> None:
+    """Rounded down, so that fewer than twenty groups collapse before every prompt; any other number stays."""
+    assert SearchSettings(collapse_threshold=-1).over(groups).collapse_threshold == threshold
+    assert SearchSettings(collapse_threshold=7).over(groups).collapse_threshold == 7
+
+
+def test_a_twentieth_of_nothing_known_never_collapses_silently() -> None:
+    """Without the groups of a run -1 is no threshold, and asking for a collapse says so."""
+    with pytest.raises(ConfigError, match="collapse_threshold"):
+        collapse_probability(3, SearchSettings(collapse_threshold=-1))
 
 
 @pytest.mark.parametrize(

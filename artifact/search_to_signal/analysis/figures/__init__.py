@@ -28,7 +28,10 @@ PLOTS: Sequence[Plot] = (
 
 @dataclass(frozen=True)
 class Drawn:
-    """The figures of a results directory with the paths of their PNGs, and why some were not drawn."""
+    """The figures of a results directory, captions complete, with the paths of their PNGs.
+
+    ``absent`` says why some were not drawn.
+    """
 
     figures: tuple[tuple[Plot, Path], ...]
     absent: Mapping[str, str]
@@ -39,7 +42,8 @@ def draw_all(evidence: Evidence, directory: Path) -> Drawn:
     figures, absent = [], {}
     for plot in PLOTS:
         try:
-            figures.append((plot, write_plot(plot, evidence, directory)))
+            path = write_plot(plot, evidence, directory)
+            figures.append((plot.remarked(path).captioned(evidence.results), path))
         except NoTableError as reason:
             absent[plot.name] = str(reason)
     return Drawn(tuple(figures), absent)

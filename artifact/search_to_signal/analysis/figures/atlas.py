@@ -82,7 +82,8 @@ def _draw(figure: Figure, frame: Frame) -> None:
     _draw_admissions(first, frame.where(panel="b"))
     collapses = frame.where(panel="c")
     for axes, measure in zip((second, third), collapses.names("part"), strict=False):
-        _draw_dots(axes, collapses.where(part=measure), "no population collapsed")
+        # As in the table: over the seeds that have a collapse.
+        _draw_dots(axes, collapses.where(part=measure).known(), "no population collapsed")
         axes.set_ylabel(f"{measure}\nafter minus before")
     letter(second, "c", "Around collapses")
     _draw_dots(fourth, frame.where(panel="d"), f"no run has more than {HORIZON} groups")
@@ -124,7 +125,7 @@ def _draw_admissions(axes: Axes, frame: Frame) -> None:
 
 
 def _draw_dots(axes: Axes, frame: Frame, otherwise: str) -> None:
-    if not any(row["value"] for row in frame.rows):
+    if not frame.known().rows:
         empty(axes, otherwise)
         return
     zero_line(axes, vertical=False)
@@ -134,12 +135,13 @@ def _draw_dots(axes: Axes, frame: Frame, otherwise: str) -> None:
 ATLAS = Plot(
     "diagnostic_atlas",
     "Diagnostic atlas",
-    f"""The live cohort. (a) Funnels by operator, mean over seeds; a creation has no parent to improve on.
-    (b) How much was admitted to the archive, and how much of that beat the frontier before its group; a
-    marker is a run. (c) Validity and valid-only performance after a collapse minus before it, mean over a
-    run's collapses. (d) Share of responses whose exact text recurs within {HORIZON} later groups: with
-    positive advantage minus without. Open markers are seeds, bars their means. All of it is descriptive
-    and identifies no effect of an operator or a collapse.""",
+    f"""The live cohort. (a) Funnels by operator, mean over seeds, none where a seed never drew the
+    operator; a creation has no parent to improve on. (b) How much was admitted to the archive, and how
+    much of that beat the frontier before its group; a marker is a run. (c) Validity and valid-only
+    performance after a collapse minus before it, mean over a run's windows with a value on both sides. (d)
+    Share of responses whose exact text recurs within {HORIZON} later groups: with positive advantage minus
+    without. Open markers are seeds, bars their means. All of it is descriptive and identifies no effect of
+    an operator or a collapse.""",
     atlas_table,
     _draw,
     (7.0, 5.0),

@@ -27,8 +27,8 @@ from search_to_signal.analysis.figures.style import (
 )
 from search_to_signal.analysis.measures import AUC, FINAL_BEST, differences
 from search_to_signal.analysis.paired import Comparison, against
-from search_to_signal.analysis.restart import comparisons
-from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.restart import beside_live, comparisons
+from search_to_signal.analysis.results import Results, Runs
 from search_to_signal.records.groups import OUTCOMES
 from search_to_signal.records.schema import Outcome
 
@@ -77,32 +77,35 @@ def _shares(results: Results) -> Iterator[tuple[Value, ...]]:
 
 
 def _gain_curves(results: Results) -> Iterator[tuple[Value, ...]]:
-    for comparison in _over_frozen(results):
+    for comparison in _over_frozen(results.cohort):
         for run, frozen in comparison.pairs:
             for t, gain in enumerate(run.best - frozen.best):
                 yield "b", run.condition, "live", run.seed, t + 1, float(gain)
 
 
 def _gains(results: Results) -> Iterator[tuple[Value, ...]]:
-    for layer, found in (("live", _over_frozen(results)), ("restart", _restarts_over_frozen(results))):
+    live, restarted = _single_gains(results)
+    for layer, found in (("live", live), ("restart", restarted)):
         for comparison in found:
             for run, frozen in comparison.pairs:
                 for measure, cell in zip(_ENDS, differences(run, frozen, _ENDS), strict=True):
                     yield "c", run.condition, layer, run.seed, measure.heading, value_of(cell)
 
 
-def _over_frozen(results: Results) -> tuple[Comparison, ...]:
+def _over_frozen(runs: Runs) -> tuple[Comparison, ...]:
     try:
-        return against(results.cohort, "frozen")
+        return against(runs, "frozen")
     except NoTableError:
         return ()
 
 
-def _restarts_over_frozen(results: Results) -> tuple[Comparison, ...]:
+def _single_gains(results: Results) -> tuple[tuple[Comparison, ...], tuple[Comparison, ...]]:
+    """Live and restarted runs over Frozen, over one horizon; live ones alone where no restart compares."""
     try:
-        return tuple(c for c in comparisons(results) if c.second == "live/frozen")
+        _, live = beside_live(results)
+        return _over_frozen(live), tuple(c for c in comparisons(results) if c.second == "live/frozen")
     except NoTableError:
-        return ()
+        return _over_frozen(results.cohort), ()
 
 
 def _draw_outcomes(figure: Figure, frame: Frame) -> None:
@@ -165,4 +168,5 @@ OUTCOMES_PLOT = Plot(
     _draw_outcomes,
     (7.0, 4.6),
     ("core_seeds", "paired", "restart_paired"),
+    layers=("cohort", "restart"),
 )

@@ -20,7 +20,7 @@ from search_to_signal.analysis.figures.style import (
     zero_line,
 )
 from search_to_signal.analysis.measures import ALL, STREAM, differences
-from search_to_signal.analysis.paired import comparisons
+from search_to_signal.analysis.paired import comparisons, few_seeds
 from search_to_signal.analysis.stages import stage_parts
 
 _LETTERS = "abcdefghij"
@@ -60,16 +60,19 @@ def _draw_differences(axes: Axes, frame: Frame) -> None:
     zero_line(axes)
     for place, name in enumerate(frame.names("comparison")):
         own = frame.where(comparison=name)
-        values, hue = own.numbers(), color(own.rows[0]["first"])
-        known = values[~np.isnan(values)]
+        known, hue = own.known().numbers(), color(own.rows[0]["first"])
         if not len(known):
             continue
         axes.plot((known.min(), known.max()), (place, place), color=hue, lw=1.6, alpha=0.45)
         axes.plot(
             known, [place] * len(known), "o", color=hue, markersize=2.6, markerfacecolor="white", mew=0.8
         )
-        axes.plot(known.mean(), place, "D", color=hue, markersize=4.2)
+        axes.plot(own.mean(), place, "D", color=hue, markersize=4.2)
     axes.locator_params(axis="x", nbins=4)
+
+
+def _remark(frame: Frame) -> str:
+    return few_seeds(len(frame.where(comparison=name).names("seed")) for name in frame.names("comparison"))
 
 
 def stages_table(evidence: Evidence) -> str:
@@ -99,7 +102,7 @@ def _draw_stage(axes: Axes, frame: Frame) -> None:
         means = [part.mean() for part in own]
         axes.plot(places, means, dashes(condition), color=color(condition), marker=marker(condition))
         for place, part in zip(places, own, strict=True):
-            known = part.numbers()[~np.isnan(part.numbers())]
+            known = part.known().numbers()
             if len(known):
                 axes.plot((place, place), (known.min(), known.max()), color=color(condition), lw=0.8)
     axes.set_xticks(range(len(stages)), stages)
@@ -118,6 +121,7 @@ PAIRED_EFFECTS = Plot(
     _draw_paired,
     (7.0, 5.2),
     ("paired", "paired_signs"),
+    remark=_remark,
 )
 STAGE_DYNAMICS = Plot(
     "stage_dynamics",

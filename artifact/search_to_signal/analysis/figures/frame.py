@@ -42,10 +42,13 @@ class Frame:
         return float(self.rows[0][column] or "nan") if self.rows else float("nan")
 
     def mean(self, column: str = "value") -> float:
-        """Mean of the numbers that are there; NaN where none is."""
+        """Mean of the numbers; NaN where one is missing, as in tables, or none is there."""
         found = self.numbers(column)
-        known = found[~np.isnan(found)]
-        return float(known.mean()) if len(known) else float("nan")
+        return float(found.mean()) if len(found) else float("nan")
+
+    def known(self, column: str = "value") -> "Frame":
+        """The rows that have a number."""
+        return Frame(tuple(row for row in self.rows if row[column]))
 
 
 def lines(columns: Sequence[str], rows: Sequence[Sequence[Value]]) -> str:

@@ -21,7 +21,7 @@ from search_to_signal.analysis.figures.style import (
 )
 from search_to_signal.analysis.measures import AUC, CORE, FINAL_BEST, VALID, VALID_ONLY, differences
 from search_to_signal.analysis.paired import against
-from search_to_signal.analysis.restart import restart_runs
+from search_to_signal.analysis.restart import beside_live
 
 _RESTART = (FINAL_BEST, AUC, VALID, VALID_ONLY)
 
@@ -70,10 +70,13 @@ def _draw_cells(axes: Axes, frame: Frame) -> None:
 
 
 def restart_table(evidence: Evidence) -> str:
-    """Restarted and live runs of the same seeds, with the Frozen runs that both started beside."""
-    restarts = restart_runs(evidence.results)
+    """Restarted and live runs of the same seeds over one horizon, with the Frozen runs beside them.
+
+    Raises NoTableError as ``beside_live`` does.
+    """
+    restarts, cohort = beside_live(evidence.results)
     wanted = {(run.condition, run.seed) for run in restarts}
-    live = [r for r in evidence.results.cohort if r.condition == "frozen" or (r.condition, r.seed) in wanted]
+    live = [run for run in cohort if run.condition == "frozen" or (run.condition, run.seed) in wanted]
     rows = [
         (
             layer,
@@ -140,6 +143,7 @@ BREADTH = Plot(
     _draw_breadth,
     (7.0, 2.6),
     ("breadth", "breadth_gains"),
+    layers=("breadth",),
 )
 RESTART = Plot(
     "restart",
@@ -152,6 +156,7 @@ RESTART = Plot(
     _draw_restart,
     (7.0, 2.4),
     ("restart", "restart_paired", "restart_signs"),
+    layers=("restart",),
 )
 HELDOUT = Plot(
     "heldout",

@@ -8,15 +8,8 @@ from matplotlib.ticker import MaxNLocator
 
 from search_to_signal.analysis.figures.frame import Frame
 from search_to_signal.analysis.figures.style import color, dashes, marker, shown, spread_out
-from search_to_signal.numerics import Floats
 
 _HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 0.8}
-
-
-def known(frame: Frame, column: str = "value") -> Floats:
-    """The numbers of a column that are there."""
-    found = frame.numbers(column)
-    return found[~np.isnan(found)]
 
 
 def bands(axes: Axes, frame: Frame, column: str) -> None:
@@ -56,10 +49,10 @@ def dots(axes: Axes, frame: Frame, column: str = "value") -> None:
 
 
 def dodged(axes: Axes, frame: Frame, place: float, condition: str, column: str = "value") -> None:
-    """The seeds of one condition as open markers at a place, their mean as a bar."""
-    values = known(frame, column)
+    """The seeds of one condition as open markers at a place, their mean as a bar if none is missing."""
+    values = frame.known(column).numbers(column)
     if len(values):
         x = place + np.array(spread_out(len(values), 0.09))
         axes.plot(x, values, marker(condition), color=color(condition), **_HOLLOW)
-        ends = (place - 0.07, place + 0.07)
-        axes.plot(ends, (values.mean(), values.mean()), color=color(condition), lw=2)
+        mean, ends = frame.mean(column), (place - 0.07, place + 0.07)
+        axes.plot(ends, (mean, mean), color=color(condition), lw=2)

@@ -1,15 +1,19 @@
 """A figure: its name, what it says, the CSV that it is drawn from, and how. Equal records, equal bytes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from search_to_signal.analysis.cells import NoTableError
 from search_to_signal.analysis.evidence import Evidence
 from search_to_signal.analysis.figures.frame import Frame
 from search_to_signal.analysis.figures.style import SETTINGS
+from search_to_signal.analysis.horizons import horizon_note
+from search_to_signal.analysis.results import Results
 
 _PNG_DPI = 200
 
@@ -18,7 +22,8 @@ _PNG_DPI = 200
 class Plot:
     """``table`` gives the text of the CSV, or raises NoTableError; ``draw`` sees that text and no records.
 
-    ``size`` is (width, height) in inches; ``tables`` name the tables that hold the same numbers.
+    ``size`` is (width, height) in inches; ``tables`` name the tables that hold the same numbers; ``remark``
+    gives what the caption says of the CSV's own numbers; ``layers`` are those whose horizon it ends with.
     """
 
     name: str
@@ -28,6 +33,21 @@ class Plot:
     draw: Callable[[Figure, Frame], None]
     size: tuple[float, float] = (7.0, 2.6)
     tables: tuple[str, ...] = ()
+    remark: Callable[[Frame], str] = lambda frame: ""
+    layers: tuple[str, ...] = ("cohort",)
+
+    def remarked(self, path: Path) -> "Plot":
+        """The figure of the CSV beside ``path``: its caption ends with the remark."""
+        frame = Frame.read(path.with_suffix(".csv").read_text(encoding="utf-8"))
+        return replace(self, caption=" ".join(f"{self.caption} {self.remark(frame)}".split()))
+
+    def captioned(self, results: Results) -> "Plot":
+        """The figure of these results: its caption ends with the horizons of the layers that have run."""
+        notes: dict[str, None] = {}
+        for layer in self.layers:
+            with suppress(NoTableError):
+                notes[horizon_note(results, layer)] = None
+        return replace(self, caption=" ".join([*self.caption.split(), *notes]))
 
 
 def write_plot(plot: Plot, evidence: Evidence, directory: Path) -> Path:

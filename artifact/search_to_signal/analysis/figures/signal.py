@@ -3,15 +3,18 @@
 Paper, fig. signal-propagation: mechanism separation, no efficacy.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import cycle
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 
 from search_to_signal.analysis.cells import NoTableError
 from search_to_signal.analysis.claim_matrix import recorded_credit
-from search_to_signal.analysis.credit_tables import credit_parts, trained
+from search_to_signal.analysis.credit_tables import trained
 from search_to_signal.analysis.evidence import Evidence
 from search_to_signal.analysis.figures.frame import Frame, Value, lines, value_of
 from search_to_signal.analysis.figures.marks import dodged
@@ -31,7 +34,9 @@ from search_to_signal.analysis.figures.style import (
     sign,
     spread_out,
 )
+from search_to_signal.analysis.matched import COSINE, OF_COMPLETIONS, OF_TOKENS, STEPS, VARIANTS
 from search_to_signal.analysis.metrics import improves
+from search_to_signal.analysis.replay_tables import audited_cells
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.normalizer import group_advantages
@@ -41,9 +46,13 @@ TOLERANCE = 1e-3
 """Advantages of a group that differ by less are equivalent to the learner (D21)."""
 
 UPDATES = "matched_mappings"
-COSINE, WITHHELD = "Cosine", "Withheld difference"
-_STEP = ", one step"
-_CELLS = ((BLACK, "o"), (ORANGE, "^"), (SKY, "s"), (PURPLE, "D"))
+_SHARES = {"prevalence": "Prevalence (%)", "mass": "Credit mass (%)", "enrichment": "Enrichment"}
+_MEASURES = {
+    COSINE: "cosine",
+    OF_COMPLETIONS: "max. withheld diff. of\ncompletion means",
+    OF_TOKENS: "max. withheld diff. of\nsingle tokens",
+}
+_STYLES = ((BLACK, "o"), (ORANGE, "^"), (SKY, "s"), (PURPLE, "D"))
 
 Change = Callable[[Floats, RecordedRun], Floats]
 CHANGES: Mapping[str, Change] = {
@@ -63,22 +72,29 @@ def changed_share(run: RecordedRun, change: Change) -> float:
 
 
 def signal_table(evidence: Evidence) -> str:
-    """Panels a to d: condition (in c and d: the cell), seed, part, what and value."""
-    rows = [*_changes(evidence.results), *_credit(evidence.results), *_pairs(evidence), *_updates(evidence)]
-    return lines(("panel", "condition", "seed", "part", "what", "value"), rows)
+    """Panels a to d: condition (in c and d: the cell), seed, part, what, value; in c and d the style.
+
+    In d also the steps. Rows of b without a seed are over seeds.
+    """
+    rows = [*_changes(evidence.results), *_credit(evidence), *_pairs(evidence), *_updates(evidence)]
+    return lines(("panel", "condition", "seed", "part", "what", "value", "style", "steps"), rows)
 
 
 def _changes(results: Results) -> Iterator[tuple[Value, ...]]:
     for run in trained(results):
         for name, change in CHANGES.items():
-            yield "a", run.condition, run.seed, name, "groups changed (%)", changed_share(run, change)
+            changed = changed_share(run, change)
+            yield "a", run.condition, run.seed, name, "groups changed (%)", changed, "", None
 
 
-def _credit(results: Results) -> Iterator[tuple[Value, ...]]:
-    for run in trained(results):
-        for name, (_, prevalence, mass, enrichment, _) in credit_parts(run).items():
-            for what, cell in (("prevalence", prevalence), ("mass", mass), ("enrichment", enrichment)):
-                yield "b", run.condition, run.seed, name, what, value_of(cell)
+def _credit(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
+    table, runs = evidence.table("credit"), trained(evidence.results)
+    names: dict[str, tuple[str, int | None]] = {run.condition: (run.condition, None) for run in runs}
+    names |= {run.name: (run.condition, run.seed) for run in runs}
+    for row in table.rows:
+        name, part = row.label.split("/", 1)
+        for what, column in _SHARES.items():
+            yield "b", *names[name], part, what, value_of(table.cell(row.label, column)), "", None
 
 
 def _pairs(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
@@ -86,50 +102,86 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
         table = evidence.table("replay_pairs")
     except NoTableError:
         return
+    tasks = {cell: str(runs[0].config["problem"]) for cell, runs in audited_cells(evidence.results).items()}
     for row in table.rows:
         cell, pair = row.label.split("/", 1)
         same = value_of(table.cell(row.label, "Equivalent (%)"))
-        yield "c", cell, None, pair, "separated (%)", None if same is None else 100.0 - same
+        apart = None if same is None else 100.0 - same
+        yield "c", cell, None, pair, "separated (%)", apart, tasks[cell], None
 
 
 def _updates(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
-    """Single steps of every cell: cosine of two adapter changes, and what withheld contexts notice."""
+    """Steps in sequence and alone: cosine of two adapter changes, and what withheld contexts notice."""
     try:
         table = evidence.table(UPDATES)
     except NoTableError:
         return
     for row in table.rows:
         place, pair = row.label.split(": ", 1)
-        if place.endswith(_STEP):
-            for what in (COSINE, WITHHELD):
+        cell, variant = place.rsplit(", ", 1)
+        if variant in (VARIANTS["fresh"], VARIANTS["history"]):
+            steps = table.cell(row.label, STEPS).value
+            for what in _MEASURES:
                 value = value_of(table.cell(row.label, what))
-                yield "d", place.removesuffix(_STEP), None, pair.replace(" – ", ", "), what, value
+                yield "d", cell, None, pair.replace(" – ", ", "), what, value, cell, steps
 
 
 def _draw(figure: Figure, frame: Frame) -> None:
-    top, bottom = figure.subfigures(2, 1, height_ratios=(1.1, 1))
+    top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.1))
     first, second = top.subplots(1, 2)
     _draw_changes(first, frame.where(panel="a"))
     _draw_credit(second, frame.where(panel="b"))
     seeded = frame.where(panel="a")
     key(top, seeded.names("condition"), (sign("completions"), sign("credit", ""), scores(seeded)))
-    pairs, cosine, withheld = bottom.subplots(1, 3)
+    pairs, *updates = bottom.subplots(1, 1 + len(_MEASURES))
     _draw_cells(pairs, frame.where(panel="c"), "the normalizer replay has not run")
-    letter(pairs, "c", "Same records, two mappings")
-    pairs.set_xlabel("groups told apart (%)")
+    letter(pairs, "c", "Same records")
+    pairs.set_xlabel("groups told\napart (%)")
     pairs.set_xlim(-4, 104)
-    for axes, what, otherwise in ((cosine, COSINE, "matched updates have not run"), (withheld, WITHHELD, "")):
-        _draw_cells(axes, frame.where(panel="d", what=what), otherwise)
-        axes.set_xlabel(what.lower())
-    _continue(withheld)
-    letter(cosine, "d", "Matched updates")
+    _below(pairs, "upper right", 1.05)
+    for axes, (what, name) in zip(updates, _MEASURES.items(), strict=True):
+        head = axes is updates[0]
+        _draw_cells(axes, frame.where(panel="d", what=what), "matched updates have not run" if head else "")
+        axes.set_xlabel(name)
+        axes.locator_params(axis="x", nbins=3)
+        if (legend := _below(axes, "upper left", 0.0)) is not None:
+            legend.set_in_layout(False)  # it reaches under the next panels
+            legend.set_visible(head)
+        if not head or frame.where(panel="d").names("part") == frame.where(panel="c").names("part"):
+            axes.tick_params(axis="y", labelleft=False)
+    letter(updates[0], "d", _protocol(frame))
 
 
-def _continue(axes: Axes) -> None:
-    """The rows and the legend of the panel to the left hold here, too."""
-    axes.tick_params(axis="y", labelleft=False)
+def _below(axes: Axes, corner: str, x: float) -> Legend | None:
+    """Put a panel's legend, if it has one, below it, with its corner at this share of the width."""
     if (legend := axes.get_legend()) is not None:
-        legend.remove()
+        legend.set_loc(corner)
+        legend.set_bbox_to_anchor((x, -0.28), transform=axes.transAxes)
+    return legend
+
+
+def _protocol(frame: Frame) -> str:
+    """Panel d's heading: how many matched updates in sequence its filled markers stand for."""
+    steps = _steps(frame.where(panel="d"))
+    if not steps[1:]:
+        return "Matched updates" if not steps else "Matched updates, single steps"
+    return f"Matched updates: {steps[-1]} in sequence (open: single steps)"
+
+
+def _remark(frame: Frame) -> str:
+    steps = _steps(frame.where(panel="d"))
+    alone = "each group alone, one step with a fresh optimizer, mean over groups."
+    if not steps[1:]:
+        return f"In (d): {alone}" if steps else ""
+    return (
+        f"Filled in (d): {steps[-1]} consecutive groups in sequence, one step each with one optimizer, like "
+        f"the paper's matched updates. Open: {alone}"
+    )
+
+
+def _steps(frame: Frame) -> list[int]:
+    """The numbers of steps in the rows, rising."""
+    return sorted(int(name) for name in frame.names("steps") if name)
 
 
 def _draw_changes(axes: Axes, frame: Frame) -> None:
@@ -148,31 +200,44 @@ def _draw_credit(axes: Axes, frame: Frame) -> None:
     for place, name in enumerate(classes):
         for offset, condition in zip(spread_out(len(conditions), 0.55), conditions, strict=True):
             own, y, hue = frame.where(part=name, condition=condition), place + offset, color(condition)
-            prevalence, mass = (own.where(what=what).mean() for what in ("prevalence", "mass"))
+            prevalence, mass, enrichment = (own.where(what=what, seed="").number() for what in _SHARES)
             axes.plot((prevalence, mass), (y, y), color=hue, lw=0.8)
             axes.plot(prevalence, y, marker(condition), color=hue, markerfacecolor="white", mew=0.8)
             axes.plot(mass, y, marker(condition), color=hue)
+            if not np.isnan(enrichment):
+                _beside(axes, f"×{enrichment:.2f}", max(prevalence, mass), y)
     axes.set_yticks(range(len(classes)), [shown(name).replace("-", "\n", 1) for name in classes])
     axes.set_ylim(len(classes) - 0.5, -0.5)
     axes.set_xlabel("share (%)")
     letter(axes, "b", "Credit against base rate")
 
 
+def _beside(axes: Axes, text: str, x: float, y: float) -> None:
+    axes.annotate(text, (x, y), (4, 0), textcoords="offset points", va="center", fontsize=5.5)
+
+
 def _draw_cells(axes: Axes, frame: Frame, otherwise: str) -> None:
-    """One line per pair of mappings, one marker per cell of tasks and models."""
-    pairs, cells = frame.names("part"), frame.names("condition")
+    """One line per pair of mappings, one marker per cell, a legend entry per style; fewer steps are open."""
+    pairs, cells, styles = frame.names("part"), frame.names("condition"), frame.names("style")
     if not pairs:
         empty(axes, otherwise)
         return
-    for cell, (hue, shape), offset in zip(cells, _CELLS, spread_out(len(cells), 0.4), strict=False):
-        own = [frame.where(part=pair, condition=cell).number() for pair in pairs]
-        axes.plot(own, np.arange(len(pairs)) + offset, shape, color=hue, label=cell, markersize=3.5)
+    places = dict(zip(cells, spread_out(len(cells), 0.65), strict=True))
+    *fewer, most = sorted(frame.names("steps"), key=lambda name: int(name or 0))
+    for style, (hue, shape) in zip(styles, cycle(_STYLES), strict=False):
+        for steps in (*fewer, most):
+            rows = frame.where(style=style, steps=steps).rows
+            y = [places[row["condition"]] + pairs.index(row["part"]) for row in rows]
+            look: dict[str, Any] = {"label": style} if steps == most else {"markerfacecolor": "white"}
+            axes.plot(_numbers(rows), y, shape, color=hue, markersize=3.5, **look)
     axes.set_yticks(range(len(pairs)), [shown(pair).replace(", ", ",\n", 1) for pair in pairs])
     axes.set_ylim(len(pairs) - 0.5, -0.5)
     axes.locator_params(axis="x", nbins=4)
-    axes.legend(
-        loc="upper center", bbox_to_anchor=(0.4, -0.28), ncols=2, handletextpad=0.1, columnspacing=0.8
-    )
+    axes.legend(ncols=2, handletextpad=0.1, columnspacing=0.8)
+
+
+def _numbers(rows: Sequence[Mapping[str, str]]) -> list[float]:
+    return [float(row["value"] or "nan") for row in rows]
 
 
 SIGNAL = Plot(
@@ -182,12 +247,15 @@ SIGNAL = Plot(
     shifted by the group's frontier, multiplied by ten, set to zero for all but improvers, or cubed.
     Group standardization erases shifts and nearly erases scale; gating and spacing survive. Open
     markers are seeds, bars their means. (b) Prevalence of each candidate class (open) and its share of
-    positive advantage mass (filled), mean over seeds. (c) Share of shared recorded groups in which two
-    mappings give advantages that differ by more than 0.001. (d) Single steps from one adapter on the same
-    tokens, mean over groups: cosine of the two adapter changes, and the largest difference of
-    log-probabilities on withheld contexts. This separates mechanisms; it shows no efficacy.""",
+    positive advantage mass (filled), means over seeds; beside them the second over the first, the
+    enrichment (D29). (c) Share of a cell's recorded groups, its runs together, in which two mappings give
+    advantages that differ by more than 0.001; a marker is a cell, task and model, and its shape the task.
+    (d) Two mappings from one adapter on the same tokens: cosine of the adapter changes, and the largest
+    difference of log-probabilities in withheld contexts, of means over each completion's tokens and of
+    single tokens. This separates mechanisms; it shows no efficacy.""",
     signal_table,
     _draw,
-    (7.0, 5.4),
+    (7.0, 5.6),
     ("credit", "replay_pairs", UPDATES),
+    remark=_remark,
 )

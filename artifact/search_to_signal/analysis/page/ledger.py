@@ -11,10 +11,17 @@ from search_to_signal.analysis.page.layers import LAYERS
 from search_to_signal.errors import RunDirectoryError
 
 LEDGER = Path("claims") / "claims.csv"
-COLUMNS = ("id", "where", "layer", "quantity", "published", "unit", "reason", "embedded", "beside")
+COLUMNS = (
+    *("id", "where", "layer", "quantity", "published", "unit", "reason"),
+    *("direction", "embedded", "beside"),
+)
+MISSING = "no counterpart"
 NAMES = {"protocol": "Settings", **{layer.key: layer.name for layer in LAYERS}}
 # What a reader looks for first; verdicts that are not named here come last.
-ORDER = ("inconsistent", "consistent", "not derivable", "reproduced at embedded scale")
+ORDER = (
+    *("inconsistent", "text and equation disagree", "implemented otherwise"),
+    *("consistent", "implemented as published", "not derivable"),
+)
 
 Row = Mapping[str, str]
 
@@ -41,7 +48,13 @@ class Verdicts:
     @property
     def beside(self) -> int:
         """How many entries have an estimate of our own beside them."""
-        return sum(bool(row["embedded"]) for rows in self.by_verdict.values() for row in rows)
+        return self.directions.total()
+
+    @property
+    def directions(self) -> Counter[str]:
+        """How many entries have which direction; those that the report has nothing for are left out."""
+        found = Counter(row["direction"] for rows in self.by_verdict.values() for row in rows)
+        return Counter({name: n for name, n in found.items() if name and name != MISSING})
 
 
 def read_ledger(report: Path) -> Verdicts | None:

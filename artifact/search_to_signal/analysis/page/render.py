@@ -73,7 +73,7 @@ def _pictures(evidence: Evidence, drawn: Drawn) -> list[Picture]:
         Picture(
             path.stem,
             plot.title,
-            " ".join(plot.caption.split()),
+            plot.caption,
             f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}",
             round(plot.size[0] * _PIXELS_PER_INCH),
             tuple(known[name] for name in plot.tables if name in known),

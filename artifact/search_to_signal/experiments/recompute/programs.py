@@ -14,6 +14,7 @@ from search_to_signal.evaluation.outcomes import Evaluation, Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.problems.base import Problem
+from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.progress import one_line
 from search_to_signal.records.files import storage_errors, write_all
 
@@ -29,18 +30,32 @@ class LatePool:
     def __init__(self, problem: Problem, split: str, limits: EvaluationSettings) -> None:
         self.what = (problem, split, limits)
         self._pool, self._started = EvaluationPool(problem, split, limits), False
+        self._known: dict[str, str] = {}
 
     def key(self, code: str) -> str:
-        """EvaluationPool.key."""
+        """EvaluationPool.key, by which a run told repeats."""
         return self._pool.key(code)
 
+    def text_key(self, code: str) -> str:
+        """What the result of this very text depends on: a program can read its own docstrings."""
+        return sha256_text(f"{self.key(code)} {self.what[2].randomness} {code}")
+
     def evaluate(self, codes: Sequence[str]) -> list[Evaluation]:
-        """EvaluationPool.evaluate."""
-        return self._running().evaluate(codes)
+        """EvaluationPool.evaluate, without what it knows, and every text by itself."""
+        pool = self._running()
+        results: dict[str, Evaluation] = {}
+        while rest := {self.key(code): code for code in codes if code not in results}:
+            pool.forget()
+            results |= zip(rest.values(), pool.evaluate(list(rest.values())), strict=True)
+            self._known = rest
+        return [results[code] for code in codes]
 
     def replay(self, codes: Sequence[str]) -> list[Evaluation]:
-        """EvaluationPool.replay."""
-        return self._running().replay(codes)
+        """EvaluationPool.replay, of these very texts."""
+        pool = self._running()
+        if any(self._known.get(self.key(code)) != code for code in codes):
+            pool.forget()
+        return pool.replay(codes)
 
     def close(self) -> None:
         """End every process of the pool."""
@@ -77,7 +92,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Evaluations:
-    """What programs gave, by the pool's key; a context manager.
+    """What program texts gave; a context manager.
 
     With a ``state`` file every result is appended to it and what it holds is not run again: whoever could
     write to it decides what is found. Raises RunDirectoryError for a file that is something else.
@@ -123,7 +138,7 @@ class Evaluations:
     def _results(
         self, pool: LatePool, codes: Sequence[str], run: Evaluate, confirmed: bool
     ) -> list[Evaluation]:
-        keys = [pool.key(code) for code in codes]
+        keys = [pool.text_key(code) for code in codes]
         new = {
             key: code for key, code in zip(keys, codes, strict=True) if (key, confirmed) not in self._known
         }
@@ -164,15 +179,14 @@ class RunPrograms:
     pool: LatePool
     evaluations: Evaluations
     _seen: set[str] = field(default_factory=set)
-    _unsteady: set[str] = field(default_factory=set)
+    _unsteady: dict[str, Evaluation] = field(default_factory=dict)
 
     def evaluate(self, codes: Sequence[str]) -> list[Evaluation]:
         """What programs give, in order; an equal program that came before in this run is a repeat."""
         results = []
         for code, result in zip(codes, self.evaluations.first(self.pool, codes), strict=True):
             key = self.pool.key(code)
-            isolation = Isolation.NONDETERMINISTIC if key in self._unsteady else result.isolation
-            results.append(replace(result, repeat=key in self._seen, isolation=isolation))
+            results.append(replace(self._unsteady.get(key, result), repeat=key in self._seen))
             self._seen.add(key)
         return results
 
@@ -182,7 +196,7 @@ class RunPrograms:
         results = self.evaluations.confirmed(self.pool, codes)
         for code, result in zip(codes, results, strict=True):
             if result.isolation is Isolation.NONDETERMINISTIC:
-                self._unsteady.add(self.pool.key(code))
+                self._unsteady[self.pool.key(code)] = result
         return results
 
     def passed_over(self, codes: Sequence[str]) -> None:

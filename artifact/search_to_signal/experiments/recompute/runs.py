@@ -115,6 +115,9 @@ def _sampled(played: Played, search: Search) -> Iterator[Finding]:
         seeds = request_seeds(derive_seed(config.seed, "sample", played.step.step), len(played.group))
         if tuple(request.seed for request in generation.requests) != seeds:
             yield Finding(where, "its requests were not asked with the seeds of the run")
+        early = [request.finish_reason == "length" for request in generation.requests]
+        if early != [record.truncated for record in played.group]:
+            yield Finding(where, "truncated is not what its requests ended with")
         if generation.prompt_ids or any(generation.completion_ids):
             yield Finding(where, "an endpoint shows no token ids, and some are recorded")
     elif search.tokens is not None:

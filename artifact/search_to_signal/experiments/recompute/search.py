@@ -25,6 +25,7 @@ from search_to_signal.records.schema import (
 from search_to_signal.rewards import RewardMapping
 from search_to_signal.search.exposure import exposures
 from search_to_signal.search.planning import Draw, plan_round, prompt_of
+from search_to_signal.search.prompts import Prompt
 from search_to_signal.search.replay import evaluated
 from search_to_signal.search.state import SearchState, heuristic_record
 from search_to_signal.search.transition import transition
@@ -79,7 +80,10 @@ class Search:
 
     def _draw(self, state: SearchState, step: int) -> Draw:
         rng = stream(self.config.seed, "search", step)
-        return plan_round(state, rng, self.config.search, lambda draw: prompt_of(self.problem, draw).user)
+        return plan_round(state, rng, self.config.search, lambda draw: self._prompt(draw).user)
+
+    def _prompt(self, draw: Draw) -> Prompt:
+        return prompt_of(self.problem, draw, self.config.search.prompts)
 
     def _drawn(self, where: str, draw: Draw, played: Played) -> Iterator[Finding]:
         step, parents = played.step, tuple(parent.id for parent in draw.parents)
@@ -87,7 +91,7 @@ class Search:
         if told != (draw.operator, draw.collapsed, parents):
             yield Finding(where, "operator, collapse or parents are not those that its seed draws")
         elif prompt_differs(
-            played.generation.prompt, prompt_of(self.problem, draw), self.config.generation, self.tokens
+            played.generation.prompt, self._prompt(draw), self.config.generation, self.tokens
         ):
             yield Finding(where, "its prompt is not the one that the search asks there")
 

@@ -29,8 +29,6 @@ from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import Member, SearchState, heuristic_record
 from search_to_signal.search.transition import Evaluated
 
-RAN = (Outcome.VALID, Outcome.RUNTIME_FAILURE, Outcome.RANDOMNESS)
-
 
 @dataclass(frozen=True)
 class Round:
@@ -117,7 +115,7 @@ def records_of(played: Round, problem: str, rescore: Callable[[str], float | Non
             outcome=result.outcome,
             detail="",
             score=result.score,
-            evaluation="released" if result.outcome in RAN else "not_run",
+            evaluation="released" if result.outcome.evaluated else "not_run",
             response_sha256=sha256_text(text),
             program_sha256=result.program,
             matches_base_code=result.program in shown,

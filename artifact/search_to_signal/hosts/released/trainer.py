@@ -87,7 +87,7 @@ def content(message: Any) -> str:
 
 
 def bases_of(prompt: str, archive: Sequence[Member]) -> tuple[Member, ...]:
-    """The members, as listed, whose stripped code is a code block of the prompt (host facts, section 4)."""
+    """The members, as listed, whose stripped code is a code block of the prompt (HOST.md, Prompts)."""
     shown = {block.strip() for block in _BLOCK.findall(prompt)}
     return tuple(member for member in archive if member.code.strip() in shown)
 

@@ -48,7 +48,7 @@ def orient(
     decay: float,
     seed: int,
 ) -> float:
-    """Largest prize sum of a path of the orienteering colony."""
+    """Largest prize sum of a path of the orienteering colony; NaN when an ant has no probabilities."""
     generator = torch.Generator().manual_seed(seed)
     prizes, way, bias = _padded(prize), _padded(distance), _padded(heuristic)
     pheromone = torch.ones(bias.shape, dtype=torch.float64)
@@ -57,6 +57,8 @@ def orient(
         weight = pheromone * bias
         weight[~torch.isfinite(weight)] = 0.0
         paths = _paths(weight, way, limit, ants, generator)
+        if paths is None:
+            return float("nan")
         collected = prizes[paths.t()].sum(dim=1)
         highest = max(highest, float(collected.max()))
         pheromone = _laid(pheromone * decay, paths, collected / prizes.sum())
@@ -86,7 +88,7 @@ def _routes(
         path.append(here)
 
 
-def _paths(weight: Tensor, way: Tensor, limit: float, ants: int, generator: torch.Generator) -> Tensor:
+def _paths(weight: Tensor, way: Tensor, limit: float, ants: int, generator: torch.Generator) -> Tensor | None:
     end = len(way) - 1
     here, ant = torch.zeros(ants, dtype=torch.long), torch.arange(ants)
     travelled = torch.zeros(ants, dtype=torch.float32)
@@ -100,8 +102,9 @@ def _paths(weight: Tensor, way: Tensor, limit: float, ants: int, generator: torc
             return torch.stack(path)
         closed[:, end] = ~over
         allowed = weight[here].masked_fill(closed, 0.0)
-        blind = allowed.sum(dim=1) == 0
-        allowed[blind] = (~closed[blind]).double()
+        allowed[over, end] = 1.0
+        if bool((allowed.sum(dim=1) == 0).any()):
+            return None
         here = torch.multinomial(allowed, 1, generator=generator).squeeze(1)
         travelled += way[path[-1], here]
         path.append(here)

@@ -374,16 +374,6 @@ def close_far(ant: int, node: int, distance: Reals, limit: float, travelled: Sin
 
 
 @compiled
-def choose_blindly(noise: Reals, draw: int, ant: int, need: Singles) -> int:
-    """Choose uniformly among the open nodes, by the same noise."""
-    best, chosen = 0.0, -1
-    for j in range(need.shape[1]):
-        if need[ant, j] <= 0.0 and 1.0 / noise[draw, ant, j] > best:
-            best, chosen = 1.0 / noise[draw, ant, j], j
-    return chosen
-
-
-@compiled
 def build_paths(
     weight: Reals,
     noise: Reals,
@@ -396,7 +386,8 @@ def build_paths(
 ) -> int:
     """Build one path per ant into paths (steps, ants); the node after the last means that it is over.
 
-    Returns the number of rows. What an ant has travelled is kept in single precision.
+    Returns the number of rows, or -1 when nothing that an ant may go to weighs anything. What an ant has
+    travelled is kept in single precision.
     """
     single, need, room, row, opened, travelled, choice, scratch = state
     n, ants = distance.shape[0], len(row)
@@ -413,7 +404,7 @@ def build_paths(
                 paths[length, ant] = n
                 continue
             if node < 0:
-                node = choose_blindly(noise, draw + length - 1, ant, need)
+                return -1
             travelled[ant] = np.float32(np.float64(travelled[ant]) + distance[row[ant], node])
             need[ant, node] = np.inf
             opened[ant] = close_far(ant, node, distance, limit, travelled, need)
@@ -434,7 +425,7 @@ def orient(
     iterations: int,
     decay: float,
 ) -> float:
-    """Run the orienteering colony; returns the largest prize sum of a path.
+    """Run the orienteering colony: largest prize sum of a path, NaN when an ant has no probabilities.
 
     prize (n,), distance, heuristic (n, n) float64; noise (draws, ants, n + 1) float64; coarse (draws, ants,
     width > n) uint16. The draws must suffice for n per iteration.
@@ -456,6 +447,8 @@ def orient(
     for _ in range(iterations):
         keep_finite(pheromone, heuristic, weight)
         length = build_paths(weight, noise, coarse, draw, distance, limit, state, paths)
+        if length < 0:
+            return np.nan
         draw += length - 1
         fade(pheromone, decay)
         for step in range(length):

@@ -1,11 +1,13 @@
 """The colony of OP."""
 
+import math
+
 import numpy as np
 
 from search_to_signal.problems.ant_colony import kernels
 from search_to_signal.problems.ant_colony.floor import floored
 from search_to_signal.problems.ant_colony.noise import GENERATOR_SEED, Colony, noise_for
-from search_to_signal.problems.base import Array, ScorePath
+from search_to_signal.problems.base import Array, InfeasibleAnswerError, ScorePath
 
 DECAY = 0.9
 
@@ -23,9 +25,16 @@ def score_path(nodes: int, ants: int, iterations: int) -> ScorePath:
 def best_prize(
     prize: Array, distance: Array, maxlen: float, matrix: Array, ants: int, iterations: int
 ) -> float:
-    """Return the largest prize sum of a path; non-finite probabilities count as zero."""
+    """Return the largest prize sum of a path; weights that are not finite count as zero.
+
+    Raises InfeasibleAnswerError when an ant that could go on finds no positive weight: there the host's torch
+    refuses to write its uniform fallback, of single precision, into double precision.
+    """
     run = _compiled if score_path(len(prize), ants, iterations) == "fast" else _on_torch
-    return run(prize, distance, maxlen, matrix, ants, iterations)
+    collected = run(prize, distance, maxlen, matrix, ants, iterations)
+    if math.isnan(collected):
+        raise InfeasibleAnswerError("the matrix gives an ant no probabilities: nothing it may go to weighs")
+    return collected
 
 
 def _compiled(

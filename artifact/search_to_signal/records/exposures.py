@@ -1,0 +1,43 @@
+"""Exposures of recorded completions under the other readings of D13, and how to read them back."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from search_to_signal.records.reader import read_records
+
+EXPOSURES = "exposures.jsonl"
+
+
+class ExposureRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One group of a run, G values each in [0, 1], None for an invalid completion.
+
+    ``unconditional`` inserts every valid completion, also what the archive would refuse; ``sampled`` is the
+    share of draws of the parent sampler that the recorded exposure gives.
+    """
+
+    run: str
+    step: int
+    unconditional: tuple[float | None, ...]
+    sampled: tuple[float | None, ...]
+
+
+def read_exposures(path: Path) -> dict[str, dict[str, NDArray[np.float64]]]:
+    """By run and reading (T, G) exposures, NaN where absent; empty without a file. Raises RecordError."""
+    found: dict[str, list[ExposureRecord]] = {}
+    for record in read_records(path, ExposureRecord) if path.is_file() else ():
+        found.setdefault(record.run, []).append(record)
+    return {
+        run: {
+            "exposure_unconditional": _rows(record.unconditional for record in records),
+            "exposure_sampled": _rows(record.sampled for record in records),
+        }
+        for run, records in found.items()
+    }
+
+
+def _rows(values: Iterable[tuple[float | None, ...]]) -> NDArray[np.float64]:
+    return np.array([[np.nan if value is None else value for value in row] for row in values])

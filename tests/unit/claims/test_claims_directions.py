@@ -1,0 +1,166 @@
+"""Directions of our own numbers beside published ones: what has one, how many share it, what is missing."""
+
+from collections.abc import Mapping
+
+import pytest
+from tests.synthetic_results import write_synthetic_results
+
+from search_to_signal.analysis.report import report
+from search_to_signal.claims.counterparts import NEGATIVE, Counterpart, load_counterparts
+from search_to_signal.claims.embedded import Direction, estimate
+from search_to_signal.claims.expressions import Scope
+from search_to_signal.claims.intervals import rounded
+from search_to_signal.claims.loading import load_ledger
+from search_to_signal.claims.page import page
+from search_to_signal.claims.tables import Table, load_report
+from search_to_signal.claims.verdicts import judge
+from search_to_signal.errors import LedgerError
+
+
+def ours(**conditions: list[str]) -> dict[str, Table]:
+    """A report of one table: three seeds of some conditions."""
+    rows = [
+        {"Condition": name, "Seed": str(seed), "Score": score}
+        for name, scores in conditions.items()
+        for seed, score in enumerate(scores)
+    ]
+    return {"t": Table("t", ("Condition", "Seed", "Score"), tuple(rows))}
+
+
+TABLES = ours(up=["1", "2", "0"], down=["-1", "-2", "3"], flat=["1", "-1", "0"], high=["1.5", "2", "1.2"])
+UP, DOWN, FLAT, HIGH = (f't["Score", "Condition={name}"]' for name in ("up", "down", "flat", "high"))
+
+
+def found(value: str, report: Mapping[str, Table] = TABLES, **fields: str) -> tuple[Direction, str]:
+    """The estimate beside a published value."""
+    counterpart = Counterpart(**fields)  # type: ignore[arg-type]
+    claims = {"value": rounded(value), "frozen": rounded("0.5")} if value else {}
+    given = estimate(counterpart, Scope({}, claims), report)
+    return given.direction, given.text
+
+
+@pytest.mark.parametrize(
+    ("value", "fields", "direction", "said"),
+    [
+        (
+            "0.2",
+            {"kind": "difference", "ours": UP},
+            Direction.SAME,
+            "same direction in 2 of 3 seeds, opposite in 0, tied in 1",
+        ),
+        (
+            "-0.2",
+            {"kind": "difference", "ours": UP},
+            Direction.OPPOSITE,
+            "same direction in 0 of 3 seeds, opposite in 2",
+        ),
+        (
+            "0.2",
+            {"kind": "difference", "ours": FLAT},
+            Direction.TIED,
+            "same direction in 1 of 3 seeds, opposite in 1",
+        ),
+        (
+            "0.0",
+            {"kind": "difference", "ours": UP},
+            Direction.NOT_COMPARABLE,
+            "as printed, the published number has no direction",
+        ),
+        ("1.3", {"kind": "ratio", "ours": HIGH}, Direction.SAME, "3 of 3 seeds"),
+        ("0.9", {"kind": "ratio", "ours": HIGH}, Direction.OPPOSITE, "opposite in 3"),
+        (
+            "0.7",
+            {"kind": "level", "ours": UP, "against": DOWN, "reference": "frozen"},
+            Direction.SAME,
+            "same direction in 2 of 3",
+        ),
+        (
+            "0.3",
+            {"kind": "level", "ours": UP, "against": DOWN, "reference": "frozen"},
+            Direction.OPPOSITE,
+            "opposite in 2",
+        ),
+        (
+            "1",
+            {"kind": "seeds", "ours": DOWN, "reference": "3 / 2"},
+            Direction.SAME,
+            "same direction in 2 of 3",
+        ),
+        (
+            "7",
+            {"kind": "value", "ours": UP, "why": "a count"},
+            Direction.NOT_COMPARABLE,
+            "a count; ours 1 (n = 3, 0 to 2)",
+        ),
+        ("", {"kind": "every", "ours": HIGH}, Direction.HOLDS, "every: 3 of 3 seeds above"),
+        ("", {"kind": "every", "ours": UP}, Direction.FAILS, "every: 2 of 3 seeds above, 0 below, 1 equal"),
+        ("", {"kind": "most", "ours": UP}, Direction.HOLDS, "most: 2 of 3"),
+        ("", {"kind": "most", "ours": FLAT}, Direction.FAILS, "most: 1 of 3"),
+        ("", {"kind": "mixed", "ours": FLAT}, Direction.HOLDS, "mixed: 1 of 3 seeds above, 1 below"),
+        ("", {"kind": "mixed", "ours": UP}, Direction.FAILS, "mixed: 2 of 3"),
+        ("", {"kind": "not every", "ours": UP}, Direction.HOLDS, "not every: 2 of 3"),
+        ("", {"kind": "not every", "ours": HIGH}, Direction.FAILS, "not every: 3 of 3"),
+    ],
+)
+def test_directions(value: str, fields: dict[str, str], direction: Direction, said: str) -> None:
+    """Differences by sign, ratios by 1, levels by their reference, statements by their own form."""
+    given, text = found(value, **fields)
+    assert (given, said in text) == (direction, True), text
+
+
+@pytest.mark.parametrize(
+    ("ours", "said"),
+    [
+        ('u["Score"]', "the report has no table u"),
+        ('t["Score", "Condition=gone"]', "table t has no row with Condition=gone"),
+        ('t["Time"]', "table t has no column 'Time'"),
+        ('t["Time|Score", "Condition=up"] - t["Score", "Condition=up", "Seed!=0"]', "pairs 3 numbers with 2"),
+    ],
+)
+def test_what_is_missing_is_said(ours: str, said: str) -> None:
+    """A table, a row, a column or a pair that a report lacks is named instead of an estimate."""
+    direction, text = found("0.2", kind="difference", ours=ours)
+    assert direction is Direction.MISSING
+    assert said in text
+
+
+def test_a_statement_says_which_conditions_it_lacks() -> None:
+    """A statement on three conditions, two of which have run, is about these two."""
+    _, text = found("", kind="every", ours='t["Score", "Condition=up|high|tail_weighted"]')
+    assert text.endswith("without tail_weighted")
+
+
+def test_one_pair_cannot_be_mixed() -> None:
+    """A single difference says nothing on whether directions vary."""
+    assert found("", kind="mixed", ours='t["Score", "Condition=up", "Seed=1"]')[0] is Direction.NOT_COMPARABLE
+
+
+def test_rules_meet_entries(edited) -> None:  # type: ignore[no-untyped-def]
+    """A pattern without entries, and an entry with two counterparts, are refused."""
+    ids = [entry.id for entry in load_ledger().entries]
+    assert len(load_counterparts(ids)) > 400
+    with pytest.raises(LedgerError, match="no entry is called 'gain_end_{trained}'"):
+        load_counterparts(ids, edited("counterparts.toml", '"gain_final_{trained}"', '"gain_end_{trained}"'))
+    with pytest.raises(LedgerError, match="has two counterparts"):
+        load_counterparts(
+            ids,
+            edited(
+                "counterparts.toml", '"gain_end_{trained}"', '"gain_final_{trained}", "gain_final_native"'
+            ),
+        )
+
+
+def test_every_layer_of_a_report_stands_beside(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """With four conditions and three seeds about half of all entries have an estimate, negatives first."""
+    root = tmp_path_factory.mktemp("four") / "results"
+    write_synthetic_results(root, groups=30)
+    report(root, root / "report")
+    ledger = load_ledger()
+    findings = judge(ledger, load_report(root / "report"))
+    shown = [f for f in findings if f.estimate and f.estimate.direction is not Direction.MISSING]
+    assert len(shown) > 250
+    assert {"cohort", "restart", "audit", "api"} <= {finding.entry.layer for finding in shown}
+    text = page(ledger, findings).partition("## Statements beside our runs")[2].partition("##")[0]
+    forms = [line.split(" | ")[2] for line in text.splitlines() if line.startswith("| ")][2:]
+    assert sorted(forms, key=lambda form: form not in NEGATIVE) == forms
+    assert {"mixed", "every"} <= set(forms)

@@ -1,0 +1,15 @@
+"""How many small changes of published numbers the ledger notices, on a sample."""
+
+from tests.proofs.ledger_mutations import CONSISTENT, OTHERS, Mutations, rates
+
+from search_to_signal.claims.loading import load_ledger
+from search_to_signal.experiments.implementation import implementation
+
+
+def test_small_changes_are_noticed() -> None:
+    """Of every 25th number, two units up and down: nearly all that follow from others, half of the rest."""
+    found = rates(list(Mutations(load_ledger(), implementation()).tried(units=2, every=25)))
+    (consistent, of), (others, of_others) = found[CONSISTENT], found[OTHERS]
+    assert min(of, of_others) > 15
+    assert consistent >= 0.95 * of
+    assert others >= 0.5 * of_others

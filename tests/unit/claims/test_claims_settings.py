@@ -1,0 +1,62 @@
+"""Settings of the paper held against what this repository has: its profile, its lock, its code."""
+
+import pytest
+
+from search_to_signal.claims.ledger import IMPLEMENTATION
+from search_to_signal.claims.loading import load_ledger
+from search_to_signal.claims.tables import load_published
+from search_to_signal.claims.verdicts import Facts, Verdict, judge
+from search_to_signal.experiments.implementation import implementation
+
+
+def verdict(entry: str, facts: Facts) -> Verdict:
+    """The verdict of one entry."""
+    return judge(load_ledger(), None, facts, {entry})[0].verdict
+
+
+def test_every_number_in_text_has_a_verdict() -> None:
+    """All numbers of tables of text are entries, and nearly all settings are implemented as published."""
+    texts = {table.name for table in load_published().values() if table.entry and not table.entry.columns}
+    findings = [f for f in judge(load_ledger(), None, implementation()) if f.entry.id.split("[")[0] in texts]
+    assert {finding.entry.id.split("[")[0] for finding in findings} == texts
+    assert Verdict.OTHERWISE not in {finding.verdict for finding in findings}
+    by_table = {name: [f.verdict for f in findings if f.entry.id.startswith(f"{name}[")] for name in texts}
+    assert set(by_table["software"]) == {Verdict.IMPLEMENTED}
+    assert by_table["parameters"].count(Verdict.IMPLEMENTED) > 25
+    assert by_table["evidence_matrix"].count(Verdict.IMPLEMENTED) > 20
+
+
+@pytest.mark.parametrize(
+    ("table", "setting", "value", "entry"),
+    [
+        ("profile", "learner.learning_rate", "0.00004", "parameters[Learning rate, Value][2]"),
+        ("profile", "learner.load_in_4bit", "0", "parameters[Quantization, Value][0]"),
+        ("profile", "learner.optimizer", "adamw", "parameters[Optimizer, Value][0]"),
+        ("profile", "search.crossover", "2.0", "parameters[Operator weights, Value][3]"),
+        ("profile", "seeds", "42, 3407", "evidence_matrix[Formal live cohort, Seeds][0]"),
+        ("profile", "model", "mounts/Qwen3-8B", "parameters[Task / live model, Value][0]"),
+        ("profile", "api.model", "gpt-5o-mini", "evidence_matrix[API system reference, Models][0]"),
+        ("lock", "trl", "0.15.2", "software[TRL, Version][0]"),
+        ("lock", "unsloth", "2025.3.19", "software[Unsloth, Version][0]"),
+        ("lock", "python", "3.11.*", "software[Python, Version][0]"),
+        (
+            "code",
+            "factorized.quality",
+            "0.25",
+            "reward_constructions[Factorized Validity–Quality, Reward supplied to GRPO][1]",
+        ),
+        ("code", "recurrence", "20", "recurrence_window"),
+    ],
+)
+def test_another_setting_is_told(table: str, setting: str, value: str, entry: str) -> None:
+    """A profile, a lock or a constant that differs from the paper makes its number implemented otherwise."""
+    facts = implementation()
+    assert setting in facts[table]
+    assert verdict(entry, facts) is Verdict.IMPLEMENTED
+    assert verdict(entry, {**facts, table: {**facts[table], setting: value}}) is Verdict.OTHERWISE
+
+
+def test_without_facts_no_setting_is_compared() -> None:
+    """A ledger that was given no implementation claims none."""
+    assert Verdict.IMPLEMENTED not in {finding.verdict for finding in judge(load_ledger())}
+    assert set(implementation()) == set(IMPLEMENTATION)

@@ -1,0 +1,92 @@
+"""The time limit by processor or by elapsed time: the same scores, and shares that add up to one run."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal
+
+import pytest
+
+from search_to_signal.errors import SandboxError
+from search_to_signal.evaluation.candidates import Run
+from search_to_signal.evaluation.dialogues import Task
+from search_to_signal.evaluation.outcomes import Isolation
+from search_to_signal.evaluation.pool import EvaluationPool
+from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.evaluation.shares import joined, run_spread
+from search_to_signal.problems import PROBLEMS
+
+HEAD = "def f(here, destination, unvisited, distance):\n    "
+NEAREST = HEAD + "return min(unvisited, key=lambda v: distance[here][v])"
+ENDLESS = HEAD + "while True: pass"
+
+
+def evaluated(clock: Literal["processor", "wall"], slots: int, codes: list[str]) -> list[Any]:
+    """What a pool makes of programs, without the seconds."""
+    settings = EvaluationSettings(timeout_s=5.0, clock=clock, slots=slots, memory_mb=128)
+    with EvaluationPool(PROBLEMS["tsp"], "embedded", settings) as pool:
+        found = pool.replay(codes)
+    return [(one.isolation, one.outcome, one.score, one.per_instance, one.repeat) for one in found]
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_both_clocks_give_the_same_scores(slots: int) -> None:
+    """However many slots share the 16 instances, results come back in their order."""
+    codes = [NEAREST, PROBLEMS["tsp"].seed.code, "def f(a, b, c, d):\n    return 1 / 0", "x = 1", NEAREST]
+    assert evaluated("wall", slots, codes) == evaluated("processor", 1, codes)
+
+
+def test_elapsed_time_is_a_limit_of_its_own() -> None:
+    """A factor is granted to processor time alone; an endless loop ends on every slot."""
+    assert EvaluationSettings(timeout_s=2.0, wall_factor=3.0).wall_s == 6.0
+    settings = EvaluationSettings(timeout_s=0.3, wall_factor=9.0, clock="wall", slots=2, memory_mb=128)
+    assert settings.wall_s == 0.3
+    with EvaluationPool(PROBLEMS["tsp"], "embedded", settings) as pool:
+        (result,) = pool.evaluate([ENDLESS])
+    assert result.isolation is Isolation.TIMEOUT
+
+
+def test_the_clock_is_part_of_an_evaluation() -> None:
+    """A result by one clock is none by the other."""
+    keys = {
+        EvaluationPool(PROBLEMS["tsp"], "embedded", EvaluationSettings(clock=clock)).key(NEAREST)
+        for clock in ("processor", "wall")
+    }
+    assert len(keys) == 2
+
+
+def run(isolation: Isolation, *scores: float) -> Run:
+    """A share that took one second of each kind."""
+    return Run(isolation, isolation.value, scores, tuple(map(str, scores)), 1.0, 1.0)
+
+
+def test_shares_join_in_the_order_of_the_instances() -> None:
+    """Processor seconds add up, elapsed ones do not; a kill from outside gives way to a failure."""
+    whole = joined([run(Isolation.OK, 0.0, 3.0), run(Isolation.OK, 1.0, 4.0), run(Isolation.OK, 2.0)])
+    assert (whole.scores, whole.decisions[1]) == ((0.0, 1.0, 2.0, 3.0, 4.0), "1.0")
+    assert (whole.cpu_s, whole.wall_s) == (3.0, 1.0)
+    failed = joined([run(Isolation.KILLED), run(Isolation.OK, 1.0), run(Isolation.EXCEPTION)])
+    assert (failed.isolation, failed.scores) == (Isolation.EXCEPTION, ())
+
+
+class StubLane:
+    """A slot that scores an instance with itself, or has a fault of ours."""
+
+    def __init__(self, faulty: bool = False) -> None:
+        self.faulty, self.ran = faulty, 0
+
+    def run(self, task: Task, code: str) -> Run:
+        if self.faulty:
+            raise SandboxError("broken")
+        self.ran += 1
+        return run(Isolation.OK, *task.instances)  # type: ignore[arg-type]
+
+
+def test_every_slot_gets_a_share_and_none_an_empty_one() -> None:
+    """Four slots share three instances by using three; a fault of ours is raised when all have ended."""
+    lanes: list[Any] = [StubLane() for _ in range(4)]
+    task = Task(None, [0.0, 1.0, 2.0])  # type: ignore[list-item]
+    with ThreadPoolExecutor(4) as threads:
+        assert run_spread(lanes, threads, task, "").scores == (0.0, 1.0, 2.0)
+        assert [lane.ran for lane in lanes] == [1, 1, 1, 0]
+        with pytest.raises(SandboxError):
+            run_spread([StubLane(faulty=True), *lanes], threads, task, "")
+        assert [lane.ran for lane in lanes] == [2, 2, 1, 0]
