@@ -73,6 +73,10 @@ def _recompute(arguments: argparse.Namespace) -> Sequence[str]:
     for reason, places in done.not_compared.items():
         first = "; ".join(places[:_SHOWN]) + ("; ..." if places[_SHOWN:] else "")
         print(one_line(f"NOT COMPARED {len(places)} x {reason} ({first})"))
+    if done.problems and done.elsewhere:
+        print(
+            f"recorded with other {', '.join(done.elsewhere)}: last bits of scores may differ for that alone"
+        )
     counts = done.counts
     print(
         f"recomputed: {counts['groups']} groups, {counts['completions']} texts parsed, programs of "

@@ -211,6 +211,21 @@ def test_time_limits_cannot_hide_a_forged_score() -> None:
         assert (compared, "recorded as timeout" in text) == (False, True)
 
 
+def test_a_program_cannot_borrow_the_score_of_a_text_that_reads_itself_otherwise() -> None:
+    """Programs that differ in a docstring alone are both executed, whatever a run takes for a repeat."""
+    body = (
+        '"""{}"""\nlast = select_next_node.__doc__ == "last"\nreturn (max if last else min)(unvisited_nodes)'
+    )
+    with Evaluations(None, "") as evaluations, Bench(evaluations, 1) as bench:
+        limits = EvaluationSettings(timeout_s=10.0, replay="off")
+        programs = bench.programs(get_problem("tsp"), "embedded", limits)
+        one, other = probed(body.format("first")), probed(body.format("last"))
+        codes = [text.completion.text.split("```python\n")[1].split("\n```")[0] for text in (one, other)]
+        first, last = (evaluation.score for evaluation in programs.evaluate(codes))
+        assert program_sha256(codes[0]) == program_sha256(codes[1])
+        assert first != last
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("timeout_s", 1e9), ("memory_mb", 10**9), ("wall_factor", 1e9), ("slots", 10**6)]
 )

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from search_to_signal.experiments.recompute.programs import Bench, Evaluations
 from search_to_signal.experiments.recompute.runs import run_findings
 from search_to_signal.experiments.recompute.tokens import Tokenizers
 from search_to_signal.progress import Progress
+from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
 from search_to_signal.records.files import refuse_special_files
 from search_to_signal.records.heldout import HELDOUT_MANIFEST
@@ -23,6 +24,9 @@ from search_to_signal.records.probe import PROBE_MANIFEST
 
 # What functions that trust their records raise where an enemy wrote them.
 _BROKEN = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, OSError)
+
+# Facts of a machine that may have a say in the last bits of a score.
+_BITS = ("python", "packages", "libc", "machine", "cpu_flags_simd")
 
 Part = tuple[str, Callable[[Means], Iterator[Finding]]]
 
@@ -46,11 +50,13 @@ class Recomputed:
     """What came out. ``not_compared`` holds the places by reason; ``counts`` is of what was looked at.
 
     ``counts`` has parts, groups, completions, groups whose programs were executed, and programs executed now.
+    ``elsewhere`` names what of the machine that recorded was otherwise and may have a say in last bits.
     """
 
     problems: tuple[str, ...]
     not_compared: dict[str, tuple[str, ...]]
     counts: "Counter[str]"
+    elsewhere: tuple[str, ...]
 
 
 def recompute(directory: Path, options: Options, progress: Progress) -> Recomputed:
@@ -78,7 +84,17 @@ def recompute(directory: Path, options: Options, progress: Progress) -> Recomput
                 else:
                     skipped.setdefault(finding.text, []).append(where)
         counts["programs"] = evaluations.executed
-    return Recomputed(tuple(problems), {text: tuple(places) for text, places in skipped.items()}, counts)
+    not_compared = {text: tuple(places) for text, places in skipped.items()}
+    return Recomputed(tuple(problems), not_compared, counts, _elsewhere(directory))
+
+
+def _elsewhere(directory: Path) -> tuple[str, ...]:
+    here, differing = environment(), set()
+    for run in runs_below(directory):
+        with suppress(S2SError):
+            there = read_manifest(run).environment
+            differing |= {name for name in _BITS if getattr(here, name) != getattr(there, name)}
+    return tuple(sorted(differing))
 
 
 def _guarded(name: str, findings: Callable[[Means], Iterator[Finding]], means: Means) -> Iterator[Finding]:

@@ -64,7 +64,7 @@ def _scores(
         if number in chosen:
             programs = means.bench.programs(part, split, _limits(manifest))
             found = score_record(run, split, best, _patiently(programs, best.code, _ending(row)))
-            yield from differences(f"{row.run} on {split}", _ending(row), _ending(found))
+            yield from differences(f"{SCORES}, {row.run} on {split}", _ending(row), _ending(found))
         means.progress.update(f"{HELDOUT}/{SCORES}", number + 1, len(rows))
 
 
@@ -88,7 +88,7 @@ def _behaviours(
             if result.outcome is not row.outcome:
                 how = result.isolation
             mine = Ending(result.outcome, how.value, "", behaviour_sha256(result.per_instance))
-            yield from differences(f"program {row.program_sha256[:12]}", ending, mine)
+            yield from differences(f"{BEHAVIOURS}, program {row.program_sha256[:12]}", ending, mine)
         means.progress.update(f"{HELDOUT}/{BEHAVIOURS}", number + 1, len(rows))
 
 
