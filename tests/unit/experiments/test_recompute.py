@@ -191,6 +191,11 @@ def probed(body: str, **claims: Any) -> Text:
     return Text("here", record, Completion((), text, False))
 
 
+def code_of(text: Text) -> str:
+    """The program of a recorded answer."""
+    return text.completion.text.split("```python\n")[1].split("\n```")[0]
+
+
 LONG = "n = 0\nfor _ in range(10**{}):\n    n += 1\nreturn min(unvisited_nodes)"
 
 
@@ -211,16 +216,27 @@ def test_time_limits_cannot_hide_a_forged_score() -> None:
         assert (compared, "recorded as timeout" in text) == (False, True)
 
 
+def test_a_slower_machine_has_more_time() -> None:
+    """A program recorded with a score and cut off here may show it within four times the limit."""
+    code = code_of(probed(LONG.format(4)))
+    with Evaluations(None, "") as evaluations, Bench(evaluations, 1) as bench:
+        limits = EvaluationSettings(timeout_s=60.0, replay="off")
+        (ample,) = bench.programs(get_problem("tsp"), "embedded", limits).evaluate([code])
+        limits = EvaluationSettings(timeout_s=ample.cpu_s / 2, wall_factor=10.0, replay="off")
+        programs = bench.programs(get_problem("tsp"), "embedded", limits)
+        assert list(text_findings([probed(LONG.format(4), score=ample.score)], programs, True)) == []
+        (finding,) = text_findings([probed(LONG.format(4), evaluation="ok, repeat")], programs, True)
+        assert f"its program gives {ample.score}" in finding.text
+
+
 def test_a_program_cannot_borrow_the_score_of_a_text_that_reads_itself_otherwise() -> None:
     """Programs that differ in a docstring alone are both executed, whatever a run takes for a repeat."""
-    body = (
-        '"""{}"""\nlast = select_next_node.__doc__ == "last"\nreturn (max if last else min)(unvisited_nodes)'
-    )
+    body = '"""{}"""\nlast = select_next_node.__doc__ == "last"\nreturn sorted(unvisited_nodes)[0 if last else len(unvisited_nodes) // 2]'
     with Evaluations(None, "") as evaluations, Bench(evaluations, 1) as bench:
         limits = EvaluationSettings(timeout_s=10.0, replay="off")
         programs = bench.programs(get_problem("tsp"), "embedded", limits)
         one, other = probed(body.format("first")), probed(body.format("last"))
-        codes = [text.completion.text.split("```python\n")[1].split("\n```")[0] for text in (one, other)]
+        codes = [code_of(text) for text in (one, other)]
         first, last = (evaluation.score for evaluation in programs.evaluate(codes))
         assert program_sha256(codes[0]) == program_sha256(codes[1])
         assert first != last
