@@ -50,6 +50,18 @@ run_tests() {
     say "OK: tests passed, results in results/tests.xml"
 }
 
+# The released host beside ours; the run goes on whatever comes out.
+compare_hosts() {
+    local code=0
+    .venv/bin/s2s conformance --calm "$S2S_CALM" || code=$?
+    case $code in
+        0) say "the released host does what ours does" ;;
+        1) say "the released host differs from ours, as printed above" ;;
+        11) say "nothing in the released host differs, but not everything was compared, as printed above" ;;
+        *) say "the released host was not compared (exit code $code), as printed above" ;;
+    esac
+}
+
 run_profile() {
     local out=${S2S_RESULTS:-results/$1}
     setup
@@ -59,7 +71,7 @@ run_profile() {
     fi
     say "running profile $1 into $out"
     if [[ $1 == paper && -n ${S2S_CALM:-} ]]; then
-        .venv/bin/s2s conformance --calm "$S2S_CALM" || say "the released host differs from ours as printed above"
+        compare_hosts
     fi
     .venv/bin/s2s run --resume --profile "$1" --out "$out"
     .venv/bin/s2s verify "$out"

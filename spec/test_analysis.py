@@ -1,6 +1,8 @@
 """Which runs may make a table, and what an aggregate over them may be (paper, Evidence Scope; Exclusions)."""
 
 import math
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise, product
@@ -37,6 +39,11 @@ CONDITIONS, SEEDS = ("frozen", "native", "factorized"), (1, 2, 3)
 GRID = list(product(CONDITIONS, SEEDS))
 
 
+def copied(run: Path, to: Path) -> None:
+    """A run of the shelf somewhere else; its files are hard links, since nothing changes them."""
+    shutil.copytree(run, to, copy_function=os.link)
+
+
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One run of every condition and seed; an example links those that it wants."""
@@ -48,14 +55,14 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def linked(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[tuple[str, int]]], Path]:
-    """A results directory whose cohort links some runs of the shelf."""
+    """A results directory whose cohort has some runs of the shelf."""
 
     def make(chosen: list[tuple[str, int]], layer: str = "cohort") -> Path:
         root = tmp_path_factory.mktemp("results")
         (root / layer).mkdir()
         for condition, seed in chosen:
             name = f"{condition}-s{seed}"
-            (root / layer / name).symlink_to(shelf / name)
+            copied(shelf / name, root / layer / name)
         return root
 
     return make
@@ -70,7 +77,7 @@ def altered(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[.
         for condition, seed in GRID:
             name = f"{condition}-s{seed}"
             if (condition, seed) != place:
-                (root / name).symlink_to(shelf / name)
+                copied(shelf / name, root / name)
                 continue
             (root / name).mkdir()
             for file in ("completions.jsonl", "steps.jsonl", "timings.jsonl"):
@@ -123,7 +130,7 @@ def test_unfinished_runs(altered: Callable[..., Path], place: tuple[str, int]) -
 def test_layers_are_not_pooled(shelf: Path, tmp_path: Path, layer: str) -> None:
     """R-ANA-04: A run of one evidence layer that lies in another's directory is refused by name."""
     (tmp_path / layer).mkdir(parents=True)
-    (tmp_path / layer / "native-s1").symlink_to(shelf / "native-s1")
+    copied(shelf / "native-s1", tmp_path / layer / "native-s1")
     with pytest.raises(RunDirectoryError, match=r"native-s1 \(cohort\).*never pooled"):
         getattr(Results(tmp_path), layer.split("/")[0])
 

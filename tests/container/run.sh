@@ -151,7 +151,7 @@ check_walls
 told smoke inside "$image" smoke
 inside --entrypoint s2s "$image" verify /results/smoke
 inside --entrypoint s2s "$image" report /results/smoke --out /results/page | tail -1
-inside --entrypoint s2s "$image" conformance --calm /opt/calm/source --problem tsp --problem obp | tail -1
+told released inside --entrypoint tests/container/released.sh "$image" /opt/calm/source /results/released
 mkdir -p "$work/mappings"
 printf 'from search_to_signal.rewards.native import Native\n\nmine = Native(name="mine")\n' >"$work/mappings/my_rewards.py"
 told properties inside --volume "$work/mappings:/mappings:ro" --env PYTHONPATH=/mappings --entrypoint pytest "$image" \

@@ -11,7 +11,7 @@ class Args:
 
     problem_name: str = "tsp"
     log_name: str = "log"
-    max_steps: int = 2
+    max_steps: int = 500
     api_key: str = ""
     base_url: str = ""
     n_prompts: int = 1
@@ -25,7 +25,7 @@ class Args:
     seed_algo_fp: str = "configs/tsp/seed.py"
     template_fp: str = "configs/tsp/template.py"
     speed_collapse: float = 0.0005
-    max_stuck_threshold: int = 25
+    max_stuck_threshold: int = -1
     reward_idea: float = -1.0
     reward_code: float = -0.95
     reward_function: float = -0.90

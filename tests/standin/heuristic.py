@@ -1,46 +1,49 @@
 """A heuristic that can be run."""
 
+import copy
 import time
+from concurrent.futures import ThreadPoolExecutor
+from types import FunctionType, ModuleType
 
 import numpy as np
 
+TIME_LIMIT_S = 60
+WORKERS = ThreadPoolExecutor(1)
+
 
 class HeuristicPolicy:
-    """Code, idea and performance of one heuristic."""
+    """A function under a name, and what its maker later writes down about it."""
 
-    def __init__(self, code, idea, name=None, birth=0, parent_prompt_type=None):
-        self.code = code
-        self.idea = idea
+    def __init__(self, step_func, name, problem_name):
+        self.step_func = step_func
         self.name = name
-        self.perf = None
-        self.perfs = None
-        self.birth = birth
-        self.parent_prompt_type = parent_prompt_type
-
-    def function(self):
-        """The one function that the code defines."""
-        space = {}
-        exec(self.code, space)
-        found = [value for value in space.values() if hasattr(value, "__code__")]
-        if len(found) != 1:
-            raise LookupError(f"{len(found)} functions")
-        return found[0]
-
-    def has_function(self):
-        """Whether the code runs and defines one function."""
-        try:
-            self.function()
-        except Exception:  # noqa: BLE001 - a model's code may raise anything
-            return False
-        return True
+        self.problem_name = problem_name
 
     def run_one_episode_sync(self, instances, timeout):
-        """Performance on all instances; raises when one fails or time is up."""
-        function, began, perfs = self.function(), time.monotonic(), []
+        """Performance over all instances; raises when one fails or time is up. Writes nothing down."""
+        began, perfs = time.monotonic(), []
         for instance in instances:
-            perfs.append(instance.play(function))
+            perfs.append(instance.play(fresh(self.step_func)))
             if time.monotonic() - began > timeout:
-                raise TimeoutError
-        self.perfs = perfs
-        self.perf = float(np.mean(perfs))
-        return self.perf
+                raise TimeoutError(f"more than {timeout} s")
+        return {"performance": float(np.mean(perfs))}
+
+
+def promised(policy, instances):
+    """A promise of what a policy does on instances; its time counts from now, in a queue too."""
+    until = time.monotonic() + TIME_LIMIT_S
+    return WORKERS.submit(lambda: policy.run_one_episode_sync(instances, until - time.monotonic()))
+
+
+def fresh(function):
+    """A function that shares no state with the given one, as if it had come through a pickle."""
+    known, space = {}, {}
+    for name, value in function.__globals__.items():
+        shared = name == "__builtins__" or isinstance(value, ModuleType) or value is function
+        space[name] = value if shared else copy.deepcopy(value, known)
+    twin = FunctionType(function.__code__, space, function.__name__, None, function.__closure__)
+    twin.__defaults__ = copy.deepcopy(function.__defaults__, known)
+    twin.__kwdefaults__ = copy.deepcopy(function.__kwdefaults__, known)
+    twin.__dict__.update(copy.deepcopy(function.__dict__, known))
+    space.update({name: twin for name, value in space.items() if value is function})
+    return twin

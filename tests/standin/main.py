@@ -1,20 +1,58 @@
-"""Start a run; a real host would train a model here, this one reads the answers from a file."""
+"""Start a run; a real host would train a model here, this one asks for answers and rewards them."""
 
 import json
-from pathlib import Path
+import os
+import urllib.request
 
+import pynvml  # noqa: F401 - imported as the released host does, and not needed
 from args import Args
 from calm_trainer import Trainer
 
 
+def directory(kind, calm_args):
+    """Where the files of a run go, beside this file."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    return os.path.join(here, kind, calm_args.problem_name, calm_args.log_name)
+
+
 def run(calm_args):
-    """Ask, take the answers of ``answers.json``, and collect the rewards; returns trainer and rewards."""
-    trainer, rewards = Trainer(calm_args), []
-    for answers in json.loads(Path("answers.json").read_text()):
-        (row,) = trainer.prepare_dataset()
-        completions = [[{"role": "assistant", "content": text}] for text in answers]
-        rewards.append(trainer.reward_func(prompts=[row["prompt"]] * len(answers), completions=completions))
-    return trainer, rewards
+    """Round after round; a round that fails is left out."""
+    local = not calm_args.base_url
+    model = trained(calm_args) if local else Endpoint(calm_args)
+    trainer = Trainer(calm_args, model, directory("logs", calm_args), directory("algorithms", calm_args))
+    for _ in range(calm_args.max_steps):
+        try:
+            trainer.one_round()
+        except:  # noqa: E722 - as bare as the released host's
+            continue
+    if local:
+        model.save_pretrained(directory("checkpoints", calm_args))
+
+
+def trained(calm_args):
+    """A local model, with an adapter."""
+    from unsloth import FastLanguageModel
+
+    model, _ = FastLanguageModel.from_pretrained(model_name=calm_args.model_name, max_seq_length=4096)
+    return FastLanguageModel.get_peft_model(model, r=32, lora_alpha=64)
+
+
+class Endpoint:
+    """A model behind an OpenAI-compatible endpoint."""
+
+    def __init__(self, calm_args):
+        self.calm_args = calm_args
+
+    def __call__(self, chat):
+        """The answer to a chat."""
+        args = self.calm_args
+        request = urllib.request.Request(
+            f"{args.base_url}/chat/completions",
+            json.dumps({"model": args.model_name, "messages": chat}).encode(),
+            {"Content-Type": "application/json", "Authorization": f"Bearer {args.api_key}"},
+        )
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)["choices"][0]["message"]["content"]
 
 
 if __name__ == "__main__":

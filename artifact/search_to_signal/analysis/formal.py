@@ -61,7 +61,9 @@ def require_layer(runs: Sequence[RecordedRun], layer: str) -> None:
 def protocol(manifest: Manifest, own: Sequence[str] = OWN) -> dict[str, Any]:
     """Everything that the runs of one cohort have in common."""
     shared = {key: value for key, value in manifest.config.items() if key not in own}
-    return {**shared, "source": manifest.source.sha256, "model files": manifest.model_files}
+    checkout = manifest.checkout.sha256 if manifest.checkout else None
+    made = {"source": manifest.source.sha256, "model files": manifest.model_files}
+    return {**shared, **made, "host": manifest.host, "checkout": checkout}
 
 
 def _check_finished(place: Path, manifest: Manifest) -> None:

@@ -74,9 +74,12 @@ def _contents(evidence: Evidence, drawn: Drawn) -> str:
 
 
 def _search(evidence: Evidence) -> str:
-    config = evidence.results.cohort[0].config
+    run = evidence.results.cohort[0]
+    config = run.config
     groups = f"{config['groups']} groups of {config['generation']['group_size']} completions"
-    return f"Live search on {config['problem']} ({config['split']} instances), {groups}."
+    host = " by the released host" if run.manifest.host == "released" else ""
+    untrained = " The model stands behind an endpoint and is not trained." if config.get("served") else ""
+    return f"Live search{host} on {config['problem']} ({config['split']} instances), {groups}.{untrained}"
 
 
 def _judged(verdicts: Verdicts) -> str:

@@ -12,9 +12,7 @@ from search_to_signal.claims.tables import PUBLISHED, read_toml
 from search_to_signal.errors import LedgerError
 
 FILE = "counterparts.toml"
-Kind = Literal[
-    "difference", "ratio", "level", "seeds", "end", "value", "every", "most", "mixed", "not every"
-]
+Kind = Literal["difference", "ratio", "level", "seeds", "end", "value", "every", "most", "mixed", "not every"]
 STATEMENTS = ("every", "most", "mixed", "not every")
 NEGATIVE = ("mixed", "not every")
 # What a number with a direction of its own is compared with, here and in the paper.

@@ -67,10 +67,9 @@ def terminal(ledger: Ledger, findings: Sequence[Finding]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
     lines += ["", *(f"NOTE {names}: {note}" for note, names in _notes(findings).items())]
-    lines += [
-        f"{f.verdict.value.upper()} {f.entry.id}: {f.entry.quantity} {f.entry.value}; {f.reason}"
-        for f in misfits(findings)
-    ]
+    for finding in misfits(findings):
+        entry, value = finding.entry, f" = {finding.entry.value}" if finding.entry.value else ""
+        lines.append(f"{finding.verdict.value.upper()} {entry.id}: {entry.quantity}{value}; {finding.reason}")
     lines.append(feasibility(ledger).said())
     return "\n".join(lines) + "\n"
 

@@ -5,43 +5,48 @@ from collections import Counter
 from pathlib import Path
 
 from search_to_signal.cli.base import Add
+from search_to_signal.progress import progress_display
+
+_NOT_COMPARED = 11
 
 
 def _conformance(arguments: argparse.Namespace) -> int:
-    from search_to_signal.hosts.conformance import CHECKS, conform
-    from search_to_signal.hosts.released.checkout import NAMES
+    from search_to_signal.hosts.conformance.comparison import conform
+    from search_to_signal.hosts.conformance.findings import Agreement
 
-    problems, checks = arguments.problem or list(NAMES), arguments.check or list(CHECKS)
-    counted: Counter[str] = Counter()
-    agrees = True
+    counted = Counter({kind: 0 for kind in Agreement})
     for problem, check, finding in conform(
-        arguments.calm, problems, checks, arguments.programs, arguments.draws
+        arguments.calm,
+        arguments.problem,
+        arguments.check,
+        arguments.programs,
+        arguments.draws,
+        any_revision=arguments.any_revision,
     ):
-        counted[finding.verdict.value] += 1
-        agrees = agrees and finding.agrees
+        counted[finding.verdict.agreement] += 1
         detail = f" ({finding.detail})" if finding.detail else ""
         print(f"{problem:5} {check:12} {finding.verdict.value:17} {finding.subject}{detail}", flush=True)
-    tally = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counted.items()))
-    print(f"s2s: {'AGREES' if agrees else 'DIFFERS'}: {tally}")
-    return 0 if agrees else 1
+    tally = ", ".join(f"{count} {kind.value}" for kind, count in counted.items())
+    ends = {Agreement.DIFFERS: ("DIFFERS", 1), Agreement.NOT_COMPARED: ("NOT COMPARED", _NOT_COMPARED)}
+    said, code = next((ends[kind] for kind in ends if counted[kind]), ("EQUAL", 0))
+    print(f"s2s: {said}: {tally}")
+    return code
 
 
 def _released(arguments: argparse.Namespace) -> int:
-    from search_to_signal.evaluation.pool import EvaluationPool
-    from search_to_signal.evaluation.settings import EvaluationSettings
-    from search_to_signal.hosts.released.intervention import run_released
-    from search_to_signal.problems import get_problem
+    from search_to_signal.experiments.released import Order, run_released
 
-    problem = get_problem(arguments.problem)
-    with EvaluationPool(problem, "train", EvaluationSettings(replay="off")) as pool:
-        run_released(
-            arguments.calm,
-            arguments.config,
-            problem.name,
-            arguments.mapping,
-            arguments.out.resolve(),
-            lambda code: pool.evaluate([code])[0].score,
-        )
+    order = Order(
+        calm=arguments.calm,
+        config=arguments.config,
+        out=arguments.out,
+        mapping=arguments.mapping,
+        problem=arguments.problem,
+        seed=arguments.seed,
+        any_revision=arguments.any_revision,
+    )
+    with progress_display() as progress:
+        run_released(order, progress)
     print(f"s2s: records in {arguments.out}")
     return 0
 
@@ -54,11 +59,18 @@ def register(add: Add) -> None:
         "compare our host with a CALM checkout, whose code runs with your rights",
         "s2s conformance --calm ../CALM --problem tsp",
     )
+    compare.description = (
+        "Compare our host with a CALM checkout, whose code runs with your rights. A line per finding; the "
+        "last one counts them. Prompts are never printed. Exit codes: 0 all equal; 1 something differs; 11 "
+        "nothing differs, but something was not compared; 12 the checkout is another revision, or lacks a "
+        "file, a signature or an option of the released host, and nothing of it ran."
+    )
     compare.add_argument("--calm", type=Path, required=True, help="directory of the checkout")
     compare.add_argument("--problem", action="append", help="tsp, obp, cvrp or op; repeat it (default: all)")
-    compare.add_argument("--check", action="append", help="one part of the comparison; repeat it")
+    compare.add_argument("--check", action="append", help="one family of checks; repeat it (default: all)")
     compare.add_argument("--programs", type=int, default=6, help="generated programs per problem")
-    compare.add_argument("--draws", type=int, default=2000, help="prompts drawn per state")
+    compare.add_argument("--draws", type=int, default=2000, help="prompts drawn per state; seeded")
+    compare.add_argument("--any-revision", action="store_true", help="also where it is not the pinned one")
     run = add(
         "released",
         _released,
@@ -66,7 +78,11 @@ def register(add: Add) -> None:
         "s2s released --calm ../CALM --config configs/tsp/local.yaml --mapping factorized --out run",
     )
     run.add_argument("--calm", type=Path, required=True, help="directory of the checkout")
-    run.add_argument("--config", required=True, help="configuration, relative to the checkout")
-    run.add_argument("--problem", default="tsp", help="our name of its problem")
+    run.add_argument("--config", required=True, help="configuration of the checkout, or a file of yours")
+    run.add_argument("--problem", help="refuse a configuration of another problem than tsp, obp, cvrp or op")
     run.add_argument("--mapping", default="native", help="name or pkg.mod:obj")
-    run.add_argument("--out", type=Path, required=True, help="where the records go")
+    run.add_argument("--seed", type=int, default=42, help="of what the host draws (default: 42)")
+    run.add_argument("--out", type=Path, required=True, help="run directory")
+    run.add_argument(
+        "--any-revision", action="store_true", help="take another revision than artifact/calm/pin.toml names"
+    )

@@ -10,6 +10,7 @@ from search_to_signal.errors import ConfigError
 def _report(arguments: argparse.Namespace) -> int:
     from search_to_signal.analysis.report import HTML, report
     from search_to_signal.claims.beside import ledger_beside
+    from search_to_signal.experiments.implementation import implementation
     from search_to_signal.records.manifest import MANIFEST
 
     load_allowed(arguments)
@@ -17,7 +18,8 @@ def _report(arguments: argparse.Namespace) -> int:
         raise ConfigError(
             f"{arguments.directory} is one run, checksummed as it is: give --out for its report"
         )
-    page = report(arguments.directory, arguments.out or arguments.directory / "report", ledger_beside)
+    out = arguments.out or arguments.directory / "report"
+    page = report(arguments.directory, out, lambda written: ledger_beside(written, implementation()))
     show(page)
     print(f"s2s: open {page.with_name(HTML)} in a browser")
     print(f"s2s: report in {page.parent}")

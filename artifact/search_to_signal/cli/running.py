@@ -27,9 +27,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _run_one(arguments: argparse.Namespace) -> int:
+    from search_to_signal.experiments.clock import spoken
     from search_to_signal.experiments.configuration import RunConfig
     from search_to_signal.experiments.execution import ERROR_PREFIX, PROGRESS_PREFIX
-    from search_to_signal.experiments.run import run, spoken
+    from search_to_signal.experiments.run import run
     from search_to_signal.runtime import end_with_parent
 
     class Relay:

@@ -3,8 +3,13 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
 
 from search_to_signal.experiments.processor_time import tree_seconds
+from search_to_signal.records.manifest import Timing
+from search_to_signal.records.reader import TIMINGS
 from search_to_signal.records.schema import StepTiming
 
 PHASES = ("generation", "evaluation", "update")
@@ -39,3 +44,20 @@ class StepClock:
         self._start, self._processor, self._seconds = now, processor, dict.fromkeys(PHASES, 0.0)
         split = {**seconds, "other": total - sum(seconds.values()), "total": total}
         return StepTiming(step=step, seconds=split, processor_seconds=used)
+
+
+def timing(directory: Path) -> Timing:
+    """Sum the step timings of a run directory."""
+    lines = (directory / TIMINGS).read_bytes().splitlines()
+    steps = [msgspec.json.decode(line, type=StepTiming).seconds for line in lines]
+    seconds = {name: sum(step[name] for step in steps) for name in steps[0]}
+    return Timing(**seconds, groups_per_minute=60 * len(steps) / seconds["total"])
+
+
+def spoken(split: Timing) -> str:
+    """One line for people: speed, and the share of every phase."""
+    shares = (
+        (name, getattr(split, name) / split.total) for name in ("generation", "evaluation", "update", "other")
+    )
+    parts = ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares)
+    return f"{split.groups_per_minute:.1f} groups per minute ({parts})"

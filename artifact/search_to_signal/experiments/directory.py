@@ -3,7 +3,7 @@
 import os
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -48,12 +48,11 @@ def take(directory: Path, descriptor: int, config: RunConfig) -> Taken:
 
     Raises RunDirectoryError, touching nothing, when what is there is another run or is damaged.
     """
-    now = _manifest(config)
+    unit = score_unit(get_problem(config.problem))
+    files = model_files(config.generation, config.model)
+    now = first_manifest(config, config.sha256, files, score_unit=unit)
     if not begun(directory):
-        os.ftruncate(descriptor, 0)
-        write_all(descriptor, msgspec.json.format(canonical_json(config), indent=2) + b"\n")
-        os.fsync(descriptor)
-        write_manifest(directory, now)
+        begin(directory, descriptor, config, now)
         return Taken(now, None)
     found = read_manifest(directory)
     refuse_changes(directory, found, now)
@@ -79,16 +78,25 @@ def finish(directory: Path, manifest: Manifest) -> None:
     write_sums(directory)
 
 
-def _manifest(config: RunConfig) -> Manifest:
+def begin(directory: Path, descriptor: int, config: msgspec.Struct, manifest: Manifest) -> None:
+    """Write the configuration, into its locked file, and the manifest of a run that has recorded nothing."""
+    os.ftruncate(descriptor, 0)
+    write_all(descriptor, msgspec.json.format(canonical_json(config), indent=2) + b"\n")
+    os.fsync(descriptor)
+    write_manifest(directory, manifest)
+
+
+def first_manifest(config: msgspec.Struct, sha256: str, files: dict[str, str], **facts: Any) -> Manifest:
+    """The manifest of a run that begins; ``files`` are the model's, ``facts`` further fields."""
     manifest = Manifest(
         status="running",
         config=msgspec.to_builtins(config),
-        config_sha256=config.sha256,
+        config_sha256=sha256,
         source=source(),
         environment=environment(),
-        model_files=model_files(config.generation, config.model),
+        model_files=files,
         isolation={},
-        score_unit=score_unit(get_problem(config.problem)),
+        **facts,
     )
     # As it will be read back: lists where the settings have tuples.
     return msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest)

@@ -9,6 +9,7 @@ import msgspec
 import torch
 
 from search_to_signal.evaluation.pool import EvaluationPool
+from search_to_signal.experiments.clock import timing
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.directory import finish, interrupted, refuse_occupied, take
 from search_to_signal.experiments.learning import begin_restart, begin_training, open_teachable
@@ -22,28 +23,10 @@ from search_to_signal.problems import get_problem
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS
 from search_to_signal.records.files import storage_errors
-from search_to_signal.records.manifest import Manifest, Timing
-from search_to_signal.records.schema import StepTiming
+from search_to_signal.records.manifest import Manifest
 from search_to_signal.runtime import keep_freed_memory
 
 Assemble = Callable[[RunConfig], AbstractContextManager[Parts]]
-
-
-def timing(directory: Path) -> Timing:
-    """Sum the step timings of a run directory."""
-    lines = (directory / "timings.jsonl").read_bytes().splitlines()
-    steps = [msgspec.json.decode(line, type=StepTiming).seconds for line in lines]
-    seconds = {name: sum(step[name] for step in steps) for name in steps[0]}
-    return Timing(**seconds, groups_per_minute=60 * len(steps) / seconds["total"])
-
-
-def spoken(split: Timing) -> str:
-    """One line for people: speed, and the share of every phase."""
-    shares = (
-        (name, getattr(split, name) / split.total) for name in ("generation", "evaluation", "update", "other")
-    )
-    parts = ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares)
-    return f"{split.groups_per_minute:.1f} groups per minute ({parts})"
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
-from openai import OpenAI, OpenAIError
+from openai import NotFoundError, OpenAI, OpenAIError
 
 from search_to_signal.errors import ConfigError, GenerationError
 from search_to_signal.generators.base import (
@@ -152,3 +152,20 @@ def open_api(settings: GenerationSettings, model: str) -> ApiGenerator:
     api, key = settings.api, _key(settings.api)
     client = OpenAI(api_key=key, base_url=api.base_url, timeout=api.timeout_s, max_retries=api.retries)
     return ApiGenerator(client, model, settings, key)
+
+
+def listed_models(base_url: str, key: str) -> tuple[str, ...] | None:
+    """The names of the models that an endpoint offers, None where it lists none.
+
+    Raises GenerationError when it does not answer, or does not take the key.
+    """
+    client = OpenAI(api_key=key or "none", base_url=base_url, timeout=10, max_retries=1)
+    try:
+        return tuple(model.id for model in client.models.list())
+    except NotFoundError:
+        return None
+    except OpenAIError as error:
+        reason = f"{type(error).__name__}: {error}".replace(key or "\0", "[key]")
+        raise GenerationError(
+            f"{base_url} does not answer ({reason}): start that endpoint, or correct base_url and api_key"
+        ) from error

@@ -36,6 +36,10 @@ def odd_answers(problem: Problem, code: str) -> dict[str, str]:
         "eleven characters of idea": answer(code, f"{OPENING}0123456789a"),
         "blank before the opening": answer(code, f" {OPENING} do what the code says."),
         "idea without braces": f"{OPENING} do what the code says.\n\n```python\n{code}\n```",
+        "loose idea of a word, then code": f"{OPENING} wait\n```python\n{code}\n```",
+        "loose idea of a word, then a fence": f"{OPENING} wait\n```\na note\n```\n```python\n{code}\n```",
+        "loose idea with ticks": f"{OPENING} be ```so``` and so.\n```\na note\n```\n```python\n{code}\n```",
+        "loose idea and blanks": f"{OPENING} wait{' ' * 12}\n```\na note\n```\n```python\n{code}\n```",
         "single braces": plain.replace("{{", "{").replace("}}", "}"),
         "no code": plain.split("```")[0],
         "untagged block": plain.replace("```python", "```"),
@@ -44,6 +48,7 @@ def odd_answers(problem: Problem, code: str) -> dict[str, str]:
         "two blocks": f"{plain}\n```python\n{code}\n```",
         "no function": answer("x = 1"),
         "two functions": answer(f"{code}\n\ndef another():\n    return 1"),
+        "a helper class": answer(f"{code}\n\n\nclass Helper:\n    pass"),
         "a helper as lambda": answer(f"{code}\n\nhelp = lambda x: x"),
         "syntax error": answer("def broken(:\n    return 1"),
         "an error while loading": answer(f"{code}\nnothing.here"),
@@ -56,13 +61,12 @@ def odd_answers(problem: Problem, code: str) -> dict[str, str]:
 def crowd(problem: Problem, seed: Member, size: int) -> SearchState:
     """A state of the seed and ``size - 1`` made-up members, never evaluated.
 
-    Their ideas share words; their scores lie on both sides of the seed's, and the best beats any program, so
-    that groups degrade and stagnate as well.
+    Each idea has the words of the one before and another, so distances are zero or differ. Scores lie on
+    both sides of the seed's, and the best beats any program, so that groups degrade and stagnate as well.
     """
-    words = ("near", "far", "cheap", "wide", "sparse", "dense", "early", "late", "round", "plain")
     members = [seed]
     for number in range(1, size):
-        idea = f"{OPENING} be {words[number % 10]} and {words[number * 3 % 10]} at level {number // 4}."
+        idea = f"{OPENING} {' '.join(f'word{i}' for i in range(number))}"
         code = f"{problem.template.split('    return')[0]}    return {number}"
         score = seed.score + abs(seed.score) * (0.97 - 1.9 * (number - 1) / (size - 1))
         members.append(Member(idea, code, score, None, number, 0, program_sha256(code)))

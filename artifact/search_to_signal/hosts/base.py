@@ -17,13 +17,23 @@ class HostError(S2SError):
     exit_code = 12
 
 
+class NotComparableError(HostError):
+    """An answer of the released host says nothing about its rules, for instance one cut short by time."""
+
+
 @dataclass(frozen=True)
 class Asked:
-    """A prompt: its operator, the positions of its bases in the listed archive, and its text."""
+    """A prompt: its operator, the positions of its bases in the listed archive, and its text.
+
+    ``chat`` is what the released host asked, ``used`` are its own objects for the prompts of the round, among
+    which its rewards look.
+    """
 
     operator: Operator
     bases: tuple[int, ...]
     prompt: str = ""
+    chat: Any = None
+    used: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,22 @@ from search_to_signal.rewards.base import EQUAL_SCORES
 
 @dataclass
 class ArchiveReplay:
-    """The archived scores of a run, moved on group by group from its seed heuristics alone."""
+    """The archived scores of a run, moved on group by group from its seed heuristics alone.
+
+    ``own_rule`` is for a host whose rule of admission is not known for certain (HOST.md, point 7): what
+    it admitted is then taken from the records.
+    """
 
     seeds: tuple[float, ...]
     scores: list[float]
     admitted: list[tuple[int, int, float]]
+    own_rule: bool = False
 
     @classmethod
-    def of(cls, heuristics: list[HeuristicRecord]) -> "ArchiveReplay":
+    def of(cls, heuristics: list[HeuristicRecord], own_rule: bool = False) -> "ArchiveReplay":
         """The archive before the first group; only seeds have no operator."""
         seeds = tuple(heuristic.score for heuristic in heuristics if heuristic.operator is None)
-        return cls(seeds, list(seeds), [])
+        return cls(seeds, list(seeds), [], own_rule)
 
     def problems(self, group: tuple[CompletionRecord, ...], step: StepRecord) -> Iterator[str]:
         """Move on by one group; yields what its records say otherwise."""
@@ -50,6 +55,8 @@ class ArchiveReplay:
         if record.archive_gap != gap:
             yield f"{where}: score {score} is {gap} from the archive, recorded is {record.archive_gap}"
         taken = any(abs(other - score) < EQUAL_SCORES for other in (*self.scores, *fresh))
+        if self.own_rule:
+            taken = record.archive_event is not ArchiveEvent.ADMITTED
         event = ArchiveEvent.DUPLICATE_SCORE if taken else ArchiveEvent.ADMITTED
         if record.archive_event is not event:
             yield f"{where}: archive event is {record.archive_event.value}, its score says {event.value}"

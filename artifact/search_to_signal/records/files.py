@@ -79,7 +79,7 @@ def sync_directory(directory: Path) -> None:
 
 
 @contextmanager
-def storage_errors(directory: Path) -> Iterator[None]:
+def storage_errors(directory: Path, then: str = "go on with --resume") -> Iterator[None]:
     """A full or failing disk is a RunDirectoryError of one line; every other OSError passes."""
     try:
         yield
@@ -87,5 +87,5 @@ def storage_errors(directory: Path) -> Iterator[None]:
         if error.errno not in _STORAGE:
             raise
         raise RunDirectoryError(
-            f"cannot write below {directory} ({error.strerror}): make room, then go on with --resume"
+            f"cannot write below {directory} ({error.strerror}): make room, then {then}"
         ) from error

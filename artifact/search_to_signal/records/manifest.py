@@ -60,9 +60,22 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     groups_per_minute: float
 
 
+class Checkout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The released source that a run used; ``sha256`` covers its files.
+
+    ``revision`` is None where nothing says which it is.
+    ``tokenizer`` is whose tokens were counted: the trainer's, the model's, or nobody's (counts are then 0).
+    """
+
+    revision: str | None
+    sha256: str
+    tokenizer: Literal["trainer", "model"] | None = None
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One run. Only ``complete`` runs of purpose ``formal`` may enter a formal table.
 
+    ``host`` says whose search it was: ours, or the released one, of which ``checkout`` tells more.
     ``score_unit`` says what scores measure; None in manifests of earlier versions. ``interruptions`` counts
     how often the run was stopped and went on from a checkpoint; its records are those of an undisturbed run,
     its timings those of the steps as they were last done.
@@ -80,6 +93,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     final_adapter_sha256: str | None = None
     timing: Timing | None = None
     interruptions: int = 0
+    host: Literal["reference", "released"] = "reference"
+    checkout: Checkout | None = None
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

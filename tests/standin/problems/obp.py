@@ -1,9 +1,9 @@
 """Items into bins, as they come."""
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+from heuristic import promised
 
 name = "obp"
 description = "Pack arriving items into few bins."
@@ -29,7 +29,7 @@ class Instance:
             fitting = np.nonzero(room >= item)[0]
             room[fitting[int(np.argmax(function(item, room[fitting])))]] -= item
         used, bound = int((room < self.capacity).sum()), math.ceil(sum(self.items.tolist()) / self.capacity)
-        return -100 * (used - bound) / bound
+        return -(100 * (used - bound) / bound)
 
 
 class Environment:
@@ -38,10 +38,18 @@ class Environment:
     def training_dataset(self):
         """The rows to learn on."""
         np.random.seed(1234)
+        return self.drawn()
+
+    def testing_dataset(self):
+        """The rows to test on."""
+        np.random.seed(4321)
+        return self.drawn()
+
+    def drawn(self):
+        """Two rows at two capacities."""
         rows = [sizes(5000), sizes(1000)]
         return [Instance(items, capacity) for items in rows for capacity in (100, 500)]
 
     def run_async(self, policy, instances):
-        """A promise of the performance of a policy."""
-        with ThreadPoolExecutor(1) as workers:
-            return workers.submit(policy.run_one_episode_sync, instances, 60)
+        """A promise of what a policy does on instances; its time counts from now."""
+        return promised(policy, instances)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 STANDIN = Path(__file__).parents[2] / "standin"
+PACKAGES = Path(__file__).parent / "packages"
 
 
 @pytest.fixture
@@ -40,3 +41,11 @@ def sabotaged(calm: Path) -> Callable[[str, str, str], Path]:
         return calm
 
     return sabotage
+
+
+@pytest.fixture
+def gpu_packages(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Fakes of the packages that a run of the released host needs, importable here and in child processes."""
+    monkeypatch.syspath_prepend(PACKAGES)
+    monkeypatch.setenv("PYTHONPATH", str(PACKAGES))
+    return PACKAGES

@@ -6,61 +6,34 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from answering_host import OBP, archive, rewards, some_answers, with_answers, with_us, without_us
 
-from search_to_signal.errors import RecordError
-from search_to_signal.hosts.bank import answer, groups, odd_answers, programs
+from search_to_signal.hosts.bank import answer
 from search_to_signal.hosts.base import HostError
-from search_to_signal.hosts.released.checkout import opened
 from search_to_signal.hosts.released.files import HostRecord
-from search_to_signal.hosts.released.host import seeded
-from search_to_signal.hosts.released.intervention import run_released
-from search_to_signal.problems import get_problem
+from search_to_signal.provenance.verify import verify
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import (
     ArchiveEvent,
     CompletionRecord,
     HeuristicRecord,
+    Operator,
     Outcome,
     StepRecord,
 )
 from search_to_signal.rewards import get_mapping
 
 Sabotage = Callable[[str, str, str], Path]
-CONFIG = "configs/obp/local.yaml"
-OBP = get_problem("obp")
+pytestmark = pytest.mark.usefixtures("gpu_packages")
 
 
 @pytest.fixture
 def answering(calm: Path) -> Path:
     """The stand-in with answers to give: three groups, and one of odd ones."""
-    codes = programs(OBP, 4)
-    odd = list(odd_answers(OBP, codes[0]).values())[:8]
-    (calm / "answers.json").write_text(json.dumps([*groups(codes, OBP.seed.code), odd]))
-    return calm
-
-
-def without_us(calm: Path) -> tuple[list[list[float]], list[tuple[str, float]]]:
-    """Rewards and archive of a run that we do not touch."""
-    with opened(calm) as checkout:
-        seeded(7)
-        trainer, rewards = checkout.module("main").run(checkout.module("args").Args.from_yaml(CONFIG))
-        return rewards, archive(trainer)
-
-
-def archive(trainer: Any) -> list[tuple[str, float]]:
-    """Codes and performances, in order."""
-    return [(algo.code, algo.perf) for algo in trainer.algos]
-
-
-def with_us(calm: Path, mapping: str, out: Path) -> tuple[list[list[float]], list[tuple[str, float]]]:
-    """The same run under one of our mappings."""
-    seeded(7)
-    trainer, rewards = run_released(calm, CONFIG, "obp", mapping, out, lambda code: None)
-    return rewards, archive(trainer)
+    return with_answers(calm, some_answers())
 
 
 def records(out: Path) -> list[tuple[CompletionRecord, ...]]:
@@ -70,25 +43,34 @@ def records(out: Path) -> list[tuple[CompletionRecord, ...]]:
 
 def test_native_is_native(answering: Path, tmp_path: Path) -> None:
     """Rewards and population of a native run are the same, bit for bit, with and without the wrapper."""
-    assert with_us(answering, "native", tmp_path / "out") == without_us(answering)
+    with_us(answering, tmp_path / "out")
+    here, there = tmp_path / "out" / "host", without_us(answering, tmp_path / "alone")
+    assert (rewards(here), archive(here)) == (rewards(there), archive(there))
 
 
-def test_another_mapping_leaves_the_search_alone(answering: Path, tmp_path: Path) -> None:
+def test_another_mapping_leaves_the_search_alone(sabotaged: Sabotage, tmp_path: Path) -> None:
     """Under factorized the learner gets what the mapping makes of the records; the population is native's."""
-    rewards, members = with_us(answering, "factorized", tmp_path / "out")
-    native, untouched = without_us(answering)
+    calm = sabotaged(
+        "main.py",
+        "            trainer.one_round()",
+        "            print(json.dumps(trainer.one_round()), file=open('given.jsonl', 'a'))",
+    )
+    with_answers(calm, some_answers())
+    with_us(calm, tmp_path / "out", "factorized")
+    here, there = tmp_path / "out" / "host", without_us(calm, tmp_path / "alone")
+    given = [json.loads(line) for line in (here / "given.jsonl").read_text().splitlines()]
     again = [
         get_mapping("factorized")(batch_of([group])).reward[0].tolist() for group in records(tmp_path / "out")
     ]
-    assert rewards == again
-    assert members == untouched
-    assert rewards != native
+    assert given == again
+    assert given != rewards(here)
+    assert (rewards(here), archive(here)) == (rewards(there), archive(there))
 
 
 def test_records_say_what_the_host_did(answering: Path, tmp_path: Path) -> None:
     """Outcomes, scores and archive events are the host's, and its native rewards follow from them."""
-    native, members = with_us(answering, "native", tmp_path / "out")
-    found = records(tmp_path / "out")
+    with_us(answering, tmp_path / "out")
+    found, native = records(tmp_path / "out"), rewards(tmp_path / "out" / "host")
     assert [record.outcome for record in found[0]] == [*[Outcome.VALID] * 3, Outcome.MISSING_RATIONALE]
     assert [record.archive_event for record in found[0]] == [
         ArchiveEvent.DUPLICATE_SCORE,
@@ -96,20 +78,22 @@ def test_records_say_what_the_host_did(answering: Path, tmp_path: Path) -> None:
         ArchiveEvent.DUPLICATE_SCORE,
         ArchiveEvent.INVALID,
     ]
-    assert {record.score for group in found for record in group} >= {perf for _, perf in members}
-    for line, group, rewards in zip(
+    kept = {performance for _, performance in archive(tmp_path / "out" / "host")}
+    assert {record.score for group in found for record in group} >= kept
+    for line, group, rewarded in zip(
         read_records(tmp_path / "out" / "host.jsonl", HostRecord), found, native, strict=True
     ):
-        assert list(line.native) == list(line.recomputed) == rewards
-        assert [record.reward for record in group] == rewards
+        assert list(line.native) == list(line.recomputed) == rewarded
+        assert [record.reward for record in group] == rewarded
 
 
 def test_records_fit_together(answering: Path, tmp_path: Path) -> None:
     """Steps, heuristics and completions tell one story: frontier, sizes, admissions, contexts."""
-    _, members = with_us(answering, "native", tmp_path / "out")
+    with_us(answering, tmp_path / "out")
     steps = list(read_records(tmp_path / "out" / "steps.jsonl", StepRecord))
     heuristics = list(read_records(tmp_path / "out" / "heuristics.jsonl", HeuristicRecord))
-    assert sorted(line.score for line in heuristics) == sorted(perf for _, perf in members)
+    kept = [performance for _, performance in archive(tmp_path / "out" / "host")]
+    assert sorted(line.score for line in heuristics) == sorted(kept)
     for step, group in zip(steps, records(tmp_path / "out"), strict=True):
         assert step.archive_size == group[0].archive_size + step.admitted
         assert step.frontier_before == group[0].frontier
@@ -118,41 +102,57 @@ def test_records_fit_together(answering: Path, tmp_path: Path) -> None:
         assert all((record.exposure is None) == (record.score is None) for record in group)
 
 
-def test_records_are_never_overwritten(answering: Path, tmp_path: Path) -> None:
-    """A second run into one directory stops before it runs."""
-    with_us(answering, "native", tmp_path / "out")
-    before = (tmp_path / "out" / "completions.jsonl").read_bytes()
-    with pytest.raises(RecordError, match="never overwritten"):
-        with_us(answering, "native", tmp_path / "out")
-    assert (tmp_path / "out" / "completions.jsonl").read_bytes() == before
+def test_the_operator_is_the_one_that_the_host_names(calm: Path, tmp_path: Path) -> None:
+    """Even where no completion became a heuristic, which would bear the operator's name."""
+    with_answers(calm, [["nothing"] * 2] * 12)
+    with_us(calm, tmp_path / "out")
+    found = {step.operator for step in read_records(tmp_path / "out" / "steps.jsonl", StepRecord)}
+    assert found == {Operator.SIMPLIFICATION, Operator.INJECTION, Operator.REPLACEMENT}
 
 
-def test_a_performance_that_the_host_keeps_to_itself(calm: Path, sabotaged: Sabotage, tmp_path: Path) -> None:
-    """Where neither object nor archive tells a score, the program is evaluated again, or the run stops."""
+def test_a_performance_that_the_host_keeps_to_itself(sabotaged: Sabotage, tmp_path: Path) -> None:
+    """Where neither object nor archive tells a score, the program is evaluated here, or the run stops."""
     sabotaged("calm_trainer.py", "import importlib", "import copy\nimport importlib")
-    sabotaged(
-        "calm_trainer.py",
-        "        if len(codes) > 1",
-        "        policy = copy.copy(policy)\n        if len(codes) > 1",
-    )
-    twin = f"{OBP.seed.code}# a remark"
-    (calm / "answers.json").write_text(json.dumps([[answer(twin)]]))
+    promise = "        return policy, self.env.run_async(policy, self.instances)"
+    calm = sabotaged("calm_trainer.py", promise, f"        policy = copy.copy(policy)\n{promise}")
+    with_answers(calm, [[answer(f"{OBP.seed.code}# a remark")]])
+    with_us(calm, tmp_path / "out")
+    assert records(tmp_path / "out")[0][0].score is not None
+    only_there = OBP.seed.code.replace("import numpy as np", "import heuristic\nimport numpy as np")
+    with_answers(calm, [[answer(only_there)]])
     with pytest.raises(HostError, match="nobody can tell"):
-        with_us(calm, "native", tmp_path / "stopped")
-    run_released(calm, CONFIG, "obp", "native", tmp_path / "out", {twin: -27.0}.get)
-    assert [record.score for record in records(tmp_path / "out")[0]] == [-27.0]
+        with_us(calm, tmp_path / "stopped")
 
 
-def test_two_prompts_in_one_call_are_refused(answering: Path, tmp_path: Path) -> None:
+def test_a_host_that_admits_everything(sabotaged: Sabotage, tmp_path: Path) -> None:
+    """Whatever the host's rule of admission, the records agree with each other and with its archive."""
+    rule = "        if not any(abs(algo.perf - policy.perf) < SAME for algo in self.algos):\n            self"
+    calm = with_answers(sabotaged("calm_trainer.py", rule, "        self"), some_answers())
+    with_us(calm, tmp_path / "out")
+    found = [record for group in records(tmp_path / "out") for record in group]
+    assert all((r.archive_event is ArchiveEvent.ADMITTED) == (r.score is not None) for r in found)
+    assert verify(tmp_path / "out").problems == ()
+
+
+def test_a_collapse(calm: Path, tmp_path: Path) -> None:
+    """It shows in the members that are missed before a group, and the records still fit together."""
+    groups = [*some_answers(), *[["nothing"] * 4] * 3]
+    with_us(with_answers(calm, groups, population_size=2, max_stuck_threshold=2), tmp_path / "out")
+    steps = list(read_records(tmp_path / "out" / "steps.jsonl", StepRecord))
+    assert [step.collapsed for step in steps].count(True) == 1
+    assert verify(tmp_path / "out").problems == ()
+
+
+def test_two_prompts_in_one_call_are_refused(sabotaged: Sabotage, tmp_path: Path) -> None:
     """A group is one prompt; several at once stop the run with what to set."""
-    main = answering / "main.py"
-    main.write_text(
-        main.read_text().replace('[row["prompt"]] * len(answers)', 'two(row["prompt"], answers)')
-        + "\n\ndef two(prompt, answers):\n    other = [{'content': prompt[-1]['content'] + '?'}]\n"
-        "    return [prompt, *[other] * (len(answers) - 1)]\n"
+    calm = sabotaged(
+        "calm_trainer.py",
+        'prompts=[row["prompt"]] * len(texts)',
+        'prompts=[row["prompt"], *[[{"content": "another"}]] * (len(texts) - 1)]',
     )
+    with_answers(calm, some_answers())
     with pytest.raises(HostError, match="set n_prompts to 1"):
-        with_us(answering, "native", tmp_path / "out")
+        with_us(calm, tmp_path / "out")
 
 
 def tree(path: Path) -> dict[str, str]:
@@ -165,16 +165,17 @@ def test_nothing_is_left_behind(answering: Path, tmp_path: Path) -> None:
     """The checkout keeps its bytes; working directory, search path and modules are as before."""
     utils = type(sys)("utils")
     sys.modules["utils"] = utils
-    before = tree(answering), os.getcwd(), list(sys.path), set(sys.modules)
-    with_us(answering, "native", tmp_path / "out")
-    assert (tree(answering), os.getcwd(), list(sys.path)) == before[:3]
+    main = sys.modules["__main__"].__file__
+    before = tree(answering), os.getcwd(), list(sys.path)
+    with_us(answering, tmp_path / "out")
+    assert (tree(answering), os.getcwd(), list(sys.path)) == before
+    assert sys.modules["__main__"].__file__ == main
     assert {"calm_trainer", "heuristic", "args", "main"} & set(sys.modules) == set()
     assert sys.modules.pop("utils") is utils
 
 
 def test_a_copy_of_the_seed_costs_nothing(calm: Path, tmp_path: Path) -> None:
     """The host's copy rule reaches our records: the seed again gets 0 and is no new member."""
-    (calm / "answers.json").write_text(json.dumps([[answer(OBP.seed.code)]]))
-    rewards, members = with_us(calm, "native", tmp_path / "out")
-    assert rewards == [[0.0]]
-    assert len(members) == 1
+    with_us(with_answers(calm, [[answer(OBP.seed.code)]]), tmp_path / "out")
+    assert rewards(tmp_path / "out" / "host") == [[0.0]]
+    assert len(archive(tmp_path / "out" / "host")) == 1

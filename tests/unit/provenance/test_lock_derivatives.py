@@ -44,6 +44,11 @@ def test_extras_bring_their_packages_and_the_base_does_not() -> None:
     assert "pywin32" not in full
 
 
+def test_the_released_host_finds_pynvml_with_the_gpu_extra() -> None:
+    """The module pynvml, which the released host imports, comes from NVIDIA's own distribution."""
+    assert "nvidia-ml-py" in {package.name for package in needed(read_lock(), ("gpu",))}
+
+
 def test_an_unknown_extra_is_named() -> None:
     """An extra that the project lacks is refused by name."""
     with pytest.raises(ConfigError, match="no extra tpu"):

@@ -86,6 +86,7 @@ def described(facts: Facts) -> list[tuple[str, str]]:
     return [
         ("Runs", f"{len(manifests)}, all of them complete"),
         ("Models", _listed(_model(name, card) for name, card in facts.cards.items())),
+        ("Host", _listed(_host(m) for m in manifests)),
         ("Source", _listed(_source(m) for m in manifests)),
         ("Machine", _listed(_machine(m) for m in manifests)),
         ("Software", _listed(_software(m) for m in manifests)),
@@ -150,6 +151,13 @@ def _model(name: str, card: Card | None) -> str:
         f"{name}, {card.parameters:,} parameters, made for this artifact; before any update, valid of "
         f"{card.completions} held-out completions: {', '.join(valid)}"
     )
+
+
+def _host(manifest: Manifest) -> str:
+    if manifest.checkout is None:
+        return manifest.host
+    at = manifest.checkout.revision
+    return f"{manifest.host} ({f'revision {at[:12]}' if at else 'of unknown revision'})"
 
 
 def _source(manifest: Manifest) -> str:

@@ -3,16 +3,16 @@
 import importlib
 import os
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from inspect import Parameter, signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from search_to_signal.hosts.base import HostError
+from search_to_signal.hosts.released.children import tended
+from search_to_signal.hosts.released.place import copied, linked
 
 NAMES = {"tsp": "tsp", "obp": "obp", "cvrp": "cvrp_aco", "op": "op_aco"}
 """The released host's names of our problems."""
@@ -30,15 +30,23 @@ class Checkout:
         """One of its modules; raises HostError when it, or what it needs, cannot be imported."""
         try:
             return importlib.import_module(name)
-        except (ImportError, NotImplementedError, RuntimeError, OSError) as error:
+        except Exception as error:  # code of others: whatever stops it is what we report
+            file = f"{name.replace('.', '/')}.py"
             raise HostError(
-                f"the released module {name} does not import here ({type(error).__name__}: {error}): "
+                f"{file} does not import here ({type(error).__name__}: {one_line(error)}): "
                 "it may need a GPU, or a package that this environment lacks"
             ) from error
 
     def seed_code(self, problem: str) -> str:
         """The released seed heuristic of one of our problems."""
-        path = self.path / "configs" / NAMES[problem] / "seed.py"
+        return self._configured(problem, "seed.py")
+
+    def template(self, problem: str) -> str:
+        """The released template of one of our problems."""
+        return self._configured(problem, "template.py")
+
+    def _configured(self, problem: str, name: str) -> str:
+        path = self.path / "configs" / NAMES[problem] / name
         if not path.is_file():
             raise HostError(f"{path} is missing: give a whole checkout, or leave out the problem {problem}")
         return path.read_text(encoding="utf-8")
@@ -49,49 +57,48 @@ class Checkout:
         return self.module("args").Args.from_yaml(str(path))
 
 
+def one_line(error: BaseException) -> str:
+    """What an error says, without line breaks."""
+    return " ".join(str(error).split())
+
+
 @contextmanager
-def opened(path: Path) -> Iterator[Checkout]:
+def opened(path: Path, place: Path | None = None) -> Iterator[Checkout]:
     """Make a checkout importable and its files readable by relative path, without writing into it.
 
-    The working directory is a temporary one with links to what the checkout holds. Afterwards directory,
-    search path and modules are as before. Raises HostError when the path is no such checkout.
+    The working directory is a temporary one with links to what the checkout holds, or ``place``, a copy of
+    it in which what the host writes stays. The host takes its own ``main.py`` for the main module, whose
+    place it derives its directories from. Afterwards directory, search path and modules are as before.
+    Raises HostError when the path is no such checkout.
     """
     path = path.resolve()
     missing = [name for name in _NEEDED if not (path / name).exists()]
     if missing:
         raise HostError(f"{path} is no CALM checkout: it lacks {', '.join(missing)}")
+    own = {entry.stem for entry in path.iterdir()}
+    made = linked(path) if place is None else copied(path, place)
+    with made as directory, _imported_from(directory, own), tended():
+        yield Checkout(path if place is None else directory)
+
+
+@contextmanager
+def _imported_from(directory: Path, own: set[str]) -> Iterator[None]:
+    """Within it modules of these names come from the directory, which is the working directory as well."""
     before, search, modules = Path.cwd(), list(sys.path), dict(sys.modules)
     wrote, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    own = {entry.stem for entry in path.iterdir()}
-    with tempfile.TemporaryDirectory(prefix="s2s-calm-") as directory:
-        for entry in path.iterdir():
-            (Path(directory) / entry.name).symlink_to(entry)
+    main = vars(sys.modules["__main__"])
+    file = main.get("__file__")
+    for name in [name for name in sys.modules if name.split(".")[0] in own]:
+        del sys.modules[name]
+    sys.path.insert(0, str(directory))
+    os.chdir(directory)
+    main["__file__"] = str(directory / "main.py")
+    try:
+        yield
+    finally:
+        main["__file__"] = file
+        os.chdir(before)
+        sys.path[:], sys.dont_write_bytecode = search, wrote
         for name in [name for name in sys.modules if name.split(".")[0] in own]:
             del sys.modules[name]
-        sys.path.insert(0, directory)
-        os.chdir(directory)
-        try:
-            yield Checkout(path)
-        finally:
-            os.chdir(before)
-            sys.path[:], sys.dont_write_bytecode = search, wrote
-            for name in [name for name in sys.modules if name.split(".")[0] in own]:
-                del sys.modules[name]
-            sys.modules.update({name: modules[name] for name in modules if name.split(".")[0] in own})
-
-
-def call_by_name(function: Callable[..., Any], known: dict[str, Any]) -> Any:
-    """Call with those of the known arguments that it takes; raises HostError when it needs another one."""
-    taken = signature(function).parameters
-    needed = [
-        name
-        for name, parameter in taken.items()
-        if parameter.default is Parameter.empty
-        and parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-        and name not in known
-    ]
-    if needed:
-        raise HostError(
-            f"{function.__qualname__} needs {', '.join(needed)}, which we do not know how to give"
-        )
-    return function(**{name: value for name, value in known.items() if name in taken})
+        sys.modules.update({name: modules[name] for name in modules if name.split(".")[0] in own})

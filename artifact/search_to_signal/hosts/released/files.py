@@ -1,13 +1,15 @@
-"""The record files of a run of the released host."""
+"""What a run of the released host is written with."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
+from search_to_signal.records.schema import StepTiming
 from search_to_signal.records.writer import RecordWriter
+
+HOST = "host.jsonl"
 
 
 class HostRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -26,13 +28,12 @@ class HostFiles:
     steps: RecordWriter
     generations: RecordWriter
     heuristics: RecordWriter
+    timings: RecordWriter
     host: RecordWriter
 
 
-@contextmanager
-def host_files(directory: Path) -> Iterator[HostFiles]:
-    """Open the record files of a fresh directory; raises RecordError where one exists already."""
-    directory.mkdir(parents=True, exist_ok=True)
-    names = ("completions", "steps", "generations", "heuristics", "host")
-    with ExitStack() as stack:
-        yield HostFiles(*(stack.enter_context(RecordWriter(directory / f"{name}.jsonl")) for name in names))
+class Clock(Protocol):
+    """The time of steps, split by phase."""
+
+    def phase(self, name: str) -> AbstractContextManager[None]: ...
+    def timing(self, step: int) -> StepTiming: ...

@@ -1,80 +1,140 @@
 """The released host behind the common interface, for one problem, without a model."""
 
+import os
 import random
+import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.hosts.base import Asked, HostError, Played
+from search_to_signal.hosts.base import Asked, HostError, NotComparableError, Played
+from search_to_signal.hosts.released.arrays import arrays_within
 from search_to_signal.hosts.released.checkout import NAMES, Checkout
 from search_to_signal.hosts.released.trainer import (
-    Prompts,
     bases_of,
     content,
     load,
-    operator_of,
     outcome_of,
     policy_of,
     score_of,
+    settings_of,
     snapshot,
     witnessed,
 )
+from search_to_signal.hosts.released.wording import Wording, learned
+from search_to_signal.problems.inprocess import function_of
 from search_to_signal.programs.canonical import program_sha256
-from search_to_signal.records.schema import Outcome
-from search_to_signal.search.state import Member, SearchState
+from search_to_signal.records.schema import Operator, Outcome
+from search_to_signal.search.operators import OPERATORS
+from search_to_signal.search.state import Member, SearchState, state_of
 
-TIMEOUT_S = 60.0
+TIME_LIMIT_S = 60.0
+"""Wall time that the released host gives all instances of a heuristic (HOST.md, point 26)."""
+
+_PATIENCE_S = 600.0
+MOST_TRIES = 400
+_WORDED = 60
+"""Enough to see three equally likely wordings: one stays unseen in fewer than 1e-10 of all cases."""
+
+ONE_PARENT = (Operator.SIMPLIFICATION, Operator.INJECTION, Operator.REPLACEMENT)
 
 
-@dataclass(frozen=True)
+@dataclass
 class ReleasedHost:
     """A released trainer that was never given a model: ``trainer`` has the attributes that search needs."""
 
-    checkout: Checkout
     policy: type[Any]
     trainer: Any
+    wordings: dict[tuple[str, ...], Wording] = field(default_factory=dict)
 
     def arrays(self) -> Sequence[NDArray[Any]]:
         """Every numeric array within the training instances, those of one place and shape also stacked."""
-        found: dict[str, list[NDArray[Any]]] = {}
-        for place, array in _leaves(self.trainer.instances, "", 0):
-            found.setdefault(place, []).append(array)
-        stacked = [np.stack(one) for one in found.values() if len({array.shape for array in one}) == 1]
-        return [*stacked, *(array for one in found.values() for array in one)]
+        return arrays_within(self.trainer.instances)
 
     def scores(self, code: str) -> tuple[float, ...] | None:
-        """Score on every instance where it keeps them, then their mean; None for a failure."""
-        policy = policy_of(self.policy, Member("", code, 0.0, None, 0, 0, program_sha256(code)))
-        policy.perf = policy.perfs = None
+        """Score on every instance where it tells them, then their mean; None for a failure.
+
+        Raises NotComparableError when the program takes more than ten minutes.
+        """
         try:
-            returned = policy.run_one_episode_sync(self.trainer.instances, TIMEOUT_S)
+            return self.evaluated(code)
+        except HostError:
+            raise
         except Exception:  # noqa: BLE001 - whatever a heuristic raises is its failure
             return None
-        perf = returned if policy.perf is None else policy.perf
-        perfs = () if policy.perfs is None else tuple(float(one) for one in policy.perfs)
-        return None if perf is None else (*perfs, float(np.mean(perf)))
+
+    def evaluated(self, code: str) -> tuple[float, ...] | None:
+        """The same, but raises what the evaluation raises."""
+        member = Member("", code, 0.0, None, 0, 0, program_sha256(code))
+        policy = policy_of(self.policy, member, self.trainer.problem_name, function_of(code))
+        try:
+            with quiet():
+                told = policy.run_one_episode_sync(self.trainer.instances, _PATIENCE_S)
+        except Exception as error:
+            if _is_timeout(error):
+                raise NotComparableError(f"the host's evaluation took more than {_PATIENCE_S:g} s") from error
+            raise
+        if not isinstance(told, dict) or "performance" not in told:
+            raise HostError("heuristic.py: run_one_episode_sync gave no dictionary with performance")
+        perfs = np.atleast_1d(np.array(told["performance"], dtype=np.float64))
+        if not np.isfinite(perfs).all():
+            return None
+        return (float(perfs[0]),) if len(perfs) == 1 else (*map(float, perfs), float(np.mean(perfs)))
 
     def ask(self, state: SearchState) -> Asked:
         """Draw one prompt, and read operator and bases off its text."""
+        return next(self.asks(state))
+
+    def asks(self, state: SearchState, wanted: Operator | None = None, named: bool = True) -> Iterator[Asked]:
+        """Draw prompts, each in this state, for ever; those of one operator alone where one is wanted.
+
+        Unless ``named``, every prompt of one parent counts as a replacement. Raises HostError when operators
+        cannot be told apart, and when the wanted one does not come.
+        """
+        wording = self._wording(state) if named else Wording(None)
         load(self.trainer, self.policy, state)
-        prompt = self._prompt()
-        kept = snapshot(self.trainer).archive
-        shown = bases_of(prompt, kept)
-        positions = tuple(i for i, member in enumerate(kept) if member in shown)
-        return Asked(operator_of(prompt, shown), positions, prompt)
+        missed = 0
+        while missed < MOST_TRIES:
+            with self.weighing(wanted):
+                (chat,) = self.rows(1)
+            text = content(chat)
+            kept = tuple(self.trainer.used_prompts)
+            listed = state.listed()
+            if len(self.trainer.algos) != len(state.archive):
+                listed = snapshot(self.trainer)
+                load(self.trainer, self.policy, state)
+            shown = bases_of(text, listed.archive)
+            positions = tuple(i for i, member in enumerate(listed.archive) if member in shown)
+            asked = Asked(wording.operator(text, shown), positions, text, chat, kept)
+            missed = 0 if wanted in (None, asked.operator) else missed + 1
+            if not missed:
+                yield asked
+        raise HostError(f"calm_trainer.py: no {wanted.value if wanted else ''} prompt in {MOST_TRIES} draws")
 
     def play(self, state: SearchState, asked: Asked, texts: Sequence[str]) -> Played:
-        """Let its own reward function judge the answers and move the population."""
+        """Let its own reward function judge the answers and move the population.
+
+        Raises NotComparableError when its time limit cut an evaluation short.
+        """
         load(self.trainer, self.policy, state)
-        prompts = [[{"role": "user", "content": asked.prompt}] for _ in texts]
+        self.trainer.used_prompts = list(asked.used)
+        prompts = [asked.chat for _ in texts]
         completions = [[{"role": "assistant", "content": text}] for text in texts]
-        with witnessed(self.policy) as seen:
-            rewards = tuple(float(reward) for reward in self.trainer.reward_func(prompts, completions))
-        after = snapshot(self.trainer)
+        began = time.monotonic()
+        with quiet(), witnessed(self.policy) as seen, _timeouts(self.policy) as late:
+            given = self.trainer.reward_func(prompts=prompts, completions=completions)
+        rewards = tuple(float(reward) for reward in given)
         outcomes = tuple(outcome_of(reward) for reward in rewards)
+        waited = time.monotonic() - began
+        if Outcome.RUNTIME_FAILURE in outcomes and (late or waited > 0.9 * TIME_LIMIT_S):
+            raise NotComparableError(f"the host's time limit ended an evaluation ({waited:.0f} s in all)")
+        after = snapshot(self.trainer)
         scores = tuple(
             score_of(text, seen, after.archive, lambda code: None) if outcome is Outcome.VALID else None
             for text, outcome in zip(texts, outcomes, strict=True)
@@ -83,69 +143,141 @@ class ReleasedHost:
 
     def collapsed(self, state: SearchState) -> SearchState:
         """The state in which it draws a prompt when the stagnation threshold is reached."""
+        return self.drawn_at(state, settings_of(self.trainer.calm_args).collapse_threshold)
+
+    def drawn_at(self, state: SearchState, stagnation: int) -> SearchState:
+        """The state in which it draws a prompt at a value of its stagnation counter."""
         load(self.trainer, self.policy, state)
-        self.trainer.age_stuck = self.trainer.calm_args.max_stuck_threshold
-        self._prompt()
+        self.trainer.age_stuck = stagnation
+        self.rows(1)
         return snapshot(self.trainer)
 
-    def _prompt(self) -> str:
-        rows = self.trainer.prepare_dataset()
+    def rows(self, count: int) -> list[Any]:
+        """The chats of a round of so many prompts, drawn in the state that the trainer is in."""
+        self.trainer.used_prompts = []
+        self.trainer.n_prompts = self.trainer.calm_args.n_prompts = count
+        with quiet():
+            rows = self.trainer.prepare_dataset()
         rows = getattr(self.trainer, "train_dataset", None) if rows is None else rows
-        if rows is None or not len(rows):
-            raise HostError("prepare_dataset gave no prompts, neither returned nor as train_dataset")
-        return content(rows[0]["prompt"])
+        if rows is None or len(rows) < count:
+            raise HostError("calm_trainer.py: prepare_dataset gave no prompts")
+        return [rows[i]["prompt"] for i in range(count)]
+
+    @contextmanager
+    def weighing(self, wanted: Operator | None) -> Iterator[None]:
+        """Let one operator alone have weight meanwhile; a growing archive still gives injection as much."""
+        if wanted is None:
+            yield
+            return
+        options = self.trainer.calm_args
+        before = {name: getattr(options, f"ub_{name.value}") for name in OPERATORS}
+        try:
+            for name in OPERATORS:
+                setattr(options, f"ub_{name.value}", float(name is wanted))
+            yield
+        finally:
+            for name, weight in before.items():
+                setattr(options, f"ub_{name.value}", weight)
+
+    def _wording(self, state: SearchState) -> Wording:
+        if state.injected not in self.wordings:
+            best = max(state.archive, key=lambda member: member.score)
+            prompts = {wanted: self.worded(best, state.injected, wanted) for wanted in ONE_PARENT}
+            self.wordings[state.injected] = learned(prompts, best)
+        return self.wordings[state.injected]
+
+    def worded(self, member: Member, injected: tuple[str, ...], wanted: Operator) -> list[str]:
+        """Sixty prompts of an operator that show this member.
+
+        The member alone counts as a full population meanwhile, so injection gets no weight of its own.
+        """
+        options, trainer = self.trainer.calm_args, self.trainer
+        size = trainer.population_size
+        load(trainer, self.policy, replace(state_of([member], [member]), injected=injected))
+        try:
+            trainer.population_size = options.population_size = 1
+            with self.weighing(wanted):
+                return [content(self.rows(1)[0]) for _ in range(_WORDED)]
+        finally:
+            trainer.population_size = options.population_size = size
 
 
 def released_host(checkout: Checkout, problem: str) -> ReleasedHost:
-    """A host for one of our problems; raises HostError where the checkout has another interface."""
+    """A host for one of our problems; raises HostError where the checkout has another interface.
+
+    Its logs and algorithms go to the working directory, which is that of the open checkout.
+    """
     module = checkout.module(f"problems.{NAMES[problem]}")
-    policy = checkout.module("heuristic").HeuristicPolicy
     kind = checkout.module("calm_trainer").Trainer
     options = checkout.options(problem)
-    options.n_prompts = 1
+    options.max_stuck_threshold = settings_of(options).collapse_threshold
     trainer = object.__new__(kind)
     environment = module.Environment()
+    here = Path.cwd()
+    places = {name: tempfile.mkdtemp(prefix=f"{name}-", dir=here) for name in ("log_dir", "save_dir")}
     fields = {
         "algos": [],
         "seed_algos": [],
-        "used_prompts": Prompts(),
-        "injected_components": Prompts(),
+        "used_prompts": [],
+        "injected_components": [],
         "age_stuck": 0,
         "log_step": 0,
         "train_epoch": 0,
+        "n_prompts": 1,
         "population_size": options.population_size,
+        "problem_name": NAMES[problem],
+        "algorithm_template": checkout.template(problem),
         "calm_args": options,
         "problem": module,
         "env": environment,
         "instances": environment.training_dataset(),
+        **places,
     }
     for name, value in fields.items():
         setattr(trainer, name, value)
-    return ReleasedHost(checkout, policy, trainer)
+    return ReleasedHost(checkout.module("heuristic").HeuristicPolicy, trainer)
 
 
-def seeded(seed: int) -> None:
-    """Seed the generators that the released host draws from; it seeds nothing itself."""
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Drop what the host prints meanwhile, which may be its prompts."""
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the generators that the released host draws from, which seeds nothing itself; then undo it."""
+    python, numpy = random.getstate(), np.random.get_state()
     random.seed(seed)
     np.random.seed(seed % 2**32)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
 
 
-def _leaves(value: Any, place: str, depth: int) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Numeric arrays within lists, mappings, tensors and plain objects; items of a list share a place."""
-    if depth > 5 or isinstance(value, str | bytes | type):
-        return
-    if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
-    if isinstance(value, np.ndarray):
-        if value.dtype.kind in "iuf" and value.ndim:
-            yield place, value
-        return
-    if isinstance(value, list | tuple) and value and all(isinstance(item, int | float) for item in value):
-        yield place, np.array(value)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _leaves(item, f"{place}[]", depth + 1)
-    elif isinstance(value, dict) or hasattr(value, "__dict__"):
-        named = value if isinstance(value, dict) else vars(value)
-        for name, item in named.items():
-            yield from _leaves(item, f"{place}.{name}", depth + 1)
+@contextmanager
+def _timeouts(kind: type[Any]) -> Iterator[list[str]]:
+    """Every time-out that an evaluation in this process raises meanwhile."""
+    late: list[str] = []
+    run = kind.run_one_episode_sync
+
+    def remember(self: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return run(self, *arguments, **named)
+        except Exception as error:
+            if _is_timeout(error):
+                late.append(type(error).__name__)
+            raise
+
+    kind.run_one_episode_sync = remember
+    try:
+        yield late
+    finally:
+        kind.run_one_episode_sync = run
+
+
+def _is_timeout(error: BaseException) -> bool:
+    return "timeout" in type(error).__name__.lower()

@@ -4,81 +4,29 @@ The subclass stands in for the released trainer before ``main`` is imported; eve
 used as it is. Native through the wrapper is the host's own list, untouched.
 """
 
+import traceback
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
+from search_to_signal.errors import S2SError
 from search_to_signal.hosts.base import HostError
-from search_to_signal.hosts.credit import credited
-from search_to_signal.hosts.released.checkout import Checkout, opened
-from search_to_signal.hosts.released.files import HostFiles, HostRecord, host_files
-from search_to_signal.hosts.released.rounds import Round, heuristics_of, records_of, step_of
+from search_to_signal.hosts.released.asking import asked_operator, count_with, only_prompt
+from search_to_signal.hosts.released.checkout import Checkout, one_line
+from search_to_signal.hosts.released.observer import Observer
+from search_to_signal.hosts.released.rounds import Round
 from search_to_signal.hosts.released.trainer import content, snapshot, witnessed
-from search_to_signal.records.groups import batch_of
-from search_to_signal.records.schema import GenerationRecord
-from search_to_signal.rewards import RewardMapping, get_mapping
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import SearchState
 
-NATIVE = "native"
-Rescore = Callable[[str], float | None]
+_LONGEST = 300
 
 
-@dataclass
-class Observer:
-    """Turns what a trainer did with a group into records and into the mapping's rewards.
+def intervene(checkout: Checkout, observer: Observer, seed: int) -> type[Any]:
+    """Put the observed trainer in the place of the released one, and return it.
 
-    ``rescore`` evaluates a program where the host does not say how well it did.
+    ``seed`` goes into training arguments that the trainer is made with, as TRL draws from theirs.
     """
-
-    problem: str
-    mapping: RewardMapping
-    files: HostFiles
-    rescore: Rescore = lambda code: None
-    step: int = 0
-    last: SearchState | None = field(default=None, repr=False)
-
-    def observe(self, played: Round) -> list[float]:
-        """Write the records of a group, and return what the learner shall see."""
-        records = credited(records_of(played, self.problem, self.rescore), self.mapping)
-        again = get_mapping(NATIVE)(batch_of([records])).reward[0]
-        native = tuple(float(reward) for reward in played.native)
-        for record in records:
-            self.files.completions.write(record)
-        for heuristic in heuristics_of(played):
-            self.files.heuristics.write(heuristic)
-        texts = tuple(played.texts)
-        self.files.generations.write(
-            GenerationRecord(
-                step=played.step, prompt=played.prompt, prompt_ids=(), completion_ids=(), completions=texts
-            )
-        )
-        self.files.host.write(
-            HostRecord(step=played.step, native=native, recomputed=tuple(float(one) for one in again))
-        )
-        self.files.steps.write(step_of(played, records, self.last, self.mapping.name))
-        self.step, self.last = self.step + 1, played.after
-        if self.mapping.name == NATIVE:
-            return list(played.native)
-        return [record.reward or 0.0 for record in records]
-
-
-def settings_of(options: Any) -> SearchSettings:
-    """Our names for the released search options."""
-    return SearchSettings(
-        population_size=options.population_size,
-        simplification=options.ub_simplification,
-        injection=options.ub_injection,
-        replacement=options.ub_replacement,
-        crossover=options.ub_crossover,
-        collapse_threshold=options.max_stuck_threshold,
-        collapse_speed=options.speed_collapse,
-    )
-
-
-def intervene(checkout: Checkout, observer: Observer) -> type[Any]:
-    """Put the observed trainer in the place of the released one, and return it."""
     module = checkout.module("calm_trainer")
     policy = checkout.module("heuristic").HeuristicPolicy
     released = module.Trainer
@@ -86,39 +34,86 @@ def intervene(checkout: Checkout, observer: Observer) -> type[Any]:
     class ObservedTrainer(released):  # type: ignore[misc, valid-type]
         """The released trainer, whose rewards go by the observer."""
 
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            for value in (*arguments, *named.values()):
+                if hasattr(value, "seed") and hasattr(value, "learning_rate"):
+                    value.seed = seed
+            super().__init__(*arguments, **named)
+            if not observer.step:
+                observer.clock.timing(0)  # what came before is set-up
+
         def reward_func(self, prompts: Any, completions: Any, **others: Any) -> list[float]:
             """Evaluate and move the population as released; return the observer's rewards."""
-            before = snapshot(self)
-            with witnessed(policy) as seen:
-                native = super().reward_func(prompts=prompts, completions=completions, **others)
-            asked = {content(prompt) for prompt in prompts}
-            if len(asked) != 1:
-                raise HostError(
-                    f"a call with {len(asked)} prompts: a group is one prompt, set n_prompts to 1"
+            with observer.watching():
+                before, chat = snapshot(self), only_prompt(prompts)
+                asked = asked_operator(self.used_prompts, content(chat))
+                with witnessed(policy) as seen, observer.clock.phase("evaluation"):
+                    native = super().reward_func(prompts=prompts, completions=completions, **others)
+                tokenizer = getattr(self, "processing_class", None)
+                if tokenizer is not None:
+                    observer.count, observer.counted_by = count_with(tokenizer), "trainer"
+                played = Round(
+                    step=observer.step,
+                    chat=chat,
+                    texts=tuple(content(completion) for completion in completions),
+                    native=tuple(native),
+                    seen=tuple(seen),
+                    before=before,
+                    after=snapshot(self),
+                    settings=observer.settings,
+                    asked=asked,
+                    count=observer.count,
                 )
-            played = Round(
-                step=observer.step,
-                prompt=asked.pop(),
-                texts=tuple(content(completion) for completion in completions),
-                native=tuple(native),
-                seen=tuple(seen),
-                before=before,
-                after=snapshot(self),
-                settings=settings_of(self.calm_args),
-                tokenizer=getattr(self, "processing_class", None),
-            )
-            return observer.observe(played)
+                return observer.observe(played)
 
+    for name in ("prepare_dataset", "train"):
+        if hasattr(released, name):
+            setattr(ObservedTrainer, name, _noted(getattr(released, name), observer))
+    for name in ("__name__", "__qualname__", "__module__"):  # pickled by name, as the released one is
+        setattr(ObservedTrainer, name, getattr(released, name))
     vars(module)["Trainer"] = ObservedTrainer
     return ObservedTrainer
 
 
-def run_released(path: Path, config: str, problem: str, mapping: str, out: Path, rescore: Rescore) -> Any:
-    """Start the released ``main.run`` on a configuration of its own, with our rewards; records go to ``out``.
+def _noted(method: Callable[..., Any], observer: Observer) -> Callable[..., Any]:
+    @wraps(method)
+    def noted(*arguments: Any, **named: Any) -> Any:
+        with observer.noting():
+            return method(*arguments, **named)
 
-    ``rescore`` evaluates a program whose performance the host does not tell. Raises HostError.
+    return noted
+
+
+def play(checkout: Checkout, options: Any, observer: Observer, rounds: int) -> None:
+    """Start the released ``main.run``; the observer writes the records.
+
+    Raises the first error of a call of the reward function, after which the host goes on; HostError also
+    where the host itself stops, and where another number of rounds than ``rounds`` was recorded.
     """
-    with opened(path) as checkout, host_files(out) as files:
-        intervene(checkout, Observer(problem, get_mapping(mapping), files, rescore))
-        options = checkout.module("args").Args.from_yaml(config)
-        return checkout.module("main").run(options)
+    stopped: BaseException | None = None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # the seed of TSP takes a mean of nothing
+            checkout.module("main").run(options)
+    except SystemExit as end:
+        stopped = end if end.code else None
+    except Exception as error:  # noqa: BLE001 - code of others: whatever stops it is what we report
+        stopped = error
+    first = observer.error or stopped
+    if isinstance(first, S2SError | KeyboardInterrupt):
+        raise first
+    if first is not None:
+        raise as_ours(first, checkout.path, observer.step) from first
+    if observer.step != rounds:
+        missed = observer.missed
+        why = as_ours(missed, checkout.path, observer.step) if missed else "it goes on after any error"
+        raise HostError(f"main.py ended with {observer.step} of {rounds} rounds recorded: {why}") from missed
+
+
+def as_ours(error: BaseException, directory: Path, step: int) -> HostError:
+    """An error of the host, or within it, as one line that names the host's file and line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [frame for frame in frames if Path(frame.filename).is_relative_to(directory)]
+    where = f"{Path(inside[-1].filename).relative_to(directory)}:{inside[-1].lineno}" if inside else "main.py"
+    text = one_line(error)[:_LONGEST]
+    return HostError(f"{where} raised {type(error).__name__} in round {step}{f': {text}' if text else ''}")

@@ -1,13 +1,17 @@
 """From what the released host did with one group to our records."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from search_to_signal.hosts.base import HostError
+from search_to_signal.hosts.released.asking import Count
 from search_to_signal.hosts.released.trainer import (
     bases_of,
+    content,
     operator_named,
     operator_of,
     outcome_of,
@@ -29,38 +33,45 @@ from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import Member, SearchState, heuristic_record
 from search_to_signal.search.transition import Evaluated
 
+Rescore = Callable[[str], float | None]
+
 
 @dataclass(frozen=True)
 class Round:
-    """One call of the released reward function; ``native`` is what it returned, ``seen`` what it made."""
+    """One call of the released reward function; ``native`` is what it returned, ``seen`` what it made.
+
+    ``chat`` holds the messages of the prompt. ``asked`` is the operator that the host's own prompt names.
+    """
 
     step: int
-    prompt: str
+    chat: Any
     texts: tuple[str, ...]
     native: tuple[float, ...]
     seen: tuple[Any, ...]
     before: SearchState
     after: SearchState
     settings: SearchSettings
-    tokenizer: Any = None
+    asked: Operator | None
+    count: Count
 
     @property
+    def prompt(self) -> str:
+        """What the last message says."""
+        return content(self.chat)
+
+    @cached_property
     def bases(self) -> tuple[Member, ...]:
         """The archived members that the prompt shows."""
         return bases_of(self.prompt, self.before.archive)
 
-    @property
+    @cached_property
     def operator(self) -> Operator:
-        """As the host names it on what it made, else as the prompt's words show it."""
-        named = (operator_named(algo.parent_prompt_type) for algo in self.seen)
-        return next((name for name in named if name), operator_of(self.prompt, self.bases))
-
-    def tokens(self, text: str) -> int:
-        """Length by the trainer's tokenizer; 0 where it has none."""
-        return len(self.tokenizer(text)["input_ids"]) if self.tokenizer is not None else 0
+        """As the host names it on its prompt or on what it made, else as the prompt's words show it."""
+        named = (operator_named(getattr(algo, "parent_prompt_type", None)) for algo in self.seen)
+        return next((name for name in (self.asked, *named) if name), operator_of(self.prompt, self.bases))
 
 
-def _evaluated(played: Round, rescore: Callable[[str], float | None]) -> Iterator[Evaluated]:
+def _evaluated(played: Round, rescore: Rescore) -> Iterator[Evaluated]:
     for text, reward in zip(played.texts, played.native, strict=True):
         outcome, proposal = outcome_of(reward), parse(text)
         idea, code = (proposal.idea, proposal.code) if isinstance(proposal, Proposal) else ("", "")
@@ -77,36 +88,75 @@ def _evaluated(played: Round, rescore: Callable[[str], float | None]) -> Iterato
         yield Evaluated(outcome, idea, code, score, program_sha256(code) if code else None)
 
 
-def _events(played: Round, results: Sequence[Evaluated]) -> Iterator[ArchiveEvent]:
-    """Admitted is what stands in the archive afterwards and did not before, each once."""
-    waiting = [member.id for member in _new(played)]
-    for result in results:
-        if result.score is None:
-            yield ArchiveEvent.INVALID
-        elif result.program in waiting:
-            waiting.remove(result.program)
-            yield ArchiveEvent.ADMITTED
-        else:
-            yield ArchiveEvent.DUPLICATE_SCORE
+def _admitted(played: Round, results: Sequence[Evaluated]) -> dict[int, Member]:
+    """What stands in the archive afterwards and did not before, by the completion that it came from.
+
+    By its code, then by its score alone: a host may keep the code in another form. Raises HostError for a
+    new member that no completion holds.
+    """
+    waiting, found = _new(played), dict[int, Member]()
+    for by_code in (True, False):
+        for index, result in enumerate(results):
+            alike = (m for m in waiting if (m.id == result.program if by_code else m.score == result.score))
+            if result.score is not None and index not in found and (member := next(alike, None)):
+                found[index] = member
+                waiting.remove(member)
+    if waiting:
+        raise HostError("calm_trainer.py: the archive has gained a heuristic that no completion holds")
+    return found
 
 
 def _new(played: Round) -> list[Member]:
-    known = {member.code for member in played.before.archive}
-    return [member for member in played.after.archive if member.code not in known]
+    known = Counter((member.id, member.score) for member in played.before.archive)
+    new = []
+    for member in played.after.archive:
+        if known[member.id, member.score]:
+            known[member.id, member.score] -= 1
+        else:
+            new.append(member)
+    return new
 
 
-def records_of(played: Round, problem: str, rescore: Callable[[str], float | None]) -> list[CompletionRecord]:
-    """The records of a group before any reward; contexts are those before the group (D22)."""
+def _event(result: Evaluated, admitted: bool) -> ArchiveEvent:
+    if result.score is None:
+        return ArchiveEvent.INVALID
+    return ArchiveEvent.ADMITTED if admitted else ArchiveEvent.DUPLICATE_SCORE
+
+
+class Told(NamedTuple):
+    """What a group leaves: its completions before any reward, and the heuristics that the archive took."""
+
+    records: list[CompletionRecord]
+    heuristics: list[HeuristicRecord]
+
+
+def told(played: Round, problem: str, rescore: Rescore) -> Told:
+    """The records of a group; contexts are those before the group (D22).
+
+    The heuristics of the first group begin with those that stood in the archive before it.
+    """
     results = list(_evaluated(played, rescore))
+    admitted = _admitted(played, results)
+    first = [] if played.step else [replace(m, step=0, index=0) for m in played.before.archive]
+    new = [replace(m, index=i, step=played.step, operator=played.operator) for i, m in admitted.items()]
+    kept = [*first, *sorted(new, key=lambda member: member.index)]
+    records = _records(played, problem, results, admitted)
+    return Told(records, [heuristic_record(member) for member in kept])
+
+
+def _records(
+    played: Round, problem: str, results: Sequence[Evaluated], admitted: Mapping[int, Member]
+) -> list[CompletionRecord]:
     archive, bases = played.before.archive, played.bases
     reach = exposures(played.before, results, played.settings)
-    prompt, shown, operator = sha256_text(played.prompt), {base.id for base in bases}, played.operator
+    prompt, shown = sha256_text(played.prompt), {base.id for base in bases}
+    prompt_tokens = played.count(played.chat)
     return [
         CompletionRecord(
             step=played.step,
             index=index,
             problem=problem,
-            operator=operator,
+            operator=played.operator,
             prompt_sha256=prompt,
             parents=tuple(base.id for base in bases),
             base_scores=tuple(base.score for base in bases),
@@ -121,36 +171,28 @@ def records_of(played: Round, problem: str, rescore: Callable[[str], float | Non
             matches_base_code=result.program in shown,
             archive_gap=None if result.score is None else archive_gap(archive, result.score),
             exposure=reach[index],
-            prompt_tokens=played.tokens(played.prompt),
-            completion_tokens=played.tokens(text),
+            prompt_tokens=prompt_tokens,
+            completion_tokens=played.count(text),
             truncated=False,
-            archive_event=event,
+            archive_event=_event(result, index in admitted),
             components=None,
             reward=None,
             advantage=None,
         )
-        for index, (text, result, event) in enumerate(
-            zip(played.texts, results, _events(played, results), strict=True)
-        )
+        for index, (text, result) in enumerate(zip(played.texts, results, strict=True))
     ]
 
 
-def heuristics_of(played: Round) -> Iterator[HeuristicRecord]:
-    """The heuristics that a group brought into the archive; before the first group, those in it."""
-    if played.step == 0:
-        for member in played.before.archive:
-            yield heuristic_record(replace(member, step=0, index=0))
-    codes = [proposal.code if isinstance(proposal := parse(text), Proposal) else "" for text in played.texts]
-    for member in _new(played):
-        index = codes.index(member.code.strip()) if member.code.strip() in codes else 0
-        yield heuristic_record(replace(member, step=played.step, index=index))
-
-
 def step_of(
-    played: Round, records: Sequence[CompletionRecord], last: SearchState | None, mapping: str
+    played: Round, records: Sequence[CompletionRecord], last: SearchState | None, mapping: str, tokens: int
 ) -> StepRecord:
-    """The record of the group; what the released trainer keeps to itself (loss, adapter, cut) is absent."""
-    lost = last is not None and len(played.before.archive) < len(last.archive)
+    """The record of the group; what the released trainer keeps to itself (loss, adapter, cut) is absent.
+
+    ``last`` is the state after the group before: a collapse shows in the members that went in between.
+    ``tokens`` is how many were trained on.
+    """
+    here = Counter(member.id for member in played.before.archive)
+    lost = last is not None and bool(Counter(member.id for member in last.archive) - here)
     return StepRecord(
         step=played.step,
         operator=played.operator,
@@ -167,7 +209,7 @@ def step_of(
         loss=None,
         kl=None,
         grad_norm=None,
-        training_tokens=sum(record.completion_tokens for record in records),
+        training_tokens=tokens,
         adapter_sha256=None,
         prompt_tokens_cut=None,
     )

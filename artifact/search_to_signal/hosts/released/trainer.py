@@ -6,12 +6,13 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from search_to_signal.hosts.released.checkout import call_by_name
+from search_to_signal.problems.inprocess import function_of
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE
 from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.records.schema import Operator, Outcome
 from search_to_signal.rewards.base import SEVERITY
+from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import Member, SearchState, state_of
 
 _BLOCK = re.compile(r"```(?:python)?(.*?)```", re.DOTALL | re.IGNORECASE)
@@ -20,12 +21,25 @@ _OUTCOME = {value: outcome for outcome, value in SEVERITY.items()}
 
 # A trainer is photographed before and after every group, and its archive hardly changes.
 _program = lru_cache(maxsize=4096)(program_sha256)
+_function = lru_cache(maxsize=4096)(function_of)  # for members, which are never run again
 
 
-class Prompts(list[Any]):
-    """A list that can be added to like a set: which of the two the host keeps is not known."""
+THRESHOLD_SHARE = 20
+"""Without a collapse threshold of its own (-1) the host takes this share of its steps."""
 
-    add = list.append
+
+def settings_of(options: Any) -> SearchSettings:
+    """Our names for the released search options."""
+    threshold = options.max_stuck_threshold
+    return SearchSettings(
+        population_size=options.population_size,
+        simplification=options.ub_simplification,
+        injection=options.ub_injection,
+        replacement=options.ub_replacement,
+        crossover=options.ub_crossover,
+        collapse_threshold=options.max_steps // THRESHOLD_SHARE if threshold == -1 else threshold,
+        collapse_speed=options.speed_collapse,
+    )
 
 
 def operator_named(kind: object) -> Operator | None:
@@ -34,9 +48,10 @@ def operator_named(kind: object) -> Operator | None:
 
 
 def member_of(algo: Any) -> Member:
-    """An archived heuristic of the released host."""
-    step = algo.birth if isinstance(algo.birth, int) else 0
-    operator = operator_named(algo.parent_prompt_type)
+    """An archived heuristic of the released host; a seed may lack what only children are given."""
+    birth = getattr(algo, "birth", 0)
+    operator = operator_named(getattr(algo, "parent_prompt_type", None))
+    step = birth if isinstance(birth, int) else 0
     return Member(algo.idea, algo.code, float(algo.perf), operator, step, 0, _program(algo.code))
 
 
@@ -54,30 +69,35 @@ def snapshot(trainer: Any) -> SearchState:
     )
 
 
-def policy_of(kind: type[Any], member: Member) -> Any:
-    """A released heuristic object for a member of ours, as if it had been evaluated."""
-    operator = member.operator.value if member.operator else None
+def policy_of(kind: type[Any], member: Member, problem: str, function: Callable[..., Any]) -> Any:
+    """A released heuristic object for a member of ours, as if it had been evaluated.
+
+    ``problem`` is the released host's name of the problem, ``function`` what the member's code defines.
+    """
+    policy = kind(function, f"step{member.step}", problem)
     fields = {
         "code": member.code,
         "idea": member.idea,
-        "name": None,
         "perf": member.score,
-        "perfs": None,
+        "perfs": [member.score],
         "birth": member.step,
-        "parent_prompt_type": operator,
+        "parent_prompt_type": member.operator.value if member.operator else None,
     }
-    policy = call_by_name(kind, fields)
     for name, value in fields.items():
         setattr(policy, name, value)
     return policy
 
 
 def load(trainer: Any, kind: type[Any], state: SearchState) -> None:
-    """Put a trainer into a state of ours."""
-    trainer.algos = [policy_of(kind, member) for member in state.archive]
-    trainer.seed_algos = [policy_of(kind, member) for member in state.seeds]
-    trainer.used_prompts = Prompts()
-    trainer.injected_components = Prompts(state.injected)
+    """Put a trainer into a state of ours; its used prompts stay, as its rewards look prompts up there."""
+    members = {member.id: member for member in (*state.seeds, *state.archive)}
+    made = {
+        name: policy_of(kind, member, trainer.problem_name, _function(member.code))
+        for name, member in members.items()
+    }
+    trainer.algos = [made[member.id] for member in state.archive]
+    trainer.seed_algos = [made[member.id] for member in state.seeds]
+    trainer.injected_components = list(state.injected)
     trainer.age_stuck = state.stagnation
 
 
@@ -139,7 +159,8 @@ def score_of(
     def proposed(other: str) -> bool:
         return other.strip() == code if code is not None else other.strip() in text
 
-    made = [algo.perf for algo in seen if proposed(algo.code) and algo.perf is not None]
+    written = [algo for algo in seen if getattr(algo, "perf", None) is not None]
+    made = [algo.perf for algo in written if proposed(algo.code)]
     kept = [member.score for member in archive if proposed(member.code)]
     score = next(iter([*made, *kept]), None)
     if score is None and code is not None:

@@ -1,15 +1,27 @@
 """What a comparison of two hosts found."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from search_to_signal.errors import S2SError
+
 TOLERANCE = 1e-9
 """Relative; above it two scores are two scores."""
+
+
+class Agreement(Enum):
+    """What is counted."""
+
+    EQUAL = "equal"
+    DIFFERS = "differ"
+    NOT_COMPARED = "not compared"
 
 
 class Verdict(Enum):
@@ -20,6 +32,13 @@ class Verdict(Enum):
     DIFFERS = "differs"
     UNKNOWN = "not compared"
 
+    @property
+    def agreement(self) -> Agreement:
+        """Equal, to the bit or within tolerance; or not; or not compared."""
+        if self in (Verdict.EXACT, Verdict.CLOSE):
+            return Agreement.EQUAL
+        return Agreement.DIFFERS if self is Verdict.DIFFERS else Agreement.NOT_COMPARED
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -28,11 +47,6 @@ class Finding:
     subject: str
     verdict: Verdict
     detail: str = ""
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the released host does here what ours does."""
-        return self.verdict in (Verdict.EXACT, Verdict.CLOSE)
 
 
 def numbers(subject: str, ours: Sequence[float] | None, theirs: Sequence[float] | None) -> Finding:
@@ -61,3 +75,32 @@ def things(subject: str, ours: object, theirs: object) -> Finding:
     if ours == theirs:
         return Finding(subject, Verdict.EXACT)
     return Finding(subject, Verdict.DIFFERS, f"ours {ours}, theirs {theirs}")
+
+
+def attempted(
+    subject: str, compare: Callable[..., Finding | Iterable[Finding]], *arguments: Any
+) -> Iterator[Finding]:
+    """The findings of a comparison; where it raises, one more that says why it was not made."""
+    try:
+        found = compare(*arguments)
+        yield from [found] if isinstance(found, Finding) else found
+    except (Exception, SystemExit) as error:
+        yield Finding(subject, Verdict.UNKNOWN, reason(error))
+
+
+_SPEAKING = (S2SError, AttributeError, ImportError, NameError, TypeError, OSError)
+"""Their messages name things; others may quote what the host was working on, a prompt for instance."""
+
+
+def reason(error: BaseException) -> str:
+    """An error in one line: type, place, and the message where it cannot hold a prompt."""
+    if isinstance(error, S2SError):
+        return _line(str(error))
+    frames = extract_tb(error.__traceback__)
+    place = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    said = f": {error}" if isinstance(error, _SPEAKING) else ""
+    return _line(f"{type(error).__name__}{place}{said}")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:200]

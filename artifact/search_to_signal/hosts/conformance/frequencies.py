@@ -1,12 +1,14 @@
 """How often a host asks which prompt, against the exact chances of ours."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.stats import binomtest, chi2
 
 from search_to_signal.hosts.base import Asked
-from search_to_signal.hosts.findings import Finding, Verdict
+from search_to_signal.hosts.conformance.findings import Finding, Verdict
 from search_to_signal.numerics import Floats
 from search_to_signal.records.schema import Operator
 from search_to_signal.search.operators import OPERATORS, operator_probabilities
@@ -19,18 +21,16 @@ UNLIKELY = 1e-6
 FEWEST = 5
 
 Kind = tuple[str, tuple[int, ...]]
-"""What a prompt asks for, and the sorted positions of its bases."""
-
-_CLASS = {Operator.SIMPLIFICATION: "one parent", Operator.REPLACEMENT: "one parent"}
+"""Whether a prompt shows one parent or two, and the sorted positions of its bases."""
 
 
 def kind_of(asked: Asked) -> Kind:
-    """Simplification and replacement count as one: released prompts do not say which they are."""
-    return _CLASS.get(asked.operator, asked.operator.value), asked.bases
+    """The kind of a prompt; that it comes from one operator or another does not count here."""
+    return ("crossover" if asked.operator is Operator.CROSSOVER else "one parent"), asked.bases
 
 
 def chances(state: SearchState, settings: SearchSettings) -> dict[Kind, float]:
-    """Exact chance of each (kind of prompt, positions of its bases), as ``selection`` has it."""
+    """Exact chance of each kind of prompt, as ``selection`` has it."""
     found: Counter[Kind] = Counter()
     alone = primary(len(state.archive), settings)
     for operator, chance in zip(OPERATORS, operator_probabilities(len(state.archive), settings), strict=True):
@@ -48,18 +48,30 @@ def _pairs(state: SearchState, head: int) -> Floats:
     return crossover_pairs(scores, np.array([state.distances(first) for first in state.archive[:head]]))
 
 
-def frequencies(subject: str, counted: Counter[Kind], expected: dict[Kind, float]) -> Finding:
-    """Pearson's test; kinds expected fewer than five times are one, impossible ones decide at once."""
+def frequencies(subject: str, counted: Counter[Any], expected: Mapping[Any, float]) -> Finding:
+    """Whether counts fit exact chances; a kind that ours never draws decides at once.
+
+    Kinds due at least five times go into Pearson's test, all others together into an exact binomial one; the
+    smaller of the two p-values counts, doubled.
+    """
     draws = sum(counted.values())
     impossible = draws - sum(counted[kind] for kind in expected)
     if impossible:
         return Finding(subject, Verdict.DIFFERS, f"{impossible} of {draws} draws are impossible for ours")
-    common = [kind for kind, chance in expected.items() if chance * draws >= FEWEST]
-    seen = np.array([counted[kind] for kind in common])
-    due = np.array([expected[kind] for kind in common]) * draws
-    seen, due = np.append(seen, draws - seen.sum()), np.append(due, draws - due.sum())
-    enough = due >= FEWEST
-    statistic = ((seen - due)[enough] ** 2 / due[enough]).sum()
-    chance = float(chi2.sf(statistic, max(int(enough.sum()) - 1, 1)))
+    common = [kind for kind, due in expected.items() if due * draws >= FEWEST]
+    rare = 1.0 - sum(expected[kind] for kind in common)
+    seen = draws - sum(counted[kind] for kind in common)
+    values = [_pearson([counted[kind] for kind in common], [expected[kind] for kind in common])]
+    if len(common) < len(expected):
+        values.append(float(binomtest(seen, draws, min(max(rare, 0.0), 1.0)).pvalue))
+    chance = min(1.0, len(values) * min(values))
     verdict = Verdict.CLOSE if chance >= UNLIKELY else Verdict.DIFFERS
     return Finding(subject, verdict, f"{draws} draws, {len(expected)} kinds, p = {chance:.3g}")
+
+
+def _pearson(counts: Sequence[int], chances: Sequence[float]) -> float:
+    """Pearson's p-value of counts, given how many there are in all."""
+    if len(counts) < 2:
+        return 1.0
+    seen, due = np.array(counts), np.array(chances) / sum(chances) * sum(counts)
+    return float(chi2.sf(((seen - due) ** 2 / due).sum(), len(counts) - 1))

@@ -1,0 +1,98 @@
+"""What a prompt shows, and in which order; its words are neither compared nor printed."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from os.path import commonprefix
+
+from search_to_signal.hosts.conformance.bench import Bench
+from search_to_signal.hosts.conformance.findings import Finding, attempted, things
+from search_to_signal.hosts.conformance.frequencies import frequencies
+from search_to_signal.hosts.released.host import ONE_PARENT
+from search_to_signal.hosts.released.trainer import content, load
+from search_to_signal.hosts.released.wording import words_of
+from search_to_signal.problems.base import Problem
+from search_to_signal.records.schema import Operator
+from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, build_prompt
+from search_to_signal.search.state import Member, SearchState
+
+_SCORES = [-14.54, -27.03984]
+"""The first would be padded to three decimals, the second rounded up to them."""
+_INJECTED = tuple(f"part {letter}" for letter in "abcdefghijkl")
+_ROUND = 4
+
+
+def prompts(bench: Bench) -> Iterator[Finding]:
+    """Order, numbers, exclusions, wordings, roles, and that a round asks nothing twice (12 and 28)."""
+    state = replace(bench.members(_SCORES), injected=_INJECTED)
+    for operator in (*ONE_PARENT, Operator.CROSSOVER):
+        yield from attempted(operator.value, _compared, bench, state, operator)
+    yield from attempted("task first", _task_first, bench, state)
+    yield from attempted("wordings of replacement", _wordings, bench, state)
+    yield from attempted("messages", _messages, bench)
+    yield from attempted("a round of four", _distinct, bench, state)
+
+
+def _ours(problem: Problem, operator: Operator, shown: Sequence[Member], injected: tuple[str, ...]) -> str:
+    return build_prompt(problem, operator, shown, injected=injected, form="released").user
+
+
+def _compared(bench: Bench, state: SearchState, operator: Operator) -> Iterator[Finding]:
+    bases = (0, 1) if operator is Operator.CROSSOVER else (0,)
+    shown = [state.archive[position] for position in bases]
+    asked = bench.asked(state, f"prompt {operator.value}", operator, bases)
+    texts = _ours(bench.problem, operator, shown, state.injected), asked.prompt
+    units = (bench.problem.unit, str(bench.theirs.trainer.problem.unit))
+    name = operator.value
+    yield things(f"{name}, order of the heuristics", *(_order(text, shown) for text in texts))
+    yield things(f"{name}, numbers", *(_numbers(text, shown) for text in texts))
+    yield things(f"{name}, ideas shown", *([one.idea in text for one in shown] for text in texts))
+    yield things(f"{name}, unit shown", *(unit in text for unit, text in zip(units, texts, strict=True)))
+    yield things(f"{name}, components named", *([one in text for one in _INJECTED] for text in texts))
+
+
+def _order(text: str, shown: Sequence[Member]) -> list[int]:
+    """Positions of the shown members, in the order of their codes in a prompt."""
+    return sorted(range(len(shown)), key=lambda i: text.find(shown[i].code.strip()))
+
+
+def _numbers(text: str, shown: Sequence[Member]) -> list[str]:
+    """The decimal numbers that a prompt prints outside of codes and ideas."""
+    for member in shown:
+        text = text.replace(member.code.strip(), "").replace(member.idea, "")
+    return re.findall(r"\d+\.\d+", text)
+
+
+def _task_first(bench: Bench, state: SearchState) -> Finding:
+    """Whether prompts of two operators part before the first heuristic that they show."""
+    (best, *_), known = state.archive, state.injected
+    ours = [_ours(bench.problem, operator, [best], known) for operator in ONE_PARENT]
+    with bench.seeded("task first"):
+        theirs = [bench.theirs.worded(best, known, operator)[0] for operator in ONE_PARENT]
+    parted = [len(commonprefix(texts)) < texts[0].find(best.idea) for texts in (ours, theirs)]
+    return things("task first", *parted)
+
+
+def _wordings(bench: Bench, state: SearchState) -> Iterator[Finding]:
+    best = state.archive[0]
+    with bench.seeded("wordings"):
+        drawn = [bench.theirs.worded(best, (), Operator.REPLACEMENT) for _ in range(5)]
+    counted = Counter(words_of(text, [best]) for texts in drawn for text in texts)
+    yield things("wordings of replacement", REPLACEMENT_VARIANTS, len(counted))
+    expected = dict.fromkeys(counted, 1 / len(counted))
+    yield frequencies("wordings of replacement, how often", counted, expected)
+
+
+def _messages(bench: Bench) -> Iterator[Finding]:
+    (chat,) = bench.theirs.rows(1)
+    yield things("messages", ["system", "user"], [str(message["role"]) for message in chat])
+
+
+def _distinct(bench: Bench, state: SearchState) -> Finding:
+    """A round of four prompts on one member, of which five are possible."""
+    one = replace(state, archive=state.archive[:1])
+    with bench.seeded("a round"):
+        load(bench.theirs.trainer, bench.theirs.policy, one)
+        rows = bench.theirs.rows(_ROUND)
+    return things("a round of four, different prompts", _ROUND, len({content(row) for row in rows}))

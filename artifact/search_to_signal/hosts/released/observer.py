@@ -1,0 +1,102 @@
+"""Turns the rounds of the released host into records, and keeps the first error of any of them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from search_to_signal.hosts.credit import credited
+from search_to_signal.hosts.released.asking import Count
+from search_to_signal.hosts.released.files import Clock, HostFiles, HostRecord
+from search_to_signal.hosts.released.rounds import Rescore, Round, step_of, told
+from search_to_signal.records.files import storage_errors
+from search_to_signal.records.groups import batch_of
+from search_to_signal.records.schema import CompletionRecord, GenerationRecord, StepRecord
+from search_to_signal.rewards import RewardMapping, get_mapping
+from search_to_signal.search.settings import SearchSettings
+from search_to_signal.search.state import SearchState
+
+NATIVE = "native"
+AGAIN = "give the same command again, which sets this attempt aside"
+
+
+@dataclass
+class Observer:
+    """Turns what a trainer did with a group into records and into the mapping's rewards.
+
+    ``rescore`` evaluates a program where the host does not say how well it did. ``count`` counts tokens where
+    the trainer has no tokenizer, ``counted_by`` says whose. ``trained``: the rewards reach a learner.
+    ``error`` is the first that came up in a call of the reward function: the host goes on after any, and is
+    refused every further round then. ``missed`` is the first that the host met elsewhere in a round.
+    ``agreeing`` counts the groups whose native rewards follow from our records to the bit.
+    """
+
+    problem: str
+    mapping: RewardMapping
+    settings: SearchSettings
+    files: HostFiles
+    clock: Clock
+    directory: Path
+    trained: bool = True
+    rescore: Rescore = lambda code: None
+    count: Count = lambda chat: 0
+    counted_by: Literal["trainer", "model"] | None = None
+    after_round: Callable[[int, SearchState], None] = lambda done, after: None
+    step: int = 0
+    agreeing: int = 0
+    last: SearchState | None = field(default=None, repr=False)
+    error: BaseException | None = None
+    missed: BaseException | None = None
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Within it every error is the run's; raises the first again where there was one."""
+        if self.error is not None:
+            raise self.error
+        try:
+            yield
+        except BaseException as error:
+            self.error = error
+            raise
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Within it an error is the host's own affair; raises the first of the run where there was one."""
+        if self.error is not None:
+            raise self.error
+        try:
+            yield
+        except Exception as error:
+            self.missed = self.missed or error
+            raise
+
+    def observe(self, played: Round) -> list[float]:
+        """Write the records of a group, and return what the learner shall see."""
+        found = told(played, self.problem, self.rescore)
+        records = credited(found.records, self.mapping)
+        again = get_mapping(NATIVE)(batch_of([records])).reward[0]
+        native = tuple(float(reward) for reward in played.native)
+        recomputed = tuple(float(one) for one in again)
+        generation = GenerationRecord(
+            step=played.step, prompt=played.prompt, prompt_ids=(), completion_ids=(), completions=played.texts
+        )
+        with storage_errors(self.directory, AGAIN):
+            for record in records:
+                self.files.completions.write(record)
+            for heuristic in found.heuristics:
+                self.files.heuristics.write(heuristic)
+            self.files.generations.write(generation)
+            self.files.host.write(HostRecord(step=played.step, native=native, recomputed=recomputed))
+            self.files.steps.write(self._step(played, records))
+            self.files.timings.write(self.clock.timing(played.step))
+        self.agreeing += native == recomputed
+        self.step, self.last = self.step + 1, played.after
+        self.after_round(self.step, played.after)
+        if self.mapping.name == NATIVE:
+            return list(played.native)
+        return [record.reward or 0.0 for record in records]
+
+    def _step(self, played: Round, records: Sequence[CompletionRecord]) -> StepRecord:
+        tokens = sum(record.completion_tokens for record in records) if self.trained else 0
+        return step_of(played, records, self.last, self.mapping.name, tokens)

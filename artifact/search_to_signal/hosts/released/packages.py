@@ -1,0 +1,99 @@
+"""The packages that a checkout imports: all have to be there before it runs."""
+
+import ast
+import importlib
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from search_to_signal.hosts.base import HostError
+from search_to_signal.hosts.released.checkout import NAMES, Checkout, one_line
+from search_to_signal.hosts.released.plan import Plan
+
+_MODULES = ("main", "args", "calm_trainer", "heuristic", "utils")
+_EXTRAS = {"pynvml": "gpu", "unsloth": "gpu", "vllm": "gpu", "bitsandbytes": "gpu", "ray": "cluster"}
+
+
+class _Import(NamedTuple):
+    """A package that a file names; ``later`` where a function or a condition has to be reached first."""
+
+    package: str
+    file: str
+    line: int
+    later: bool
+
+
+def require_packages(checkout: Checkout, plan: Plan) -> None:
+    """Raise HostError, naming file and line, for every package that is needed and not here."""
+    missing = [one for one in _needed(checkout, plan) if not _is_here(one.package)]
+    if missing:
+        raise HostError("; ".join(map(_told, missing)))
+
+
+def import_later(checkout: Checkout, plan: Plan) -> None:
+    """Import now what the host imports later: Unsloth refuses a machine without a GPU, and comes before TRL.
+
+    Raises HostError, naming file and line, where one does not import.
+    """
+    for needed in _needed(checkout, plan):
+        if needed.later:
+            _try(needed)
+
+
+def _needed(checkout: Checkout, plan: Plan) -> list[_Import]:
+    """What a plan imports for certain; of what is imported later, what a local model is known to need."""
+    later = set() if plan.served else set(_EXTRAS)
+    found = _imports(checkout.path, plan.problem)
+    return [one for one in found if not one.later or one.package in later]
+
+
+def _told(missing: _Import) -> str:
+    extra = _EXTRAS.get(missing.package)
+    remedy = f": uv sync --extra {extra}" if extra else ""
+    return f"{missing.file}:{missing.line} imports {missing.package}, which is not installed{remedy}"
+
+
+def _is_here(package: str) -> bool:
+    try:
+        return sys.modules.get(package) is not None or find_spec(package) is not None
+    except ValueError:  # in place of a module, something without a specification
+        return False
+
+
+def _try(needed: _Import) -> None:
+    try:
+        importlib.import_module(needed.package)
+    except Exception as error:  # a package may refuse a machine with any error
+        raise HostError(
+            f"{needed.file}:{needed.line} imports {needed.package}, which does not import here "
+            f"({type(error).__name__}: {one_line(error)})"
+        ) from error
+
+
+def _imports(path: Path, problem: str) -> Iterator[_Import]:
+    """What the modules of a run import from elsewhere, each package once per file."""
+    own = {entry.stem for entry in path.iterdir()}
+    for name in (*_MODULES, f"problems/{NAMES[problem]}"):
+        file = f"{name}.py"
+        found: dict[str, _Import] = {}
+        for one in _named(ast.parse((path / file).read_text(encoding="utf-8")), file):
+            known = found.get(one.package)
+            if one.package in own or one.package in sys.stdlib_module_names:
+                continue
+            if known is None or (known.later and not one.later):
+                found[one.package] = one
+        yield from found.values()
+
+
+def _named(node: ast.AST, file: str, later: bool = False) -> Iterator[_Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield _Import(alias.name.split(".")[0], file, child.lineno, later)
+        elif isinstance(child, ast.ImportFrom):
+            if not child.level:
+                yield _Import(str(child.module).split(".")[0], file, child.lineno, later)
+        elif not isinstance(child, ast.Try):  # which is how an optional one is written
+            yield from _named(child, file, True)

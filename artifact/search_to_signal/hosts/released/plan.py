@@ -1,0 +1,152 @@
+"""What a configuration of the released host asks for; refused, by file and fact, before any of it runs."""
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from search_to_signal.errors import ConfigError, GenerationError
+from search_to_signal.hosts.base import HostError
+from search_to_signal.hosts.released.checkout import NAMES, Checkout, one_line
+from search_to_signal.hosts.released.trainer import settings_of
+from search_to_signal.rewards.base import SEVERITY
+from search_to_signal.search.settings import SearchSettings
+
+ListModels = Callable[[str, str], tuple[str, ...] | None]
+"""The names of the models at an endpoint, by its address and key; None where it does not list them."""
+
+_SECRET = re.compile("key|token|secret|password", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A configuration: ``options`` is the host's own object, ``problem`` our name of its problem.
+
+    ``served`` says that an endpoint answers, and nothing is trained here.
+    """
+
+    config: str
+    options: Any
+    problem: str
+    settings: SearchSettings
+
+    @property
+    def groups(self) -> int:
+        """How many rounds it has."""
+        return int(self.options.max_steps)
+
+    @property
+    def group_size(self) -> int:
+        """Completions per round."""
+        return int(self.options.n_generations)
+
+    @property
+    def model(self) -> str:
+        """The model's name or path, as the host or the endpoint knows it."""
+        return str(self.options.model_name)
+
+    @property
+    def served(self) -> bool:
+        """Whether the model stands behind an endpoint."""
+        return bool(self.options.base_url)
+
+    def recorded(self) -> dict[str, str | int | float | bool | None]:
+        """The host's plain options by name, without what might be a secret."""
+        plain = (str | int | float, type(None))
+        told = {name: value for name, value in vars(self.options).items() if not _SECRET.search(name)}
+        return {name: _without_login(value) for name, value in told.items() if isinstance(value, plain)}
+
+
+def _without_login(value: Any) -> Any:
+    return re.sub("//[^/@]*@", "//", value) if isinstance(value, str) else value
+
+
+def planned(checkout: Checkout, config: str, problem: str | None) -> Plan:
+    """The plan of a configuration file; raises HostError, naming it, for what cannot run or be recorded.
+
+    ``problem`` is the one that the caller expects, None for whichever it is.
+    """
+    if not (checkout.path / config).is_file():
+        raise HostError(f"{config} is missing: give a configuration of the checkout, or a file of yours")
+    try:
+        options = checkout.module("args").Args.from_yaml(config)
+        settings = settings_of(options)
+    except (ConfigError, TypeError, ValueError, AttributeError, OSError) as error:
+        raise HostError(f"{config} is no configuration of this host: {one_line(error)}") from error
+    for name in ("max_steps", "n_generations", "n_prompts"):
+        value = getattr(options, name)
+        if not isinstance(value, int) or value < 1:
+            raise HostError(f"{config}: {name} is {value!r}, give a whole number of at least 1")
+    if options.n_prompts != 1:
+        raise HostError(f"{config}: n_prompts is {options.n_prompts}, but a group is one prompt: set it to 1")
+    _require_released_failures(config, options)
+    for name in ("seed_algo_fp", "template_fp"):
+        if not (checkout.path / getattr(options, name)).is_file():
+            raise HostError(f"{config}: {name} names {getattr(options, name)}, which is not there")
+    return Plan(config, options, _problem(config, options.problem_name, problem), settings)
+
+
+def _require_released_failures(config: str, options: Any) -> None:
+    """Records tell failures by their rewards, so these have to be the released ones."""
+    given = {name: value for name, value in vars(options).items() if name.startswith("reward_")}
+    strange = [f"{name} {value}" for name, value in given.items() if value not in SEVERITY.values()]
+    if strange:
+        raise HostError(f"{config}: {', '.join(strange)} is no released reward of a failure: leave it out")
+
+
+def _problem(config: str, named: str, wanted: str | None) -> str:
+    found = next((ours for ours, theirs in NAMES.items() if theirs == named), None)
+    if found is None:
+        known = ", ".join(NAMES.values())
+        raise HostError(f"{config}: problem_name is {named!r}, the released host has {known}")
+    if wanted not in (None, found):
+        raise HostError(f"{config}: problem_name is {named!r}, not the released name of {wanted}")
+    return found
+
+
+def require_model(plan: Plan, list_models: ListModels) -> None:
+    """Raise HostError where the model of a plan cannot be had; one that would be downloaded passes."""
+    if not plan.model:
+        raise HostError(f"{plan.config}: model_name is empty")
+    if plan.served:
+        _require_served(plan, list_models)
+    elif _is_path(plan.model):
+        if not (Path(plan.model) / "config.json").is_file():
+            raise HostError(f"{plan.config}: model_name is {plan.model}, where no config.json lies")
+    elif _offline() and not _cached(plan.model):
+        raise HostError(
+            f"{plan.config}: model_name is {plan.model}, which is not in the cache, and HF_HUB_OFFLINE keeps "
+            "it from being downloaded: give the path of a directory"
+        )
+
+
+def _require_served(plan: Plan, list_models: ListModels) -> None:
+    try:
+        names = list_models(plan.options.base_url, plan.options.api_key or "")
+    except GenerationError as error:
+        raise HostError(f"{plan.config}: {error}") from error
+    if names is not None and plan.model not in names:
+        raise HostError(
+            f"{plan.config}: model_name is {plan.model}, the endpoint has {', '.join(names) or 'no model'}"
+        )
+
+
+def _is_path(model: str) -> bool:
+    return model.startswith((".", "/", "~")) or model.count("/") > 1 or Path(model).is_dir()
+
+
+def _offline() -> bool:
+    return any(os.environ.get(name, "0").lower() not in ("", "0", "false", "no") for name in _OFFLINE)
+
+
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+
+
+def _cached(model: str) -> bool:
+    """Whether the cache holds this model, or another form of it: Unsloth loads its own quantized ones."""
+    home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
+    cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
+    wanted = model.split("/")[-1].lower()
+    return any(wanted in path.name.lower() for path in cache.glob("models--*"))

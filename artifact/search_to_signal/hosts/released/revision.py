@@ -1,0 +1,59 @@
+"""Which revision of the released host a checkout is, read off its files."""
+
+from pathlib import Path
+
+import tomli
+
+from search_to_signal.hosts.base import HostError
+
+_PIN = Path(__file__).resolve().parents[3] / "calm" / "pin.toml"
+
+
+def pinned() -> str:
+    """The revision that the paper pins, as it prints it: the first digits of a commit."""
+    return str(tomli.loads(_PIN.read_text(encoding="utf-8"))["revision"])
+
+
+def revision_of(path: Path) -> tuple[Path, str] | None:
+    """The commit of a checkout and the file that says so; None where nothing says it.
+
+    A clone has ``.git``; what ``artifact/calm/fetch.sh`` wrote has ``REVISION`` beside the tree.
+    """
+    marker = path.parent / "REVISION"
+    head = _git_directory(path) / "HEAD"
+    if head.is_file():
+        return head, _commit(head)
+    if marker.is_file():
+        return marker, marker.read_text(encoding="utf-8").strip()
+    return None
+
+
+def require_pinned(path: Path) -> None:
+    """Raise HostError when a checkout says that it is another revision than the pinned one (D40)."""
+    found = revision_of(path)
+    if found is not None and not found[1].startswith(pinned()):
+        file, commit = found
+        raise HostError(
+            f"{file}: the checkout is at {commit[:12] or 'no commit'}, the pinned revision is {pinned()}: "
+            "check that one out, or give --any-revision"
+        )
+
+
+def _git_directory(path: Path) -> Path:
+    git = path / ".git"
+    if git.is_file():  # a work tree beside its repository
+        return path / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
+    return git
+
+
+def _commit(head: Path) -> str:
+    text = head.read_text(encoding="utf-8").strip()
+    if not text.startswith("ref: "):
+        return text
+    name, shared = text.removeprefix("ref: "), head.parent / "commondir"
+    common = head.parent / shared.read_text(encoding="utf-8").strip() if shared.is_file() else head.parent
+    loose, packed = common / name, common / "packed-refs"
+    if loose.is_file():
+        return loose.read_text(encoding="utf-8").strip()
+    lines = packed.read_text(encoding="utf-8").splitlines() if packed.is_file() else []
+    return next((line.split()[0] for line in lines if line.endswith(f" {name}")), "")

@@ -1,0 +1,51 @@
+"""What a released prompt says beside the heuristics that it shows: enough to name its operator.
+
+Its words are not known here, so they are learned: one operator alone is given weight, and what the prompts
+then say is that operator's. Nothing of it is kept or printed.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from search_to_signal.hosts.base import HostError
+from search_to_signal.records.schema import Operator
+from search_to_signal.search.state import Member
+
+
+@dataclass(frozen=True)
+class Wording:
+    """The operators of one parent, by what their prompts say; without it, all count as replacements."""
+
+    known: dict[str, Operator] | None
+
+    def operator(self, prompt: str, shown: Sequence[Member]) -> Operator:
+        """The operator of a prompt; raises HostError for words that no operator was seen to use."""
+        if len(shown) != 1:
+            return Operator.CROSSOVER if shown else Operator.CREATION
+        if self.known is None:
+            return Operator.REPLACEMENT
+        try:
+            return self.known[words_of(prompt, shown)]
+        except KeyError:
+            raise HostError("calm_trainer.py: a prompt of one parent is worded as none before") from None
+
+
+def words_of(prompt: str, shown: Sequence[Member]) -> str:
+    """A prompt without the ideas, the codes and any number."""
+    for member in shown:
+        prompt = prompt.replace(member.code.strip(), "").replace(member.idea, "")
+    return re.sub(r"[\d.]+", "", prompt)
+
+
+def learned(prompts: Mapping[Operator, Sequence[str]], shown: Member) -> Wording:
+    """The words of each operator, from prompts of each that show one member.
+
+    Raises HostError when two operators say the same.
+    """
+    known: dict[str, Operator] = {}
+    for operator, texts in prompts.items():
+        for text in texts:
+            if known.setdefault(words_of(text, [shown]), operator) is not operator:
+                raise HostError("calm_trainer.py: prompts of two operators say the same")
+    return Wording(known)

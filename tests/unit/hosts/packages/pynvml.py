@@ -1,0 +1,1 @@
+"""Stands in for the GPU library that the released host imports and does not use."""

@@ -1,0 +1,443 @@
+"""A run of the released host is a run directory like any other, and says so when it went wrong."""
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from answering_host import CONFIG, some_answers, with_answers, with_us
+
+from search_to_signal.cli import main
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.experiments.execution import StoppedError
+from search_to_signal.generators.base import Completion, Generation
+from search_to_signal.generators.serving import serving
+from search_to_signal.hosts.base import HostError
+from search_to_signal.hosts.released.revision import pinned
+from search_to_signal.provenance.verify import verify
+from search_to_signal.records.manifest import Checkout, Manifest, read_manifest
+from search_to_signal.records.reader import read_groups, read_records
+from search_to_signal.records.schema import StepRecord
+
+Sabotage = Callable[[str, str, str], Path]
+pytestmark = pytest.mark.usefixtures("gpu_packages")
+
+
+@pytest.fixture
+def answering(calm: Path) -> Path:
+    """The stand-in with four groups of answers."""
+    return with_answers(calm, some_answers())
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Where a run goes; nothing is there yet, nor where it lies."""
+    return tmp_path / "results" / "run"
+
+
+def everything(path: Path) -> list[str]:
+    """What lies below a directory, by relative path; nothing where there is none."""
+    return sorted(str(found.relative_to(path)) for found in path.rglob("*"))
+
+
+def command(calm: Path, out: Path, *more: str) -> int:
+    """The exit code of the command."""
+    return main(["released", "--calm", str(calm), "--config", CONFIG, "--out", str(out), *more])
+
+
+def test_every_reader_takes_it(answering: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Verify, report, trace, replay and claims read the directory; its manifest says whose host it was."""
+    assert command(answering, out, "--mapping", "factorized") == 0
+    manifest = read_manifest(out)
+    assert (manifest.status, manifest.host) == ("complete", "released")
+    assert main(["verify", str(out)]) == 0
+    assert main(["report", str(out), "--out", str(out.parent / "report")]) == 0
+    assert "by the released host on obp" in (out.parent / "report" / "report.md").read_text()
+    assert main(["trace", str(out), "core_results", "factorized", "Final best", "--show", "1"]) == 0
+    assert main(["replay", str(out), "--mapping", "native", "--out", str(out.parent / "audit")]) == 0
+    assert main(["claims", "--results", str(out.parent)]) == 0
+    assert "best score after the last group" in capsys.readouterr().out
+
+
+def test_the_checkout_is_known_by_its_files(
+    answering: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its hash is the same by any path, and another one for other files."""
+    here = checkout_of(with_us(answering, out))
+    monkeypatch.chdir(answering.parent)
+    there = checkout_of(with_us(Path(answering.name), out.with_name("there")))
+    (answering / "README").write_text("other\n")
+    other = checkout_of(with_us(answering, out.with_name("other")))
+    assert here.sha256 == there.sha256 != other.sha256
+
+
+def test_our_own_runs_are_by_the_reference_host(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    """A manifest that says nothing of a host is one of ours, made before there was a choice."""
+    place = make_run(tmp_path / "run")
+    path = place / "manifest.json"
+    old = {
+        name: value
+        for name, value in json.loads(path.read_text()).items()
+        if name not in ("host", "checkout")
+    }
+    path.write_text(json.dumps(old))
+    assert read_manifest(place).host == "reference"
+
+
+def test_what_the_host_wrote_stays(answering: Path, out: Path) -> None:
+    """Logs, algorithms and checkpoints lie below the run, checksummed; the host's own files do not."""
+    with_us(answering, out)
+    names = {path.relative_to(out / "host").parts[0] for path in (out / "host").rglob("*") if path.is_file()}
+    assert names == {"logs", "algorithms", "checkpoints"}
+    (adapter,) = (out / "host").glob("checkpoints/**/adapter")
+    adapter.write_text("other weights")
+    assert any("checkpoints" in problem for problem in verify(out).problems)
+
+
+@pytest.mark.parametrize("where", ["os.path.realpath(__file__)", "sys.modules['__main__'].__file__"])
+def test_however_the_host_finds_its_directories(sabotaged: Sabotage, out: Path, where: str) -> None:
+    """Through links, or by the program that runs: they lie below the run, and the checkout stays as it is."""
+    sabotaged("main.py", "os.path.abspath(__file__)", where)
+    calm = with_answers(sabotaged("main.py", "import json\n", "import json\nimport sys\n"), some_answers())
+    before = everything(calm)
+    with_us(calm, out)
+    assert list((out / "host").glob("logs/**/rounds.jsonl"))
+    assert everything(calm) == before
+
+
+def test_a_read_only_checkout(answering: Path, out: Path) -> None:
+    """As in the image: the host still writes its files, and all but them goes."""
+    for path in (*answering.rglob("*"), answering):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        with_us(answering, out)
+    finally:
+        for path in (answering, *answering.rglob("*")):
+            path.chmod(0o755)
+    assert not (out / "host" / "main.py").exists()
+
+
+FAULTS = {
+    "a round raises": (
+        "calm_trainer.py",
+        "top = max(",
+        "top = self.nothing or max(",
+        "raised AttributeError",
+    ),
+    "texts for prompts": (
+        "calm_trainer.py",
+        "append(prompt)",
+        "append(prompt.text)",
+        "used_prompts holds texts",
+    ),
+    "no rewards": (
+        "calm_trainer.py",
+        "        return rewards\n",
+        "        return None\n",
+        "raised TypeError",
+    ),
+    "no dictionary": ("heuristic.py", '{"performance": float(np.mean(perfs))}', "0.5", "raised TypeError"),
+    "asking raises": (
+        "calm_trainer.py",
+        "        if self.stuck():",
+        "        if self.lost():",
+        "raised AttributeError",
+    ),
+}
+
+
+@pytest.mark.parametrize(("file", "old", "new", "fact"), FAULTS.values(), ids=FAULTS)
+def test_the_first_error_ends_the_run(
+    sabotaged: Sabotage,
+    out: Path,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    old: str,
+    new: str,
+    fact: str,
+) -> None:
+    """The host's bare except swallows it; the command does not, and the attempt stays, unfinished."""
+    calm = with_answers(sabotaged(file, old, new), some_answers())
+    assert command(calm, out) == 12
+    (line,) = capsys.readouterr().err.splitlines()
+    assert fact in line
+    assert ".py" in line
+    assert read_manifest(out).status == "running"
+    assert "Traceback" in (out / "error.txt").read_text()
+
+
+def test_a_round_that_went_unrecorded(calm: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the host goes on without calling its rewards, expected and recorded rounds tell."""
+    with_answers(calm, some_answers(), rounds=6)
+    assert command(calm, out) == 12
+    assert "ended with 4 of 6 rounds recorded" in capsys.readouterr().err
+    assert read_manifest(out).status == "running"
+
+
+def test_a_second_try(sabotaged: Sabotage, answering: Path, out: Path) -> None:
+    """An attempt that failed is set aside, whole; a complete run is never touched."""
+    sabotaged("calm_trainer.py", "top = max(", "top = self.nothing or max(")
+    with pytest.raises(HostError):
+        with_us(answering, out)
+    failed = everything(out)
+    sabotaged("calm_trainer.py", "top = self.nothing or max(", "top = max(")
+    with_us(answering, out)
+    assert everything(out.parent / "interrupted" / "run-1") == failed
+    assert verify(out).problems == ()
+    complete = everything(out)
+    with pytest.raises(RunDirectoryError, match="complete run"):
+        with_us(answering, out)
+    assert everything(out) == complete
+
+
+def test_another_directory_is_left_alone(answering: Path, out: Path) -> None:
+    """What is no run of ours is neither written to nor moved."""
+    out.mkdir(parents=True)
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(RunDirectoryError, match="is not empty"):
+        with_us(answering, out)
+    assert everything(out) == ["notes.txt"]
+
+
+UNUSABLE = {
+    "no package": ("main.py", "import pynvml", "import pynvml_missing", "main.py:7 imports pynvml_missing"),
+    "a package that fails": (
+        "calm_trainer.py",
+        "import importlib",
+        "import importlib\n1 / 0",
+        "ZeroDivisionError",
+    ),
+    "no threshold": (
+        "args.py",
+        "    max_stuck_threshold: int = -1\n",
+        "",
+        "args.py: Args has no field max_stuck",
+    ),
+    "a wrong threshold": (
+        "configs/obp/local.yaml",
+        "max_stuck_threshold: 25",
+        "max_stuck_threshold: -7",
+        "-7",
+    ),
+    "another signature": (
+        "calm_trainer.py",
+        "prompts, completions, **kw",
+        "prompts, **kw",
+        "takes (prompts)",
+    ),
+    "several prompts": ("configs/obp/local.yaml", "log_name: local", "n_prompts: 2", "n_prompts is 2"),
+    "no model": ("configs/obp/local.yaml", "model_name: local-model", "log_name: x", "model_name is empty"),
+    "no such model": ("configs/obp/local.yaml", "local-model", "./nowhere", "no config.json"),
+    "no such template": ("configs/obp/local.yaml", "obp/template.py", "obp/no.py", "template_fp names"),
+    "another reward": ("configs/obp/local.yaml", "log_name: local", "reward_code: -0.5", "reward_code -0.5"),
+    "unknown option": ("configs/obp/local.yaml", "log_name", "lug_name", "lug_name"),
+    "another problem": ("configs/obp/local.yaml", "problem_name: obp", "problem_name: knapsack", "knapsack"),
+    "no endpoint": ("configs/obp/local.yaml", "log_name: local", "base_url: http://127.0.0.1:9/v1", "answer"),
+}
+
+
+@pytest.mark.parametrize(("file", "old", "new", "fact"), UNUSABLE.values(), ids=UNUSABLE)
+def test_refused_before_it_runs(
+    sabotaged: Sabotage,
+    answering: Path,
+    out: Path,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    old: str,
+    new: str,
+    fact: str,
+) -> None:
+    """One line that names the file and the fact, exit code 12, and nothing left behind."""
+    sabotaged(file, old, new)
+    before = everything(answering)
+    assert command(answering, out) == 12
+    (line,) = capsys.readouterr().err.splitlines()
+    assert fact in line
+    assert Path(file).name in line
+    assert not out.parent.exists()
+    assert everything(answering) == before
+
+
+def test_what_only_a_local_model_needs(
+    answering: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is missed before the host runs, wherever the host imports it."""
+    monkeypatch.setitem(sys.modules, "unsloth", None)
+    assert command(answering, out) == 12
+    assert "imports unsloth, which is not installed: uv sync --extra gpu" in capsys.readouterr().err
+    assert not out.parent.exists()
+
+
+def test_large_files_are_linked(answering: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights within a checkout are not copied, and neither they nor their links are touched."""
+    monkeypatch.setattr("search_to_signal.hosts.released.place._LARGE", 10)
+    before = {path: path.read_bytes() for path in answering.rglob("*") if path.is_file()}
+    with_us(answering, out)
+    assert {path: path.read_bytes() for path in answering.rglob("*") if path.is_file()} == before
+    assert not any(path.is_symlink() for path in out.rglob("*"))
+
+
+def test_a_missing_file_and_another_revision(
+    answering: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both are refused by name; another revision can be asked for, and is recorded."""
+    (answering.parent / "REVISION").write_text("1" * 40)
+    assert command(answering, out) == 12
+    assert "REVISION: the checkout is at 111111111111" in capsys.readouterr().err
+    assert command(answering, out, "--any-revision") == 0
+    manifest = read_manifest(out)
+    assert manifest.checkout is not None
+    assert (manifest.checkout.revision, manifest.config["purpose"]) == ("1" * 40, "smoke")
+    (answering / "utils.py").unlink()
+    assert command(answering, out.with_name("other"), "--any-revision") == 12
+    assert "utils.py is missing" in capsys.readouterr().err
+    assert not out.with_name("other").exists()
+
+
+def test_only_the_pinned_revision_is_formal(answering: Path, out: Path) -> None:
+    """A run of the pinned revision may enter a formal table."""
+    (answering.parent / "REVISION").write_text(pinned() + "0" * 28)
+    assert with_us(answering, out).config["purpose"] == "formal"
+
+
+def test_the_mapping_and_the_problem_are_checked_first(answering: Path, out: Path) -> None:
+    """An unknown mapping is our error, a configuration of another problem the host's."""
+    assert command(answering, out, "--mapping", "nobody") == 2
+    assert command(answering, out, "--problem", "tsp") == 12
+    assert not out.parent.exists()
+
+
+def test_ctrl_c_ends_a_host_that_goes_on_after_anything(sabotaged: Sabotage, out: Path) -> None:
+    """Even in a round of a host that swallows it."""
+    stop = "import os, signal\n        os.kill(os.getpid(), signal.SIGINT)\n        (row,)"
+    calm = with_answers(sabotaged("calm_trainer.py", "(row,)", stop), some_answers())
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(StoppedError):
+        with_us(calm, out)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert list(read_groups(out)) == []
+
+
+class Words:
+    """Stands in for a tokenizer: a token is a word."""
+
+    chat_template = None
+
+    def __call__(self, text: str, **options: Any) -> dict[str, list[str]]:
+        """The words of a text."""
+        return {"input_ids": text.split()}
+
+
+def test_tokens_are_counted_by_the_trainer_or_by_nobody(
+    sabotaged: Sabotage, answering: Path, out: Path
+) -> None:
+    """By the trainer's tokenizer where it has one; else the counts are 0, and the manifest says so."""
+    assert checkout_of(with_us(answering, out)).tokenizer is None
+    assert {record.completion_tokens for group in read_groups(out) for record in group} == {0}
+    (answering / "words.py").write_text("from test_released_runs import Words\n")
+    sabotaged("calm_trainer.py", "import importlib\n", "import importlib\nimport words\n")
+    sabotaged(
+        "calm_trainer.py",
+        "        self.calm_args,",
+        "        self.processing_class = words.Words()\n        self.calm_args,",
+    )
+    counted = out.with_name("counted")
+    assert checkout_of(with_us(answering, counted)).tokenizer == "trainer"
+    generations = [json.loads(line) for line in (counted / "generations.jsonl").read_text().splitlines()]
+    for generation, group in zip(generations, read_groups(counted), strict=True):
+        assert [r.completion_tokens for r in group] == [
+            len(text.split()) for text in generation["completions"]
+        ]
+        assert group[0].prompt_tokens > len(generation["prompt"].split())  # the system message counts as well
+    steps = read_records(counted / "steps.jsonl", StepRecord)
+    assert [step.training_tokens > 0 for step in steps].count(True) >= 3
+
+
+def checkout_of(manifest: Manifest) -> Checkout:
+    """What a manifest says of the checkout."""
+    assert manifest.checkout is not None
+    return manifest.checkout
+
+
+class Config(NamedTuple):
+    """What the endpoint asks of a model."""
+
+    max_position_embeddings: int = 4096
+
+
+class Talker:
+    """Stands in for a model behind an endpoint: gives the answers that it was made with."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = iter(texts)
+        self.model = self
+        self.config = Config()
+
+    def answer(self, chat: Any, seeds: Any, settings: Any) -> Generation:
+        """The next answer, whatever was asked."""
+        return Generation("", (), (Completion((), next(self.texts), False),))
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    """An endpoint with a model called talker; yields its address."""
+    texts = [text or "nothing" for group in some_answers() for text in group]
+    with serving(Talker(texts), "talker") as url:  # type: ignore[arg-type]
+        yield url
+
+
+def served(calm: Path, endpoint: str, model: str) -> str:
+    """A configuration of one's own, for a model behind an endpoint."""
+    file = calm.parent / "mine.yaml"
+    options = {
+        **{"problem_name": "obp", "model_name": model, "base_url": endpoint, "api_key": "a-secret"},
+        **{"max_steps": 4, "n_generations": 4, "max_stuck_threshold": 25},
+        **{"seed_algo_fp": "configs/obp/seed.py", "template_fp": "configs/obp/template.py"},
+    }
+    file.write_text("".join(f"{name}: {value}\n" for name, value in options.items()))
+    return str(file)
+
+
+def test_a_model_behind_an_endpoint(
+    calm: Path, out: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What only a local model needs may be missing; nothing is trained, and the key is written nowhere."""
+    monkeypatch.setitem(sys.modules, "unsloth", None)
+    assert (
+        main(
+            ["released", "--calm", str(calm), "--config", served(calm, endpoint, "talker"), "--out", str(out)]
+        )
+        == 0
+    )
+    assert verify(out).problems == ()
+    assert read_manifest(out).config["served"] is True
+    assert [step.training_tokens for step in read_records(out / "steps.jsonl", StepRecord)] == [0] * 4
+    assert all(b"a-secret" not in path.read_bytes() for path in out.rglob("*") if path.is_file())
+
+
+def test_tokens_of_a_served_model(
+    calm: Path, out: Path, endpoint: str, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where its directory is here its own tokenizer counts, the chat as its template renders it."""
+    monkeypatch.chdir(tmp_path)
+    tokenizer.save_pretrained("talker")
+    config = served(calm, endpoint, "talker")
+    assert main(["released", "--calm", str(calm), "--config", config, "--out", str(out)]) == 0
+    assert checkout_of(read_manifest(out)).tokenizer == "model"
+    group = next(iter(read_groups(out)))
+    text = json.loads((out / "generations.jsonl").read_text().splitlines()[0])["completions"][0]
+    assert group[0].completion_tokens == len(tokenizer.encode(text, add_special_tokens=False))
+    assert group[0].prompt_tokens > 0
+
+
+def test_an_endpoint_without_the_model(
+    calm: Path, out: Path, endpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Refused before the host runs, with the names that the endpoint has."""
+    config = served(calm, endpoint, "another")
+    assert main(["released", "--calm", str(calm), "--config", config, "--out", str(out)]) == 12
+    assert "model_name is another, the endpoint has talker" in capsys.readouterr().err
+    assert not out.parent.exists()
