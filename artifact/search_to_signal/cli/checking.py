@@ -40,15 +40,14 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_loose_options(arguments: argparse.Namespace) -> None:
-    alone = {"--sample": arguments.sample, "--seed": arguments.seed, "--state": arguments.state}
-    for option, value in {**alone, "--model": arguments.model, "--problem": arguments.problem}.items():
-        if value and not arguments.recompute:
-            raise ConfigError(f"{option} is for --recompute: give both, or neither")
+    for name in ("sample", "seed", "state", "slots", "model", "problem"):
+        if getattr(arguments, name) not in (None, []) and not arguments.recompute:
+            raise ConfigError(f"--{name} is for --recompute: give both, or neither")
     if arguments.identity is not None and arguments.signer is None:
         raise ConfigError("--identity is for --signer: give both, or neither")
     if arguments.seed is not None and arguments.sample is None:
         raise ConfigError("--seed draws a sample: give --sample as well")
-    if arguments.slots < 1 or (arguments.sample is not None and arguments.sample < 1):
+    if any(number is not None and number < 1 for number in (arguments.slots, arguments.sample)):
         raise ConfigError("--slots and --sample take a number of at least 1")
 
 
@@ -66,7 +65,7 @@ def _recompute(arguments: argparse.Namespace) -> Sequence[str]:
         sample = Sample(seed, arguments.sample)
     if arguments.state is None:
         print("without --state an interrupted recompute begins anew")
-    options = Options(arguments.state, sample, tuple(arguments.model), arguments.slots)
+    options = Options(arguments.state, sample, tuple(arguments.model), arguments.slots or 1)
     with progress_display() as progress:
         done = recompute(arguments.directory, options, progress)
     _print_problems(done.problems)
@@ -113,7 +112,7 @@ def register(add: Add) -> None:
     check.add_argument(
         "--state", type=Path, metavar="FILE", help="keep results here, and go on from them when interrupted"
     )
-    check.add_argument("--slots", type=int, default=1, help="programs executed side by side (default: 1)")
+    check.add_argument("--slots", type=int, metavar="N", help="programs executed side by side (default: 1)")
     check.add_argument(
         "--model",
         type=Path,

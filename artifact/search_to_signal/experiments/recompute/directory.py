@@ -125,6 +125,9 @@ def _run(directory: Path, run: Path) -> Part:
 
 
 def _complete(run: Path, name: str, means: Means) -> Iterator[Finding]:
-    if read_manifest(run).status != "complete":
+    manifest = read_manifest(run)
+    if manifest.status != "complete":
         return iter([Finding("all", "the run is not complete")])
+    if manifest.host != "reference":
+        return iter([Finding("all", "the whole run: the released host draws and evaluates by itself", False)])
     return run_findings(run, name, means)
