@@ -231,7 +231,8 @@ def test_a_slower_machine_has_more_time() -> None:
 
 def test_a_program_cannot_borrow_the_score_of_a_text_that_reads_itself_otherwise() -> None:
     """Programs that differ in a docstring alone are both executed, whatever a run takes for a repeat."""
-    body = '"""{}"""\nlast = select_next_node.__doc__ == "last"\nreturn sorted(unvisited_nodes)[0 if last else len(unvisited_nodes) // 2]'
+    told = 'place = 0 if select_next_node.__doc__ == "last" else len(unvisited_nodes) // 2'
+    body = f'"""{{}}"""\n{told}\nreturn sorted(unvisited_nodes)[place]'
     with Evaluations(None, "") as evaluations, Bench(evaluations, 1) as bench:
         limits = EvaluationSettings(timeout_s=10.0, replay="off")
         programs = bench.programs(get_problem("tsp"), "embedded", limits)
@@ -288,6 +289,15 @@ def test_a_strange_configuration_is_one_problem(copied: Path, setting: Line) -> 
     reseal(copied)
     done = found(copied)
     assert (len(done.problems), done.counts["programs"]) == (1, 0)
+
+
+def test_a_run_of_the_released_host_is_left_out_by_name(copied: Path) -> None:
+    """Its draws and its evaluator are its own: nothing is executed, and the count says that a run is open."""
+    edit_manifest(copied, lambda manifest: manifest.update(host="released"))
+    reseal(copied)
+    done = found(copied)
+    assert (done.problems, done.counts["programs"]) == ((), 0)
+    assert [reason for reason in done.not_compared if "the whole run" in reason]
 
 
 class Stop(Silent):
@@ -366,7 +376,14 @@ def test_the_command_says_what_it_checked(copied: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    "option", [["--sample", "2"], ["--state", "x"], ["--recompute", "--seed", "3"], ["--identity", "me"]]
+    "option",
+    [
+        ["--slots", "2"],
+        ["--sample", "2"],
+        ["--state", "x"],
+        ["--recompute", "--seed", "3"],
+        ["--identity", "me"],
+    ],
 )
 def test_options_that_would_do_nothing_are_refused(copied: Path, option: list[str]) -> None:
     """An option without the one that it belongs to is an error, not a quieter check."""
