@@ -77,3 +77,9 @@ class GenerationError(S2SError):
     """Completions cannot be had from an endpoint or engine; the run stops, and this is never a reward."""
 
     exit_code = 13
+
+
+class SignatureError(S2SError):
+    """A checksum list cannot be signed, or is not signed by whom it should be."""
+
+    exit_code = 19

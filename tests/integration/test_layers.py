@@ -3,11 +3,13 @@
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests.forging import edit_line, reseal
 
 from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.experiments.configuration import Profile, load_profile
@@ -19,6 +21,7 @@ from search_to_signal.experiments.layer_settings import (
     RestartSettings,
 )
 from search_to_signal.experiments.normalizer_replay import replay
+from search_to_signal.experiments.recompute.directory import Options, recompute
 from search_to_signal.experiments.reproduction import LAYERS, reproduce
 from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.checksums import write_sums
@@ -241,3 +244,73 @@ def test_verify_finds_layers_that_do_not_fit(
     (copy / file).write_text(text.replace(old, new))
     write_sums(copy)
     assert any(problem in found for found in verify(copy).problems)
+
+
+@pytest.fixture(scope="module")
+def executed(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What every program of the results gave: a state file, so that nothing below is executed twice."""
+    state = tmp_path_factory.mktemp("recompute") / "state"
+    recompute(results, Options(state=state), PlainProgress())
+    return state
+
+
+def test_every_layer_recomputes_to_what_is_recorded(results: Path, executed: Path) -> None:
+    """Every run, the probe and the held-out evaluation agree; tokens nobody showed and updates are open."""
+    before = tree(results)
+    done = recompute(results, Options(state=executed), PlainProgress())
+    assert done.problems == ()
+    assert {places for places in done.not_compared.values()} == {("api/frozen-s42: all",), ("updates: all",)}
+    assert done.counts["programs"] == 0
+    runs = sum(1 for _ in results.rglob("manifest.json"))
+    assert done.counts["parts"] == runs + len(("probe", "heldout", "updates"))
+    assert tree(results) == before
+
+
+def first(row: list[Any]) -> None:
+    """Change the first number of a list."""
+    row[0] += 1
+
+
+RECOMPUTED: dict[str, tuple[str, Callable[[dict[str, Any]], object], str]] = {
+    "prompt ids": ("cohort/native-s42/generations.jsonl", lambda g: first(g["prompt_ids"]), "prompt_ids"),
+    "ids": (
+        "breadth/cvrp-qwen2-2.1m/native-s42/generations.jsonl",
+        lambda g: first(g["completion_ids"][0]),
+        "ids",
+    ),
+    "cut": ("restart/native-s42/steps.jsonl", lambda s: s.update(prompt_tokens_cut=1), "prompt_tokens_cut"),
+    "end": (
+        "anchor/frozen-s42/completions.jsonl",
+        lambda c: c.update(truncated=not c["truncated"]),
+        "truncated",
+    ),
+    "request": ("api/frozen-s42/generations.jsonl", lambda g: g["requests"][0].update(seed=1), "seeds"),
+    "bank": ("probe/bank.jsonl", lambda b: b.update(frontier=-1.0), "bank"),
+    "answer": ("probe/initial.jsonl", lambda a: a.update(text=a["text"] + " "), "response_sha256"),
+    "answer's prompt": ("probe/native-s42.jsonl", lambda a: a.update(prompt_tokens=9), "prompt_tokens is 9"),
+    "outcome": (
+        "probe/native-s42.jsonl",
+        lambda a: a.update(outcome="randomness", score=None),
+        "outcome randomness",
+    ),
+    "held-out": ("heldout/scores.jsonl", lambda row: first(row["scores"]), "scores"),
+    "behaviour": (
+        "heldout/behaviours.jsonl",
+        lambda row: row.update(behaviour_sha256="0" * 64),
+        "behaviours",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RECOMPUTED)
+def test_recomputing_finds_resealed_edits_of_every_layer(
+    results: Path, executed: Path, tmp_path: Path, name: str
+) -> None:
+    """One field of one record of a layer, with lists made anew."""
+    file, change, expected = RECOMPUTED[name]
+    copy = Path(shutil.copytree(results, tmp_path / "copy"))
+    edit_line(copy / file, 0, change)
+    reseal(copy)
+    found = recompute(copy, Options(state=executed), PlainProgress()).problems
+    layer = file.split("/")[0]
+    assert any(problem.startswith(layer) and expected in problem for problem in found), found

@@ -12,6 +12,7 @@ import pytest
 from search_to_signal import errors
 from search_to_signal.cli import main
 from search_to_signal.errors import S2SError
+from search_to_signal.provenance.levels import PROMISES, VERIFY, promise
 from search_to_signal.rewards import ALTERNATIVES
 
 COMMANDS = (
@@ -20,6 +21,7 @@ COMMANDS = (
     "report",
     "trace",
     "verify",
+    "seal",
     "replay",
     "updates",
     "heldout",
@@ -120,12 +122,20 @@ def test_run_one_needs_a_configuration(
 def test_verdicts(make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An honest run ends in OK and code 0; a changed one names each problem and ends in code 1."""
     run = make_run(tmp_path / "run")
-    assert said(capsys, "verify", str(run))[:2] == (0, "s2s: OK: 5 files, 1 runs, 0 problems\n")
+    honest = f"s2s: OK: 5 files, 1 runs, 0 problems\n{promise(VERIFY)}\n"
+    assert said(capsys, "verify", str(run))[:2] == (0, honest)
     (run / "steps.jsonl").write_text("")
     code, out, _ = said(capsys, "verify", str(run))
     assert code == 1
     assert "PROBLEM steps.jsonl: bytes differ from SHA256SUMS\n" in out
-    assert out.splitlines()[-1].startswith("s2s: FAILED: 5 files, 1 runs, ")
+    assert out.splitlines()[-2].startswith("s2s: FAILED: 5 files, 1 runs, ")
+
+
+def test_the_page_on_verifying_makes_the_same_promises() -> None:
+    """What an OK says stands in the page word for word, with the level that it belongs to."""
+    page = (Path(__file__).parents[2] / "artifact" / "VERIFYING.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    assert {row[0].strip("`"): row[-1] for row in rows} == dict(PROMISES)
 
 
 def test_reports_stay_out_of_run_directories(

@@ -1,26 +1,145 @@
-"""Commands that check what is on disk."""
+"""Commands that check what is on disk, and vouch for it."""
 
 import argparse
+import secrets
+from collections.abc import Sequence
 from pathlib import Path
 
 from search_to_signal.cli.base import Add, allow_mappings, load_allowed
-from search_to_signal.progress import one_line
+from search_to_signal.errors import ConfigError
+from search_to_signal.progress import one_line, progress_display
+
+# Places of one reason that are printed.
+_SHOWN = 3
 
 
 def _verify(arguments: argparse.Namespace) -> int:
+    from search_to_signal.provenance import levels
+    from search_to_signal.provenance.signature import signer
     from search_to_signal.provenance.verify import verify
 
+    _refuse_loose_options(arguments)
     load_allowed(arguments)
+    used = [levels.VERIFY]
+    if arguments.signer is not None:
+        name = signer(arguments.directory, arguments.signer, arguments.identity)
+        print(f"signed by {one_line(name)}")
     verdict = verify(arguments.directory)
-    for problem in verdict.problems:
+    problems = list(verdict.problems)
+    _print_problems(problems)
+    if arguments.recompute:
+        problems += _recompute(arguments)
+        used.append(levels.RECOMPUTE)
+    if arguments.signer is not None:
+        used.append(levels.SIGNATURE)
+    state = "FAILED" if problems else "OK"
+    print(f"s2s: {state}: {verdict.files} files, {verdict.runs} runs, {len(problems)} problems")
+    for level in used:
+        print(levels.promise(level))
+    return 1 if problems else 0
+
+
+def _refuse_loose_options(arguments: argparse.Namespace) -> None:
+    for name in ("sample", "seed", "state", "slots", "model", "problem"):
+        if getattr(arguments, name) not in (None, []) and not arguments.recompute:
+            raise ConfigError(f"--{name} is for --recompute: give both, or neither")
+    if arguments.identity is not None and arguments.signer is None:
+        raise ConfigError("--identity is for --signer: give both, or neither")
+    if arguments.seed is not None and arguments.sample is None:
+        raise ConfigError("--seed draws a sample: give --sample as well")
+    if any(number is not None and number < 1 for number in (arguments.slots, arguments.sample)):
+        raise ConfigError("--slots and --sample take a number of at least 1")
+
+
+def _recompute(arguments: argparse.Namespace) -> Sequence[str]:
+    from search_to_signal.experiments.recompute.directory import Options, recompute
+    from search_to_signal.experiments.recompute.means import Sample
+    from search_to_signal.problems import get_problem
+
+    for problem in arguments.problem:
+        get_problem(problem)
+    sample = None
+    if arguments.sample is not None:
+        seed = secrets.randbelow(2**32) if arguments.seed is None else arguments.seed
+        print(f"executing {arguments.sample} groups of every run: --seed {seed} draws the same ones")
+        sample = Sample(seed, arguments.sample)
+    if arguments.state is None:
+        print("without --state an interrupted recompute begins anew")
+    options = Options(arguments.state, sample, tuple(arguments.model), arguments.slots or 1)
+    with progress_display() as progress:
+        done = recompute(arguments.directory, options, progress)
+    _print_problems(done.problems)
+    for reason, places in done.not_compared.items():
+        first = "; ".join(places[:_SHOWN]) + ("; ..." if places[_SHOWN:] else "")
+        print(one_line(f"NOT COMPARED {len(places)} x {reason} ({first})"))
+    if done.problems and done.elsewhere:
+        print(
+            f"recorded with other {', '.join(done.elsewhere)}: last bits of scores may differ for that alone"
+        )
+    counts = done.counts
+    print(
+        f"recomputed: {counts['groups']} groups, {counts['completions']} texts parsed, programs of "
+        f"{counts['executed']} groups, {counts['programs']} executions; "
+        f"{sum(map(len, done.not_compared.values()))} not compared"
+    )
+    return done.problems
+
+
+def _print_problems(problems: Sequence[str]) -> None:
+    for problem in problems:
         print(f"PROBLEM {one_line(problem)}")
-    state = "FAILED" if verdict.problems else "OK"
-    print(f"s2s: {state}: {verdict.files} files, {verdict.runs} runs, {len(verdict.problems)} problems")
-    return 1 if verdict.problems else 0
+
+
+def _seal(arguments: argparse.Namespace) -> int:
+    from search_to_signal.provenance.signature import sign
+
+    print(f"s2s: signature in {sign(arguments.directory, arguments.sign)}")
+    return 0
 
 
 def register(add: Add) -> None:
-    """Add verify."""
+    """Add verify and seal."""
     check = add("verify", _verify, "check checksums and records", "s2s verify results/embedded")
     check.add_argument("directory", type=Path)
     allow_mappings(check)
+    check.add_argument(
+        "--recompute",
+        action="store_true",
+        help="parse every recorded text and execute every program again, in isolation",
+    )
+    check.add_argument("--sample", type=int, metavar="N", help="execute only N groups of every run")
+    check.add_argument("--seed", type=int, help="which groups --sample draws (default: drawn, and printed)")
+    check.add_argument(
+        "--state", type=Path, metavar="FILE", help="keep results here, and go on from them when interrupted"
+    )
+    check.add_argument("--slots", type=int, metavar="N", help="programs executed side by side (default: 1)")
+    check.add_argument(
+        "--model",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a model of your own whose tokenizer may be read to compare token ids; repeat it",
+    )
+    check.add_argument(
+        "--problem",
+        action="append",
+        default=[],
+        metavar="PKG.MOD:OBJ",
+        help="a problem of your own whose code may run; repeat it",
+    )
+    check.add_argument(
+        "--signer",
+        type=Path,
+        metavar="ALLOWED_SIGNERS",
+        help="check the SSH signature over SHA256SUMS against this list of names and keys",
+    )
+    check.add_argument("--identity", metavar="NAME", help="the name that has to have signed")
+    vouch = add(
+        "seal",
+        _seal,
+        "sign a directory's SHA256SUMS with an SSH key",
+        "s2s seal --sign ~/.ssh/id_ed25519 results/embedded",
+    )
+    vouch.add_argument("directory", type=Path)
+    vouch.add_argument("--sign", type=Path, required=True, metavar="KEY", help="private SSH key")

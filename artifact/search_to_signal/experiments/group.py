@@ -3,9 +3,9 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from search_to_signal.evaluation.outcomes import Evaluation
-from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.programs.canonical import program_sha256, sha256_text
 from search_to_signal.programs.parsing import Failure, Proposal, parse
@@ -13,6 +13,13 @@ from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Outc
 from search_to_signal.search.archive import archive_gap, frontier
 from search_to_signal.search.planning import Draw
 from search_to_signal.search.transition import Evaluated
+
+
+class Evaluator(Protocol):
+    """What evaluates programs, in order: an evaluation pool, or what stands before one."""
+
+    def evaluate(self, codes: Sequence[str]) -> list[Evaluation]: ...
+    def replay(self, codes: Sequence[str]) -> list[Evaluation]: ...
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,7 @@ def _ran(completion: Completion, proposal: Proposal, evaluation: Evaluation) -> 
     return Judged(completion, evaluation.outcome, detail, evaluation.score, proposal, program, evaluation)
 
 
-def judge(completions: Sequence[Completion], pool: EvaluationPool) -> list[Judged]:
+def judge(completions: Sequence[Completion], pool: Evaluator) -> list[Judged]:
     """Parse and evaluate the completions of a group, in order."""
     parsed = [parse(completion.text) for completion in completions]
     codes = [item.code for item in parsed if isinstance(item, Proposal)]
@@ -61,7 +68,7 @@ def judge(completions: Sequence[Completion], pool: EvaluationPool) -> list[Judge
     ]
 
 
-def confirm(judged: Sequence[Judged], events: Sequence[ArchiveEvent], pool: EvaluationPool) -> list[Judged]:
+def confirm(judged: Sequence[Judged], events: Sequence[ArchiveEvent], pool: Evaluator) -> list[Judged]:
     """Repeat what entered the archive in a differently seeded zygote; outcomes and scores stay (D20)."""
     codes = {
         index: item.proposal.code

@@ -46,7 +46,7 @@ BATCH = 32
 
 @dataclass(frozen=True)
 class _First:
-    """A problem with the first few instances of each split."""
+    """A problem with the first ``count`` instances of each split, all of them when None."""
 
     problem: Any
     count: int | None
@@ -57,6 +57,11 @@ class _First:
     def instances(self, split: str) -> tuple[Instance, ...]:
         found: tuple[Instance, ...] = self.problem.instances(split)[: self.count]
         return found
+
+
+def first_instances(problem: Problem, count: int | None) -> Problem:
+    """A problem of which only the first ``count`` instances of each split are known; None for all of them."""
+    return cast(Problem, _First(problem, count))
 
 
 def heldout(directory: Path, settings: HeldoutSettings, progress: Progress) -> Path:
@@ -147,17 +152,18 @@ def _score(
     layers: dict[str, str | bool] = {}
     with RecordWriter(path) as writer:
         for split in splits:
-            part = cast(Problem, _First(problem, settings.instances))
+            part = first_instances(problem, settings.instances)
             with EvaluationPool(part, split, limits) as pool:
                 layers = dict(pool.layers())
                 for number, (run, best) in enumerate(finals, start=1):
                     (result,) = pool.evaluate([best.code])
-                    writer.write(_record(run, split, best, result))
+                    writer.write(score_record(run, split, best, result))
                     progress.update(f"heldout/{split}", number, len(finals))
     return layers
 
 
-def _record(run: RecordedRun, split: str, best: HeuristicRecord, result: Evaluation) -> HeldoutRecord:
+def score_record(run: RecordedRun, split: str, best: HeuristicRecord, result: Evaluation) -> HeldoutRecord:
+    """The record of a run's final heuristic on one split."""
     return HeldoutRecord(
         run=run.path,
         split=split,
@@ -177,12 +183,12 @@ def _behave(
     progress: Progress,
 ) -> None:
     programs = valid_programs(runs)
-    part = cast(Problem, _First(problem, settings.behaviour_instances))
+    part = first_instances(problem, settings.behaviour_instances)
     with EvaluationPool(part, settings.behaviour_split, limits) as pool, RecordWriter(path) as writer:
         done = 0
         for batch in _batches(list(programs.items())):
             for (key, _), result in zip(batch, pool.evaluate([code for _, code in batch]), strict=True):
-                behaviour = _behaviour(result.per_instance)
+                behaviour = behaviour_sha256(result.per_instance)
                 writer.write(
                     BehaviourRecord(program_sha256=key, outcome=result.outcome, behaviour_sha256=behaviour)
                 )
@@ -190,7 +196,8 @@ def _behave(
             progress.update("heldout/behaviours", done, len(programs))
 
 
-def _behaviour(scores: Sequence[float]) -> str | None:
+def behaviour_sha256(scores: Sequence[float]) -> str | None:
+    """The hash of a program's scores on every instance; None without scores."""
     text = msgspec.json.encode(list(scores))
     return hashlib.sha256(text).hexdigest() if scores else None
 

@@ -1,6 +1,5 @@
 """A frozen generator behind any OpenAI-compatible endpoint: one request, and one seed, per completion."""
 
-import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from search_to_signal.generators.base import (
     check_prompt,
     messages,
     request_seeds,
+    sent_messages,
 )
 from search_to_signal.generators.settings import ApiSettings, GenerationSettings
 from search_to_signal.progress import one_line
@@ -111,7 +111,7 @@ class ApiGenerator:
         seeds = request_seeds(seed, self.settings.group_size)
         with ThreadPoolExecutor(min(self.settings.api.concurrency, len(seeds))) as workers:
             completions = tuple(workers.map(lambda own: self._completion(sent, own), seeds))
-        group = Generation(json.dumps(sent, ensure_ascii=False), (), completions)
+        group = Generation(sent_messages(prompt), (), completions)
         check_prompt(max(group.prompt_tokens(index) for index in range(len(seeds))), self.settings)
         return group
 

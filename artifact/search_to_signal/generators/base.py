@@ -1,5 +1,6 @@
 """What proposes completions: a local model, an engine, or a server; the search never knows which."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,11 @@ Message = dict[str, str]
 def messages(prompt: ChatPrompt) -> list[Message]:
     """A prompt as chat messages."""
     return [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+
+
+def sent_messages(prompt: ChatPrompt) -> str:
+    """A prompt as a record shows it that went to an endpoint."""
+    return json.dumps(messages(prompt), ensure_ascii=False)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from search_to_signal.problems.tsp import Tsp
 _ALL: tuple[Problem, ...] = (Tsp(), Cvrp(), Op(), Obp())
 PROBLEMS: dict[str, Problem] = {problem.name: problem for problem in _ALL}
 
+GROUP = "search_to_signal.problems"
 _PROTOCOLS: dict[str, type] = {"tour": Problem, "stream": StreamProblem, "matrix": MatrixProblem}
 
 
@@ -21,7 +22,18 @@ def get_problem(name_or_path: str) -> Problem:
 
     Raises ConfigError with the known names, or with what the object lacks to be a problem.
     """
-    found = plugins.load(name_or_path, PROBLEMS, "search_to_signal.problems")
+    return _checked(name_or_path, plugins.load(name_or_path, PROBLEMS, GROUP))
+
+
+def find_problem(name_or_path: str) -> Problem:
+    """``get_problem`` for a name that a results directory gives: runs no code that nobody allowed.
+
+    Raises ConfigError as ``get_problem`` does, and for an import path that was not loaded before.
+    """
+    return _checked(name_or_path, plugins.find(name_or_path, PROBLEMS, GROUP))
+
+
+def _checked(name_or_path: str, found: object) -> Problem:
     protocol = _PROTOCOLS.get(getattr(found, "dialogue", ""))
     if isinstance(found, type) or protocol is None:
         raise ConfigError(

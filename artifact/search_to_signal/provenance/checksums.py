@@ -14,6 +14,8 @@ from search_to_signal.records.files import TEMPORARY, write_atomically
 
 SUMS = "SHA256SUMS"
 DATA_SUMS = "SHA256SUMS.data"
+# Signs the list, so it can be no part of it.
+SIGNATURE = "SHA256SUMS.sig"
 
 
 def sha256_file(path: Path) -> str:
@@ -26,8 +28,8 @@ def sha256_file(path: Path) -> str:
 
 
 def listed_files(directory: Path) -> list[Path]:
-    """Every regular file below a directory but its own two lists, sorted by relative path."""
-    own = {directory / f"{name}{end}" for name in (SUMS, DATA_SUMS) for end in ("", TEMPORARY)}
+    """Every regular file below a directory but its own lists and signature, sorted by relative path."""
+    own = {directory / f"{name}{end}" for name in (SUMS, DATA_SUMS, SIGNATURE) for end in ("", TEMPORARY)}
     files = (path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
     return sorted(path for path in files if path not in own)
 

@@ -1,0 +1,30 @@
+"""What an OK says at each level of checking: the sentences that the command prints and VERIFYING.md holds."""
+
+from types import MappingProxyType
+
+VERIFY = "verify"
+RECOMPUTE = "verify --recompute"
+RERUN = "rerun"
+SIGNATURE = "verify --signer"
+
+PROMISES = MappingProxyType(
+    {
+        VERIFY: (
+            "the files are those of the list, and scores, rewards, advantages and archive of each run agree; "
+            "whoever forged them all alike and wrote a new list would pass."
+        ),
+        RECOMPUTE: (
+            "and every recorded text was parsed and every program executed again on this machine: no forged "
+            "score passes but what is counted as not compared or not executed; whether a model wrote these "
+            "texts, what the learner did, and the tables are left open."
+        ),
+        RERUN: "not built yet; it would show that model and learner give these texts and adapters again.",
+        SIGNATURE: "and the holder of that key signed this list; who vouches is shown, not that it is true.",
+    }
+)
+"""One sentence per level; it holds where the command ended in OK."""
+
+
+def promise(level: str) -> str:
+    """The line of a level."""
+    return f"{level}: {PROMISES[level]}"

@@ -1,0 +1,149 @@
+"""Forgeries by somebody who knows the project: what is derived follows, and lists are made anew."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from search_to_signal.experiments.configuration import RunConfig
+from search_to_signal.experiments.group import Judged, completion_records
+from search_to_signal.experiments.recorded import recorded_rounds
+from search_to_signal.experiments.step_records import step_record
+from search_to_signal.generators.base import Completion, Generation
+from search_to_signal.hosts.credit import credited
+from search_to_signal.problems import get_problem
+from search_to_signal.programs.parsing import Proposal, parse
+from search_to_signal.provenance.blocks import BLOCKS, blocks_of
+from search_to_signal.provenance.checksums import SUMS, listed_files, sha256_file, write_sums
+from search_to_signal.records.manifest import read_manifest
+from search_to_signal.records.reader import read_records
+from search_to_signal.records.schema import (
+    CompletionRecord,
+    GenerationRecord,
+    HeuristicRecord,
+    Outcome,
+    StepRecord,
+)
+from search_to_signal.rewards import get_mapping
+from search_to_signal.search.exposure import exposures
+from search_to_signal.search.planning import plan_round, prompt_of
+from search_to_signal.search.replay import evaluated, replay
+from search_to_signal.search.state import heuristic_record, initial_state
+from search_to_signal.search.transition import transition
+from search_to_signal.seeding import stream
+
+_LEARNED = ("mapping", "zero_advantage", "loss", "kl", "grad_norm", "training_tokens", "adapter_sha256")
+
+
+def reseal(results: Path) -> None:
+    """Write every list below a directory anew, block index included."""
+    lists = [path.parent for path in results.rglob(SUMS)]
+    for directory in sorted(lists, key=lambda path: -len(path.parts)):
+        if (directory / BLOCKS).exists():
+            files = [path for path in listed_files(directory) if path != directory / BLOCKS]
+            rows = (msgspec.json.encode(blocks_of(directory, path)) + b"\n" for path in files)
+            (directory / BLOCKS).write_bytes(b"".join(rows))
+        write_sums(directory)
+
+
+def edit_line(file: Path, number: int, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change one line of a record file; -1 is the last one."""
+    lines = file.read_bytes().splitlines()
+    record = msgspec.json.decode(lines[number])
+    change(record)
+    lines[number] = msgspec.json.encode(record)
+    file.write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+def forge_last_score(run: Path, gain: float) -> tuple[int, int, float]:
+    """Lift the first valid score of the last group that has one, and all that follows from it.
+
+    The groups behind it are cut off, and the configuration asks for as many as are left. Returns step, index
+    and the forged score.
+    """
+    config = msgspec.convert(read_manifest(run).config, RunConfig)
+    problem = get_problem(config.problem)
+    rounds = list(recorded_rounds(run))
+    while not any(record.outcome is Outcome.VALID for record in rounds[-1].records):
+        rounds.pop()
+    *before, last = rounds
+    seed = next(read_records(run / "heuristics.jsonl", HeuristicRecord))
+    start = initial_state(problem.seed, seed.score)
+    state = [start, *replay(start, before, config.search)][-1]
+    draw = plan_round(
+        state,
+        stream(config.seed, "search", last.step),
+        config.search,
+        lambda d: prompt_of(problem, d, config.search.prompts).user,
+    )
+    index = next(record.index for record in last.records if record.outcome is Outcome.VALID)
+    forged = [
+        msgspec.structs.replace(record, score=record.score + gain) if record.index == index else record
+        for record in last.records
+    ]
+    results = [evaluated(*pair) for pair in zip(forged, last.texts, strict=True)]
+    after, events = transition(
+        draw.state, results, operator=draw.operator, step=last.step, settings=config.search
+    )
+    told = list(read_records(run / "generations.jsonl", GenerationRecord))[len(before)]
+    completions = tuple(
+        Completion(ids, text, record.truncated)
+        for ids, text, record in zip(told.completion_ids, told.completions, forged, strict=True)
+    )
+    generation = Generation(told.prompt, told.prompt_ids, completions)
+    records = completion_records(
+        draw,
+        last.step,
+        config.problem,
+        generation,
+        [_judged(*pair) for pair in zip(forged, completions, strict=True)],
+        events,
+        exposures(draw.state, results, config.search),
+    )
+    kept = [msgspec.structs.replace(r, evaluation=o.evaluation) for r, o in zip(records, forged, strict=True)]
+    rows = credited(kept, get_mapping(config.condition)) if config.trained else kept
+    steps = list(read_records(run / "steps.jsonl", StepRecord))[: len(rounds)]
+    learned = {name: getattr(steps[-1], name) for name in (*_LEARNED, "prompt_tokens_cut")}
+    found = step_record(draw, after, generation, rows, config, None)
+    _write(run / "steps.jsonl", [*steps[:-1], msgspec.structs.replace(found, **learned)])
+    _write(run / "completions.jsonl", [record for played in before for record in played.records] + rows)
+    stored = list(read_records(run / "heuristics.jsonl", HeuristicRecord))
+    new = [heuristic_record(member) for member in after.archive[len(draw.state.archive) :]]
+    old = [h for h in stored if h.operator is None or h.step < last.step]
+    _write(run / "heuristics.jsonl", [*old, *new])
+    for name in ("generations.jsonl", "timings.jsonl"):
+        lines = (run / name).read_bytes().splitlines(keepends=True)
+        (run / name).write_bytes(b"".join(lines[: len(rounds)]))
+    edit_manifest(run, lambda manifest: manifest["config"].update(groups=len(rounds)))
+    score = rows[index].score
+    assert score is not None
+    return last.step, index, score
+
+
+def keep_parents(results: Path) -> None:
+    """Let every restart below a directory say that its parent has the completions that it has now."""
+    for manifest in results.rglob("manifest.json"):
+        parent = read_manifest(manifest.parent).config.get("parent")
+        if parent:
+            digest = sha256_file(manifest.parent / parent["run"] / "completions.jsonl")
+            edit_manifest(
+                manifest.parent, lambda m, d=digest: m["config"]["parent"].update(completions_sha256=d)
+            )
+
+
+def edit_manifest(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change a run's manifest."""
+    manifest = msgspec.json.decode((run / "manifest.json").read_bytes())
+    change(manifest)
+    (run / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+
+
+def _judged(record: CompletionRecord, completion: Completion) -> Judged:
+    proposal = parse(completion.text)
+    found = proposal if isinstance(proposal, Proposal) else None
+    return Judged(completion, record.outcome, record.detail, record.score, found, record.program_sha256, None)
+
+
+def _write(file: Path, records: list[Any]) -> None:
+    file.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
