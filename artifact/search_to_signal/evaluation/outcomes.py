@@ -58,7 +58,7 @@ class Evaluation:
 
     ``per_instance`` holds the parts whose mean is ``score``. ``detail`` is at most 200 printable ASCII
     characters and may have been written by the candidate. ``cpu_s`` and ``wall_s`` are seconds of the
-    worker that scored it; ``repeat`` says that an equal program was evaluated before and nothing ran.
+    worker that scored it; ``repeat`` says that an equal text was evaluated before and nothing ran.
     ``score_path`` says whether compiled kernels gave the score or the slower exact way.
     """
 

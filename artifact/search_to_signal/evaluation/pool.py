@@ -26,17 +26,16 @@ from search_to_signal.problems.base import (
     mean_score,
     score_path_of,
 )
-from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import Outcome
 
 # Raise it when an equal program could end otherwise than before: part of every evaluation key.
-EVALUATOR_VERSION = "2"
+EVALUATOR_VERSION = "3"
 
 
 class EvaluationPool:
     """A context manager; within it ``evaluate`` and ``replay`` may be called any number of times.
 
-    A program that was evaluated before is not run again: its evaluation comes back as a ``repeat``.
+    A text that was evaluated before is not run again: its evaluation comes back as a ``repeat``.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class EvaluationPool:
         return news
 
     def remember(self, known: Mapping[str, Run]) -> None:
-        """Know these runs as if they had happened here: an equal program is a ``repeat`` of them."""
+        """Know these runs as if they had happened here: an equal text is a ``repeat`` of them."""
         self._known = {**self._known, **known}
         self._told = self._known
 
@@ -107,8 +106,11 @@ class EvaluationPool:
         return self._lanes[0].layers()
 
     def key(self, code: str) -> str:
-        """What an evaluation depends on: canonical program, instances, limits, evaluator version; hashed."""
-        return hashlib.sha256(self._context + program_sha256(code).encode()).hexdigest()
+        """What an evaluation depends on: the program's text, instances, limits, evaluator version; hashed.
+
+        The whole text: a program can read its own docstrings, annotations, constants and line numbers.
+        """
+        return hashlib.sha256(self._context + code.encode("utf-8", "surrogatepass")).hexdigest()
 
     def _through(
         self, codes: Sequence[str], work: Callable[[str], Run], again: bool = False

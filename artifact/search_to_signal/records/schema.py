@@ -46,7 +46,7 @@ class CompletionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     the search state before the group, absent for an empty archive. ``archive_gap`` is the distance to
     the nearest archived score, ``exposure`` the one-step parent exposure (D13); both are absent for
     an invalid completion. ``evaluation`` is ``not_run``, or how the isolated run ended, with ``fallback``
-    where compiled kernels could not promise the score's bits and ``repeat`` where an equal program had
+    where compiled kernels could not promise the score's bits and ``repeat`` where the same text had
     been evaluated before. An isolated run may end with ``no_function``: what reached the evaluator is said
     by ``outcome.evaluated`` alone. ``components``, ``reward`` and ``advantage`` are absent in a frozen run.
     """

@@ -16,6 +16,7 @@ from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import Array, Instance, ScorePath
 from search_to_signal.problems.tsp import Tsp
+from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import Outcome
 
 SETTINGS = EvaluationSettings(timeout_s=0.5, memory_mb=128)
@@ -183,3 +184,32 @@ def test_a_score_by_the_fallback_says_so() -> None:
             (evaluation,) = running.evaluate([NEAREST])
         paths.append(evaluation.score_path)
     assert paths == ["fallback", "direct"]
+
+
+READERS = {
+    "docstring": ('    "near"\n', '    "far"\n', "f.__doc__ == 'near'"),
+    "line number": ("", "\n\n", "f.__code__.co_firstlineno == 1"),
+    "comment": ("    # near\n\n", "    # far\n", "max(line for *_, line in f.__code__.co_lines()) == 4"),
+}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_program_that_reads_itself_gets_its_own_score(kind: str) -> None:
+    """Texts with one canonical form may decide differently; each is executed, in one batch or in two."""
+    near, far, question = READERS[kind]
+    body = (
+        f"    sign = 1 if {question} else -1\n"
+        "    return min(unvisited, key=lambda v: sign * matrix[current][v])\n"
+    )
+    head = "def f(current, destination, unvisited, matrix):\n"
+    texts = [near + head + body if kind == "line number" else head + near + body]
+    texts += [far + head + body if kind == "line number" else head + far + body]
+    assert program_sha256(texts[0]) == program_sha256(texts[1])
+    with (
+        EvaluationPool(Tsp(), "embedded", SETTINGS) as first,
+        EvaluationPool(Tsp(), "embedded", SETTINGS) as other,
+    ):
+        together = [result.score for result in first.evaluate(texts)]
+        apart = [other.evaluate([text])[0].score for text in texts]
+    assert together == apart
+    assert together[0] != together[1]
