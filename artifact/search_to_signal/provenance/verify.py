@@ -8,6 +8,7 @@ from search_to_signal.provenance.checksums import SUMS, listed_files, sum_proble
 from search_to_signal.provenance.consistency import record_problems
 from search_to_signal.provenance.explain import explanations
 from search_to_signal.provenance.lineage import lineage_problems
+from search_to_signal.provenance.texts import Parsed
 from search_to_signal.records.files import special_files
 from search_to_signal.records.manifest import read_manifest, runs_below
 
@@ -21,14 +22,14 @@ class Verdict:
     problems: tuple[str, ...]
 
 
-def _run_problems(run: Path) -> list[str]:
+def _run_problems(run: Path, parsed: Parsed) -> list[str]:
     try:
         manifest = read_manifest(run)
     except RunDirectoryError as error:
         return [str(error)]
     if manifest.status != "complete":
         return [f"{run.name}: the run is not complete"]
-    return [f"{run.name}: {problem}" for problem in record_problems(run, manifest)]
+    return [f"{run.name}: {problem}" for problem in record_problems(run, manifest, parsed)]
 
 
 def _told(directory: Path) -> list[str]:
@@ -50,7 +51,8 @@ def verify(directory: Path) -> Verdict:
     runs = runs_below(directory)
     if not runs:
         raise RunDirectoryError(f"{directory} has {SUMS} but no run: check the path")
+    parsed = Parsed()
     for run in runs:
-        problems += _run_problems(run)
+        problems += _run_problems(run, parsed)
     problems += lineage_problems(directory)
     return Verdict(len(listed_files(directory)), len(runs), tuple(dict.fromkeys(problems)))
