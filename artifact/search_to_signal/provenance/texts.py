@@ -26,11 +26,12 @@ _PARTS = {"fallback", "repeat"}
 class Parsed:
     """What texts and code of a results directory say, each looked at once.
 
-    ``scores`` are those of valid programs, by problem, split and code: equal code has one score (D20).
+    ``programs`` is the recorded hash of every code; ``scores`` are those of valid programs, by problem, split
+    and code: equal code has one score (D20).
     """
 
     texts: dict[str, Proposal | Failure] = field(default_factory=dict)
-    hashes: dict[str, str] = field(default_factory=dict)
+    programs: dict[str, str | None] = field(default_factory=dict)
     scores: dict[tuple[str, str, str], float] = field(default_factory=dict)
 
     def text(self, text: str) -> Proposal | Failure:
@@ -39,11 +40,11 @@ class Parsed:
             self.texts[text] = parse(text)
         return self.texts[text]
 
-    def program(self, code: str) -> str:
-        """``program_sha256``."""
-        if code not in self.hashes:
-            self.hashes[code] = program_sha256(code)
-        return self.hashes[code]
+    def program_problems(self) -> Iterator[str]:
+        """Recorded hashes that are not those of the canonical code; a millisecond for each program."""
+        for code, recorded in self.programs.items():
+            if recorded != program_sha256(code):
+                yield f"program {recorded} is not the hash of the code that it is recorded for"
 
 
 def answer_problems(record: Any, text: str, config: Mapping[str, Any], parsed: Parsed) -> Iterator[str]:
@@ -56,8 +57,8 @@ def answer_problems(record: Any, text: str, config: Mapping[str, Any], parsed: P
         if told != (found.outcome, found.detail, "not_run", None, None):
             yield f"recorded as {record.outcome.value}, its text is {found.outcome.value} and cannot have run"
         return
-    if record.program_sha256 != parsed.program(found.code):
-        yield "program_sha256 is not that of its text"
+    if record.program_sha256 != parsed.programs.setdefault(found.code, record.program_sha256):
+        yield "program_sha256 is not the one that equal code has elsewhere"
     yield from _ending_problems(record, found.code, config)
     if record.score is not None:
         key = (str(config["problem"]), str(config["split"]), found.code)
@@ -164,8 +165,8 @@ def store_problems(
     problem = PROBLEMS.get(str(config["problem"]))
     for line, heuristic in enumerate(heuristics, start=1):
         where = f"{HEURISTICS}:{line}"
-        if heuristic.id != parsed.program(heuristic.code):
-            yield f"{where}: the id is not that of the code"
+        if heuristic.id != parsed.programs.setdefault(heuristic.code, heuristic.id):
+            yield f"{where}: the id is not the one that equal code has elsewhere"
         if heuristic.operator is None:
             key = (str(config["problem"]), str(config["split"]), heuristic.code)
             if parsed.scores.setdefault(key, heuristic.score) != heuristic.score:

@@ -41,8 +41,11 @@ def _told(directory: Path) -> list[str]:
     ]
 
 
-def verify(directory: Path) -> Verdict:
-    """Check every checksum, and the records of every run; raises RunDirectoryError where there is none."""
+def verify(directory: Path, *, programs: bool = False) -> Verdict:
+    """Check every checksum, and the records of every run; raises RunDirectoryError where there is none.
+
+    ``programs`` also hashes every program again, which takes longer than all the rest.
+    """
     if not directory.is_dir():
         raise RunDirectoryError(f"there is no directory {directory}: check the path")
     special = special_files(directory).items()
@@ -54,5 +57,6 @@ def verify(directory: Path) -> Verdict:
     parsed = Parsed()
     for run in runs:
         problems += _run_problems(run, parsed)
-    problems += lineage_problems(directory)
+    problems += parsed.program_problems() if programs else ()
+    problems += lineage_problems(directory, parsed)
     return Verdict(len(listed_files(directory)), len(runs), tuple(dict.fromkeys(problems)))
