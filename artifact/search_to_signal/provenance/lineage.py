@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.errors import S2SError
-from search_to_signal.provenance.checksums import nested_problems, sha256_file
+from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.provenance.heldout import heldout_problems
 from search_to_signal.provenance.probe import probe_problems
 from search_to_signal.provenance.texts import Parsed
@@ -110,8 +110,14 @@ def _whole(directory: Path) -> Iterator[str]:
 def _rosters(directory: Path) -> Iterator[str]:
     for path in sorted(directory.rglob(ROSTER)):
         names = [run.name for run in run_directories(path.parent)]
-        if INTERRUPTED not in path.relative_to(directory).parts and read_roster(path.parent) != names:
+        if INTERRUPTED in path.relative_to(directory).parts:
+            continue
+        if read_roster(path.parent) != names:
             yield f"{path.relative_to(directory)} names other runs than there are"
+        for name in names:
+            config = read_manifest(path.parent / name).config
+            if name != (due := run_name(str(config["condition"]), config["seed"])):
+                yield f"{(path.parent / name).relative_to(directory)} has the configuration of {due}"
 
 
 def lineage_problems(directory: Path, parsed: Parsed) -> list[str]:
@@ -119,7 +125,6 @@ def lineage_problems(directory: Path, parsed: Parsed) -> list[str]:
     layers = (
         _whole(directory),
         _rosters(directory),
-        nested_problems(directory),
         _restarts(directory),
         _anchor(directory),
         _probe(directory, parsed),

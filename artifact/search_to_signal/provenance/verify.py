@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.provenance.checksums import SUMS, listed_files, sum_problems
+from search_to_signal.provenance.checksums import SUMS, listed_files, nested_problems, sum_problems
 from search_to_signal.provenance.consistency import record_problems
 from search_to_signal.provenance.explain import explanations
 from search_to_signal.provenance.lineage import lineage_problems
@@ -50,7 +50,8 @@ def verify(directory: Path, *, programs: bool = False) -> Verdict:
         raise RunDirectoryError(f"there is no directory {directory}: check the path")
     special = special_files(directory).items()
     problems = [f"{name}: a {kind}: only regular files are read" for name, kind in special]
-    problems += _told(directory)
+    told = _told(directory)
+    problems += told or nested_problems(directory)
     runs = runs_below(directory)
     if not runs:
         raise RunDirectoryError(f"{directory} has {SUMS} but no run: check the path")
