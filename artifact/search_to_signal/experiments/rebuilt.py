@@ -134,7 +134,11 @@ def _packaging(directory: Path) -> Iterator[str]:
     if (directory / BLOCKS).is_file():
         index = read_blocks(directory)
         files = [path for path in listed_files(directory) if path != directory / BLOCKS]
-        wrong = [path for path in files if index.pop(str(path.relative_to(directory)), None) != blocks_of(directory, path)]
+        wrong = [
+            path
+            for path in files
+            if index.pop(str(path.relative_to(directory)), None) != blocks_of(directory, path)
+        ]
         if wrong or index:
             yield f"{BLOCKS}: it is not the index of these files"
 

@@ -1,4 +1,4 @@
-"""Every round of a recorded run drawn again from its seed: operator, parents, prompt, exposure, search state."""
+"""Every round of a recorded run drawn again from its seed: operator, parents, prompt, exposure, state."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -58,12 +58,12 @@ def draw_problems(run: Path) -> Iterator[str]:
         if (step.archive_size, step.stagnation) != (len(state.archive), state.stagnation):
             found.append("archive_size or stagnation is not that of the search")
         if found:
-            yield from (f"step {step.step}: {problem}" for problem in found)
+            yield from (f"step {step.step}: {text}" for text in found)
             return
 
 
 def _asked(user: str, prompt: str) -> bool:
-    """Whether a recorded prompt shows a user message, as text or within the JSON that an endpoint was sent."""
+    """Whether a recorded prompt shows a user message, as text or in the JSON that an endpoint was sent."""
     if user in prompt:
         return True
     try:

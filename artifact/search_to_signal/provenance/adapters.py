@@ -11,13 +11,14 @@ from search_to_signal.records.schema import StepRecord
 
 ADAPTER = "adapter"
 TENSORS = "adapter_model.safetensors"
-FILES = ("adapter_config.json", TENSORS)
+CONFIG = "adapter_config.json"
+FILES = (CONFIG, TENSORS)
 _DTYPES = {"F16": "torch.float16", "F32": "torch.float32", "F64": "torch.float64"}
 _LONGEST_HEADER = 1 << 24
 
 
 def tensors_sha256(path: Path) -> str:
-    """SHA-256 over names, shapes and bytes of a safetensors file in order of name: learner.adapter's checksum.
+    """SHA-256 over names, shapes and bytes of a file's tensors in order of name, as learner.adapter has.
 
     Raises RunDirectoryError for a file that is none, or has bytes that belong to no tensor.
     """
@@ -63,7 +64,7 @@ def adapter_problems(run: Path, manifest: Manifest, steps: list[StepRecord], tra
         return
     if tensors_sha256(folder / TENSORS) != manifest.final_adapter_sha256:
         yield f"{ADAPTER}/{TENSORS} is not the final adapter"
-    yield from _config_problems(folder / FILES[0], manifest)
+    yield from _config_problems(folder / CONFIG, manifest)
 
 
 def _config_problems(path: Path, manifest: Manifest) -> Iterator[str]:

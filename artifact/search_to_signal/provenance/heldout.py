@@ -91,4 +91,3 @@ def _behaviour_problems(folder: Path, runs: dict[str, Path]) -> Iterator[str]:
         sound = record.behaviour_sha256 is None or len(record.behaviour_sha256) == 64
         if (record.behaviour_sha256 is not None) != (record.outcome is Outcome.VALID) or not sound:
             yield f"{BEHAVIOURS}:{line}: outcome {record.outcome.value} with {record.behaviour_sha256}"
-

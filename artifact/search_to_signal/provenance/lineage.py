@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.errors import S2SError
+from search_to_signal.provenance.adapters import ADAPTER, CONFIG
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.provenance.heldout import heldout_problems
 from search_to_signal.provenance.probe import probe_problems
@@ -89,6 +90,7 @@ def _whole(directory: Path) -> Iterator[str]:
     facts: dict[str, set[str]] = {"purpose": set(), "source": set()}
     models: dict[str, dict[str, str]] = {}
     initial: dict[str, str | None] = {}
+    configs: dict[str, bytes] = {}
     for run in runs_below(directory):
         manifest = read_manifest(run)
         config, place = manifest.config, run.relative_to(directory).parts
@@ -100,6 +102,11 @@ def _whole(directory: Path) -> Iterator[str]:
             manifest.model_files
         ):
             yield f"{run.name} has other files of model {config['model']} than another run"
+        written = run / ADAPTER / CONFIG
+        if written.is_file():
+            shape = repr(config.get("learner"))
+            if configs.setdefault(shape, written.read_bytes()) != written.read_bytes():
+                yield f"{run.name} has another {CONFIG} than other adapters of these settings"
         if manifest.final_adapter_sha256 is not None:
             start = repr((config["model"], config["seed"], config.get("learner")))
             if initial.setdefault(start, manifest.initial_adapter_sha256) != manifest.initial_adapter_sha256:

@@ -22,7 +22,17 @@ CONFIG = "config.json"
 MODELS = ROOT / "artifact" / "models"
 # What the sandbox reports of a worker; ``isolation`` may hold nothing else.
 LAYERS = frozenset(
-    "clock landlock landlock_abi limits mode no_new_privs seccomp timers unprivileged".split()
+    {
+        "clock",
+        "landlock",
+        "landlock_abi",
+        "limits",
+        "mode",
+        "no_new_privs",
+        "seccomp",
+        "timers",
+        "unprivileged",
+    }
 )
 _PURPOSES = ("formal", "smoke")
 _DIGITS = 1e-9

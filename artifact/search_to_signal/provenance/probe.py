@@ -7,8 +7,22 @@ from search_to_signal.config import canonical_sha256
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.provenance.manifests import LAYERS
 from search_to_signal.provenance.texts import Parsed, answer_problems
-from search_to_signal.records.manifest import COHORT, PROBE, Manifest, read_manifest, run_directories, run_name
-from search_to_signal.records.probe import BANK, INITIAL, BankPrompt, ProbedCheckpoint, ProbeManifest, ProbeRecord
+from search_to_signal.records.manifest import (
+    COHORT,
+    PROBE,
+    Manifest,
+    read_manifest,
+    run_directories,
+    run_name,
+)
+from search_to_signal.records.probe import (
+    BANK,
+    INITIAL,
+    BankPrompt,
+    ProbedCheckpoint,
+    ProbeManifest,
+    ProbeRecord,
+)
 from search_to_signal.records.reader import GENERATIONS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, Outcome
 
@@ -68,7 +82,9 @@ def _bank_problems(cohort: Path, bank: list[BankPrompt], manifest: ProbeManifest
             same = ("operator", "prompt_sha256", "base_scores", "frontier")
             if asked is None or any(getattr(entry, field) != getattr(asked, field) for field in same):
                 yield f"{BANK}: prompt {entry.prompt} is not that of {name}, step {entry.step}"
-            elif entry.user not in texts[entry.step] or entry.system.strip() not in _shown(texts[entry.step], entry):
+            elif entry.user not in texts[entry.step] or entry.system.strip() not in _shown(
+                texts[entry.step], entry
+            ):
                 yield f"{BANK}: the text of prompt {entry.prompt} is not that of {name}, step {entry.step}"
 
 

@@ -15,7 +15,7 @@ from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import UPDATES as FOLDER
 from search_to_signal.records.manifest import Manifest, read_manifest, runs_below
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, read_groups, read_records
-from search_to_signal.records.updates import PAIRS, UPDATES, PairRecord, UpdateRecord
+from search_to_signal.records.updates import PAIRS, UPDATES, PairRecord, UpdateRecord, couples
 from search_to_signal.rewards import find_mapping, rewards_of
 
 SETUP = "setup.json"
@@ -61,7 +61,7 @@ def update_problems(directory: Path) -> Iterator[str]:
     if len(known) != len(updates):
         yield f"updates: {UPDATES} holds an update twice"
     yield from (f"updates: {p}" for p in _update_problems(updates, manifests, credit))
-    yield from (f"updates: {p}" for p in _pair_problems(folder, known))
+    yield from (f"updates: {p}" for p in _pair_problems(folder, known, setup.settings))
 
 
 def _key(record: UpdateRecord) -> Key:
@@ -115,14 +115,22 @@ def _has_credit(record: UpdateRecord, values: Floats) -> bool:
     return len(record.advantages) == len(record.steps) and all(row in rows for row in record.advantages)
 
 
-def _pair_problems(folder: Path, known: Mapping[Key, UpdateRecord]) -> Iterator[str]:
-    for line, pair in enumerate(read_records(folder / PAIRS, PairRecord), start=1):
+def _pair_problems(
+    folder: Path, known: Mapping[Key, UpdateRecord], settings: Mapping[str, Any]
+) -> Iterator[str]:
+    pairs = list(read_records(folder / PAIRS, PairRecord))
+    sides = couples(settings["mappings"], settings["normalizers"])
+    plans = dict.fromkeys(key[:3] for key in known)
+    due = [(*p, a, b) for p in plans for a, b in sides if (*p, a) in known and (*p, b) in known]
+    if [(pair.run, pair.variant, pair.steps, pair.first, pair.second) for pair in pairs] != due:
+        yield f"{PAIRS} does not hold every two updates that differ in one thing"
+    for line, pair in enumerate(pairs, start=1):
         where = f"{PAIRS}:{line}"
-        sides = [known.get((pair.run, pair.variant, pair.steps, side)) for side in (pair.first, pair.second)]
-        if sides[0] is None or sides[1] is None:
+        one = known.get((pair.run, pair.variant, pair.steps, pair.first))
+        other = known.get((pair.run, pair.variant, pair.steps, pair.second))
+        if one is None or other is None:
             yield f"{where}: one of its updates is not recorded"
             continue
-        one, other = sides[0], sides[1]
         rows = zip(one.advantages, other.advantages, strict=True)
         gap = max(abs(a - b) for row in rows for a, b in zip(*row, strict=True))
         if not math.isclose(pair.advantage_difference, gap, rel_tol=1e-12):

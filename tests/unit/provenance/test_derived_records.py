@@ -60,7 +60,11 @@ RECORD_EDITS: dict[str, tuple[str, Callable[[list[Line]], None], str]] = {
     "zero advantage": ("steps.jsonl", put(1, zero_advantage=True), "step 1: zero_advantage is True"),
     "training tokens": ("steps.jsonl", put(1, training_tokens=13), "step 1: training_tokens is 13"),
     "lost loss": ("steps.jsonl", put(1, loss=None), "step 1: a trained step has no finite loss"),
-    "last adapter": ("steps.jsonl", put(3, adapter_sha256="0" * 64), "final_adapter_sha256 is not the adapter"),
+    "last adapter": (
+        "steps.jsonl",
+        put(3, adapter_sha256="0" * 64),
+        "final_adapter_sha256 is not the adapter",
+    ),
     "seconds": ("timings.jsonl", lambda lines: lines[1]["seconds"].update(total=9.0), "timings.jsonl:2"),
     "a step's time dropped": ("timings.jsonl", list.pop, "timings.jsonl does not hold the 4 steps"),
 }
