@@ -74,7 +74,7 @@ run_profile() {
         compare_hosts
     fi
     .venv/bin/s2s run --resume --profile "$1" --out "$out"
-    .venv/bin/s2s verify "$out"
+    .venv/bin/s2s verify --tables "$out"
     (cd "$out" && sha256sum -c --strict --quiet SHA256SUMS)
     say "OK: results in $out"
 }

@@ -1,15 +1,22 @@
 """Small things to test with: a language model made in a blink, and run directories made by hand."""
 
-import hashlib
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
+from safetensors.numpy import save
 from spec.synthetic_runs import credited, plain_manifest, write_lines
 
+from search_to_signal.problems.tsp import Tsp
+from search_to_signal.programs.canonical import program_sha256, sha256_text
+from search_to_signal.programs.markers import OPENING
+from search_to_signal.provenance.adapters import tensors_sha256
 from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.records.files import write_atomically
 from search_to_signal.records.manifest import Manifest, Timing, write_manifest
 from search_to_signal.records.schema import (
     ArchiveEvent,
@@ -19,6 +26,7 @@ from search_to_signal.records.schema import (
     Operator,
     Outcome,
     StepRecord,
+    StepTiming,
 )
 
 SAMPLE = (
@@ -26,6 +34,7 @@ SAMPLE = (
     "    score = distance_matrix[current_node, nodes] * 0.4\n    return int(nodes[np.argmin(score)])\n"
 )
 SEED_SCORE = -7.0
+SECONDS = {"generation": 0.5, "evaluation": 0.25, "update": 0.125, "other": 0.125}
 GROUP_SIZE = 4
 
 
@@ -49,13 +58,25 @@ def new_model(tokenizer: Any) -> Callable[..., Any]:
     return make
 
 
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+SEED = Tsp().seed
 
 
-def _group(step: int, frontier: float, archive: Sequence[float], shift: float) -> list[CompletionRecord]:
+def _code(step: int, index: int) -> str:
+    return f"def choose(a, b, c, d):\n    return {GROUP_SIZE * step + index}"
+
+
+def _text(step: int, index: int) -> str:
+    return f"{{{{{_idea(step, index)}}}}}\n```python\n{_code(step, index)}\n```"
+
+
+def _idea(step: int, index: int) -> str:
+    return f"{OPENING} take number {GROUP_SIZE * step + index} of all."
+
+
+def _group(step: int, archive: Sequence[HeuristicRecord], shift: float) -> list[CompletionRecord]:
     """An improvement, a failure, a copy of the best, and a worse novelty: two admissions."""
-    scores = (frontier + 0.1 + shift, None, frontier, SEED_SCORE - 0.3 - 0.01 * step)
+    best = max(archive, key=lambda member: member.score)
+    scores = (best.score + 0.1 + shift, None, best.score, SEED_SCORE - 0.3 - 0.01 * step)
     events = (
         ArchiveEvent.ADMITTED,
         ArchiveEvent.INVALID,
@@ -68,19 +89,19 @@ def _group(step: int, frontier: float, archive: Sequence[float], shift: float) -
             index=index,
             problem="tsp",
             operator=Operator.REPLACEMENT,
-            prompt_sha256=_sha256(f"prompt {step}"),
-            parents=("seed",),
-            base_scores=(frontier,),
-            frontier=frontier,
+            prompt_sha256=sha256_text(f"prompt {step}"),
+            parents=(best.id,),
+            base_scores=(best.score,),
+            frontier=best.score,
             archive_size=len(archive),
             outcome=Outcome.RUNTIME_FAILURE if score is None else Outcome.VALID,
             detail="",
             score=score,
-            evaluation="ok",
-            response_sha256=_sha256(f"answer {step} {index}"),
-            program_sha256=f"program {step} {index}",
+            evaluation="exception" if score is None else "ok",
+            response_sha256=sha256_text(_text(step, index)),
+            program_sha256=program_sha256(_code(step, index)),
             matches_base_code=False,
-            archive_gap=None if score is None else min(abs(other - score) for other in archive),
+            archive_gap=None if score is None else min(abs(member.score - score) for member in archive),
             exposure=None if score is None else 0.25,
             prompt_tokens=2,
             completion_tokens=3,
@@ -94,7 +115,9 @@ def _group(step: int, frontier: float, archive: Sequence[float], shift: float) -
     ]
 
 
-def _step(group: Sequence[CompletionRecord], archive: Sequence[float], condition: str) -> StepRecord:
+def _step(
+    group: Sequence[CompletionRecord], archive: Sequence[HeuristicRecord], condition: str, adapter: str
+) -> StepRecord:
     frozen = condition == "frozen"
     return StepRecord(
         step=group[0].step,
@@ -104,7 +127,7 @@ def _step(group: Sequence[CompletionRecord], archive: Sequence[float], condition
         stagnation=0,
         archive_size=len(archive),
         frontier_before=group[0].frontier,
-        frontier_after=max(archive),
+        frontier_after=max(member.score for member in archive),
         valid=sum(record.score is not None for record in group),
         admitted=2,
         mapping=None if frozen else condition,
@@ -113,15 +136,18 @@ def _step(group: Sequence[CompletionRecord], archive: Sequence[float], condition
         kl=None if frozen else 0.0,
         grad_norm=None if frozen else 0.5,
         training_tokens=0 if frozen else 12,
-        adapter_sha256=None if frozen else "adapter",
+        adapter_sha256=None if frozen else adapter,
     )
 
 
-def _heuristic(record: CompletionRecord | None) -> HeuristicRecord:
-    if record is None:
-        return HeuristicRecord(
-            id="seed", step=0, index=0, operator=None, idea="i", code="c", score=SEED_SCORE
-        )
+def _seed() -> HeuristicRecord:
+    identity = program_sha256(SEED.code)
+    return HeuristicRecord(
+        id=identity, step=0, index=0, operator=None, idea=SEED.idea, code=SEED.code, score=SEED_SCORE
+    )
+
+
+def _heuristic(record: CompletionRecord) -> HeuristicRecord:
     assert record.score is not None
     assert record.program_sha256 is not None
     return HeuristicRecord(
@@ -129,8 +155,8 @@ def _heuristic(record: CompletionRecord | None) -> HeuristicRecord:
         step=record.step,
         index=record.index,
         operator=record.operator,
-        idea="idea",
-        code="code",
+        idea=_idea(record.step, record.index),
+        code=_code(record.step, record.index),
         score=record.score,
     )
 
@@ -141,33 +167,49 @@ def _generation(number: int) -> GenerationRecord:
         prompt=f"prompt {number}",
         prompt_ids=(1, 2),
         completion_ids=((1, 2, 3),) * GROUP_SIZE,
-        completions=tuple(f"answer {number} {index}" for index in range(GROUP_SIZE)),
+        completions=tuple(_text(number, index) for index in range(GROUP_SIZE)),
     )
 
 
 def made_manifest(config: dict[str, Any], **changes: Any) -> Manifest:
     """A manifest by hand."""
-    timing = Timing(generation=2.0, evaluation=1.0, update=0.5, other=0.5, total=4.0, groups_per_minute=30.0)
+    groups, split = int(config.get("groups", 4)), dict(SECONDS, total=sum(SECONDS.values()))
+    timing = Timing(
+        **{name: sum(value for _ in range(groups)) for name, value in split.items()},
+        groups_per_minute=60 * groups / sum(split["total"] for _ in range(groups)),
+    )
     return msgspec.structs.replace(plain_manifest(config), **{"timing": timing, **changes})
 
 
-def _write_records(directory: Path, condition: str, groups: int, shift: float) -> None:
-    archive, frontier = [SEED_SCORE], SEED_SCORE
+def _write_adapter(directory: Path, config: dict[str, Any]) -> str:
+    """Write an adapter of one small tensor; returns its checksum."""
+    directory.mkdir()
+    write_atomically(directory / "adapter_model.safetensors", save({"lora": np.ones((1, 2), np.float32)}))
+    learner = config.get("learner", {})
+    facts = {"r": learner.get("lora_rank"), "lora_alpha": learner.get("lora_alpha")}
+    text = json.dumps({**facts, "base_model_name_or_path": None})
+    (directory / "adapter_config.json").write_text(text, encoding="utf-8")
+    return tensors_sha256(directory / "adapter_model.safetensors")
+
+
+def _write_records(directory: Path, condition: str, groups: int, shift: float, adapter: str) -> None:
+    archive = [_seed()]
     records: list[CompletionRecord] = []
-    steps, heuristics = [], [_heuristic(None)]
+    steps: list[StepRecord] = []
     for number in range(groups):
-        plain = _group(number, frontier, archive, shift)
+        plain = _group(number, archive, shift)
         (group,) = credited([plain], condition, condition != "frozen")
-        admitted = [record for record in group if record.archive_event is ArchiveEvent.ADMITTED]
-        archive += [record.score for record in admitted if record.score is not None]
-        frontier = max(archive)
+        archive += [_heuristic(r) for r in group if r.archive_event is ArchiveEvent.ADMITTED]
         records += group
-        steps.append(_step(group, archive, condition))
-        heuristics += map(_heuristic, admitted)
+        steps.append(_step(group, archive, condition, adapter))
+    seconds = {**SECONDS, "total": sum(SECONDS.values())}
     write_lines(directory / "completions.jsonl", records)
     write_lines(directory / "steps.jsonl", steps)
-    write_lines(directory / "heuristics.jsonl", heuristics)
+    write_lines(directory / "heuristics.jsonl", archive)
     write_lines(directory / "generations.jsonl", [_generation(number) for number in range(groups)])
+    write_lines(
+        directory / "timings.jsonl", [StepTiming(step=number, seconds=seconds) for number in range(groups)]
+    )
 
 
 def write_run(
@@ -193,8 +235,12 @@ def write_run(
         "generation": {"group_size": GROUP_SIZE},
         **(config or {}),
     }
-    _write_records(directory, condition, groups, shift)
-    write_manifest(directory, made_manifest(shape, **manifest))
+    trained = condition != "frozen" and shape.get("parent") is None
+    adapter = _write_adapter(directory / "adapter", shape) if trained else ""
+    _write_records(directory, condition, groups, shift, adapter)
+    facts = {"final_adapter_sha256": adapter} if trained else {}
+    write_manifest(directory, made_manifest(shape, **{**facts, **manifest}))
+    (directory / "config.json").write_bytes(msgspec.json.encode(shape))
     write_sums(directory)
     return directory
 

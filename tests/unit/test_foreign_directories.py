@@ -1,5 +1,6 @@
 """What a directory says is data: whoever made it, reading it runs nothing that it names or holds."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,11 +12,13 @@ import pytest
 
 from search_to_signal import plugins
 from search_to_signal.analysis.results import Results
+from search_to_signal.config import canonical_sha256
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.progress import LINE_LIMIT, one_line
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.provenance.verify import verify
 from search_to_signal.records.manifest import MANIFEST, run_directories
+from search_to_signal.records.reader import STEPS
 from search_to_signal.runtime import command_line
 
 Make = Callable[..., Path]
@@ -35,7 +38,11 @@ def reseal(run: Path, condition: str) -> None:
     """Give a run another condition, as somebody who can make checksums would."""
     manifest = msgspec.json.decode((run / MANIFEST).read_bytes())
     manifest["config"]["condition"] = condition
+    manifest["config_sha256"] = canonical_sha256(manifest["config"])
     (run / MANIFEST).write_bytes(msgspec.json.encode(manifest))
+    (run / "config.json").write_bytes(msgspec.json.encode(manifest["config"]))
+    steps = [json.loads(line) | {"mapping": condition} for line in (run / STEPS).read_text().splitlines()]
+    (run / STEPS).write_text("".join(f"{json.dumps(step)}\n" for step in steps))
     write_sums(run)
 
 

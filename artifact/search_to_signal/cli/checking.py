@@ -24,8 +24,13 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.signer is not None:
         name = signer(arguments.directory, arguments.signer, arguments.identity)
         print(f"signed by {one_line(name)}")
-    verdict = verify(arguments.directory)
+    verdict = verify(arguments.directory, programs=arguments.tables)
     problems = list(verdict.problems)
+    promises = [] if arguments.tables else ["without --tables, tables, figures and audit are not made again"]
+    if arguments.tables:
+        found, promise = _tables(arguments.directory)
+        problems += found
+        promises.append(promise)
     _print_problems(problems)
     if arguments.recompute:
         problems += _recompute(arguments)
@@ -34,9 +39,18 @@ def _verify(arguments: argparse.Namespace) -> int:
         used.append(levels.SIGNATURE)
     state = "FAILED" if problems else "OK"
     print(f"s2s: {state}: {verdict.files} files, {verdict.runs} runs, {len(problems)} problems")
-    for level in used:
-        print(levels.promise(level))
+    for line in [*map(levels.promise, used), *(f"s2s: {promise}" for promise in promises)]:
+        print(line)
     return 1 if problems else 0
+
+
+def _tables(directory: Path) -> tuple[list[str], str]:
+    """The problems of ``--tables``, and what it promises."""
+    from search_to_signal.experiments import rebuilt
+
+    if rebuilt.other_source(directory):
+        return [], "tables not compared: made by another version of the source than this one"
+    return rebuilt.rebuilt_problems(directory), rebuilt.PROMISE
 
 
 def _refuse_loose_options(arguments: argparse.Namespace) -> None:
@@ -102,6 +116,11 @@ def register(add: Add) -> None:
     check = add("verify", _verify, "check checksums and records", "s2s verify results/embedded")
     check.add_argument("directory", type=Path)
     allow_mappings(check)
+    check.add_argument(
+        "--tables",
+        action="store_true",
+        help="make tables, figures, audit and search draws again from the records, and compare (seconds)",
+    )
     check.add_argument(
         "--recompute",
         action="store_true",

@@ -6,7 +6,6 @@ processor seconds unless the profile asks for wall time (D30): trained runs come
 beside other runs, so elapsed time would compare loads of the machine.
 """
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,29 +18,16 @@ from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.anchor import (
     CONTRACT,
-    AnchorBudget,
     AnchorContract,
+    budget,
     formula,
     loop_seconds,
     read_contract,
+    run_groups,
     write_contract,
 )
 from search_to_signal.records.manifest import ANCHOR, REPORT, run_name
 from search_to_signal.records.reader import TIMINGS
-
-
-def budget(seed: int, condition: str, online: Sequence[float], frozen: Sequence[float]) -> AnchorBudget:
-    """How many Frozen groups the time of a trained run buys, never fewer than it had itself."""
-    bought = math.floor(sum(online) / (sum(frozen) / len(frozen)))
-    return AnchorBudget(
-        seed=seed,
-        condition=condition,
-        online_groups=len(online),
-        online_seconds=sum(online),
-        frozen_groups=len(frozen),
-        frozen_seconds=sum(frozen),
-        groups=max(len(online), bought),
-    )
 
 
 def derive(cohort: Path, seeds: Sequence[int], settings: AnchorSettings) -> AnchorContract:
@@ -56,13 +42,12 @@ def derive(cohort: Path, seeds: Sequence[int], settings: AnchorSettings) -> Anch
         for seed in seeds
         for condition in settings.conditions
     )
-    longest = {seed: max(b.groups for b in budgets if b.seed == seed) for seed in seeds}
     return AnchorContract(
         formula=formula(settings.clock),
         clock=settings.clock,
         margin=settings.margin,
         budgets=budgets,
-        run_groups={str(seed): math.ceil((1 + settings.margin) * groups) for seed, groups in longest.items()},
+        run_groups=run_groups(budgets, settings.margin),
         timings_sha256={name: sha256_file(cohort / name / TIMINGS) for name in sorted(names.values())},
     )
 

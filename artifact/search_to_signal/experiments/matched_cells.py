@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 
 import msgspec
@@ -27,7 +26,7 @@ from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord
-from search_to_signal.records.updates import PairRecord, Relation, UpdateRecord, Variant
+from search_to_signal.records.updates import PairRecord, Relation, UpdateRecord, Variant, couples
 from search_to_signal.records.writer import RecordWriter
 from search_to_signal.rewards import get_mapping, rewards_of
 from search_to_signal.seeding import derive_seed
@@ -116,13 +115,6 @@ def _directions(credit: Floats) -> Floats:
     return np.divide(credit, length, out=np.zeros_like(credit), where=length > 0.0)
 
 
-def _couples(settings: UpdateSettings) -> list[tuple[Credit, Credit]]:
-    """Mappings with each other under each normalizer, and normalizers with the first under each mapping."""
-    first, *others = settings.normalizers
-    mappings = [((a, n), (b, n)) for n in settings.normalizers for a, b in combinations(settings.mappings, 2)]
-    return [*mappings, *(((m, n), (m, first)) for m in settings.mappings for n in others)]
-
-
 def _prepared(cell: Cell, settings: UpdateSettings) -> Matched:
     config, path = cell.config, model_directory(cell.config.model)
     base = (load_4bit if config.learner.load_in_4bit else load_model)(path)
@@ -145,7 +137,7 @@ def compare_cell(
         moved = _play(given, plan, rows, progress)
         for key, result in moved.items():
             updates.write(_update_record(cell, plan, key, rows[key], result, before))
-        for one, other in _couples(settings):
+        for one, other in couples(settings.mappings, settings.normalizers):
             if one in moved and other in moved:
                 pairs.write(_pair_record(cell, plan, (one, other), rows, moved))
         task = f"matched updates {cell.config.problem} {cell.config.model}"

@@ -28,13 +28,20 @@ from search_to_signal.rewards import RewardMapping, get_mapping
 PAGE = "audit.md"
 
 
-def replay(inputs: Sequence[Path], out: Path, mappings: Sequence[str], normalizers: Sequence[str]) -> Path:
+def replay(
+    inputs: Sequence[Path],
+    out: Path,
+    mappings: Sequence[str],
+    normalizers: Sequence[str],
+    top: Path | None = None,
+) -> Path:
     """Audit recorded groups under every mapping and normalizer; return the page, beside its CSV files.
 
     ``inputs`` are run directories, directories of them, record files, or JSON Lines of groups from
     outside (records/group.schema.json). ``mappings`` and ``normalizers`` are names, entry points or
     pkg.mod:obj; the first normalizer is the page's main one. Every other reading of a decision that is about
-    one of the mappings is replayed beside it. Raises ConfigError for an unknown name,
+    one of the mappings is replayed beside it. Files are named from ``top``, by default the directory above
+    ``out``. Raises ConfigError for an unknown name,
     RecordError for an unreadable input, IllFormedGroupError where a mapping needs what a record lacks.
     """
     if not mappings or not normalizers:
@@ -43,8 +50,9 @@ def replay(inputs: Sequence[Path], out: Path, mappings: Sequence[str], normalize
     known = {name: get_mapping(name) for name in mappings}
     scales = {name: get_normalizer(name) for name in normalizers}
     out.mkdir(parents=True, exist_ok=True)
+    top = out.resolve().parent if top is None else top.resolve()
     runs = {
-        _named(file.parent, out): file.parent
+        _named(file.parent, top): file.parent
         for file in files
         if EXPOSURE in known and has_search(file.parent)
     }
@@ -54,7 +62,7 @@ def replay(inputs: Sequence[Path], out: Path, mappings: Sequence[str], normalize
     tables = {"pairs": pair_rows, "signal": signal_rows, "credit": credit_rows, "context": context_rows}
     for name, rows in (tables | {"readings": reading_rows}).items():
         (out / f"{name}.csv").write_text(csv_text(rows(result)), encoding="utf-8")
-    sizes = {_named(file, out): file.stat().st_size for file in files}
+    sizes = {_named(file, top): file.stat().st_size for file in files}
     (out / PAGE).write_text(page(result, sizes, default=normalizers[0]), encoding="utf-8")
     return out / PAGE
 
@@ -75,7 +83,7 @@ def _exposed(runs: Mapping[str, Path], file: Path, mappings: Mapping[str, Reward
         yield Audit({}, {}, {}, {}, by_problem(groups[0][0].problem, tallies))
 
 
-def _named(file: Path, out: Path) -> str:
+def _named(file: Path, top: Path) -> str:
     # A results directory reads the same wherever it lies, so its own files are named from its top.
-    top, full = out.resolve().parent, file.resolve()
+    full = file.resolve()
     return str(full.relative_to(top)) if full.is_relative_to(top) else str(file)

@@ -1,68 +1,125 @@
-"""Does the recorded archive follow from the recorded scores? (HOST.md, points 6, 7 and 14)"""
+"""Does the recorded search follow from the recorded scores? (HOST.md, points 6, 7, 13 and 14)"""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from search_to_signal.records.reader import HEURISTICS
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, HeuristicRecord, StepRecord
 from search_to_signal.rewards.base import EQUAL_SCORES
 
+Group = tuple[CompletionRecord, ...]
+
 
 @dataclass
 class ArchiveReplay:
-    """The archived scores of a run, moved on group by group from its seed heuristics alone.
+    """The archive of a run, moved on group by group from its seed heuristics alone.
 
-    ``own_rule`` is for a host whose rule of admission is not known for certain (HOST.md, point 7): what
-    it admitted is then taken from the records.
+    ``waiting`` are the stored heuristics that no completion has been found for yet, in order. ``own_rule`` is
+    for a host whose rule of admission is not known for certain (HOST.md, point 7): what it admitted, and how
+    it counts stagnation, is then taken from the records.
     """
 
-    seeds: tuple[float, ...]
-    scores: list[float]
-    admitted: list[tuple[int, int, float]]
+    population: int | None
+    seeds: tuple[HeuristicRecord, ...]
+    members: list[HeuristicRecord]
+    waiting: list[HeuristicRecord]
+    stagnation: int = 0
+    admitted: list[tuple[int, int, float]] = field(default_factory=list)
     own_rule: bool = False
 
     @classmethod
-    def of(cls, heuristics: list[HeuristicRecord], own_rule: bool = False) -> "ArchiveReplay":
+    def of(
+        cls, heuristics: list[HeuristicRecord], search: dict[str, Any], own_rule: bool = False
+    ) -> "ArchiveReplay":
         """The archive before the first group; only seeds have no operator."""
-        seeds = tuple(heuristic.score for heuristic in heuristics if heuristic.operator is None)
-        return cls(seeds, list(seeds), [], own_rule)
+        seeds = tuple(heuristic for heuristic in heuristics if heuristic.operator is None)
+        waiting = [heuristic for heuristic in heuristics if heuristic.operator is not None]
+        population = None if own_rule else search.get("population_size")
+        return cls(population, seeds, list(seeds), waiting, own_rule=own_rule)
 
-    def problems(self, group: tuple[CompletionRecord, ...], step: StepRecord) -> Iterator[str]:
+    @property
+    def scores(self) -> list[float]:
+        """Scores of the members, in order of admission."""
+        return [member.score for member in self.members]
+
+    def problems(self, group: Group, step: StepRecord) -> Iterator[str]:
         """Move on by one group; yields what its records say otherwise."""
         if step.collapsed:
             self._collapse()
-        best, where = max(self.scores, default=None), f"step {step.step}"
-        if (group[0].archive_size, group[0].frontier) != (len(self.scores), best):
-            yield (
-                f"{where}: archive of {group[0].archive_size} with frontier {group[0].frontier}, "
-                f"the records before it say {len(self.scores)} with {best}"
-            )
-        fresh: list[float] = []
+        where, scores = f"step {step.step}", self.scores
+        yield from self._context(group, max(scores, default=None))
+        improved = any(record.score is not None and record.score > max(scores) for record in group)
+        before, fresh = len(scores), list[HeuristicRecord]()
         for record in group:
             if record.score is not None:
-                yield from self._judged(record, record.score, fresh)
-        self.scores += fresh
-        if step.archive_size != len(self.scores):
-            yield f"{where}: archive_size is {step.archive_size}, its completions say {len(self.scores)}"
+                yield from self._judged(record, record.score, scores, fresh)
+        self.members += fresh
+        if step.archive_size != len(self.members):
+            yield f"{where}: archive_size is {step.archive_size}, its completions say {len(self.members)}"
+        if self.population is not None:
+            self.stagnation = 0 if improved else self.stagnation + (before >= self.population)
+            if step.stagnation != self.stagnation:
+                yield f"{where}: stagnation is {step.stagnation}, the records say {self.stagnation}"
 
     def _collapse(self) -> None:
-        best = max(self.scores)
-        self.scores = [best, *(seed for seed in self.seeds if abs(seed - best) >= EQUAL_SCORES)]
+        self.stagnation = 0
+        best = max(self.members, key=lambda member: member.score)
+        kept = (seed for seed in self.seeds if abs(seed.score - best.score) >= EQUAL_SCORES)
+        self.members = [best, *kept]
 
-    def _judged(self, record: CompletionRecord, score: float, fresh: list[float]) -> Iterator[str]:
+    def _context(self, group: Group, best: float | None) -> Iterator[str]:
+        shown = {member.code.strip() for member in self.members if member.id in group[0].parents}
+        bases = [member for member in self.members if member.code.strip() in shown]
+        known, programs = {member.id for member in self.members}, {member.id for member in bases}
+        expected = tuple(sorted((member.score for member in bases), reverse=True))
+        for record in group:
+            where = f"step {record.step}, completion {record.index}"
+            if (record.archive_size, record.frontier) != (len(self.members), best):
+                yield (
+                    f"{where}: archive of {record.archive_size} with frontier {record.frontier}, "
+                    f"the records before it say {len(self.members)} with {best}"
+                )
+            if self.own_rule:
+                continue
+            if record.parents != group[0].parents or not known.issuperset(record.parents):
+                yield f"{where}: its parents are not in the archive"
+            if record.base_scores != expected:
+                yield f"{where}: base_scores are {record.base_scores}, those of its parents are {expected}"
+            if record.matches_base_code != (record.program_sha256 in programs):
+                yield f"{where}: matches_base_code is not what its program says"
+
+    def _judged(
+        self, record: CompletionRecord, score: float, scores: list[float], fresh: list[HeuristicRecord]
+    ) -> Iterator[str]:
         where = f"step {record.step}, completion {record.index}"
-        gap = min((abs(other - score) for other in self.scores), default=None)
+        gap = min((abs(other - score) for other in scores), default=None)
         if record.archive_gap != gap:
             yield f"{where}: score {score} is {gap} from the archive, recorded is {record.archive_gap}"
-        taken = any(abs(other - score) < EQUAL_SCORES for other in (*self.scores, *fresh))
+        taken = any(abs(other - score) < EQUAL_SCORES for other in (*scores, *(h.score for h in fresh)))
         if self.own_rule:
             taken = record.archive_event is not ArchiveEvent.ADMITTED
         event = ArchiveEvent.DUPLICATE_SCORE if taken else ArchiveEvent.ADMITTED
         if record.archive_event is not event:
             yield f"{where}: archive event is {record.archive_event.value}, its score says {event.value}"
         if not taken:
-            fresh.append(score)
+            fresh.append(self._stored(record, score))
             self.admitted.append((record.step, record.index, score))
+
+    def _stored(self, record: CompletionRecord, score: float) -> HeuristicRecord:
+        """The stored heuristic of an admission; one made up where the store lacks it, which is told later."""
+        if self.waiting and (self.waiting[0].step, self.waiting[0].index) == (record.step, record.index):
+            return self.waiting.pop(0)
+        identity = record.program_sha256 or ""
+        return HeuristicRecord(
+            id=identity,
+            step=record.step,
+            index=record.index,
+            operator=record.operator,
+            idea="",
+            code=identity,
+            score=score,
+        )
 
     def store_problems(self, heuristics: list[HeuristicRecord]) -> Iterator[str]:
         """Whether the heuristic store holds exactly what was admitted, in order; call it at the end."""

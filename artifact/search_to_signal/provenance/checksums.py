@@ -4,7 +4,7 @@ PNG files stand in a second list, SHA256SUMS.data, by the hash of their image da
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -103,6 +103,20 @@ def sum_problems(directory: Path) -> dict[str, str]:
     for name in _changed(data, present, image_sha256):
         problems[name] = f"damaged, or its image data are not those of {DATA_SUMS}"
     return dict(sorted(problems.items()))
+
+
+def nested_problems(directory: Path) -> Iterator[str]:
+    """What the lists of runs and layers say otherwise than the one over all of them."""
+    whole = read_sums(directory) | read_data_sums(directory)
+    for path in sorted(directory.rglob(SUMS)):
+        below = path.parent.relative_to(directory)
+        if path.parent != directory:
+            listed = read_sums(path.parent) | read_data_sums(path.parent)
+            inside = f"{below.as_posix()}/"
+            own = {name.removeprefix(inside): sha for name, sha in whole.items() if name.startswith(inside)}
+            own.pop(SUMS, None)
+            if listed != own:
+                yield f"{inside}{SUMS} is not what {SUMS} says of the same files"
 
 
 def _changed(

@@ -2,18 +2,23 @@
 
 from collections.abc import Iterator
 from itertools import pairwise, zip_longest
+from math import isfinite
 from pathlib import Path
 
 from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError, S2SError
 from search_to_signal.normalizer import group_advantages
+from search_to_signal.provenance.adapters import adapter_problems
 from search_to_signal.provenance.archive import ArchiveReplay
 from search_to_signal.provenance.long_prompts import prompt_problems
+from search_to_signal.provenance.manifests import manifest_problems
+from search_to_signal.provenance.texts import Parsed, TextReplay, store_problems
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import Manifest
-from search_to_signal.records.reader import HEURISTICS, STEPS, read_groups, read_records
+from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import (
     ArchiveEvent,
     CompletionRecord,
+    GenerationRecord,
     HeuristicRecord,
     Outcome,
     StepRecord,
@@ -75,28 +80,84 @@ def _chain_problems(steps: list[StepRecord]) -> Iterator[str]:
             yield f"step {step.step}: frontier does not continue from step {previous.step}"
 
 
-def record_problems(directory: Path, manifest: Manifest) -> list[str]:
-    """Contradictions within a run's records, one line each; an unreadable line is one too."""
+def _learning_problems(group: Group, step: StepRecord, condition: str, trained: bool) -> Iterator[str]:
+    where = f"step {step.step}"
+    if step.mapping != (condition if trained else None):
+        yield f"{where}: mapping is {step.mapping}, the run's condition is {condition}"
+    zero = all(record.advantage == 0 for record in group) if trained else None
+    if step.zero_advantage is not zero:
+        yield f"{where}: zero_advantage is {step.zero_advantage}, its completions say {zero}"
+    numbers = (step.loss, step.kl, step.grad_norm)
+    if trained and step.training_tokens and not all(n is not None and isfinite(n) for n in numbers):
+        yield f"{where}: a trained step has no finite loss, KL or gradient norm"
+    if not (trained and step.training_tokens) and (numbers != (None,) * 3 or step.training_tokens):
+        yield f"{where}: nothing was trained, and there is a loss, KL, gradient norm or token"
+    if step.grad_norm is not None and step.grad_norm < 0:
+        yield f"{where}: grad_norm is negative"
+
+
+def _group_problems(
+    directory: Path, manifest: Manifest, steps: list[StepRecord], texts: TextReplay, archive: ArchiveReplay
+) -> Iterator[str]:
+    config, trained = manifest.config, _is_trained(manifest)
+    recorded = read_groups(directory), steps, read_records(directory / GENERATIONS, GenerationRecord)
+    for number, (group, step, generation) in enumerate(zip_longest(*recorded)):
+        if group is None or step is None or group[0].step != step.step or step.step != number:
+            yield "completions.jsonl and steps.jsonl do not hold the same steps"
+            return
+        if generation is None:
+            yield f"{GENERATIONS} ends before step {step.step}"
+            return
+        if len(group) != config["generation"]["group_size"]:
+            yield f"step {step.step}: {len(group)} completions in the group"
+        yield from _outcome_problems(group)
+        yield from _step_problems(group, step)
+        yield from prompt_problems(group, step, config["generation"])
+        yield from archive.problems(group, step)
+        yield from _credit_problems(group, config["condition"], trained)
+        # The released host keeps its tokens and its learner to itself.
+        if manifest.host == "reference":
+            yield from texts.problems(group, step, generation)
+            yield from _learning_problems(group, step, config["condition"], trained)
+
+
+def _is_trained(manifest: Manifest) -> bool:
+    return manifest.config["condition"] != "frozen" and manifest.config.get("parent") is None
+
+
+def _problems(directory: Path, manifest: Manifest, parsed: Parsed) -> Iterator[str]:
     config = manifest.config
-    trained = config["condition"] != "frozen" and config.get("parent") is None
-    try:
-        steps = list(read_records(directory / STEPS, StepRecord))
-        problems = list(_chain_problems(steps))
-        heuristics = list(read_records(directory / HEURISTICS, HeuristicRecord))
-        archive = ArchiveReplay.of(heuristics, own_rule=manifest.host == "released")
-        for group, step in zip_longest(read_groups(directory), steps):
-            if group is None or step is None or group[0].step != step.step:
-                return [*problems, "completions.jsonl and steps.jsonl do not hold the same steps"]
-            if len(group) != config["generation"]["group_size"]:
-                problems.append(f"step {step.step}: {len(group)} completions in the group")
-            problems += _outcome_problems(group)
-            problems += _step_problems(group, step)
-            problems += prompt_problems(group, step, config["generation"])
-            problems += archive.problems(group, step)
-            problems += _credit_problems(group, config["condition"], trained)
-        problems += archive.store_problems(heuristics)
-    except (S2SError, OSError) as error:
-        return [str(error)]
+    ours = manifest.host == "reference"
+    steps = list(read_records(directory / STEPS, StepRecord))
+    yield from _chain_problems(steps)
+    heuristics = list(read_records(directory / HEURISTICS, HeuristicRecord))
+    if ours:
+        yield from store_problems(heuristics, config, parsed)
+    archive = ArchiveReplay.of(heuristics, config.get("search", {}), own_rule=not ours)
+    if not archive.seeds:
+        yield f"{HEURISTICS} has no seed heuristic"
+        return
+    stored = {(h.step, h.index): h for h in heuristics if h.operator is not None}
+    yield from _group_problems(directory, manifest, steps, TextReplay(config, parsed, stored), archive)
+    yield from archive.store_problems(heuristics)
     if len(steps) != config["groups"]:
-        problems.append(f"{len(steps)} steps are recorded, the configuration asks for {config['groups']}")
+        yield f"{len(steps)} steps are recorded, the configuration asks for {config['groups']}"
+    if not ours:
+        return
+    yield from manifest_problems(directory, manifest)
+    yield from adapter_problems(directory, manifest, steps, _is_trained(manifest))
+
+
+def record_problems(directory: Path, manifest: Manifest, parsed: Parsed | None = None) -> list[str]:
+    """Contradictions within a run's records, one line each; an unreadable line is one too.
+
+    ``parsed`` carries what was parsed from one run to the next, whose equal programs have equal scores.
+    """
+    problems: list[str] = []
+    try:
+        problems.extend(_problems(directory, manifest, parsed or Parsed()))
+    except (S2SError, OSError) as error:
+        problems.append(str(error))
+    except (KeyError, TypeError, ValueError) as error:
+        problems.append(f"the manifest's configuration cannot be read ({type(error).__name__}: {error})")
     return problems

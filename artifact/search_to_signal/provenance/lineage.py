@@ -1,22 +1,30 @@
 """Do the layers of a results directory stand on each other as they say? Each line names what does not."""
 
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from search_to_signal.errors import S2SError
+from search_to_signal.provenance.adapters import ADAPTER, CONFIG
 from search_to_signal.provenance.checksums import sha256_file
-from search_to_signal.records.anchor import read_contract
+from search_to_signal.provenance.heldout import heldout_problems
+from search_to_signal.provenance.probe import probe_problems
+from search_to_signal.provenance.texts import Parsed
+from search_to_signal.provenance.updates import update_problems
+from search_to_signal.records.anchor import budget, loop_seconds, read_contract, run_groups
 from search_to_signal.records.manifest import (
     ANCHOR,
     COHORT,
+    INTERRUPTED,
     PROBE,
+    ROSTER,
     read_manifest,
+    read_roster,
     run_directories,
+    run_name,
     runs_below,
 )
-from search_to_signal.records.probe import BANK, PROBE_MANIFEST, ProbeRecord, read_probe
+from search_to_signal.records.probe import BANK, PROBE_MANIFEST, read_probe
 from search_to_signal.records.reader import COMPLETIONS, STEPS, TIMINGS, read_records
 from search_to_signal.records.schema import StepRecord
 
@@ -50,13 +58,22 @@ def _anchor(directory: Path) -> Iterator[str]:
     for name, sha256 in contract.timings_sha256.items():
         if sha256_file(directory / COHORT / name / TIMINGS) != sha256:
             yield f"anchor: the contract follows from other timings than those of {name}"
+    for found in contract.budgets:
+        online, frozen = (
+            loop_seconds(directory / COHORT / run_name(condition, found.seed), contract.clock)
+            for condition in (found.condition, "frozen")
+        )
+        if found != budget(found.seed, found.condition, online, frozen):
+            yield f"anchor: the budget of {found.condition}, seed {found.seed}, does not follow from timings"
+    if contract.run_groups != run_groups(contract.budgets, contract.margin):
+        yield "anchor: run_groups do not follow from the budgets"
     for run in runs:
         config = read_manifest(run).config
         if contract.run_groups.get(str(config["seed"])) != config["groups"]:
             yield f"anchor {run.name}: {config['groups']} groups are not what the contract says"
 
 
-def _probe(directory: Path) -> Iterator[str]:
+def _probe(directory: Path, parsed: Parsed) -> Iterator[str]:
     folder = directory / PROBE
     if not (folder / PROBE_MANIFEST).is_file():
         return
@@ -65,21 +82,69 @@ def _probe(directory: Path) -> Iterator[str]:
         yield "probe: it is not complete"
     if sha256_file(folder / BANK) != manifest.bank_sha256:
         yield f"probe: {BANK} is not the recorded one"
-    due = [(p, i) for p in range(manifest.prompts) for i in range(manifest.completions)]
-    for checkpoint in manifest.checkpoints:
-        file = folder / f"{checkpoint.name}.jsonl"
-        answers = list(read_records(file, ProbeRecord))
-        if checkpoint.bank_sha256 != manifest.bank_sha256:
-            yield f"probe {checkpoint.name}: it answered another bank"
-        if sha256_file(file) != checkpoint.records_sha256:
-            yield f"probe {checkpoint.name}: its records are not the recorded ones"
-        if [(answer.prompt, answer.position) for answer in answers] != due:
-            yield f"probe {checkpoint.name}: it does not answer every prompt {manifest.completions} times"
+    yield from (f"probe: {problem}" for problem in probe_problems(directory, manifest, parsed))
 
 
-def lineage_problems(directory: Path) -> list[str]:
+def _whole(directory: Path) -> Iterator[str]:
+    """What all runs of a results directory share, and where each of them lies."""
+    facts: dict[str, set[str]] = {"purpose": set(), "source": set()}
+    models: dict[str, dict[str, str]] = {}
+    initial: dict[str, str | None] = {}
+    configs: dict[str, bytes] = {}
+    for run in runs_below(directory):
+        manifest = read_manifest(run)
+        config, place = manifest.config, run.relative_to(directory).parts
+        facts["purpose"].add(str(config["purpose"]))
+        facts["source"].add(manifest.source.sha256)
+        if place and (directory / COHORT).is_dir() and config.get("layer", place[0]) != place[0]:
+            yield f"{run.name} is of layer {config['layer']} and lies in {place[0]}"
+        if manifest.model_files and models.setdefault(config["model"], manifest.model_files) != (
+            manifest.model_files
+        ):
+            yield f"{run.name} has other files of model {config['model']} than another run"
+        written = run / ADAPTER / CONFIG
+        if written.is_file():
+            shape = repr(config.get("learner"))
+            if configs.setdefault(shape, written.read_bytes()) != written.read_bytes():
+                yield f"{run.name} has another {CONFIG} than other adapters of these settings"
+        if manifest.final_adapter_sha256 is not None:
+            start = repr((config["model"], config["seed"], config.get("learner")))
+            if initial.setdefault(start, manifest.initial_adapter_sha256) != manifest.initial_adapter_sha256:
+                yield f"{run.name} began with another adapter than other runs of its seed"
+    yield from (f"runs differ in {name}" for name, values in facts.items() if len(values) > 1)
+
+
+def _rosters(directory: Path) -> Iterator[str]:
+    for path in sorted(directory.rglob(ROSTER)):
+        names = [run.name for run in run_directories(path.parent)]
+        if INTERRUPTED in path.relative_to(directory).parts:
+            continue
+        if read_roster(path.parent) != names:
+            yield f"{path.relative_to(directory)} names other runs than there are"
+        for name in names:
+            config = read_manifest(path.parent / name).config
+            if name != (due := run_name(str(config["condition"]), config["seed"])):
+                yield f"{(path.parent / name).relative_to(directory)} has the configuration of {due}"
+
+
+def lineage_problems(directory: Path, parsed: Parsed) -> list[str]:
     """Contradictions between the layers of a results directory, one line each."""
+    layers = (
+        _whole(directory),
+        _rosters(directory),
+        _restarts(directory),
+        _anchor(directory),
+        _probe(directory, parsed),
+        heldout_problems(directory),
+        update_problems(directory),
+    )
+    return [problem for layer in layers for problem in _told(layer)]
+
+
+def _told(layer: Iterator[str]) -> Iterator[str]:
     try:
-        return list(chain(_restarts(directory), _anchor(directory), _probe(directory)))
+        yield from layer
     except (S2SError, OSError) as error:
-        return [str(error)]
+        yield str(error)
+    except (KeyError, TypeError, ValueError) as error:
+        yield f"a manifest cannot be read ({type(error).__name__}: {error})"

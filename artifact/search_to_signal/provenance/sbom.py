@@ -3,6 +3,7 @@
 import hashlib
 import uuid
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import msgspec
@@ -67,3 +68,11 @@ def bill_of_materials(extras: Sequence[str] = ()) -> bytes:
         ],
     }
     return msgspec.json.format(msgspec.json.encode(bill, order="sorted"), indent=2) + b"\n"
+
+
+def possible_bills() -> list[bytes]:
+    """The bills of every choice of extras, none first."""
+    lock = read_lock()
+    project = next(package for package in lock["package"] if package["name"] == PROJECT)
+    extras = sorted(project.get("optional-dependencies", {}))
+    return [bill_of_materials(some) for size in range(len(extras) + 1) for some in combinations(extras, size)]

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.provenance.checksums import SUMS, listed_files, sum_problems
+from search_to_signal.provenance.checksums import SUMS, listed_files, nested_problems, sum_problems
 from search_to_signal.provenance.consistency import record_problems
 from search_to_signal.provenance.explain import explanations
 from search_to_signal.provenance.lineage import lineage_problems
+from search_to_signal.provenance.texts import Parsed
 from search_to_signal.records.files import special_files
 from search_to_signal.records.manifest import read_manifest, runs_below
 
@@ -21,14 +22,14 @@ class Verdict:
     problems: tuple[str, ...]
 
 
-def _run_problems(run: Path) -> list[str]:
+def _run_problems(run: Path, parsed: Parsed) -> list[str]:
     try:
         manifest = read_manifest(run)
     except RunDirectoryError as error:
         return [str(error)]
     if manifest.status != "complete":
         return [f"{run.name}: the run is not complete"]
-    return [f"{run.name}: {problem}" for problem in record_problems(run, manifest)]
+    return [f"{run.name}: {problem}" for problem in record_problems(run, manifest, parsed)]
 
 
 def _told(directory: Path) -> list[str]:
@@ -40,17 +41,23 @@ def _told(directory: Path) -> list[str]:
     ]
 
 
-def verify(directory: Path) -> Verdict:
-    """Check every checksum, and the records of every run; raises RunDirectoryError where there is none."""
+def verify(directory: Path, *, programs: bool = False) -> Verdict:
+    """Check every checksum, and the records of every run; raises RunDirectoryError where there is none.
+
+    ``programs`` also hashes every program again, which takes longer than all the rest.
+    """
     if not directory.is_dir():
         raise RunDirectoryError(f"there is no directory {directory}: check the path")
     special = special_files(directory).items()
     problems = [f"{name}: a {kind}: only regular files are read" for name, kind in special]
-    problems += _told(directory)
+    told = _told(directory)
+    problems += told or nested_problems(directory)
     runs = runs_below(directory)
     if not runs:
         raise RunDirectoryError(f"{directory} has {SUMS} but no run: check the path")
+    parsed = Parsed()
     for run in runs:
-        problems += _run_problems(run)
-    problems += lineage_problems(directory)
+        problems += _run_problems(run, parsed)
+    problems += parsed.program_problems() if programs else ()
+    problems += lineage_problems(directory, parsed)
     return Verdict(len(listed_files(directory)), len(runs), tuple(dict.fromkeys(problems)))

@@ -6,6 +6,7 @@ refuses a missing or altered one.
 """
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -81,6 +82,28 @@ def loop_seconds(run: Path, clock: Clock) -> list[float]:
             'processes; set anchor.clock = "wall" in the profile'
         )
     return known
+
+
+def budget(seed: int, condition: str, online: Sequence[float], frozen: Sequence[float]) -> AnchorBudget:
+    """How many Frozen groups the time of a trained run buys, never fewer than it had itself."""
+    bought = math.floor(sum(online) / (sum(frozen) / len(frozen)))
+    return AnchorBudget(
+        seed=seed,
+        condition=condition,
+        online_groups=len(online),
+        online_seconds=sum(online),
+        frozen_groups=len(frozen),
+        frozen_seconds=sum(frozen),
+        groups=max(len(online), bought),
+    )
+
+
+def run_groups(budgets: Sequence[AnchorBudget], margin: float) -> dict[str, int]:
+    """The groups of the frozen run of every seed: its largest budget and the margin, rounded up."""
+    longest: dict[int, int] = {}
+    for one in budgets:
+        longest[one.seed] = max(one.groups, longest.get(one.seed, 0))
+    return {str(seed): math.ceil((1 + margin) * groups) for seed, groups in longest.items()}
 
 
 def write_contract(directory: Path, contract: AnchorContract) -> None:

@@ -13,6 +13,7 @@ from search_to_signal.records.schema import CompletionRecord
 COMPLETIONS = "completions.jsonl"
 STEPS = "steps.jsonl"
 HEURISTICS = "heuristics.jsonl"
+GENERATIONS = "generations.jsonl"
 TIMINGS = "timings.jsonl"
 
 Record = TypeVar("Record")

@@ -1,5 +1,7 @@
 """Records of the matched update layer: what an update did, and how two of them compare."""
 
+from collections.abc import Sequence
+from itertools import combinations
 from typing import Literal
 
 import msgspec
@@ -82,3 +84,12 @@ class PairRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     sign_agreement: float | None
     withheld_max_difference: float
     withheld_token_max_difference: float
+
+
+def couples(
+    mappings: Sequence[str], normalizers: Sequence[str]
+) -> list[tuple[tuple[str, str], tuple[str, str]]]:
+    """Mappings with each other under each normalizer, and normalizers with the first under each mapping."""
+    first, *others = normalizers
+    same = [((a, n), (b, n)) for n in normalizers for a, b in combinations(mappings, 2)]
+    return [*same, *(((m, n), (m, first)) for m in mappings for n in others)]

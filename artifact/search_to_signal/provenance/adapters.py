@@ -1,0 +1,79 @@
+"""Stored adapters against the checksums that runs recorded, without a model library."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.records.manifest import Manifest
+from search_to_signal.records.schema import StepRecord
+
+ADAPTER = "adapter"
+TENSORS = "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
+FILES = (CONFIG, TENSORS)
+_DTYPES = {"F16": "torch.float16", "F32": "torch.float32", "F64": "torch.float64"}
+_LONGEST_HEADER = 1 << 24
+
+
+def tensors_sha256(path: Path) -> str:
+    """SHA-256 over names, shapes and bytes of a file's tensors in order of name, as learner.adapter has.
+
+    Raises RunDirectoryError for a file that is none, or has bytes that belong to no tensor.
+    """
+    try:
+        return _digest(path.read_bytes())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise RunDirectoryError(f"{path} is no sound safetensors file ({error}); restore it") from error
+
+
+def _digest(data: bytes) -> str:
+    length = int.from_bytes(data[:8], "little")
+    if length > min(_LONGEST_HEADER, len(data) - 8):
+        raise ValueError("its header is too long")
+    header = json.loads(data[8 : 8 + length])
+    body = memoryview(data)[8 + length :]
+    digest, read = hashlib.sha256(), 0
+    for name in sorted(header.keys() - {"__metadata__"}):
+        start, end = header[name]["data_offsets"]
+        if not 0 <= start <= end <= len(body):
+            raise ValueError(f"{name} lies outside")
+        shape = tuple(int(size) for size in header[name]["shape"])
+        digest.update(f"{name} {shape} {_DTYPES[header[name]['dtype']]}\n".encode())
+        digest.update(body[start:end])
+        read += end - start
+    if read != len(body):
+        raise ValueError("it has bytes that belong to no tensor")
+    return digest.hexdigest()
+
+
+def adapter_problems(run: Path, manifest: Manifest, steps: list[StepRecord], trained: bool) -> Iterator[str]:
+    """The adapter of a run against its steps and its manifest; only JSON and safetensors may be stored."""
+    recorded = [step.adapter_sha256 for step in steps]
+    folder = run / ADAPTER
+    if not trained:
+        if manifest.final_adapter_sha256 is not None or any(recorded) or folder.exists():
+            yield "it was not trained and has an adapter"
+        return
+    if not steps or recorded[-1] != manifest.final_adapter_sha256 or None in recorded:
+        yield "final_adapter_sha256 is not the adapter of its last step"
+    found = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+    if found != sorted(FILES):
+        yield f"{ADAPTER} holds {found}, not {' and '.join(FILES)} alone"
+        return
+    if tensors_sha256(folder / TENSORS) != manifest.final_adapter_sha256:
+        yield f"{ADAPTER}/{TENSORS} is not the final adapter"
+    yield from _config_problems(folder / CONFIG, manifest)
+
+
+def _config_problems(path: Path, manifest: Manifest) -> Iterator[str]:
+    learner = manifest.config.get("learner", {})
+    try:
+        found = json.loads(path.read_bytes())
+        written = (found["r"], found["lora_alpha"], found["base_model_name_or_path"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        yield f"{ADAPTER}/{path.name} is no adapter configuration ({error})"
+        return
+    if learner and written != (learner["lora_rank"], learner["lora_alpha"], None):
+        yield f"{ADAPTER}/{path.name} has another rank, alpha or base model than the run"

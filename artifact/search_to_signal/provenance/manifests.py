@@ -1,0 +1,103 @@
+"""A run's manifest against its configuration file, its timings, and what this repository ships."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from search_to_signal.config import canonical_sha256
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.problems import PROBLEMS
+from search_to_signal.problems.base import score_unit
+from search_to_signal.provenance.checksums import SUMS
+from search_to_signal.provenance.source import ROOT
+from search_to_signal.records.files import read_json
+from search_to_signal.records.manifest import Manifest, Timing
+from search_to_signal.records.reader import TIMINGS, read_records
+from search_to_signal.records.schema import StepTiming
+
+CONFIG = "config.json"
+MODELS = ROOT / "artifact" / "models"
+# What the sandbox reports of a worker; ``isolation`` may hold nothing else.
+LAYERS = frozenset(
+    {
+        "clock",
+        "landlock",
+        "landlock_abi",
+        "limits",
+        "mode",
+        "no_new_privs",
+        "seccomp",
+        "timers",
+        "unprivileged",
+    }
+)
+_PURPOSES = ("formal", "smoke")
+_DIGITS = 1e-9
+
+
+def manifest_problems(run: Path, manifest: Manifest) -> Iterator[str]:
+    """What a manifest says otherwise than the files beside it."""
+    config = manifest.config
+    if read_json(run / CONFIG, dict[str, Any], f"{CONFIG} is missing") != config:
+        yield f"{CONFIG} is not the configuration of the manifest"
+    if canonical_sha256(config) != manifest.config_sha256:
+        yield "config_sha256 is not that of the configuration"
+    if config["purpose"] not in _PURPOSES:
+        yield f"purpose is {config['purpose']!r}: there are {' and '.join(_PURPOSES)}"
+    yield from _isolation_problems(manifest.isolation, config)
+    problem = PROBLEMS.get(str(config["problem"]))
+    if problem is not None and manifest.score_unit not in (None, score_unit(problem)):
+        yield f"score_unit is {manifest.score_unit!r}, that of {problem.name} is {score_unit(problem)!r}"
+    yield from model_problems(str(config["model"]), manifest.model_files)
+    yield from _timing_problems(run, manifest, config["groups"])
+
+
+def _isolation_problems(isolation: dict[str, str | bool], config: dict[str, Any]) -> Iterator[str]:
+    evaluation = config.get("evaluation")
+    if evaluation is None:
+        return
+    if isolation.keys() != LAYERS:
+        yield f"isolation has {', '.join(sorted(isolation.keys() ^ LAYERS))} or lacks it"
+    if isolation.get("mode") != evaluation["mode"]:
+        yield f"isolation ran in mode {isolation.get('mode')}, the configuration says {evaluation['mode']}"
+    if evaluation["require_seccomp"] and isolation.get("seccomp") is not True:
+        yield "isolation ran without seccomp, which the configuration requires"
+
+
+def model_problems(model: str, files: dict[str, str]) -> Iterator[str]:
+    """Model files against those that are shipped under the name; other models are nobody's word here."""
+    listing = MODELS / model / SUMS
+    if not re.fullmatch(r"[\w.-]+", model) or not listing.is_file():
+        return
+    lines = (line.split(None, 1) for line in listing.read_text(encoding="utf-8").splitlines())
+    if files and files != {name.lstrip("*"): digest for digest, name in lines}:
+        yield f"model_files are not those shipped as {model}"
+
+
+def _timing_problems(run: Path, manifest: Manifest, groups: int) -> Iterator[str]:
+    steps = list(read_records(run / TIMINGS, StepTiming))
+    if [step.step for step in steps] != list(range(groups)):
+        yield f"{TIMINGS} does not hold the {groups} steps"
+        return
+    for step in steps:
+        parts = dict(step.seconds)
+        total = parts.pop("total", 0.0)
+        if abs(sum(parts.values()) - total) > _DIGITS * max(1.0, total):
+            yield f"{TIMINGS}:{step.step + 1}: the parts do not sum to the total"
+        if min(step.seconds.values()) < -_DIGITS or (step.processor_seconds or 0.0) < 0:
+            yield f"{TIMINGS}:{step.step + 1}: a time is negative"
+    if manifest.timing != _summed(steps):
+        yield f"timing is not the sum of {TIMINGS}"
+
+
+def _summed(steps: list[StepTiming]) -> Timing:
+    seconds = {name: sum(step.seconds[name] for step in steps) for name in steps[0].seconds}
+    try:
+        return msgspec.convert(
+            {**seconds, "groups_per_minute": 60 * len(steps) / seconds["total"]}, type=Timing
+        )
+    except (msgspec.ValidationError, KeyError, ZeroDivisionError) as error:
+        raise RunDirectoryError(f"{TIMINGS} has no usable seconds ({error}); restore it") from error
