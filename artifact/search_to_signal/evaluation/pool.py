@@ -97,10 +97,6 @@ class EvaluationPool:
         self._known = {**self._known, **known}
         self._told = self._known
 
-    def forget(self) -> None:
-        """Know nothing that was evaluated before, so that an equal program is run again."""
-        self._known = self._told = {}
-
     def layers(self) -> Mapping[str, str | bool]:
         """The isolation layers that hold, for the manifest."""
         return self._lanes[0].layers()

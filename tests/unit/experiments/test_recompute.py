@@ -230,7 +230,7 @@ def test_a_slower_machine_has_more_time() -> None:
 
 
 def test_a_program_cannot_borrow_the_score_of_a_text_that_reads_itself_otherwise() -> None:
-    """Programs that differ in a docstring alone are both executed, whatever a run takes for a repeat."""
+    """Programs that differ in a docstring alone are both executed, and neither is a repeat."""
     told = 'place = 0 if select_next_node.__doc__ == "last" else len(unvisited_nodes) // 2'
     body = f'"""{{}}"""\n{told}\nreturn sorted(unvisited_nodes)[place]'
     with Evaluations(None, "") as evaluations, Bench(evaluations, 1) as bench:
@@ -238,29 +238,29 @@ def test_a_program_cannot_borrow_the_score_of_a_text_that_reads_itself_otherwise
         programs = bench.programs(get_problem("tsp"), "embedded", limits)
         one, other = probed(body.format("first")), probed(body.format("last"))
         codes = [code_of(text) for text in (one, other)]
-        first, last = (evaluation.score for evaluation in programs.evaluate(codes))
+        first, last = programs.evaluate(codes)
         assert program_sha256(codes[0]) == program_sha256(codes[1])
-        assert first != last
+        assert first.score != last.score
+        assert not last.repeat
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("timeout_s", 1e9), ("memory_mb", 10**9), ("wall_factor", 1e9), ("slots", 10**6)]
+    ("name", "value"),
+    [("timeout_s", 1e9), ("memory_mb", 10**9), ("wall_factor", 1e9), ("wall_factor", 999.0)],
 )
 def test_recorded_limits_are_not_obeyed_blindly(copied: Path, name: str, value: float) -> None:
-    """Limits beyond all reason execute nothing, or, where they are a matter of the machine, do not count."""
+    """Limits beyond all reason, or beyond what is spent on one program here, execute nothing."""
     edit_manifest(copied, lambda manifest: manifest["config"]["evaluation"].update({name: value}))
     reseal(copied)
-    if name == "slots":
-        assert limits_here(EvaluationSettings(slots=10**6), 1).slots == 1
-        return
     done = found(copied)
     assert done.counts["programs"] == 0
     assert any(f"evaluation.{name}" in problem for problem in done.problems), done.problems
 
 
 def test_isolation_is_not_theirs_to_loosen() -> None:
-    """A directory cannot ask for programs to run without seccomp; nor for a limit that is no number."""
-    assert limits_here(EvaluationSettings(require_seccomp=False), 1).require_seccomp
+    """A directory cannot ask for programs to run without seccomp, nor for many of them side by side."""
+    here = limits_here(EvaluationSettings(require_seccomp=False, slots=1024), 1)
+    assert (here.require_seccomp, here.slots) == (True, 1)
     with pytest.raises(ConfigError):
         limits_here(msgspec.structs.replace(EvaluationSettings(), wall_factor=11.0), 1)
 

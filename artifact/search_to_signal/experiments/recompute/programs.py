@@ -14,7 +14,6 @@ from search_to_signal.evaluation.outcomes import Evaluation, Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.problems.base import Problem
-from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.progress import one_line
 from search_to_signal.records.files import storage_errors, write_all
 
@@ -30,32 +29,18 @@ class LatePool:
     def __init__(self, problem: Problem, split: str, limits: EvaluationSettings) -> None:
         self.what = (problem, split, limits)
         self._pool, self._started = EvaluationPool(problem, split, limits), False
-        self._known: dict[str, str] = {}
 
     def key(self, code: str) -> str:
-        """EvaluationPool.key, by which a run told repeats."""
-        return self._pool.key(code)
-
-    def text_key(self, code: str) -> str:
-        """What the result of this very text depends on: a program can read its own docstrings."""
-        return sha256_text(f"{self.key(code)} {self.what[2].randomness} {code}")
+        """EvaluationPool.key, and the rule of randomness, which an evaluation has from its pool."""
+        return f"{self._pool.key(code)} {self.what[2].randomness}"
 
     def evaluate(self, codes: Sequence[str]) -> list[Evaluation]:
-        """EvaluationPool.evaluate, without what it knows, and every text by itself."""
-        pool = self._running()
-        results: dict[str, Evaluation] = {}
-        while rest := {self.key(code): code for code in codes if code not in results}:
-            pool.forget()
-            results |= zip(rest.values(), pool.evaluate(list(rest.values())), strict=True)
-            self._known = rest
-        return [results[code] for code in codes]
+        """EvaluationPool.evaluate."""
+        return self._running().evaluate(codes)
 
     def replay(self, codes: Sequence[str]) -> list[Evaluation]:
-        """EvaluationPool.replay, of these very texts."""
-        pool = self._running()
-        if any(self._known.get(self.key(code)) != code for code in codes):
-            pool.forget()
-        return pool.replay(codes)
+        """EvaluationPool.replay."""
+        return self._running().replay(codes)
 
     def close(self) -> None:
         """End every process of the pool."""
@@ -138,7 +123,7 @@ class Evaluations:
     def _results(
         self, pool: LatePool, codes: Sequence[str], run: Evaluate, confirmed: bool
     ) -> list[Evaluation]:
-        keys = [pool.text_key(code) for code in codes]
+        keys = [pool.key(code) for code in codes]
         new = {
             key: code for key, code in zip(keys, codes, strict=True) if (key, confirmed) not in self._known
         }
