@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+from safetensors.numpy import save
+
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
@@ -15,8 +18,10 @@ from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.live import Parts
 from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
 from search_to_signal.learner.grpo import StepResult
+from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.problems import get_problem
 from search_to_signal.programs.parsing import OPENING
+from search_to_signal.provenance.adapters import digest_of
 from search_to_signal.records.files import write_atomically
 from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.rewards import get_mapping
@@ -56,7 +61,7 @@ class Pool(EvaluationPool):
         super().__init__(get_problem("tsp"), "embedded", EvaluationSettings())
 
     def _measure(self, code: str) -> Run:
-        number = int(code.rpartition("=")[2]) if "# number=" in code else 9
+        number = int(code.rpartition("=")[2]) if "number=" in code else 9
         if number == 7:
             return Run(Isolation.EXCEPTION, "at 0x7f12", (), (), 0.1, 0.1)
         return Run(Isolation.OK, "", (-7.0 + number / 10, -7.0), ("a", "b"), 0.1, 0.1)
@@ -67,7 +72,7 @@ class Pool(EvaluationPool):
         return run if steady else replace(run, isolation=Isolation.NONDETERMINISTIC, detail="other")
 
     def layers(self) -> Mapping[str, str | bool]:
-        return {"seccomp": False}
+        return {"seccomp": True}
 
 
 class Generator:
@@ -80,39 +85,52 @@ class Generator:
         rng = stream(seed, prompt.user, self.model["weights"])
         numbers = [int(number) for number in rng.integers(24, size=4)]
         texts = ["no idea" if n > 20 else _text(n) for n in numbers]
-        completions = (Completion((n, 2), text, n > 20) for n, text in zip(numbers, texts, strict=True))
+        completions = (Completion((n, 2), text, False) for n, text in zip(numbers, texts, strict=True))
         return Generation(prompt.user, (1, 2), tuple(completions))
 
 
 def _text(number: int) -> str:
-    return f"{{{{{OPENING} takes number {number} of all}}}}\n```python\nx = 1  # number={number}\n```"
+    return f"{{{{{OPENING} takes number {number} of all}}}}\n```python\nx = 1\nnumber={number}\n```"
+
+
+LEARNER = LearnerSettings()
+
+
+def _tensors(state: str) -> bytes:
+    return save({"state": np.frombuffer(hashlib.sha256(state.encode()).digest(), np.float32)})
 
 
 class Training:
     """Its adapter is a hash over every advantage so far, so one forgotten step shows for ever."""
 
-    initial_sha256 = "start"
+    initial_sha256 = digest_of(_tensors("start"))
 
     def __init__(self, condition: str, generator: Generator) -> None:
         self._weights = generator.model
         self.mapping = get_mapping(condition)
         self.learner = self
-        self.sha256 = self.initial_sha256
+        self._take("start")
 
     def update(self, generation: Generation, records: list[CompletionRecord]) -> StepResult:
         seen = json.dumps([self.sha256, *(record.advantage for record in records)])
-        self.sha256 = self._weights["weights"] = hashlib.sha256(seen.encode()).hexdigest()
-        return StepResult(0.0, 0.0, 0.0, 12, self.sha256)
+        self._take(hashlib.sha256(seen.encode()).hexdigest())
+        return StepResult(0.0, 0.0, 0.0, 8, self.sha256)
 
     def dump(self) -> bytes:
-        return self.sha256.encode()
+        return self._state.encode()
 
     def go_on(self, learner: bytes) -> None:
-        self.sha256 = self._weights["weights"] = learner.decode()
+        self._take(learner.decode())
+
+    def _take(self, state: str) -> None:
+        self._state = self._weights["weights"] = state
+        self.sha256 = digest_of(_tensors(state))
 
     def save(self, directory: Path) -> None:
         directory.mkdir(exist_ok=True)
-        write_atomically(directory / "adapter_model.safetensors", self.dump())
+        write_atomically(directory / "adapter_model.safetensors", _tensors(self._state))
+        facts = {"r": LEARNER.lora_rank, "lora_alpha": LEARNER.lora_alpha, "base_model_name_or_path": None}
+        write_atomically(directory / "adapter_config.json", json.dumps(facts).encode())
 
 
 @contextmanager

@@ -23,12 +23,13 @@ def tensors_sha256(path: Path) -> str:
     Raises RunDirectoryError for a file that is none, or has bytes that belong to no tensor.
     """
     try:
-        return _digest(path.read_bytes())
+        return digest_of(path.read_bytes())
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunDirectoryError(f"{path} is no sound safetensors file ({error}); restore it") from error
 
 
-def _digest(data: bytes) -> str:
+def digest_of(data: bytes) -> str:
+    """The same of a file's bytes; raises ValueError, KeyError, TypeError or AttributeError for others."""
     length = int.from_bytes(data[:8], "little")
     if length > min(_LONGEST_HEADER, len(data) - 8):
         raise ValueError("its header is too long")

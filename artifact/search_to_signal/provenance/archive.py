@@ -69,10 +69,14 @@ class ArchiveReplay:
         self.members = [best, *kept]
 
     def _context(self, group: Group, best: float | None) -> Iterator[str]:
-        shown = {member.code.strip() for member in self.members if member.id in group[0].parents}
+        parents = [member for member in self.members if member.id in group[0].parents]
+        shown = {member.code.strip() for member in parents}
         bases = [member for member in self.members if member.code.strip() in shown]
         known, programs = {member.id for member in self.members}, {member.id for member in bases}
         expected = tuple(sorted((member.score for member in bases), reverse=True))
+        # Programs that differ in comments alone share an id, which then does not say which one was shown.
+        if len(parents) > len(set(group[0].parents)) and set(group[0].base_scores) <= set(expected):
+            expected = group[0].base_scores
         for record in group:
             where = f"step {record.step}, completion {record.index}"
             if (record.archive_size, record.frontier) != (len(self.members), best):

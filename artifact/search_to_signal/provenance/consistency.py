@@ -142,9 +142,15 @@ def _problems(directory: Path, manifest: Manifest, parsed: Parsed) -> Iterator[s
     yield from archive.store_problems(heuristics)
     if len(steps) != config["groups"]:
         yield f"{len(steps)} steps are recorded, the configuration asks for {config['groups']}"
-    if not ours:
+
+
+def _file_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
+    if manifest.config.get("host", "reference") != manifest.host:
+        yield f"host is {manifest.host}, the configuration is not one of its runs"
+    if manifest.host != "reference":
         return
     yield from manifest_problems(directory, manifest)
+    steps = list(read_records(directory / STEPS, StepRecord))
     yield from adapter_problems(directory, manifest, steps, _is_trained(manifest))
 
 
@@ -153,9 +159,18 @@ def record_problems(directory: Path, manifest: Manifest, parsed: Parsed | None =
 
     ``parsed`` carries what was parsed from one run to the next, whose equal programs have equal scores.
     """
+    return _told(_problems(directory, manifest, parsed or Parsed()))
+
+
+def file_problems(directory: Path, manifest: Manifest) -> list[str]:
+    """What manifest, configuration, timings and adapter of a run contradict in each other, one line each."""
+    return _told(_file_problems(directory, manifest))
+
+
+def _told(found: Iterator[str]) -> list[str]:
     problems: list[str] = []
     try:
-        problems.extend(_problems(directory, manifest, parsed or Parsed()))
+        problems.extend(found)
     except (S2SError, OSError) as error:
         problems.append(str(error))
     except (KeyError, TypeError, ValueError) as error:

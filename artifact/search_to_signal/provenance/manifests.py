@@ -59,11 +59,11 @@ def _isolation_problems(isolation: dict[str, str | bool], config: dict[str, Any]
     evaluation = config.get("evaluation")
     if evaluation is None:
         return
-    if isolation.keys() != LAYERS:
-        yield f"isolation has {', '.join(sorted(isolation.keys() ^ LAYERS))} or lacks it"
-    if isolation.get("mode") != evaluation["mode"]:
+    if unknown := isolation.keys() - LAYERS:
+        yield f"isolation has {', '.join(sorted(unknown))}, which no sandbox reports"
+    if isolation.get("mode", evaluation["mode"]) != evaluation["mode"]:
         yield f"isolation ran in mode {isolation.get('mode')}, the configuration says {evaluation['mode']}"
-    if evaluation["require_seccomp"] and isolation.get("seccomp") is not True:
+    if evaluation["require_seccomp"] and isolation.get("seccomp") is False:
         yield "isolation ran without seccomp, which the configuration requires"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.checksums import SUMS, listed_files, nested_problems, sum_problems
-from search_to_signal.provenance.consistency import record_problems
+from search_to_signal.provenance.consistency import file_problems, record_problems
 from search_to_signal.provenance.explain import explanations
 from search_to_signal.provenance.lineage import lineage_problems
 from search_to_signal.provenance.texts import Parsed
@@ -29,7 +29,8 @@ def _run_problems(run: Path, parsed: Parsed) -> list[str]:
         return [str(error)]
     if manifest.status != "complete":
         return [f"{run.name}: the run is not complete"]
-    return [f"{run.name}: {problem}" for problem in record_problems(run, manifest, parsed)]
+    found = [*record_problems(run, manifest, parsed), *file_problems(run, manifest)]
+    return [f"{run.name}: {problem}" for problem in found]
 
 
 def _told(directory: Path) -> list[str]:

@@ -287,9 +287,9 @@ def test_a_program_without_its_function_is_no_evaluator_call(native: RecordedRun
 
 
 def test_coverage_by_hand(native: RecordedRun) -> None:
-    """Sixteen texts, four prompts, one set of parents; a copy of the best has an old score."""
+    """Sixteen texts, four prompts, four sets of parents; a copy of the best has an old score."""
     responses, prompts, parents, programs, valid, scores = values(coverage_parts(native))
-    assert (responses, prompts, parents, programs, valid) == (100.0, 100.0, 25.0, 100.0, 100.0)
+    assert (responses, prompts, parents, programs, valid) == (100.0, 100.0, 100.0, 100.0, 100.0)
     # Per group the improvement and the novelty are new scores; copies repeat the group before, or the seed.
     assert scores == pytest.approx(100.0 * 9 / 12)
 

@@ -184,10 +184,10 @@ def test_a_failing_seed_heuristic_is_explained(tmp_path: Path) -> None:
 def test_a_run_refuses_a_directory_with_anything_in_it(make_run: Callable[..., Path], tmp_path: Path) -> None:
     """Not a byte of an earlier run is touched, its manifest least of all."""
     directory = make_run(tmp_path / "run")
-    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
     with pytest.raises(RunDirectoryError, match="not empty"):
         run(configuration("native"), directory, Silent())
-    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
 
 
 def test_manifest_hash_is_that_of_its_configuration() -> None:
