@@ -26,11 +26,9 @@ def _verify(arguments: argparse.Namespace) -> int:
         print(f"signed by {one_line(name)}")
     verdict = verify(arguments.directory, programs=arguments.tables)
     problems = list(verdict.problems)
-    promises = [] if arguments.tables else ["without --tables, tables, figures and audit are not made again"]
-    if arguments.tables:
-        found, promise = _tables(arguments.directory)
-        problems += found
-        promises.append(promise)
+    if arguments.tables and _comparable(arguments.directory):
+        problems += _table_problems(arguments.directory)
+        used.append(levels.TABLES)
     _print_problems(problems)
     if arguments.recompute:
         problems += _recompute(arguments)
@@ -39,18 +37,24 @@ def _verify(arguments: argparse.Namespace) -> int:
         used.append(levels.SIGNATURE)
     state = "FAILED" if problems else "OK"
     print(f"s2s: {state}: {verdict.files} files, {verdict.runs} runs, {len(problems)} problems")
-    for line in [*map(levels.promise, used), *(f"s2s: {promise}" for promise in promises)]:
-        print(line)
+    for level in used:
+        print(levels.promise(level))
     return 1 if problems else 0
 
 
-def _tables(directory: Path) -> tuple[list[str], str]:
-    """The problems of ``--tables``, and what it promises."""
-    from search_to_signal.experiments import rebuilt
+def _comparable(directory: Path) -> bool:
+    from search_to_signal.experiments.rebuilt import other_source
 
-    if rebuilt.other_source(directory):
-        return [], "tables not compared: made by another version of the source than this one"
-    return rebuilt.rebuilt_problems(directory), rebuilt.PROMISE
+    other = other_source(directory)
+    if other:
+        print("tables not compared: made by another version of the source than this one")
+    return not other
+
+
+def _table_problems(directory: Path) -> list[str]:
+    from search_to_signal.experiments.rebuilt import rebuilt_problems
+
+    return rebuilt_problems(directory)
 
 
 def _refuse_loose_options(arguments: argparse.Namespace) -> None:

@@ -41,12 +41,6 @@ MATCHED = "matched.md"
 _FREE = ("datePublished", "name")
 
 
-PROMISE = (
-    "tables, figures, audit, program hashes and the draws of every search are those that seeds and recorded "
-    "scores give"
-)
-
-
 def other_source(directory: Path) -> bool:
     """Whether a run of the directory was made by another version of the source than this one."""
     try:

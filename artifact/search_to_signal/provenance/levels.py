@@ -3,6 +3,7 @@
 from types import MappingProxyType
 
 VERIFY = "verify"
+TABLES = "verify --tables"
 RECOMPUTE = "verify --recompute"
 RERUN = "rerun"
 SIGNATURE = "verify --signer"
@@ -10,8 +11,13 @@ SIGNATURE = "verify --signer"
 PROMISES = MappingProxyType(
     {
         VERIFY: (
-            "the files are those of the list, and scores, rewards, advantages and archive of each run agree; "
-            "whoever forged them all alike and wrote a new list would pass."
+            "the files are those of the list, and texts, program hashes, scores, rewards, advantages, "
+            "archive, adapters and manifests agree with each other; whoever forged them all alike and wrote "
+            "a new list would pass."
+        ),
+        TABLES: (
+            "and tables, figures, audit, program hashes and the draws of every search are those that seeds "
+            "and recorded scores give."
         ),
         RECOMPUTE: (
             "and every recorded text was parsed and every program executed again on this machine: no forged "
