@@ -3,7 +3,9 @@
 import ast
 import re
 import sys
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -12,6 +14,7 @@ import tomli
 
 from search_to_signal.analysis.catalogue import BUILDERS
 from search_to_signal.analysis.sensitivity import DECISIONS
+from search_to_signal.cli import main
 from search_to_signal.experiments.configuration import Profile, RunConfig
 
 SPEC = Path(__file__).parent
@@ -84,9 +87,12 @@ def unreachable() -> list[str]:
 
 
 def _leads(decision: str, way: str) -> bool:
-    """Whether a way is a reading of that decision, a setting that takes the value, or a table's column."""
+    """Whether a way is a reading of that decision, a setting that takes the value, a column or an option."""
     if way in DECISIONS:
         return DECISIONS[way] == decision
+    if way.startswith("s2s "):
+        _, command, option = way.split()
+        return option in _help_of(command).split()
     table, _, column = way.partition(" / ")
     if column:
         return table in BUILDERS and any(column in names for names in _constants(BUILDERS[table].__module__))
@@ -101,6 +107,13 @@ def _leads(decision: str, way: str) -> bool:
     except msgspec.ValidationError:
         return False
     return True
+
+
+def _help_of(command: str) -> str:
+    """What a command says of itself; empty for one that does not exist."""
+    with redirect_stdout(StringIO()) as said, redirect_stderr(StringIO()), suppress(SystemExit):
+        main([command, "--help"])
+    return said.getvalue()
 
 
 def _constants(module: str) -> list[tuple[Any, ...]]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.errors import S2SError
+from search_to_signal.progress import one_line
 
 TOLERANCE = 1e-9
 """Relative; above it two scores are two scores."""
@@ -103,4 +104,4 @@ def reason(error: BaseException) -> str:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())[:200]
+    return one_line(text, 200)

@@ -13,6 +13,7 @@ from typing import Any
 from search_to_signal.hosts.base import HostError
 from search_to_signal.hosts.released.children import tended
 from search_to_signal.hosts.released.place import copied, linked
+from search_to_signal.progress import one_line
 
 NAMES = {"tsp": "tsp", "obp": "obp", "cvrp": "cvrp_aco", "op": "op_aco"}
 """The released host's names of our problems."""
@@ -33,7 +34,7 @@ class Checkout:
         except Exception as error:  # code of others: whatever stops it is what we report
             file = f"{name.replace('.', '/')}.py"
             raise HostError(
-                f"{file} does not import here ({type(error).__name__}: {one_line(error)}): "
+                f"{file} does not import here ({type(error).__name__}: {one_line(str(error))}): "
                 "it may need a GPU, or a package that this environment lacks"
             ) from error
 
@@ -55,11 +56,6 @@ class Checkout:
         """The released options of one of our problems."""
         path = self.path / "configs" / NAMES[problem] / "local.yaml"
         return self.module("args").Args.from_yaml(str(path))
-
-
-def one_line(error: BaseException) -> str:
-    """What an error says, without line breaks."""
-    return " ".join(str(error).split())
 
 
 @contextmanager

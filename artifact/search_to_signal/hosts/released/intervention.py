@@ -14,10 +14,11 @@ from typing import Any
 from search_to_signal.errors import S2SError
 from search_to_signal.hosts.base import HostError
 from search_to_signal.hosts.released.asking import asked_operator, count_with, only_prompt
-from search_to_signal.hosts.released.checkout import Checkout, one_line
+from search_to_signal.hosts.released.checkout import Checkout
 from search_to_signal.hosts.released.observer import Observer
 from search_to_signal.hosts.released.rounds import Round
 from search_to_signal.hosts.released.trainer import content, snapshot, witnessed
+from search_to_signal.progress import one_line
 
 _LONGEST = 300
 
@@ -115,5 +116,5 @@ def as_ours(error: BaseException, directory: Path, step: int) -> HostError:
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if Path(frame.filename).is_relative_to(directory)]
     where = f"{Path(inside[-1].filename).relative_to(directory)}:{inside[-1].lineno}" if inside else "main.py"
-    text = one_line(error)[:_LONGEST]
+    text = one_line(str(error), _LONGEST)
     return HostError(f"{where} raised {type(error).__name__} in round {step}{f': {text}' if text else ''}")

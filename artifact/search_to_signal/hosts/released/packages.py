@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from search_to_signal.hosts.base import HostError
-from search_to_signal.hosts.released.checkout import NAMES, Checkout, one_line
+from search_to_signal.hosts.released.checkout import NAMES, Checkout
 from search_to_signal.hosts.released.plan import Plan
+from search_to_signal.progress import one_line
 
 _MODULES = ("main", "args", "calm_trainer", "heuristic", "utils")
 _EXTRAS = {"pynvml": "gpu", "unsloth": "gpu", "vllm": "gpu", "bitsandbytes": "gpu", "ray": "cluster"}
@@ -68,7 +69,7 @@ def _try(needed: _Import) -> None:
     except Exception as error:  # a package may refuse a machine with any error
         raise HostError(
             f"{needed.file}:{needed.line} imports {needed.package}, which does not import here "
-            f"({type(error).__name__}: {one_line(error)})"
+            f"({type(error).__name__}: {one_line(str(error))})"
         ) from error
 
 

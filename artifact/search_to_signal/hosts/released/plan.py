@@ -9,8 +9,9 @@ from typing import Any
 
 from search_to_signal.errors import ConfigError, GenerationError
 from search_to_signal.hosts.base import HostError
-from search_to_signal.hosts.released.checkout import NAMES, Checkout, one_line
+from search_to_signal.hosts.released.checkout import NAMES, Checkout
 from search_to_signal.hosts.released.trainer import settings_of
+from search_to_signal.progress import one_line
 from search_to_signal.rewards.base import SEVERITY
 from search_to_signal.search.settings import SearchSettings
 
@@ -74,7 +75,7 @@ def planned(checkout: Checkout, config: str, problem: str | None) -> Plan:
         options = checkout.module("args").Args.from_yaml(config)
         settings = settings_of(options)
     except (ConfigError, TypeError, ValueError, AttributeError, OSError) as error:
-        raise HostError(f"{config} is no configuration of this host: {one_line(error)}") from error
+        raise HostError(f"{config} is no configuration of this host: {one_line(str(error))}") from error
     for name in ("max_steps", "n_generations", "n_prompts"):
         value = getattr(options, name)
         if not isinstance(value, int) or value < 1:
