@@ -15,8 +15,8 @@ from search_to_signal.generators.local import LocalGenerator, load_model, load_t
 from search_to_signal.generators.opening import open_trainable
 from search_to_signal.generators.settings import GenerationSettings
 from search_to_signal.learner.adapter import adapter_sha256, attach_adapter, load_adapter
-from search_to_signal.learner.bits import load_4bit
 from search_to_signal.learner.grpo import Learner, StepResult
+from search_to_signal.learner.quantization import load_4bit
 from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.rewards import RewardMapping, get_mapping
 from search_to_signal.seeding import derive_seed

@@ -22,9 +22,9 @@ from search_to_signal.learner.adapter import (
     publish,
     save_adapter,
 )
-from search_to_signal.learner.bits import load_4bit
 from search_to_signal.learner.grpo import Learner, StepResult
 from search_to_signal.learner.loss import token_group, token_log_probabilities
+from search_to_signal.learner.quantization import load_4bit
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import group_advantages, trl_float32
 

@@ -18,10 +18,10 @@ from search_to_signal.hosts.conformance.operators import operators
 from search_to_signal.hosts.conformance.parents import parents
 from search_to_signal.hosts.conformance.parsing import parsing
 from search_to_signal.hosts.conformance.prompts import prompts
+from search_to_signal.hosts.conformance.reference_side import ReferenceHost
 from search_to_signal.hosts.conformance.rewards import rewards
 from search_to_signal.hosts.conformance.stagnation import stagnation
 from search_to_signal.hosts.conformance.transition import transition
-from search_to_signal.hosts.reference import ReferenceHost
 from search_to_signal.hosts.released.checkout import NAMES, Checkout, opened
 from search_to_signal.hosts.released.host import quiet, released_host
 from search_to_signal.hosts.released.interface import offered, require_interface
