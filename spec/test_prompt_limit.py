@@ -116,7 +116,7 @@ def test_what_is_sampled_from_is_what_is_scored(opened: Any, prompt: list[int], 
     read: list[list[int]] = []
     scored: list[list[int]] = []
     learner = SimpleNamespace(model=None, step=lambda ids, *others: scored.append(list(ids)))
-    deaf = SimpleNamespace(adopt=lambda adapter: None)
+    deaf = SimpleNamespace(load_adapter=lambda adapter: None)
     training = Training(get_mapping("native"), learner, "", deaf)  # type: ignore[arg-type]
     generation = opened(prompt, settings(limit), read).generate(Prompt("", ""), 7)
     training.update(generation, [SimpleNamespace(advantage=0.0)] * 2)  # type: ignore[list-item]

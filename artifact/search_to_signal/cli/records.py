@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from search_to_signal.cli.base import AGAIN, Add, allow_mappings, load_allowed, show
+from search_to_signal.cli.base import AGAIN, Add, allow_code, load_allowed, show
 from search_to_signal.errors import ConfigError
 from search_to_signal.records.files import storage_errors
 
@@ -47,7 +47,7 @@ def register(add: Add) -> None:
     )
     page.add_argument("directory", type=Path)
     page.add_argument("--out", type=Path, help="where to write (default: DIRECTORY/report)")
-    allow_mappings(page)
+    allow_code(page)
     replay = add(
         "replay",
         _replay,

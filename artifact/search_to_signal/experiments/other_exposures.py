@@ -33,7 +33,7 @@ def other_exposures(run: Path, name: str) -> Iterator[ExposureRecord]:
         settings = msgspec.convert(config["search"], SearchSettings)
     except msgspec.ValidationError as error:
         raise RecordError(f"{run} has other settings of the search than this version: {error}") from error
-    for played, state in recorded_states(run, str(config["problem"]), settings):
+    for played, state in recorded_states(run, settings):
         yield _record(name, int(config["seed"]), played, drawn_from(state, played), settings)
 
 

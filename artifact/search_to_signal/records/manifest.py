@@ -76,7 +76,7 @@ class Checkout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One run. Only ``complete`` runs of purpose ``formal`` may enter a formal table.
 
-    ``host`` says whose search it was: ours, or the released one, of which ``checkout`` tells more.
+    ``host`` names the search: ``reference``, ``released``, of which ``checkout`` tells more, or another one.
     ``score_unit`` says what scores measure; None in manifests of earlier versions. ``interruptions`` counts
     how often the run was stopped and went on from a checkpoint; its records are those of an undisturbed run,
     its timings those of the steps as they were last done.
@@ -94,7 +94,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     final_adapter_sha256: str | None = None
     timing: Timing | None = None
     interruptions: int = 0
-    host: Literal["reference", "released"] = "reference"
+    host: str = "reference"
     checkout: Checkout | None = None
 
 
@@ -123,6 +123,7 @@ class _Config(msgspec.Struct):
     groups: int
     generation: _Generation
     layer: str = "cohort"
+    normalizer: str = "group"
     parent: _Parent | None = None
 
 
@@ -146,6 +147,16 @@ def read_manifest(directory: Path) -> Manifest:
 def run_name(condition: str, seed: int) -> str:
     """The directory name of a run."""
     return f"{file_name(condition)}-s{seed}"
+
+
+def mapping_of(condition: str) -> str:
+    """The reward mapping of a condition, which is ``mapping``, ``mapping+normalizer`` or ``frozen``."""
+    return condition.partition("+")[0]
+
+
+def normalizer_of(condition: str, otherwise: str) -> str:
+    """The normalizer that a condition names, else the given one."""
+    return condition.partition("+")[2] or otherwise
 
 
 def file_name(name_or_path: str) -> str:

@@ -14,6 +14,7 @@ from search_to_signal.experiments.recompute.probe import probe_findings
 from search_to_signal.experiments.recompute.programs import Bench, Evaluations
 from search_to_signal.experiments.recompute.runs import run_findings
 from search_to_signal.experiments.recompute.tokens import Tokenizers
+from search_to_signal.hosts import RELEASED
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
@@ -128,6 +129,6 @@ def _complete(run: Path, name: str, means: Means) -> Iterator[Finding]:
     manifest = read_manifest(run)
     if manifest.status != "complete":
         return iter([Finding("all", "the run is not complete")])
-    if manifest.host != "reference":
+    if manifest.host == RELEASED:
         return iter([Finding("all", "the whole run: the released host draws and evaluates by itself", False)])
     return run_findings(run, name, means)

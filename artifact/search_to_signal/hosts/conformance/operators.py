@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
-from search_to_signal.hosts.base import Asked
+from search_to_signal.hosts.compared import Asked
 from search_to_signal.hosts.conformance.bench import Bench
 from search_to_signal.hosts.conformance.findings import Finding, attempted
 from search_to_signal.hosts.conformance.frequencies import frequencies

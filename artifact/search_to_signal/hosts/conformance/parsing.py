@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from search_to_signal.hosts.base import Played
+from search_to_signal.hosts.compared import Played
 from search_to_signal.hosts.conformance.bench import Bench
 from search_to_signal.hosts.conformance.findings import Finding, attempted, things
 from search_to_signal.hosts.conformance.questions import odd_answers

@@ -1,4 +1,4 @@
-"""Our host behind the common interface: rooms search, evaluation and rewards, put together."""
+"""Our search as a side of the conformance check: rooms search, evaluation and rewards, put together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.evaluation.pool import EvaluationPool
-from search_to_signal.hosts.base import Asked, Played
+from search_to_signal.hosts.compared import Asked, Played
 from search_to_signal.problems.base import Problem
 from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.records.external import Candidate, ExternalGroup, external_batch
@@ -21,7 +21,7 @@ from search_to_signal.search.transition import Evaluated, transition
 
 
 @dataclass(frozen=True)
-class ReferenceHost:
+class ReferenceSide:
     """Our host for one problem; ``pool`` evaluates on the instances of ``split``."""
 
     problem: Problem
