@@ -19,7 +19,6 @@ from search_to_signal.analysis.credit import CLASSES, CreditCounts, credit_table
 from search_to_signal.analysis.credit_tables import OVER_SEEDS, enrichment_cell, run_counts, trained
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
-from search_to_signal.normalizer import group_advantages
 from search_to_signal.numerics import Floats
 from search_to_signal.seeding import stream
 
@@ -46,7 +45,7 @@ def control_parts(run: RecordedRun) -> Parts:
     rewards = np.array([[record.reward for record in group] for group in run.groups], dtype=np.float64)
     return {
         control: _cells(
-            [run_counts(run, group_advantages(r)) for r in controlled_rewards(rewards, control, run.seed)],
+            [run_counts(run, run.normalized(r)) for r in controlled_rewards(rewards, control, run.seed)],
             run,
         )
         for control in CONTROLS

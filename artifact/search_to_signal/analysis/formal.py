@@ -12,10 +12,12 @@ from typing import Any
 
 from search_to_signal.analysis.runs import RecordedRun, read_run
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.normalizer import DEFAULT
 from search_to_signal.provenance.checksums import SUMS, read_sums, sha256_file
 from search_to_signal.records.manifest import (
     MANIFEST,
     Manifest,
+    normalizer_of,
     read_manifest,
     read_roster,
     run_directories,
@@ -23,8 +25,8 @@ from search_to_signal.records.manifest import (
 )
 from search_to_signal.records.reader import COMPLETIONS, STEPS, TIMINGS
 
-# What the runs of one cohort may differ in.
-OWN = ("condition", "seed")
+# What the runs of one cohort may differ in; a condition may name its normalizer.
+OWN = ("condition", "seed", "normalizer")
 # What two layers have to share before a run of one is compared with a run of the other.
 SHARED = ("problem", "split", "model", "search", "generation", "evaluation")
 _READ = (MANIFEST, COMPLETIONS, STEPS, TIMINGS)
@@ -86,6 +88,16 @@ def _check_protocol(directory: Path, manifests: Mapping[Path, Manifest], own: Se
         for place, other in protocols.items()
         if other != usual
     }
+    mixed = {
+        str(manifest.config.get("normalizer", DEFAULT))
+        for manifest in manifests.values()
+        if not normalizer_of(str(manifest.config["condition"]), "")
+    }
+    if len(mixed) > 1:
+        raise RunDirectoryError(
+            f"{directory} mixes normalizers under conditions that name none: {_listed(sorted(mixed))}. "
+            "Report each in a directory of its own"
+        )
     if strange:
         named = [f"{name} (in {_listed(sorted(keys))})" for name, keys in strange.items()]
         raise RunDirectoryError(

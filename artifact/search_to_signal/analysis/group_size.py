@@ -17,7 +17,7 @@ from search_to_signal.analysis.credit_tables import OVER_SEEDS, class_cells, tra
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.errors import ConfigError, MappingError
-from search_to_signal.normalizer import group_advantages
+from search_to_signal.normalizer import advantages_by_group, find_normalizer
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.rewards import find_mapping, rewards_of
 from search_to_signal.seeding import stream
@@ -46,7 +46,7 @@ def size_parts(run: RecordedRun) -> Parts:
 
 
 def group_size(results: Results) -> Table:
-    """Zero-advantage share and credit by class as the group shrinks, under each run's own mapping."""
+    """Zero-advantage share and credit by class as the group shrinks, under each run's own mapping and normalizer."""
     note = f"Recorded groups, {DRAWS} subsamples each below full size. {OVER_SEEDS}"
     try:
         rows = summarized(trained(results), size_parts)
@@ -56,11 +56,15 @@ def group_size(results: Results) -> Table:
 
 
 def _cells(run: RecordedRun, size: int) -> tuple[Cell, ...]:
-    mapping, rng = find_mapping(run.condition), stream(run.seed, "group_size", size)
+    mapping, normalizer = find_mapping(run.mapping), find_normalizer(run.normalizer)
+    rng = stream(run.seed, "group_size", size)
     whole = size == run.batch.outcome.shape[1]
     samples = [run.batch] if whole else [subsampled(run.batch, size, rng) for _ in range(DRAWS)]
-    rewards = [rewards_of(mapping, sample).reward for sample in samples]
-    counts = [count_credit(s, group_advantages(r)) for s, r in zip(samples, rewards, strict=True)]
+    rewards = [rewards_of(mapping, sample) for sample in samples]
+    counts = [
+        count_credit(sample, advantages_by_group(normalizer, r.reward, r.components))
+        for sample, r in zip(samples, rewards, strict=True)
+    ]
     total = reduce(add, counts)
     origin = run.everything
     rows = {e.candidate_class: class_cells(total, e, origin) for e in credit_table(total)}

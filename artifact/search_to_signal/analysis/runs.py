@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from search_to_signal.analysis.cells import Origin
+from search_to_signal.analysis.cells import NoTableError, Origin
 from search_to_signal.analysis.metrics import RunMetrics, group_trajectory, run_metrics
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.errors import ConfigError, MappingError, RunDirectoryError
+from search_to_signal.normalizer import DEFAULT, advantages_by_group, find_normalizer
 from search_to_signal.numerics import Bools, Floats
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import score_unit
 from search_to_signal.records.anchor import Clock, loop_seconds, prefix
 from search_to_signal.records.groups import GroupBatch, batch_of
-from search_to_signal.records.manifest import Manifest
+from search_to_signal.records.manifest import Manifest, mapping_of
 from search_to_signal.records.reader import COMPLETIONS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, StepRecord
 
@@ -40,6 +41,26 @@ class RecordedRun:
     def condition(self) -> str:
         """``frozen`` or the name of the reward mapping."""
         return str(self.config["condition"])
+
+    @property
+    def mapping(self) -> str:
+        """The reward mapping of the condition."""
+        return mapping_of(self.condition)
+
+    @property
+    def normalizer(self) -> str:
+        """The group normalizer that advantages come from."""
+        return str(self.config.get("normalizer", DEFAULT))
+
+    def normalized(self, rewards: Floats) -> Floats:
+        """Advantages (T, G) of other rewards (T, G) by the run's normalizer, which reads no components then.
+
+        Raises NoTableError for a normalizer of somebody's own that nobody allowed, and where it fails.
+        """
+        try:
+            return advantages_by_group(find_normalizer(self.normalizer), rewards, {"reward": rewards})
+        except (ConfigError, MappingError) as error:
+            raise NoTableError(str(error)) from error
 
     @property
     def seed(self) -> int:

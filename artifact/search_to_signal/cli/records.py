@@ -29,10 +29,11 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    from search_to_signal.experiments.normalizer_replay import replay
+    from search_to_signal.experiments.normalizer_replay import normalizers_of, replay
     from search_to_signal.rewards import MAPPINGS
 
-    mappings, normalizers = arguments.mapping or list(MAPPINGS), arguments.normalizer or ["group"]
+    mappings = arguments.mapping or list(MAPPINGS)
+    normalizers = arguments.normalizer or normalizers_of(arguments.directories)
     with storage_errors(arguments.out, AGAIN):
         page = replay(arguments.directories, arguments.out, mappings, normalizers)
     show(page)
@@ -58,5 +59,7 @@ def register(add: Add) -> None:
     replay.add_argument(
         "--mapping", action="append", help="name or pkg.mod:obj; repeat it (default: the paper's)"
     )
-    replay.add_argument("--normalizer", action="append", help="name or pkg.mod:obj (default: the paper's)")
+    replay.add_argument(
+        "--normalizer", action="append", help="name or pkg.mod:obj; repeat it (default: those of the runs)"
+    )
     replay.add_argument("--out", type=Path, required=True, help="where to write the audit")

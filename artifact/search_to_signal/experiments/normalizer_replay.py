@@ -17,15 +17,33 @@ from search_to_signal.analysis.sensitivity import EXPOSURE, exposure_tallies
 from search_to_signal.analysis.sensitivity_tables import reading_rows
 from search_to_signal.errors import ConfigError
 from search_to_signal.experiments.other_exposures import has_search, other_exposures
-from search_to_signal.normalizer import get_normalizer
+from search_to_signal.normalizer import DEFAULT, NORMALIZERS, find_normalizer, get_normalizer
 from search_to_signal.records.batches import read_batches, record_files
 from search_to_signal.records.exposures import EXPOSURES, read_exposures
 from search_to_signal.records.groups import batch_of
+from search_to_signal.records.manifest import MANIFEST, read_manifest
 from search_to_signal.records.reader import read_groups
 from search_to_signal.records.writer import RecordWriter
 from search_to_signal.rewards import RewardMapping, get_mapping
 
 PAGE = "audit.md"
+
+
+def normalizers_of(inputs: Sequence[Path]) -> list[str]:
+    """The normalizers that recorded runs were trained with, the paper's where nothing says so.
+
+    Raises ConfigError for one of somebody's own that nobody allowed.
+    """
+    runs = [file.parent for file in record_files(inputs) if (file.parent / MANIFEST).is_file()]
+    found = sorted({str(read_manifest(run).config.get("normalizer", DEFAULT)) for run in runs})
+    for name in found:
+        find_normalizer(name)
+    return found or [DEFAULT]
+
+
+def audit_normalizers(runs: Sequence[Path]) -> list[str]:
+    """Every normalizer that is known, those of the runs first."""
+    return list(dict.fromkeys((*(normalizers_of(runs) if runs else ()), *NORMALIZERS)))
 
 
 def replay(

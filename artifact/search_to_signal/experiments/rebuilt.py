@@ -13,9 +13,8 @@ from search_to_signal.analysis.report import report
 from search_to_signal.claims.beside import ledger_beside
 from search_to_signal.errors import RunDirectoryError, S2SError
 from search_to_signal.experiments.implementation import implementation
-from search_to_signal.experiments.normalizer_replay import replay
+from search_to_signal.experiments.normalizer_replay import audit_normalizers, replay
 from search_to_signal.experiments.redrawn import draw_problems
-from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.provenance.blocks import BLOCKS, blocks_of, read_blocks
 from search_to_signal.provenance.checksums import listed_files
 from search_to_signal.provenance.crate import CRATE, crate
@@ -86,7 +85,7 @@ def _audit(directory: Path, out: Path) -> Iterator[str]:
         return
     cohort, own = run_directories(directory / COHORT), runs_below(directory / AUDIT)
     recorded = [*cohort, *runs_below(directory / BREADTH), *own]
-    replay(recorded, out, list(MAPPINGS), list(NORMALIZERS), directory)
+    replay(recorded, out, list(MAPPINGS), audit_normalizers(recorded), directory)
     runs = {run.relative_to(directory / AUDIT).parts[0] for run in own}
     yield from _differences(directory / AUDIT, out, runs)
 

@@ -23,11 +23,10 @@ from search_to_signal.experiments.layer_settings import (
     HeldoutSettings,
     UpdateSettings,
 )
-from search_to_signal.experiments.normalizer_replay import replay
+from search_to_signal.experiments.normalizer_replay import audit_normalizers, replay
 from search_to_signal.experiments.probe import run_probe
 from search_to_signal.experiments.restart import run_restarts
 from search_to_signal.generators.opening import require_model
-from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.problems import get_problem
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS
@@ -154,5 +153,5 @@ def _evaluated(profile: Profile, results: Path, progress: Progress) -> Path | No
         return None
     progress.say("replaying the recorded groups under every mapping and normalizer")
     recorded = [*run_directories(cohort), *runs_below(results / BREADTH), *runs_below(results / AUDIT)]
-    replay(recorded, results / AUDIT, list(MAPPINGS), list(NORMALIZERS))
+    replay(recorded, results / AUDIT, list(MAPPINGS), audit_normalizers(recorded))
     return report(results, results / REPORT, lambda written: ledger_beside(written, implementation()))

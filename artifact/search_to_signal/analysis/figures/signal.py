@@ -39,7 +39,6 @@ from search_to_signal.analysis.metrics import improves
 from search_to_signal.analysis.replay_tables import audited_cells
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
-from search_to_signal.normalizer import group_advantages
 from search_to_signal.numerics import Floats
 
 TOLERANCE = 1e-3
@@ -67,7 +66,7 @@ CHANGES: Mapping[str, Change] = {
 def changed_share(run: RecordedRun, change: Change) -> float:
     """Percent of a run's groups whose advantages a change of the recorded rewards moves by more than D21."""
     rewards, _ = recorded_credit(run)
-    moved = np.abs(group_advantages(change(rewards, run)) - group_advantages(rewards)).max(axis=1)
+    moved = np.abs(run.normalized(change(rewards, run)) - run.normalized(rewards)).max(axis=1)
     return 100.0 * float((moved > TOLERANCE).mean())
 
 
