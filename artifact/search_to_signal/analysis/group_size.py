@@ -46,7 +46,7 @@ def size_parts(run: RecordedRun) -> Parts:
 
 
 def group_size(results: Results) -> Table:
-    """Zero-advantage share and credit by class as the group shrinks, under each run's own mapping and normalizer."""
+    """Zero-advantage share and credit by class as groups shrink, by each run's mapping and normalizer."""
     note = f"Recorded groups, {DRAWS} subsamples each below full size. {OVER_SEEDS}"
     try:
         rows = summarized(trained(results), size_parts)
