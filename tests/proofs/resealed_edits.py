@@ -21,11 +21,11 @@ import msgspec
 import numpy as np
 
 from search_to_signal.errors import S2SError
-from search_to_signal.experiments.rebuilt import other_source, rebuilt_problems
 from search_to_signal.provenance.blocks import BLOCKS, blocks_of
 from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, listed_files, write_sums
 from search_to_signal.provenance.unknowable import UNKNOWABLE, unknowable
 from search_to_signal.provenance.verify import verify
+from search_to_signal.recompute.tables import other_source, rebuilt_problems
 
 Rng = np.random.Generator
 Place = tuple[str | int, ...]

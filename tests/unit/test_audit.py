@@ -16,7 +16,7 @@ from search_to_signal.analysis.audit import affinely_related, audit, context_tal
 from search_to_signal.analysis.audit_tables import csv_text, pair_rows
 from search_to_signal.analysis.magnitudes import EXACT, Magnitudes
 from search_to_signal.errors import ConfigError, IllFormedGroupError, RecordError
-from search_to_signal.experiments.normalizer_replay import replay
+from search_to_signal.experiments.layers.normalizer_replay import replay
 from search_to_signal.normalizer import NORMALIZERS, group_advantages
 from search_to_signal.records.batches import read_batches, record_files
 from search_to_signal.records.groups import GroupBatch

@@ -56,7 +56,7 @@ LIGHT = (
     "provenance.verify",
     "rewards",
     "normalizer",
-    "experiments.normalizer_replay",
+    "experiments.layers.normalizer_replay",
     "cli",
 )
 

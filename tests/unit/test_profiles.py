@@ -9,10 +9,10 @@ import pytest
 
 from search_to_signal.config import canonical_json, canonical_sha256, load_toml
 from search_to_signal.errors import ConfigError
-from search_to_signal.experiments.api_reference import references
-from search_to_signal.experiments.breadth import cells
 from search_to_signal.experiments.configuration import PROFILES, Profile, RunConfig, load_profile
-from search_to_signal.experiments.layer_settings import ApiReference, RestartSettings
+from search_to_signal.experiments.layers.api import references
+from search_to_signal.experiments.layers.breadth import cells
+from search_to_signal.experiments.layers.settings import ApiReference, RestartSettings
 from search_to_signal.experiments.reproduction import LAYERS
 from search_to_signal.search.settings import SearchSettings
 

@@ -17,7 +17,7 @@ from search_to_signal.analysis.sensitivity import (
     reading_tallies,
 )
 from search_to_signal.analysis.sensitivity_tables import changed_rankings, chosen_rankings
-from search_to_signal.experiments.normalizer_replay import replay
+from search_to_signal.experiments.layers.normalizer_replay import replay
 from search_to_signal.normalizer import NORMALIZERS, group_advantages
 from search_to_signal.numerics import Floats
 from search_to_signal.records.groups import GroupBatch

@@ -8,8 +8,8 @@ from search_to_signal.progress import progress_display
 
 
 def _updates(arguments: argparse.Namespace) -> int:
-    from search_to_signal.experiments.layer_settings import UpdateSettings
-    from search_to_signal.experiments.matched_updates import matched_updates
+    from search_to_signal.experiments.layers.settings import UpdateSettings
+    from search_to_signal.experiments.layers.updates import matched_updates
     from search_to_signal.records.manifest import runs_below
 
     settings = UpdateSettings(groups=arguments.groups, withheld=arguments.withheld)

@@ -8,24 +8,24 @@ from pathlib import Path
 from search_to_signal.analysis.report import report
 from search_to_signal.claims.beside import ledger_beside
 from search_to_signal.errors import ConfigError, RunDirectoryError
-from search_to_signal.experiments.anchor import fix_contract, run_anchors
-from search_to_signal.experiments.api_reference import run_references
-from search_to_signal.experiments.audit_cells import run_audit_cells
-from search_to_signal.experiments.breadth import run_breadth
-from search_to_signal.experiments.cohort import finished_cohort, run_all
 from search_to_signal.experiments.configuration import Profile
 from search_to_signal.experiments.execution import Execution
-from search_to_signal.experiments.heldout import heldout
 from search_to_signal.experiments.implementation import implementation
-from search_to_signal.experiments.layer_settings import (
+from search_to_signal.experiments.layers.anchor import fix_contract, run_anchors
+from search_to_signal.experiments.layers.api import run_references
+from search_to_signal.experiments.layers.audit import run_audit_cells
+from search_to_signal.experiments.layers.breadth import run_breadth
+from search_to_signal.experiments.layers.heldout import heldout
+from search_to_signal.experiments.layers.normalizer_replay import replay
+from search_to_signal.experiments.layers.probe import run_probe
+from search_to_signal.experiments.layers.restart import run_restarts
+from search_to_signal.experiments.layers.settings import (
     AuditCell,
     BreadthCell,
     HeldoutSettings,
     UpdateSettings,
 )
-from search_to_signal.experiments.normalizer_replay import replay
-from search_to_signal.experiments.probe import run_probe
-from search_to_signal.experiments.restart import run_restarts
+from search_to_signal.experiments.runs import finished_cohort, run_all
 from search_to_signal.generators.opening import require_model
 from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.problems import get_problem
@@ -63,7 +63,7 @@ def _run_cohort(profile: Profile, results: Path, how: Execution, progress: Progr
 
 
 def _run_updates(profile: Profile, results: Path, how: Execution, progress: Progress) -> None:
-    from search_to_signal.experiments.matched_updates import matched_updates  # loads torch
+    from search_to_signal.experiments.layers.updates import matched_updates  # loads torch
 
     cohort = finished_cohort(profile, results)
     if unfinished := _unfinished(results / BREADTH):

@@ -163,7 +163,7 @@ def test_a_run_ends_with_whoever_started_it() -> None:
 def test_ray_stays_unloaded() -> None:
     """Nothing on the way of a local run imports Ray."""
     code = (
-        "import sys, search_to_signal.cli, search_to_signal.experiments.cohort;"
+        "import sys, search_to_signal.cli, search_to_signal.experiments.runs;"
         "print('ray' in sys.modules, 'search_to_signal.experiments.cluster' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]
