@@ -8,6 +8,7 @@ import msgspec
 
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.group import Judged, completion_records
+from search_to_signal.experiments.recorded import recorded_rounds
 from search_to_signal.experiments.step_records import step_record
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.hosts.credit import credited
@@ -27,7 +28,6 @@ from search_to_signal.records.schema import (
 from search_to_signal.rewards import get_mapping
 from search_to_signal.search.exposure import exposures
 from search_to_signal.search.planning import plan_round, prompt_of
-from search_to_signal.search.recorded import recorded_rounds
 from search_to_signal.search.replay import evaluated, replay
 from search_to_signal.search.state import heuristic_record, initial_state
 from search_to_signal.search.transition import transition

@@ -23,7 +23,7 @@ from search_to_signal.records.anchor import (
     Clock,
     realized_groups,
 )
-from search_to_signal.records.manifest import COHORT
+from search_to_signal.records.layers import COHORT
 from search_to_signal.records.reader import TIMINGS
 
 BUDGET_COLUMNS = (

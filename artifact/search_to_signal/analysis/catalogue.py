@@ -36,7 +36,7 @@ from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.stages import stages
 from search_to_signal.analysis.truncation import truncation
 from search_to_signal.errors import ConfigError
-from search_to_signal.records.manifest import ANCHOR, BREADTH, COHORT, RESTART
+from search_to_signal.records.layers import ANCHOR, BREADTH, COHORT, RESTART
 
 Builder = Callable[[Results], Table]
 SMOKE = "smoke_"

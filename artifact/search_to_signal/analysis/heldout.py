@@ -22,7 +22,7 @@ from search_to_signal.records.heldout import (
     HeldoutRecord,
     read_heldout,
 )
-from search_to_signal.records.manifest import HELDOUT
+from search_to_signal.records.layers import HELDOUT
 from search_to_signal.records.reader import COMPLETIONS, read_records
 
 BEHAVIOUR_COLUMNS = (

@@ -7,7 +7,7 @@ from search_to_signal.analysis.aggregate import Cells, label
 from search_to_signal.analysis.cells import Cell, NoTableError, Row, Table
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
-from search_to_signal.records.manifest import BREADTH, COHORT
+from search_to_signal.records.layers import BREADTH, COHORT
 
 COLUMNS = ("Groups", "Cut prompts", "Tokens cut", "Longest prompt")
 

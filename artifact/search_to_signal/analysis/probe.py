@@ -10,7 +10,7 @@ from search_to_signal.analysis.metrics import ratio
 from search_to_signal.analysis.results import Results
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.checksums import sha256_file
-from search_to_signal.records.manifest import PROBE
+from search_to_signal.records.layers import PROBE
 from search_to_signal.records.probe import (
     BANK,
     BankPrompt,

@@ -11,17 +11,8 @@ from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.records.anchor import AnchorContract, read_contract
 from search_to_signal.records.files import refuse_special_files
-from search_to_signal.records.manifest import (
-    ANCHOR,
-    API,
-    AUDIT,
-    BREADTH,
-    COHORT,
-    RESTART,
-    read_manifest,
-    run_directories,
-    runs_below,
-)
+from search_to_signal.records.layers import ANCHOR, API, AUDIT, BREADTH, COHORT, RESTART
+from search_to_signal.records.manifest import read_manifest, run_directories, runs_below
 
 Runs = tuple[RecordedRun, ...]
 

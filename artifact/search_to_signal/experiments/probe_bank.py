@@ -5,13 +5,13 @@ from pathlib import Path
 
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.experiments.configuration import RunConfig
+from search_to_signal.experiments.recorded import recorded_states
 from search_to_signal.problems import get_problem
 from search_to_signal.records.probe import BankPrompt
 from search_to_signal.records.reader import read_groups
 from search_to_signal.search.archive import frontier
 from search_to_signal.search.planning import plan_round, prompt_of
 from search_to_signal.search.prompts import Prompt
-from search_to_signal.search.recorded import recorded_states
 from search_to_signal.search.replay import Round
 from search_to_signal.seeding import stream
 

@@ -9,14 +9,13 @@ import msgspec
 
 from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.evaluation.candidates import Run
-from search_to_signal.experiments.checkpoints import newest_checkpoint
-from search_to_signal.experiments.output import NAMES, EvaluationNote
+from search_to_signal.experiments.recorded import recorded_rounds
+from search_to_signal.experiments.run_files import NAMES, EvaluationNote, newest_checkpoint
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.manifest import Environment, Manifest
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.schema import HeuristicRecord, StepRecord
 from search_to_signal.records.writer import START, Mark
-from search_to_signal.search.recorded import recorded_rounds
 from search_to_signal.search.replay import replay
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import SearchState, initial_state

@@ -1,40 +1,49 @@
-"""A cohort, or any other list of runs: where each of them goes, and what is already there."""
+"""Any number of runs: where each of them goes, what is already there, and the rest executed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.experiments.configuration import CONFIG, Profile, RunConfig
+from search_to_signal.experiments.configuration import Profile, RunConfig
+from search_to_signal.experiments.directory import RUN, held
 from search_to_signal.experiments.execution import Execution, Place, execute
 from search_to_signal.generators.opening import model_files
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS, write_sums
 from search_to_signal.provenance.source import source
 from search_to_signal.provenance.verify import verify
-from search_to_signal.records.files import TEMPORARY
-from search_to_signal.records.manifest import COHORT, MANIFEST, read_manifest, run_directories, write_roster
+from search_to_signal.records.layers import COHORT
+from search_to_signal.records.manifest import read_manifest, run_directories, runs_below, write_roster
 
-# What a run that was stopped in its first moments leaves.
-_BEFORE_MANIFEST = (CONFIG, f"{MANIFEST}{TEMPORARY}")
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A profile, the results directory that it runs into, how its runs are executed and who is told."""
+
+    profile: Profile
+    results: Path
+    how: Execution
+    progress: Progress
+
+    def run_all(self, plan: Mapping[Path, Sequence[RunConfig]]) -> list[Path]:
+        """``run_all`` for the runs of these directories."""
+        return run_all(plan, self.how, self.progress)
+
+    def finished_cohort(self) -> Path:
+        """``finished_cohort`` of the profile."""
+        return finished_cohort(self.profile, self.results)
 
 
 def _place(config: RunConfig, directory: Path, source_sha256: str, weights: dict[str, str]) -> Place:
-    if not directory.exists():
+    found = held(RUN, directory, lambda manifest: manifest.config_sha256 == config.sha256)
+    if found is None or found.status != "complete" or not (directory / SUMS).is_file():
         return Place(config, directory, done=False)
-    other = f"{directory} already holds another run: give another --out, or move it away"
-    if directory.is_dir() and all(path.name in _BEFORE_MANIFEST for path in directory.iterdir()):
-        return Place(config, directory, done=False)
-    if not (directory / MANIFEST).is_file():
-        raise RunDirectoryError(other)
-    found = read_manifest(directory)
-    if found.config_sha256 != config.sha256:
-        raise RunDirectoryError(other)
-    if found.status != "complete" or not (directory / SUMS).is_file():
-        return Place(config, directory, done=False)
+    remedy = "give another --out, or move it away"
     if (found.source.sha256, found.model_files) != (source_sha256, weights):
-        raise RunDirectoryError(f"{directory} holds this run of another version of source or model: {other}")
+        raise RunDirectoryError(f"{directory} holds this run of another version of source or model: {remedy}")
     if problems := verify(directory).problems:
-        raise RunDirectoryError(f"{directory} is complete but damaged ({problems[0]}): {other}")
+        raise RunDirectoryError(f"{directory} is complete but damaged ({problems[0]}): {remedy}")
     return Place(config, directory, done=True)
 
 
@@ -60,10 +69,32 @@ def run_all(plan: Mapping[Path, Sequence[RunConfig]], how: Execution, progress: 
     todo = [place for out, configs in plan.items() for place in places(configs, out)]
     for out, configs in plan.items():
         write_roster(out, (config.name for config in configs))
-    execute(todo, how, progress)
+    run_missing(todo, how, progress)
     for out in plan:
         write_sums(out)
     return [place.directory for place in todo]
+
+
+def run_missing(places: Sequence[Place], how: Execution, progress: Progress) -> None:
+    """Run every place that is not done, the longest first, here or on a cluster.
+
+    Raises RunFailedError or StoppedError as ``execute`` does. An unfinished directory is never deleted.
+    """
+    for place in places:
+        if place.done:
+            progress.say(f"{place.config.label}: complete and verified, kept")
+    todo = sorted((place for place in places if not place.done), key=_length, reverse=True)
+    if how.ray is not None:
+        from search_to_signal.experiments.cluster import execute_on_ray
+
+        execute_on_ray(todo, how, progress)
+    elif todo:
+        execute(todo, how, progress)
+
+
+def _length(place: Place) -> int:
+    """How long a run takes beside others: an update costs about as much as a generation."""
+    return place.config.groups * (2 if place.config.trained else 1)
 
 
 def finished_cohort(profile: Profile, results: Path) -> Path:
@@ -89,3 +120,9 @@ def _complete(config: RunConfig, directory: Path, source_sha256: str) -> bool:
     found = read_manifest(directory)
     facts = (found.status, found.config_sha256, found.source.sha256)
     return facts == ("complete", config.sha256, source_sha256)
+
+
+def unfinished(directory: Path) -> str:
+    """The runs below a directory that were begun and not finished, for people; empty when there is none."""
+    runs = [run for run in runs_below(directory) if read_manifest(run).status != "complete"]
+    return ", ".join(str(run.relative_to(directory)) for run in runs)

@@ -15,7 +15,8 @@ from search_to_signal.records.heldout import (
     HeldoutRecord,
     read_heldout,
 )
-from search_to_signal.records.manifest import COHORT, HELDOUT, read_manifest, run_directories
+from search_to_signal.records.layers import COHORT, HELDOUT
+from search_to_signal.records.manifest import read_manifest, run_directories
 from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, read_completions, read_records
 from search_to_signal.records.schema import HeuristicRecord, Outcome
 

@@ -12,11 +12,9 @@ from search_to_signal.provenance.probe import probe_problems
 from search_to_signal.provenance.texts import Parsed
 from search_to_signal.provenance.updates import update_problems
 from search_to_signal.records.anchor import budget, loop_seconds, read_contract, run_groups
+from search_to_signal.records.layers import ANCHOR, COHORT, PROBE
 from search_to_signal.records.manifest import (
-    ANCHOR,
-    COHORT,
     INTERRUPTED,
-    PROBE,
     ROSTER,
     read_manifest,
     read_roster,

@@ -7,14 +7,8 @@ from search_to_signal.config import canonical_sha256
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.provenance.manifests import LAYERS
 from search_to_signal.provenance.texts import Parsed, answer_problems
-from search_to_signal.records.manifest import (
-    COHORT,
-    PROBE,
-    Manifest,
-    read_manifest,
-    run_directories,
-    run_name,
-)
+from search_to_signal.records.layers import COHORT, PROBE
+from search_to_signal.records.manifest import Manifest, read_manifest, run_directories, run_name
 from search_to_signal.records.probe import (
     BANK,
     INITIAL,

@@ -12,7 +12,7 @@ from search_to_signal.numerics import Floats
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.files import read_json
 from search_to_signal.records.groups import batch_of
-from search_to_signal.records.manifest import UPDATES as FOLDER
+from search_to_signal.records.layers import UPDATES as FOLDER
 from search_to_signal.records.manifest import Manifest, read_manifest, runs_below
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, read_groups, read_records
 from search_to_signal.records.updates import PAIRS, UPDATES, PairRecord, UpdateRecord, couples

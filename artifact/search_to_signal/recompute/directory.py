@@ -19,7 +19,8 @@ from search_to_signal.recompute.runs import run_findings
 from search_to_signal.recompute.tokens import Tokenizers
 from search_to_signal.records.files import refuse_special_files
 from search_to_signal.records.heldout import HELDOUT_MANIFEST
-from search_to_signal.records.manifest import HELDOUT, PROBE, UPDATES, read_manifest, runs_below
+from search_to_signal.records.layers import HELDOUT, PROBE, UPDATES
+from search_to_signal.records.manifest import read_manifest, runs_below
 from search_to_signal.records.probe import PROBE_MANIFEST
 
 # What functions that trust their records raise where an enemy wrote them.

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.errors import RecordError
+from search_to_signal.experiments.other_exposures import has_search
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
 from search_to_signal.search.exposure import exposures
-from search_to_signal.search.other_exposures import has_search
 from search_to_signal.search.planning import Draw, plan_round, prompt_of
 from search_to_signal.search.replay import Round, evaluated
 from search_to_signal.search.settings import SearchSettings

@@ -27,7 +27,7 @@ from search_to_signal.records.heldout import (
     HeldoutRecord,
     read_heldout,
 )
-from search_to_signal.records.manifest import HELDOUT
+from search_to_signal.records.layers import HELDOUT
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.schema import Outcome
 

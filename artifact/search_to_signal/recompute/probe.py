@@ -19,7 +19,8 @@ from search_to_signal.recompute.findings import Finding
 from search_to_signal.recompute.means import Means
 from search_to_signal.recompute.runs import NO_TOKENIZER, run_config
 from search_to_signal.recompute.tokens import Tokens, rendered
-from search_to_signal.records.manifest import COHORT, PROBE, read_manifest, run_directories
+from search_to_signal.records.layers import COHORT, PROBE
+from search_to_signal.records.manifest import read_manifest, run_directories
 from search_to_signal.records.probe import BANK, BankPrompt, ProbeManifest, ProbeRecord, read_probe
 from search_to_signal.records.reader import read_records
 

@@ -8,7 +8,6 @@ import msgspec
 
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.output import NAMES
 from search_to_signal.generators.base import request_seeds
 from search_to_signal.problems import find_problem
 from search_to_signal.recompute.completions import Text, text_findings
@@ -18,7 +17,7 @@ from search_to_signal.recompute.programs import RunPrograms
 from search_to_signal.recompute.search import Played, Search
 from search_to_signal.recompute.tokens import token_findings
 from search_to_signal.records.manifest import Manifest, read_manifest
-from search_to_signal.records.reader import read_groups, read_records
+from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
 from search_to_signal.rewards import find_mapping
 from search_to_signal.search.state import SearchState, heuristic_record, initial_state
@@ -46,8 +45,8 @@ def run_findings(run: Path, name: str, means: Means) -> Iterator[Finding]:
     mapping = find_mapping(config.condition) if config.trained else None
     search = Search(config, problem, mapping, means.tokenizers.of(manifest.model_files))
     programs = means.bench.programs(problem, config.split, config.evaluation)
-    heuristics = list(read_records(run / NAMES["heuristics"], HeuristicRecord))
-    steps = list(read_records(run / NAMES["steps"], StepRecord))
+    heuristics = list(read_records(run / HEURISTICS, HeuristicRecord))
+    steps = list(read_records(run / STEPS, StepRecord))
     chosen = means.chosen(name, len(steps))
     state: SearchState | None
     state, findings = _seed(search, heuristics, programs)
@@ -92,7 +91,7 @@ def _groups(run: Path, steps: list[StepRecord], heuristics: list[HeuristicRecord
             brought.setdefault(heuristic.step, []).append(heuristic)
     if strange := sorted(set(brought) - {step.step for step in steps}):
         raise RecordError(f"heuristics of step {strange[0]} are stored, which was not played")
-    generations = read_records(run / NAMES["generations"], GenerationRecord)
+    generations = read_records(run / GENERATIONS, GenerationRecord)
     for step, group, generation in zip_longest(steps, read_groups(run), generations):
         if step is None or group is None or generation is None:
             raise RecordError("steps, completions and generations do not hold the same number of groups")

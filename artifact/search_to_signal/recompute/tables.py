@@ -9,12 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from search_to_signal.analysis.matched import matched_page
-from search_to_signal.analysis.report import report
-from search_to_signal.claims.beside import ledger_beside
 from search_to_signal.errors import RunDirectoryError, S2SError
-from search_to_signal.experiments.implementation import implementation
-from search_to_signal.experiments.layers.normalizer_replay import replay
-from search_to_signal.normalizer import NORMALIZERS
+from search_to_signal.experiments.layers.normalizer_replay import audit_results
+from search_to_signal.experiments.reproduction import write_report
 from search_to_signal.provenance.blocks import BLOCKS, blocks_of, read_blocks
 from search_to_signal.provenance.checksums import listed_files
 from search_to_signal.provenance.crate import CRATE, crate
@@ -23,18 +20,8 @@ from search_to_signal.provenance.sbom import SBOM, possible_bills
 from search_to_signal.provenance.source import source
 from search_to_signal.recompute.draws import draw_problems
 from search_to_signal.records.anchor import CONTRACT, formula, read_contract
-from search_to_signal.records.manifest import (
-    ANCHOR,
-    AUDIT,
-    BREADTH,
-    COHORT,
-    REPORT,
-    UPDATES,
-    read_manifest,
-    run_directories,
-    runs_below,
-)
-from search_to_signal.rewards import MAPPINGS
+from search_to_signal.records.layers import ANCHOR, AUDIT, COHORT, UPDATES
+from search_to_signal.records.manifest import REPORT, read_manifest, runs_below
 
 MATCHED = "matched.md"
 # Of the crate: when it was published, and the title that somebody gave.
@@ -84,16 +71,14 @@ def _draws(directory: Path) -> Iterator[str]:
 def _audit(directory: Path, out: Path) -> Iterator[str]:
     if not (directory / COHORT).is_dir() or not (directory / AUDIT).is_dir():
         return
-    cohort, own = run_directories(directory / COHORT), runs_below(directory / AUDIT)
-    recorded = [*cohort, *runs_below(directory / BREADTH), *own]
-    replay(recorded, out, list(MAPPINGS), list(NORMALIZERS), directory)
-    runs = {run.relative_to(directory / AUDIT).parts[0] for run in own}
+    audit_results(directory, out)
+    runs = {run.relative_to(directory / AUDIT).parts[0] for run in runs_below(directory / AUDIT)}
     yield from _differences(directory / AUDIT, out, runs)
 
 
 def _report(directory: Path, out: Path) -> Iterator[str]:
     if (directory / REPORT).is_dir():
-        report(directory, out, lambda written: ledger_beside(written, implementation()))
+        write_report(directory, out)
         yield from _differences(directory / REPORT, out, set())
 
 

@@ -8,20 +8,12 @@ import msgspec
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.records.files import read_json, write_atomically
+from search_to_signal.records.layers import COHORT
 
 MANIFEST = "manifest.json"
 # In a directory of runs: the names of all that belong in it, written before the first begins.
 ROSTER = "runs.json"
-# The directories of a results directory; every evidence layer has one of its own, and none is pooled.
-COHORT = "cohort"
-RESTART = "restart"
-BREADTH = "breadth"
-ANCHOR = "anchor"
-PROBE = "probe"
-API = "api"
-UPDATES = "updates"
-HELDOUT = "heldout"
-AUDIT = "audit"
+# Beside the directories of the layers (``layers.py``).
 REPORT = "report"
 # Where a cohort keeps its unfinished runs; no reader takes them for runs.
 INTERRUPTED = "interrupted"
@@ -98,6 +90,52 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     checkout: Checkout | None = None
 
 
+    @property
+    def facts(self) -> "RunFacts":
+        """What its configuration says, whichever version wrote it."""
+        config = msgspec.convert(self.config, _Config)
+        return RunFacts(
+            purpose=config.purpose,
+            layer=config.layer,
+            problem=config.problem,
+            split=config.split,
+            model=config.model,
+            condition=config.condition,
+            seed=config.seed,
+            groups=config.groups,
+            group_size=config.generation.group_size,
+            normalizer=config.normalizer,
+            trained=is_trained(config.condition, config.parent),
+            host=self.host,
+        )
+
+
+class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What readers of records ask of a run.
+
+    ``condition`` is frozen or names a reward mapping; a restart has its parent's and is not ``trained``.
+    ``normalizer`` is what makes advantages of rewards; ``groups`` of ``group_size`` completions were due.
+    """
+
+    purpose: str
+    layer: str
+    problem: str
+    split: str
+    model: str
+    condition: str
+    seed: int
+    groups: int
+    group_size: int
+    normalizer: str
+    trained: bool
+    host: str
+
+    @property
+    def name(self) -> str:
+        """The run's directory name."""
+        return run_name(self.condition, self.seed)
+
+
 class _Generation(msgspec.Struct):
     group_size: int
     max_prompt_tokens: int | None = None
@@ -122,7 +160,8 @@ class _Config(msgspec.Struct):
     seed: int
     groups: int
     generation: _Generation
-    layer: str = "cohort"
+    layer: str = COHORT
+    normalizer: str = "group"
     parent: _Parent | None = None
 
 
@@ -141,6 +180,11 @@ def read_manifest(directory: Path) -> Manifest:
     except msgspec.ValidationError as error:
         raise RunDirectoryError(f"{directory / MANIFEST}: config: {error}; restore the file") from error
     return manifest
+
+
+def is_trained(condition: str, parent: object | None) -> bool:
+    """Whether a learner takes part in a run of that condition; ``parent`` is what it is a restart of."""
+    return condition != "frozen" and parent is None
 
 
 def run_name(condition: str, seed: int) -> str:

@@ -18,8 +18,8 @@ from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments.clock import timing
 from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.live import Live, run_live, starting_position
-from search_to_signal.experiments.output import run_files
 from search_to_signal.experiments.run import run
+from search_to_signal.experiments.run_files import run_files
 from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
 from search_to_signal.hosts.credit import credited
 from search_to_signal.learner.grpo import StepResult

@@ -9,11 +9,11 @@ from tests.synthetic_results import write_synthetic_results
 
 from search_to_signal.analysis.report import report
 from search_to_signal.claims.beside import ledger_beside
-from search_to_signal.experiments import rebuilt
 from search_to_signal.experiments.implementation import implementation
 from search_to_signal.experiments.layers.normalizer_replay import replay
 from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.provenance.source import source
+from search_to_signal.recompute import tables
 from search_to_signal.records.manifest import read_manifest, run_directories, runs_below, write_manifest
 from search_to_signal.rewards import MAPPINGS
 
@@ -39,12 +39,12 @@ def nudge(path: Path) -> Callable[[], None]:
 
 def test_what_the_records_give_is_accepted_and_nothing_else(results: Path) -> None:
     """One digit of a table, a figure's data, an audit or a page, or a file too many: each by its name."""
-    found = rebuilt.rebuilt_problems(results)
+    found = tables.rebuilt_problems(results)
     assert found == []
     names = ["report/core_results.csv", "report/core_results.tex", "report/report.md", "audit/signal.csv"]
     undo = [nudge(results / name) for name in names]
     (results / "report" / "more.csv").write_text("1\n", encoding="utf-8")
-    found = rebuilt.rebuilt_problems(results)
+    found = tables.rebuilt_problems(results)
     for restore in undo:
         restore()
     (results / "report" / "more.csv").unlink()
@@ -53,7 +53,7 @@ def test_what_the_records_give_is_accepted_and_nothing_else(results: Path) -> No
 
 def test_another_version_is_not_compared(results: Path) -> None:
     """Runs of another source are told, not judged: a later version may round or lay out otherwise."""
-    assert rebuilt.other_source(results)
+    assert tables.other_source(results)
     for run in runs_below(results):
         write_manifest(run, msgspec.structs.replace(read_manifest(run), source=source()))
-    assert not rebuilt.other_source(results)
+    assert not tables.other_source(results)

@@ -11,10 +11,8 @@ from pathlib import Path
 
 from search_to_signal.errors import ContractError
 from search_to_signal.experiments.configuration import FROZEN, Profile, RunConfig
-from search_to_signal.experiments.execution import Execution
 from search_to_signal.experiments.layers.settings import AnchorSettings
-from search_to_signal.experiments.runs import finished_cohort, run_all
-from search_to_signal.progress import Progress
+from search_to_signal.experiments.runs import Reproduction, finished_cohort
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.anchor import (
     CONTRACT,
@@ -26,7 +24,8 @@ from search_to_signal.records.anchor import (
     run_groups,
     write_contract,
 )
-from search_to_signal.records.manifest import ANCHOR, REPORT, run_name
+from search_to_signal.records.layers import ANCHOR
+from search_to_signal.records.manifest import REPORT, run_name
 from search_to_signal.records.reader import TIMINGS
 
 
@@ -83,7 +82,8 @@ def anchors(profile: Profile, contract: AnchorContract) -> list[RunConfig]:
     ]
 
 
-def run_anchors(profile: Profile, results: Path, how: Execution, progress: Progress) -> None:
+def run(asked: Reproduction) -> None:
     """Run the anchors of a profile; raises ContractError as ``fix_contract`` does."""
-    contract = fix_contract(profile, profile.anchor or AnchorSettings(), results)
-    run_all({results / ANCHOR: anchors(profile, contract)}, how, progress)
+    profile = asked.profile
+    contract = fix_contract(profile, profile.anchor or AnchorSettings(), asked.results)
+    asked.run_all({asked.results / ANCHOR: anchors(profile, contract)})

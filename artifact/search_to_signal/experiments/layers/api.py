@@ -6,17 +6,13 @@ differ. Without an endpoint the run opens one of its own on this machine, over t
 configuration then says ``loopback``, and every completion went over real HTTP.
 """
 
-from pathlib import Path
-
 import msgspec
 
 from search_to_signal.experiments.configuration import FROZEN, Profile, RunConfig
-from search_to_signal.experiments.execution import Execution
 from search_to_signal.experiments.layers.settings import ApiReference
-from search_to_signal.experiments.runs import run_all
+from search_to_signal.experiments.runs import Reproduction
 from search_to_signal.generators.settings import LOOPBACK, ApiSettings
-from search_to_signal.progress import Progress
-from search_to_signal.records.manifest import API
+from search_to_signal.records.layers import API
 
 
 def references(profile: Profile, settings: ApiReference) -> list[RunConfig]:
@@ -38,7 +34,7 @@ def references(profile: Profile, settings: ApiReference) -> list[RunConfig]:
     ]
 
 
-def run_references(profile: Profile, results: Path, how: Execution, progress: Progress) -> None:
+def run(asked: Reproduction) -> None:
     """Run the API reference of a profile; a run whose endpoint fails stays incomplete and enters no table."""
-    settings = profile.api or ApiReference()
-    run_all({results / API: references(profile, settings)}, how, progress)
+    runs = references(asked.profile, asked.profile.api or ApiReference())
+    asked.run_all({asked.results / API: runs})

@@ -4,20 +4,11 @@ Paper, Controlled Evaluation, Scope: the audit spans four tasks, the live layers
 replay (``normalizer_replay``) and no table of cohort or breadth.
 """
 
-from pathlib import Path
-
-from search_to_signal.experiments.configuration import Profile, RunConfig
-from search_to_signal.experiments.execution import Execution
-from search_to_signal.experiments.layers.cells import planned, run_cells
-from search_to_signal.progress import Progress
-from search_to_signal.records.manifest import AUDIT
+from search_to_signal.experiments.layers.cells import run_cells
+from search_to_signal.experiments.runs import Reproduction
+from search_to_signal.records.layers import AUDIT
 
 
-def audit_cells(profile: Profile) -> dict[str, list[RunConfig]]:
-    """The runs of every cell by the cell's directory name."""
-    return planned(profile, "audit", profile.audit)
-
-
-def run_audit_cells(profile: Profile, results: Path, how: Execution, progress: Progress) -> None:
+def run(asked: Reproduction) -> None:
     """Run every cell; raises RunDirectoryError when there are runs of a cell that the profile lacks."""
-    run_cells(results / AUDIT, audit_cells(profile), how, progress)
+    run_cells(asked, AUDIT, asked.profile.audit)

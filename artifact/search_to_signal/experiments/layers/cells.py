@@ -1,19 +1,16 @@
 """Cells, task x model: runs that lie by cell in their layer's directory and are never pooled."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.experiments.configuration import Layer, Profile, RunConfig
-from search_to_signal.experiments.execution import Execution
+from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.layers.settings import AuditCell, BreadthCell
-from search_to_signal.experiments.runs import run_all
-from search_to_signal.progress import Progress
+from search_to_signal.experiments.runs import Reproduction
 from search_to_signal.records.manifest import run_directories
 
 
 def planned(
-    profile: Profile, layer: Layer, cells: Sequence[BreadthCell | AuditCell]
+    profile: Profile, layer: str, cells: Sequence[BreadthCell | AuditCell]
 ) -> dict[str, list[RunConfig]]:
     """The runs of every cell by the cell's directory name."""
     runs: dict[str, list[RunConfig]] = {}
@@ -27,11 +24,10 @@ def planned(
     return runs
 
 
-def run_cells(
-    out: Path, cells: Mapping[str, Sequence[RunConfig]], how: Execution, progress: Progress
-) -> None:
+def run_cells(asked: Reproduction, layer: str, cells: Sequence[BreadthCell | AuditCell]) -> None:
     """Run every cell; raises RunDirectoryError when there are runs of a cell that the profile lacks."""
+    out, runs = asked.results / layer, planned(asked.profile, layer, cells)
     for found in out.glob("*") if out.is_dir() else []:
-        if found.is_dir() and found.name not in cells and run_directories(found):
+        if found.is_dir() and found.name not in runs and run_directories(found):
             raise RunDirectoryError(f"{found} holds a cell that is not in the profile: move it away")
-    run_all({out / name: runs for name, runs in cells.items()}, how, progress)
+    asked.run_all({out / name: configs for name, configs in runs.items()})

@@ -18,7 +18,9 @@ from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evaluation.outcomes import Evaluation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.experiments.directory import Kind, held, shelve
 from search_to_signal.experiments.layers.settings import HeldoutSettings
+from search_to_signal.experiments.runs import Reproduction
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import Instance, Problem
 from search_to_signal.programs.canonical import program_sha256
@@ -29,6 +31,7 @@ from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
 from search_to_signal.records.heldout import (
     BEHAVIOURS,
+    HELDOUT_MANIFEST,
     SCORES,
     BehaviourRecord,
     HeldoutManifest,
@@ -36,12 +39,13 @@ from search_to_signal.records.heldout import (
     stored_heldout,
     write_heldout,
 )
-from search_to_signal.records.manifest import HELDOUT, INTERRUPTED
+from search_to_signal.records.layers import HELDOUT
 from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord
 from search_to_signal.records.writer import RecordWriter
 
 BATCH = 32
+KIND = Kind("held-out evaluation", HELDOUT_MANIFEST, stored_heldout)
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ def heldout(directory: Path, settings: HeldoutSettings, progress: Progress) -> P
     if _kept(out, manifest):
         progress.say(f"{HELDOUT}: complete and verified, kept")
         return out
-    out.mkdir()
+    out.mkdir(exist_ok=True)
     write_heldout(out, manifest)
     limits = EvaluationSettings(timeout_s=settings.timeout_s, slots=settings.slots, replay="off")
     isolation = _score(runs, problem, splits, settings, limits, out / SCORES, progress)
@@ -91,20 +95,22 @@ def heldout(directory: Path, settings: HeldoutSettings, progress: Progress) -> P
     return out
 
 
+def run(asked: Reproduction) -> None:
+    """Evaluate the cohort of a profile; raises RunDirectoryError when it is not finished."""
+    asked.finished_cohort()
+    heldout(asked.results, asked.profile.heldout or HeldoutSettings(), asked.progress)
+
+
 def _kept(out: Path, manifest: HeldoutManifest) -> bool:
-    if not out.exists():
+    found = held(KIND, out, lambda found: _identity(found) == _identity(manifest))
+    if found is None:
         return False
-    other = f"{out} exists and is not this evaluation: move it away to evaluate again"
-    found = stored_heldout(out)
-    if _identity(found) != _identity(manifest):
-        raise RunDirectoryError(other)
     if found.status != "complete":
-        shelf = out.parent / INTERRUPTED
-        shelf.mkdir(exist_ok=True)
-        out.rename(shelf / f"{HELDOUT}-{sum(1 for _ in shelf.iterdir()) + 1}")
+        shelve(out)
         return False
-    if any(not (out / name).is_file() or sha256_file(out / name) != sha for name, sha in found.files.items()):
-        raise RunDirectoryError(other)
+    for name, sha256 in found.files.items():
+        if not (out / name).is_file() or sha256_file(out / name) != sha256:
+            raise RunDirectoryError(f"{out / name} is not what {HELDOUT_MANIFEST} says: restore it")
     return True
 
 

@@ -16,14 +16,16 @@ from search_to_signal.analysis.audit_tables import (
 from search_to_signal.analysis.sensitivity import EXPOSURE, exposure_tallies
 from search_to_signal.analysis.sensitivity_tables import reading_rows
 from search_to_signal.errors import ConfigError
-from search_to_signal.normalizer import get_normalizer
+from search_to_signal.experiments.other_exposures import has_search, other_exposures
+from search_to_signal.normalizer import NORMALIZERS, get_normalizer
 from search_to_signal.records.batches import read_batches, record_files
 from search_to_signal.records.exposures import EXPOSURES, read_exposures
 from search_to_signal.records.groups import batch_of
+from search_to_signal.records.layers import AUDIT, BREADTH, COHORT
+from search_to_signal.records.manifest import run_directories, runs_below
 from search_to_signal.records.reader import read_groups
 from search_to_signal.records.writer import RecordWriter
-from search_to_signal.rewards import RewardMapping, get_mapping
-from search_to_signal.search.other_exposures import has_search, other_exposures
+from search_to_signal.rewards import MAPPINGS, RewardMapping, get_mapping
 
 PAGE = "audit.md"
 
@@ -65,6 +67,16 @@ def replay(
     sizes = {_named(file, top): file.stat().st_size for file in files}
     (out / PAGE).write_text(page(result, sizes, default=normalizers[0]), encoding="utf-8")
     return out / PAGE
+
+
+def audit_results(results: Path, out: Path) -> Path:
+    """Audit the recorded groups of a results directory under every registered mapping and normalizer."""
+    recorded = [
+        *run_directories(results / COHORT),
+        *runs_below(results / BREADTH),
+        *runs_below(results / AUDIT),
+    ]
+    return replay(recorded, out, list(MAPPINGS), list(NORMALIZERS), results)
 
 
 def _write_exposures(runs: Mapping[str, Path], file: Path) -> None:

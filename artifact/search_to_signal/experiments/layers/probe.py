@@ -9,17 +9,18 @@ import msgspec
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import FROZEN, Profile, RunConfig
-from search_to_signal.experiments.execution import Execution
+from search_to_signal.experiments.directory import Kind, held
 from search_to_signal.experiments.layers.settings import ProbeSettings
 from search_to_signal.experiments.probe_bank import build_bank
-from search_to_signal.experiments.runs import finished_cohort
+from search_to_signal.experiments.runs import Reproduction
 from search_to_signal.generators.opening import model_files
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file, write_sums
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
 from search_to_signal.records.files import write_atomically
-from search_to_signal.records.manifest import PROBE, read_manifest
+from search_to_signal.records.layers import PROBE
+from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.probe import (
     BANK,
     INITIAL,
@@ -31,6 +32,8 @@ from search_to_signal.records.probe import (
     read_probe,
     write_probe,
 )
+
+KIND = Kind("probe", PROBE_MANIFEST, read_probe, (BANK,))
 
 
 def checkpoints(profile: Profile, cohort: Path) -> list[Checkpoint]:
@@ -72,22 +75,18 @@ def _identity(manifest: ProbeManifest) -> tuple[Any, ...]:
 
 
 def _begun(directory: Path, fresh: ProbeManifest, planned: Sequence[Checkpoint]) -> ProbeManifest:
-    other = f"{directory} already holds another probe: give another --out, or move it away"
-    if not (directory / PROBE_MANIFEST).exists():
-        if directory.exists() and any(path.name != BANK for path in directory.iterdir()):
-            raise RunDirectoryError(other)
-        return fresh
-    found = read_probe(directory)
-    if _identity(found) != _identity(fresh):
-        raise RunDirectoryError(other)
     expected = {(checkpoint.name, checkpoint.adapter_sha256) for checkpoint in planned}
-    for probed in found.checkpoints:
-        if (probed.name, probed.adapter_sha256) not in expected:
-            raise RunDirectoryError(other)
+
+    def ours(found: ProbeManifest) -> bool:
+        probed = {(one.name, one.adapter_sha256) for one in found.checkpoints}
+        return _identity(found) == _identity(fresh) and probed <= expected
+
+    found = held(KIND, directory, ours)
+    for probed in found.checkpoints if found else ():
         file = directory / f"{probed.name}.jsonl"
         if not file.is_file() or sha256_file(file) != probed.records_sha256:
             raise RunDirectoryError(f"{file} is not what {PROBE_MANIFEST} says: restore it")
-    return found
+    return found or fresh
 
 
 def _keep_bank(directory: Path, bank: bytes) -> None:
@@ -116,13 +115,13 @@ def _probed(
     return isolation, ProbedCheckpoint(**facts, bank_sha256=digest, records_sha256=sha256_file(file))
 
 
-def run_probe(profile: Profile, results: Path, how: Execution, progress: Progress) -> None:
+def run(asked: Reproduction) -> None:
     """Probe every checkpoint that has not been, one after the other; complete ones are verified and kept.
 
     Raises RunDirectoryError when the cohort is not finished, or when there is another probe.
     """
-    settings, directory = profile.probe or ProbeSettings(), results / PROBE
-    cohort = finished_cohort(profile, results)
+    profile, directory = asked.profile, asked.results / PROBE
+    settings, cohort = profile.probe or ProbeSettings(), asked.finished_cohort()
     planned = checkpoints(profile, cohort)
     group = msgspec.structs.replace(profile.generation, group_size=settings.completions)
     config = profile.run(FROZEN, profile.seeds[0], generation=group)
@@ -133,9 +132,9 @@ def run_probe(profile: Profile, results: Path, how: Execution, progress: Progres
     kept = {probed.name for probed in manifest.checkpoints}
     for checkpoint in planned:
         if checkpoint.name in kept:
-            progress.say(f"probe/{checkpoint.name}: complete and verified, kept")
+            asked.progress.say(f"probe/{checkpoint.name}: complete and verified, kept")
             continue
-        isolation, done = _probed(config, checkpoint, cohort, directory, progress)
+        isolation, done = _probed(config, checkpoint, cohort, directory, asked.progress)
         manifest = msgspec.structs.replace(
             manifest, isolation=isolation, checkpoints=(*manifest.checkpoints, done)
         )

@@ -10,12 +10,11 @@ import msgspec
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import Parent, Profile, RunConfig
-from search_to_signal.experiments.execution import Execution
 from search_to_signal.experiments.layers.settings import RestartSettings
-from search_to_signal.experiments.runs import finished_cohort, run_all
-from search_to_signal.progress import Progress
+from search_to_signal.experiments.runs import Reproduction
 from search_to_signal.provenance.checksums import sha256_file
-from search_to_signal.records.manifest import COHORT, RESTART, Manifest, read_manifest
+from search_to_signal.records.layers import COHORT, RESTART
+from search_to_signal.records.manifest import Manifest, read_manifest
 from search_to_signal.records.reader import COMPLETIONS
 
 
@@ -45,8 +44,8 @@ def restarts(profile: Profile, settings: RestartSettings, cohort: Path) -> list[
     ]
 
 
-def run_restarts(profile: Profile, results: Path, how: Execution, progress: Progress) -> None:
+def run(asked: Reproduction) -> None:
     """Run the restarts of a profile; raises RunDirectoryError when the cohort is not finished."""
-    settings = profile.restart or RestartSettings()
-    cohort = finished_cohort(profile, results)
-    run_all({results / RESTART: restarts(profile, settings, cohort)}, how, progress)
+    settings = asked.profile.restart or RestartSettings()
+    runs = restarts(asked.profile, settings, asked.finished_cohort())
+    asked.run_all({asked.results / RESTART: runs})

@@ -11,7 +11,7 @@ import msgspec
 
 from search_to_signal.analysis.matched import matched_page
 from search_to_signal.config import canonical_json
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.experiments.configuration import FROZEN
 from search_to_signal.experiments.layers.settings import UpdateSettings
 from search_to_signal.experiments.layers.update_pairs import (
@@ -20,17 +20,30 @@ from search_to_signal.experiments.layers.update_pairs import (
     read_cell,
     run_name,
 )
+from search_to_signal.experiments.runs import Reproduction, unfinished
 from search_to_signal.generators.files import checked_files, model_directory
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.provenance.source import source
-from search_to_signal.records.manifest import read_manifest
+from search_to_signal.records.layers import BREADTH
+from search_to_signal.records.layers import UPDATES as LAYER
+from search_to_signal.records.manifest import read_manifest, run_directories, runs_below
 from search_to_signal.records.reader import COMPLETIONS
 from search_to_signal.records.updates import PAIRS, UPDATES
 from search_to_signal.records.writer import RecordWriter
 
 SETUP = "setup.json"
 PAGE = "matched.md"
+
+
+def run(asked: Reproduction) -> None:
+    """Step on the cohort and on breadth; raises RunDirectoryError where either is not finished."""
+    cohort, breadth = asked.finished_cohort(), asked.results / BREADTH
+    if left := unfinished(breadth):
+        raise RunDirectoryError(f"{left} not finished: run breadth to its end first, it is stepped on too")
+    recorded = [*run_directories(cohort), *runs_below(breadth)]
+    settings = asked.profile.updates or UpdateSettings()
+    matched_updates(recorded, asked.results / LAYER, settings, asked.progress)
 
 
 def matched_updates(runs: Sequence[Path], out: Path, settings: UpdateSettings, progress: Progress) -> Path:

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from search_to_signal.errors import ContractError, RecordError
-from search_to_signal.experiments import anchor
 from search_to_signal.experiments.configuration import Profile
+from search_to_signal.experiments.layers import anchor
 from search_to_signal.experiments.layers.anchor import anchors, budget, derive, fix_contract
 from search_to_signal.experiments.layers.settings import AnchorSettings
 from search_to_signal.provenance.checksums import sha256_file
@@ -21,7 +21,8 @@ from search_to_signal.records.anchor import (
     realized_groups,
     write_contract,
 )
-from search_to_signal.records.manifest import ANCHOR, COHORT, REPORT
+from search_to_signal.records.layers import ANCHOR, COHORT
+from search_to_signal.records.manifest import REPORT
 from search_to_signal.records.schema import StepTiming
 
 SETTINGS = AnchorSettings(conditions=("native",), margin=0.25)

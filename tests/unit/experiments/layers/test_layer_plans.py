@@ -10,8 +10,7 @@ import pytest
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.layers.api import references
-from search_to_signal.experiments.layers.audit import audit_cells
-from search_to_signal.experiments.layers.breadth import cells
+from search_to_signal.experiments.layers.cells import planned
 from search_to_signal.experiments.layers.restart import restarts
 from search_to_signal.experiments.layers.settings import (
     AnchorSettings,
@@ -27,7 +26,8 @@ from search_to_signal.generators.opening import model_files
 from search_to_signal.generators.settings import ApiSettings
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.provenance.source import source
-from search_to_signal.records.manifest import COHORT, RESTART, Source
+from search_to_signal.records.layers import COHORT, RESTART
+from search_to_signal.records.manifest import Source
 
 PLAIN: dict[str, Any] = {
     "purpose": "smoke",
@@ -135,12 +135,13 @@ def test_a_finished_cohort_is_complete_and_of_this_source(
 
 def test_cells_have_their_own_task_model_and_directory() -> None:
     """A cell changes task, model and size, keeps every other setting, and shares no directory."""
-    planned = cells(profile(breadth=(CELL, msgspec.structs.replace(CELL, problem="tsp"))))
-    assert {name: [run.name for run in runs] for name, runs in planned.items()} == {
+    cells = (CELL, msgspec.structs.replace(CELL, problem="tsp"))
+    found = planned(profile(), "breadth", cells)
+    assert {name: [run.name for run in runs] for name, runs in found.items()} == {
         "cvrp-tiny": ["frozen-s1", "native-s1"],
         "tsp-tiny": ["frozen-s1", "native-s1"],
     }
-    run, plain = planned["cvrp-tiny"][1], profile().run("native", 1)
+    run, plain = found["cvrp-tiny"][1], profile().run("native", 1)
     own = {"layer": "breadth", "problem": "cvrp", "split": "embedded", "model": "models/tiny", "groups": 3}
     assert run == msgspec.structs.replace(plain, **own)
     assert run.label == "breadth/cvrp-tiny/native-s1"
@@ -148,11 +149,11 @@ def test_cells_have_their_own_task_model_and_directory() -> None:
 
 def test_audit_cells_are_frozen_and_of_a_layer_of_their_own() -> None:
     """One Frozen run per seed in a directory that no live layer has; every other setting is the profile's."""
-    planned = audit_cells(profile(breadth=(CELL,), audit=(RECORDED,)))
-    assert {name: [run.name for run in runs] for name, runs in planned.items()} == {
+    found = planned(profile(), "audit", (RECORDED,))
+    assert {name: [run.name for run in runs] for name, runs in found.items()} == {
         "obp-tiny": ["frozen-s1", "frozen-s2"]
     }
-    run, plain = planned["obp-tiny"][0], profile().run("frozen", 1)
+    run, plain = found["obp-tiny"][0], profile().run("frozen", 1)
     own = {"layer": "audit", "problem": "obp", "split": "embedded", "model": "models/tiny", "groups": 3}
     assert run == msgspec.structs.replace(plain, **own)
     assert run.label == "audit/obp-tiny/frozen-s1"
@@ -184,10 +185,10 @@ def test_only_layers_of_the_profile_can_be_chosen() -> None:
     """All that have a table run in order; one without is refused with the names of those that have."""
     layers = {"restart": RestartSettings(), "anchor": AnchorSettings(), "probe": ProbeSettings()}
     full = profile(breadth=(CELL,), audit=(RECORDED,), api=ApiReference(), **layers)
-    names = [layer.name for layer in chosen_layers(full, [])]
+    names = [layer.key for layer in chosen_layers(full, [])]
     assert names == ["cohort", "restart", "breadth", "audit", "anchor", "probe", "api"]
-    assert [layer.name for layer in chosen_layers(full, ["probe", "restart"])] == ["restart", "probe"]
-    assert [layer.name for layer in chosen_layers(profile(), [])] == ["cohort"]
+    assert [layer.key for layer in chosen_layers(full, ["probe", "restart"])] == ["restart", "probe"]
+    assert [layer.key for layer in chosen_layers(profile(), [])] == ["cohort"]
     with pytest.raises(ConfigError, match=r"'probe'.*cohort, restart"):
         chosen_layers(profile(restart=RestartSettings()), ["probe"])
 
@@ -239,5 +240,5 @@ def test_progress_tells_runs_of_different_layers_apart(results: Path) -> None:
     """No two runs of a profile share a label, whatever their names."""
     full = profile(breadth=(CELL,))
     runs: list[RunConfig] = [*full.runs(), *restarts(full, RestartSettings(), results / COHORT)]
-    runs += [run for cell in cells(full).values() for run in cell]
+    runs += [run for cell in planned(full, "breadth", full.breadth).values() for run in cell]
     assert len({run.label for run in runs}) == len(runs)

@@ -8,13 +8,15 @@ import msgspec
 import pytest
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.experiments import probe
+from search_to_signal.experiments import runs
 from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.execution import Execution
-from search_to_signal.experiments.layers.probe import checkpoints, run_probe
+from search_to_signal.experiments.layers import probe
+from search_to_signal.experiments.layers.probe import checkpoints
 from search_to_signal.experiments.layers.settings import ProbeSettings
+from search_to_signal.experiments.runs import Reproduction
 from search_to_signal.provenance.checksums import sha256_file
-from search_to_signal.records.manifest import COHORT, PROBE
+from search_to_signal.records.layers import COHORT, PROBE
 from search_to_signal.records.probe import BankPrompt, Checkpoint, ProbedCheckpoint, read_probe
 from search_to_signal.records.schema import Operator
 
@@ -77,7 +79,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(probe, "_probed", answered)
     monkeypatch.setattr(probe, "build_bank", bank)
-    monkeypatch.setattr(probe, "finished_cohort", lambda profile, results: results / COHORT)
+    monkeypatch.setattr(runs, "finished_cohort", lambda profile, results: results / COHORT)
     monkeypatch.setattr(probe, "model_files", lambda settings, model: {"model.safetensors": "w"})
     return names
 
@@ -94,7 +96,7 @@ def results(make_run: Callable[..., Path], tmp_path: Path) -> Path:
 def run(results: Path, profile: Profile = PROFILE) -> Quiet:
     """Run the layer."""
     progress = Quiet()
-    run_probe(profile, results, Execution(), progress)
+    probe.run(Reproduction(profile, results, Execution(), progress))
     return progress
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.errors import RecordError
+from search_to_signal.experiments.recorded import recorded_states
 from search_to_signal.records.exposures import ExposureRecord
 from search_to_signal.records.manifest import MANIFEST, read_manifest
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS
 from search_to_signal.search.exposure import exposures
-from search_to_signal.search.recorded import recorded_states
 from search_to_signal.search.replay import Round, drawn_from, evaluated
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import SearchState

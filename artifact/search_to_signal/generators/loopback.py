@@ -6,16 +6,14 @@ from contextlib import contextmanager
 import msgspec
 
 from search_to_signal.config import canonical_sha256
-from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.opening import model_files
 from search_to_signal.generators.settings import LOOPBACK, GenerationSettings
 
 
 @contextmanager
-def reachable(config: RunConfig) -> Iterator[GenerationSettings]:
-    """The generation settings of a run, while the endpoint that they name can be reached."""
-    settings = config.generation
+def reachable(settings: GenerationSettings, model: str) -> Iterator[GenerationSettings]:
+    """The settings, while the endpoint that they name can be reached; ``model`` is a name or a path."""
     if settings.backend != "api" or settings.api.base_url != LOOPBACK:
         yield settings
         return
@@ -23,9 +21,9 @@ def reachable(config: RunConfig) -> Iterator[GenerationSettings]:
     from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
     from search_to_signal.generators.serving import serving
 
-    path = model_directory(config.model)
-    fingerprint = f"fp_{canonical_sha256(model_files(settings, config.model))[:16]}"
+    path = model_directory(model)
+    fingerprint = f"fp_{canonical_sha256(model_files(settings, model))[:16]}"
     generator = LocalGenerator(load_model(path), load_tokenizer(path), settings)
-    with serving(generator, config.model, fingerprint=fingerprint) as url:
+    with serving(generator, model, fingerprint=fingerprint) as url:
         opened = msgspec.structs.replace(settings.api, base_url=url)
         yield msgspec.structs.replace(settings, api=opened)
