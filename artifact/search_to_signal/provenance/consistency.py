@@ -99,7 +99,7 @@ def _learning_problems(group: Group, step: StepRecord, condition: str, trained: 
 def _group_problems(
     directory: Path, manifest: Manifest, steps: list[StepRecord], texts: TextReplay, archive: ArchiveReplay
 ) -> Iterator[str]:
-    config, trained = manifest.config, _is_trained(manifest)
+    facts = manifest.facts
     recorded = read_groups(directory), steps, read_records(directory / GENERATIONS, GenerationRecord)
     for number, (group, step, generation) in enumerate(zip_longest(*recorded)):
         if group is None or step is None or group[0].step != step.step or step.step != number:
@@ -108,21 +108,17 @@ def _group_problems(
         if generation is None:
             yield f"{GENERATIONS} ends before step {step.step}"
             return
-        if len(group) != config["generation"]["group_size"]:
+        if len(group) != facts.group_size:
             yield f"step {step.step}: {len(group)} completions in the group"
         yield from _outcome_problems(group)
         yield from _step_problems(group, step)
-        yield from prompt_problems(group, step, config["generation"])
+        yield from prompt_problems(group, step, manifest.config["generation"])
         yield from archive.problems(group, step)
-        yield from _credit_problems(group, config["condition"], trained)
+        yield from _credit_problems(group, facts.condition, facts.trained)
         # The released host keeps its tokens and its learner to itself.
         if manifest.host == "reference":
             yield from texts.problems(group, step, generation)
-            yield from _learning_problems(group, step, config["condition"], trained)
-
-
-def _is_trained(manifest: Manifest) -> bool:
-    return manifest.config["condition"] != "frozen" and manifest.config.get("parent") is None
+            yield from _learning_problems(group, step, facts.condition, facts.trained)
 
 
 def _problems(directory: Path, manifest: Manifest, parsed: Parsed) -> Iterator[str]:
@@ -140,8 +136,8 @@ def _problems(directory: Path, manifest: Manifest, parsed: Parsed) -> Iterator[s
     stored = {(h.step, h.index): h for h in heuristics if h.operator is not None}
     yield from _group_problems(directory, manifest, steps, TextReplay(config, parsed, stored), archive)
     yield from archive.store_problems(heuristics)
-    if len(steps) != config["groups"]:
-        yield f"{len(steps)} steps are recorded, the configuration asks for {config['groups']}"
+    if len(steps) != manifest.facts.groups:
+        yield f"{len(steps)} steps are recorded, the configuration asks for {manifest.facts.groups}"
 
 
 def _file_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
@@ -151,7 +147,7 @@ def _file_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
         return
     yield from manifest_problems(directory, manifest)
     steps = list(read_records(directory / STEPS, StepRecord))
-    yield from adapter_problems(directory, manifest, steps, _is_trained(manifest))
+    yield from adapter_problems(directory, manifest, steps, manifest.facts.trained)
 
 
 def record_problems(directory: Path, manifest: Manifest, parsed: Parsed | None = None) -> list[str]:

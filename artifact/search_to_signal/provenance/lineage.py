@@ -66,9 +66,9 @@ def _anchor(directory: Path) -> Iterator[str]:
     if contract.run_groups != run_groups(contract.budgets, contract.margin):
         yield "anchor: run_groups do not follow from the budgets"
     for run in runs:
-        config = read_manifest(run).config
-        if contract.run_groups.get(str(config["seed"])) != config["groups"]:
-            yield f"anchor {run.name}: {config['groups']} groups are not what the contract says"
+        facts = read_manifest(run).facts
+        if contract.run_groups.get(str(facts.seed)) != facts.groups:
+            yield f"anchor {run.name}: {facts.groups} groups are not what the contract says"
 
 
 def _probe(directory: Path, parsed: Parsed) -> Iterator[str]:
@@ -85,31 +85,32 @@ def _probe(directory: Path, parsed: Parsed) -> Iterator[str]:
 
 def _whole(directory: Path) -> Iterator[str]:
     """What all runs of a results directory share, and where each of them lies."""
-    facts: dict[str, set[str]] = {"purpose": set(), "source": set()}
+    shared: dict[str, set[str]] = {"purpose": set(), "source": set()}
     models: dict[str, dict[str, str]] = {}
     initial: dict[str, str | None] = {}
     configs: dict[str, bytes] = {}
     for run in runs_below(directory):
         manifest = read_manifest(run)
-        config, place = manifest.config, run.relative_to(directory).parts
-        facts["purpose"].add(str(config["purpose"]))
-        facts["source"].add(manifest.source.sha256)
-        if place and (directory / COHORT).is_dir() and config.get("layer", place[0]) != place[0]:
-            yield f"{run.name} is of layer {config['layer']} and lies in {place[0]}"
-        if manifest.model_files and models.setdefault(config["model"], manifest.model_files) != (
+        facts, place = manifest.facts, run.relative_to(directory).parts
+        learner = manifest.config.get("learner")
+        shared["purpose"].add(facts.purpose)
+        shared["source"].add(manifest.source.sha256)
+        if place and (directory / COHORT).is_dir() and facts.layer != place[0]:
+            yield f"{run.name} is of layer {facts.layer} and lies in {place[0]}"
+        if manifest.model_files and models.setdefault(facts.model, manifest.model_files) != (
             manifest.model_files
         ):
-            yield f"{run.name} has other files of model {config['model']} than another run"
+            yield f"{run.name} has other files of model {facts.model} than another run"
         written = run / ADAPTER / CONFIG
         if written.is_file():
-            shape = repr(config.get("learner"))
+            shape = repr(learner)
             if configs.setdefault(shape, written.read_bytes()) != written.read_bytes():
                 yield f"{run.name} has another {CONFIG} than other adapters of these settings"
         if manifest.final_adapter_sha256 is not None:
-            start = repr((config["model"], config["seed"], config.get("learner")))
+            start = repr((facts.model, facts.seed, learner))
             if initial.setdefault(start, manifest.initial_adapter_sha256) != manifest.initial_adapter_sha256:
                 yield f"{run.name} began with another adapter than other runs of its seed"
-    yield from (f"runs differ in {name}" for name, values in facts.items() if len(values) > 1)
+    yield from (f"runs differ in {name}" for name, values in shared.items() if len(values) > 1)
 
 
 def _rosters(directory: Path) -> Iterator[str]:
@@ -120,8 +121,7 @@ def _rosters(directory: Path) -> Iterator[str]:
         if read_roster(path.parent) != names:
             yield f"{path.relative_to(directory)} names other runs than there are"
         for name in names:
-            config = read_manifest(path.parent / name).config
-            if name != (due := run_name(str(config["condition"]), config["seed"])):
+            if name != (due := read_manifest(path.parent / name).facts.name):
                 yield f"{(path.parent / name).relative_to(directory)} has the configuration of {due}"
 
 

@@ -93,8 +93,8 @@ def _update_problems(
         if record.run not in manifests:
             yield f"{where}: {SETUP} has no run {record.run}"
             continue
-        config = manifests[record.run].config
-        if any(getattr(record, name) != config[name] for name in ("purpose", "problem", "model")):
+        facts = manifests[record.run].facts
+        if any(getattr(record, name) != getattr(facts, name) for name in ("purpose", "problem", "model")):
             yield f"{where}: it has another purpose, problem or model than its run"
         same = first.setdefault((record.run, record.steps), record)
         if (same.fixed, same.training_tokens) != (record.fixed, record.training_tokens):

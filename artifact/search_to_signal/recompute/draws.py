@@ -29,12 +29,12 @@ def draw_problems(run: Path) -> Iterator[str]:
 
     A problem of somebody's own is not asked for its prompts, and its runs are left out.
     """
-    config = read_manifest(run).config
-    problem = PROBLEMS.get(str(config["problem"]))
+    manifest = read_manifest(run)
+    problem, own_seed = PROBLEMS.get(manifest.facts.problem), manifest.facts.seed
     if problem is None or not has_search(run):
         return
     try:
-        settings = msgspec.convert(config["search"], SearchSettings)
+        settings = msgspec.convert(manifest.config["search"], SearchSettings)
     except msgspec.ValidationError as error:
         raise RecordError(f"{run} has other settings of the search than this version: {error}") from error
     seed = next(read_records(run / HEURISTICS, HeuristicRecord))
@@ -45,7 +45,7 @@ def draw_problems(run: Path) -> Iterator[str]:
         played = Round(step.step, step.operator, step.collapsed, group, generation.completions)
         draw = plan_round(
             state,
-            stream(int(config["seed"]), "search", step.step),
+            stream(own_seed, "search", step.step),
             settings,
             lambda draw: prompt_of(problem, draw, settings.prompts).user,
         )

@@ -77,14 +77,12 @@ def _asked(
 
 def _frozen_runs(directory: Path, manifest: ProbeManifest) -> list[Path]:
     """The Frozen runs of the cohort in the profile's order of seeds, in which checkpoints were probed."""
-    runs = [run for run in run_directories(directory / COHORT) if _condition(run) == FROZEN]
+    runs = [
+        run for run in run_directories(directory / COHORT) if read_manifest(run).facts.condition == FROZEN
+    ]
     order = [checkpoint.seed for checkpoint in manifest.checkpoints]
-    seeds = {run: read_manifest(run).config["seed"] for run in runs}
+    seeds = {run: read_manifest(run).facts.seed for run in runs}
     return sorted(runs, key=lambda run: (order.index(seeds[run]) if seeds[run] in order else 0, seeds[run]))
-
-
-def _condition(run: Path) -> str:
-    return str(read_manifest(run).config["condition"])
 
 
 def _config(frozen: list[Path], manifest: ProbeManifest) -> RunConfig:

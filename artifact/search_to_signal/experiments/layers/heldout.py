@@ -76,7 +76,7 @@ def heldout(directory: Path, settings: HeldoutSettings, progress: Progress) -> P
     without held-out instances.
     """
     runs, out = Results(directory).cohort, directory / HELDOUT
-    problem = get_problem(str(runs[0].config["problem"]))
+    problem = get_problem(runs[0].manifest.facts.problem)
     splits = tuple(split for split in problem.splits if split.startswith("heldout"))
     if not splits:
         raise ConfigError(f"{problem.name} has no held-out split: there is nothing to evaluate on")
@@ -218,7 +218,7 @@ def _manifest(
 ) -> HeldoutManifest:
     return HeldoutManifest(
         status="running",
-        purpose=runs[0].config["purpose"],
+        purpose="smoke" if runs[0].manifest.facts.purpose == "smoke" else "formal",
         problem=problem.name,
         splits=splits,
         instances=settings.instances,

@@ -77,9 +77,9 @@ def choose_runs(runs: Sequence[Path]) -> list[Path]:
         manifest = read_manifest(directory)
         if manifest.status != "complete":
             continue
-        config = manifest.config
-        order = (config["condition"] != FROZEN, int(config["seed"]), str(config["condition"]))
-        cell = (str(config["problem"]), str(config["model"]))
+        facts = manifest.facts
+        order = (facts.condition != FROZEN, facts.seed, facts.condition)
+        cell = (facts.problem, facts.model)
         best[cell] = min(best.get(cell, (order, directory)), (order, directory))
     if not best:
         raise ConfigError("there is no complete run to take groups from: give run directories")
@@ -91,7 +91,7 @@ def _setup(runs: Sequence[Path], settings: UpdateSettings) -> bytes:
         {
             "run": run_name(run),
             "files": {name: sha256_file(run / name) for name in (COMPLETIONS, GENERATIONS)},
-            "model": checked_files(model_directory(str(read_manifest(run).config["model"]))),
+            "model": checked_files(model_directory(read_manifest(run).facts.model)),
         }
         for run in runs
     ]
