@@ -22,7 +22,7 @@ import numpy as np
 
 from search_to_signal.errors import S2SError
 from search_to_signal.experiments.rebuilt import other_source, rebuilt_problems
-from search_to_signal.provenance.blocks import BLOCKS, blocks_of
+from search_to_signal.provenance.blocks import BLOCKS, write_blocks
 from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, listed_files, write_sums
 from search_to_signal.provenance.unknowable import UNKNOWABLE, unknowable
 from search_to_signal.provenance.verify import verify
@@ -156,9 +156,7 @@ def reseal(copy: Path, path: Path) -> None:
         if folder != copy and folder.is_relative_to(copy) and (folder / SUMS).is_file():
             write_sums(folder)
     if path.name != BLOCKS and (copy / BLOCKS).is_file():
-        files = [found for found in listed_files(copy) if found != copy / BLOCKS]
-        rows = (msgspec.json.encode(blocks_of(copy, found)) + b"\n" for found in files)
-        (copy / BLOCKS).write_bytes(b"".join(rows))
+        write_blocks(copy)
     write_sums(copy)
 
 

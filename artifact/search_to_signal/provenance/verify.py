@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.provenance.blocks import explain_changes
 from search_to_signal.provenance.checksums import SUMS, listed_files, nested_problems, sum_problems
 from search_to_signal.provenance.consistency import file_problems, record_problems
-from search_to_signal.provenance.explain import explanations
 from search_to_signal.provenance.lineage import lineage_problems
 from search_to_signal.provenance.texts import Parsed
 from search_to_signal.records.files import special_files
@@ -35,7 +35,7 @@ def _run_problems(run: Path, parsed: Parsed) -> list[str]:
 
 def _told(directory: Path) -> list[str]:
     problems = sum_problems(directory)
-    where = explanations(directory, [name for name in problems if (directory / name).is_file()])
+    where = explain_changes(directory, [name for name in problems if (directory / name).is_file()])
     return [
         f"{name}: {what}" + (f": {'; '.join(where[name])}" if where.get(name) else "")
         for name, what in problems.items()
