@@ -4,7 +4,7 @@
     python tests/proofs/resealed_edits.py results/smoke --tables            # and what --tables finds
 
 Files are drawn by kind and evenly within a kind, then a place in the file and a way to change it. An edit is
-found, or it is of what provenance/unknowable.py lists, or it is missed. After an edit all lists of checksums
+found, or it is of what unknowable.py lists, or it is missed. After an edit all lists of checksums
 are rewritten, those of the runs first, and the block index with them.
 """
 
@@ -19,12 +19,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from tests.proofs.unknowable import UNKNOWABLE, unknowable
 
 from search_to_signal.errors import S2SError
 from search_to_signal.experiments.rebuilt import other_source, rebuilt_problems
 from search_to_signal.provenance.blocks import BLOCKS, write_blocks
 from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, listed_files, write_sums
-from search_to_signal.provenance.unknowable import UNKNOWABLE, unknowable
 from search_to_signal.provenance.verify import verify
 
 Rng = np.random.Generator

@@ -18,8 +18,8 @@ from search_to_signal.experiments.redrawn import draw_problems
 from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.provenance.blocks import BLOCKS, blocks_of, read_blocks
 from search_to_signal.provenance.checksums import listed_files
-from search_to_signal.provenance.crate import CRATE, describe_crate
-from search_to_signal.provenance.images import image_sha256
+from search_to_signal.provenance.png import image_sha256
+from search_to_signal.provenance.ro_crate import CRATE, describe_crate
 from search_to_signal.provenance.source import source
 from search_to_signal.records.anchor import CONTRACT, formula, read_contract
 from search_to_signal.records.manifest import (

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from search_to_signal.provenance.blocks import write_blocks
 from search_to_signal.provenance.checksums import write_sums
-from search_to_signal.provenance.crate import CRATE, describe_crate
+from search_to_signal.provenance.ro_crate import CRATE, describe_crate
 
 
 def seal(directory: Path, title: str) -> None:

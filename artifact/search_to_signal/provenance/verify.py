@@ -6,9 +6,9 @@ from pathlib import Path
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.blocks import explain_changes
 from search_to_signal.provenance.checksums import SUMS, listed_files, nested_problems, sum_problems
-from search_to_signal.provenance.consistency import file_problems, record_problems
-from search_to_signal.provenance.lineage import lineage_problems
-from search_to_signal.provenance.texts import Parsed
+from search_to_signal.provenance.completion_texts import ParsedTexts
+from search_to_signal.provenance.layers import lineage_problems
+from search_to_signal.provenance.run_records import file_problems, record_problems
 from search_to_signal.records.files import special_files
 from search_to_signal.records.manifest import read_manifest, runs_below
 
@@ -22,7 +22,7 @@ class Verdict:
     problems: tuple[str, ...]
 
 
-def _run_problems(run: Path, parsed: Parsed) -> list[str]:
+def _run_problems(run: Path, parsed: ParsedTexts) -> list[str]:
     try:
         manifest = read_manifest(run)
     except RunDirectoryError as error:
@@ -56,7 +56,7 @@ def verify(directory: Path, *, programs: bool = False) -> Verdict:
     runs = runs_below(directory)
     if not runs:
         raise RunDirectoryError(f"{directory} has {SUMS} but no run: check the path")
-    parsed = Parsed()
+    parsed = ParsedTexts()
     for run in runs:
         problems += _run_problems(run, parsed)
     problems += parsed.program_problems() if programs else ()

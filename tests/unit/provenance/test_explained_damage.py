@@ -16,8 +16,8 @@ from search_to_signal.provenance.blocks import (
     locate,
 )
 from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, read_sums, sum_problems, write_sums
-from search_to_signal.provenance.crate import CRATE
-from search_to_signal.provenance.images import image_sha256
+from search_to_signal.provenance.png import image_sha256
+from search_to_signal.provenance.ro_crate import CRATE
 from search_to_signal.provenance.seal import seal
 from search_to_signal.provenance.verify import verify
 
