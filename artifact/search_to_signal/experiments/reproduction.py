@@ -8,6 +8,7 @@ from pathlib import Path
 from search_to_signal.analysis.report import report
 from search_to_signal.claims.beside import ledger_beside
 from search_to_signal.errors import ConfigError, RunDirectoryError
+from search_to_signal.experiments.advice import warnings_of
 from search_to_signal.experiments.anchor import fix_contract, run_anchors
 from search_to_signal.experiments.api_reference import run_references
 from search_to_signal.experiments.audit_cells import run_audit_cells
@@ -128,6 +129,8 @@ def reproduce(
     """
     chosen = chosen_layers(profile, names)
     require_parts(profile, results)
+    for line in warnings_of(profile):
+        progress.say(line)
     with storage_errors(results):
         for layer in chosen:
             start = time.perf_counter()

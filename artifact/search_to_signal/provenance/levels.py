@@ -1,4 +1,4 @@
-"""What an OK says at each level of checking: the sentences that the command prints and docs/verifying.md holds."""
+"""What an OK says at each level of checking: the command prints these sentences, docs/verifying.md holds them."""
 
 from types import MappingProxyType
 
