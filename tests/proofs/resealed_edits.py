@@ -1,7 +1,7 @@
 """Edit single fields of a results directory, make every checksum again, and count what ``s2s verify`` finds.
 
-    python tests/proofs/resealed_edits.py results/smoke                     # 1,000 edits, plain verify
-    python tests/proofs/resealed_edits.py results/smoke --tables            # and what --tables finds
+    python -m tests.proofs.resealed_edits results/smoke                     # 1,000 edits, plain verify
+    python -m tests.proofs.resealed_edits results/smoke --tables            # and what --tables finds
 
 Files are drawn by kind and evenly within a kind, then a place in the file and a way to change it. An edit is
 found, or it is of what unknowable.py lists, or it is missed. After an edit all lists of checksums
@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from tests.figures import print_figure
 from tests.proofs.unknowable import UNKNOWABLE, unknowable
 
 from search_to_signal.errors import S2SError
@@ -216,7 +217,8 @@ def main() -> None:
     for entry in UNKNOWABLE:
         print(f"  {entry.files} {entry.fields}: {entry.settles}")
     counts = ", ".join(f"{tally[name]} {name}" for name in ("found", "allowed", "missed"))
-    print(f"{sum(tally.values())} resealed edits over {len(kinds)} kinds of files: {counts}")
+    command = f"python -m tests.proofs.resealed_edits {arguments.directory}{' --tables' * arguments.tables}"
+    print_figure("resealed_edits", command, f"{sum(tally.values())} resealed edits: {counts}")
     raise SystemExit(1 if tally["missed"] else 0)
 
 

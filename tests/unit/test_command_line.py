@@ -87,6 +87,8 @@ def test_exit_codes_tell_errors_apart() -> None:
         (["report", "{tmp}"], 4, "holds no run"),
         (["verify", "{tmp}/nowhere"], 4, "nowhere"),
         (["replay", "{tmp}", "--mapping", "native", "--out", "{tmp}/out"], 5, "completions.jsonl"),
+        (["updates", "{tmp}", "--mapping", "nativ", "--out", "{tmp}/out"], 2, "'nativ'"),
+        (["updates", "{tmp}", "--normalizer", "grup", "--out", "{tmp}/out"], 2, "'grup'"),
         (["pretrain", "{tmp}/no.toml", "--out", "{tmp}/out"], 2, "no.toml"),
     ],
 )

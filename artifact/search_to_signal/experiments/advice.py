@@ -7,7 +7,7 @@ from search_to_signal.experiments.layer_settings import BreadthCell
 from search_to_signal.generators.files import MODELS
 
 EMBEDDED_RATE = 8e-4
-"""The learning rate of the shipped profiles for the embedded models; 5e-5, the default, is the paper's at 7B."""
+"""The learning rate that shipped profiles give embedded models; the default, 5e-5, is the paper's at 7B."""
 _TOO_SLOW = EMBEDDED_RATE / 4
 
 
@@ -20,5 +20,5 @@ def warnings_of(profile: Profile) -> Iterator[str]:
         if profile.learner.optimizer != "sgd" and rate < _TOO_SLOW and (MODELS / model).is_dir():
             yield (
                 f"warning: {model} is trained at learner.learning_rate {rate:g}, too low for a model of its "
-                f"size: its runs will hardly differ from frozen ones; the shipped profiles use {EMBEDDED_RATE:g}"
+                f"size: runs will hardly differ from frozen ones; the shipped profiles use {EMBEDDED_RATE:g}"
             )

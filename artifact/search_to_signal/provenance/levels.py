@@ -1,4 +1,4 @@
-"""What an OK says at each level of checking: the command prints these sentences, docs/verifying.md holds them."""
+"""What an OK says at each level of checking: the command prints it, and docs/verifying.md says the same."""
 
 from types import MappingProxyType
 

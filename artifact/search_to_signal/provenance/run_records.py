@@ -8,7 +8,7 @@ from pathlib import Path
 from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError, S2SError
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.provenance.adapters import adapter_problems
-from search_to_signal.provenance.archive_replay import ArchiveReplay
+from search_to_signal.provenance.calm_archive import ArchiveReplay
 from search_to_signal.provenance.completion_texts import ParsedTexts, TextReplay, store_problems
 from search_to_signal.provenance.manifests import manifest_problems
 from search_to_signal.provenance.prompt_lengths import prompt_problems
