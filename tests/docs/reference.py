@@ -1,7 +1,7 @@
-"""Keep the reference tables of docs/profiles.md and docs/records.md: ``python -m tests.docs.reference``.
+"""Keep the reference tables of the pages: ``python -m tests.docs.reference``.
 
-Names, types, defaults and ranges come from the settings and records themselves. The last column, what a key
-or field is for, is written by hand in the page and kept; a new row asks for it with an ellipsis.
+Keys of profiles, fields of records, floors and figures of proofs come from the code and its files. The last
+column, what a key is for, is written by hand in the page and kept; a new row asks for it with an ellipsis.
 """
 
 import importlib
@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 import tomli
+from tests.figures import read_figures
+from tests.unit.test_import_floors import FLOORS
 
 from search_to_signal import records
 from search_to_signal.config import Range
@@ -23,6 +25,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 UNSAID = "…"
 Kind = type[msgspec.Struct]
 Row = tuple[str, ...]
+Floors = tuple[tuple[str, ...], ...]
 
 
 def spoken_type(hint: Any) -> str:
@@ -119,21 +122,42 @@ def record_rows(name: str, kind: Kind) -> Iterator[Row]:
         yield f"`{field.name}`", spoken_type(field.type)
 
 
+def floor_rows(name: str, floors: Floors) -> Iterator[Row]:
+    """Room and floor, the lowest first."""
+    for number, rooms in enumerate(floors, start=1):
+        yield from ((f"`{room}`", str(number)) for room in rooms)
+
+
+def figure_rows(name: str, figures: dict[str, dict[str, str]]) -> Iterator[Row]:
+    """Proof, command, and what it printed."""
+    for proof, figure in sorted(figures.items()):
+        yield proof, f"`{figure['command']}`", f"`{figure['printed']}`"
+
+
 def rendered(
-    page: str, heads: Row, tables: dict[str, Kind], rows: Callable[[str, Kind], Iterator[Row]]
-) -> str:
-    """A page with its marked tables up to date; a table that the page lacks comes at its end."""
-    for name, kind in tables.items():
-        marker = f"<!-- table: {name} -->\n"
-        page = page if marker in page else f"{page.rstrip()}\n\n## `{name}`\n\n{marker}\n"
+    name: str,
+    heads: Row,
+    tables: dict[str, Any],
+    rows: Callable[[str, Any], Iterator[Row]],
+    said: bool = True,
+) -> tuple[Path, str]:
+    """A page with its marked tables up to date; a table that the page lacks comes at its end.
+
+    Tables end with a column that is written by hand, unless all is ``said`` by the rows.
+    """
+    path = DOCS / name
+    page = path.read_text(encoding="utf-8")
+    for marked, source in tables.items():
+        marker = f"<!-- table: {marked} -->\n"
+        page = page if marker in page else f"{page.rstrip()}\n\n## `{marked}`\n\n{marker}\n"
         before, _, after = page.partition(marker)
         old, _, rest = after.partition("\n\n") if not after.startswith("\n") else ("", "", after[1:])
         known = {cells[0]: cells[-1] for cells in map(cells_of, old.splitlines())}
         lines = [heads, (":--",) * len(heads)]
-        lines += [(*row, known.get(row[0], UNSAID)) for row in rows(name, kind)]
+        lines += [row if said else (*row, known.get(row[0], UNSAID)) for row in rows(marked, source)]
         text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
         page = f"{before}{marker}{text}\n{rest}"
-    return f"{page.rstrip()}\n"
+    return path, f"{page.rstrip()}\n"
 
 
 def cells_of(line: str) -> list[str]:
@@ -142,15 +166,18 @@ def cells_of(line: str) -> list[str]:
 
 
 def pages() -> dict[Path, str]:
-    """Both pages as they should be."""
-    profiles, fields = DOCS / "profiles.md", DOCS / "records.md"
+    """The pages as they should be."""
     keys = ("key", "type", "default", "range", "embedded", "what for")
-    return {
-        profiles: rendered(profiles.read_text("utf-8"), keys, dict(profile_tables()), profile_rows),
-        fields: rendered(
-            fields.read_text("utf-8"), ("field", "type", "meaning"), record_kinds(), record_rows
-        ),
-    }
+    fields, rooms = ("field", "type", "meaning"), ("room", "floor", "what it holds")
+    proofs = ("proof", "command", "printed")
+    return dict(
+        (
+            rendered("profiles.md", keys, dict(profile_tables()), profile_rows, said=False),
+            rendered("records.md", fields, record_kinds(), record_rows, said=False),
+            rendered("architecture.md", rooms, {"floors": FLOORS}, floor_rows, said=False),
+            rendered("performance.md", proofs, {"figures": read_figures()}, figure_rows),
+        )
+    )
 
 
 if __name__ == "__main__":

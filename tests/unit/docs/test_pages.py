@@ -1,16 +1,23 @@
 """What the pages say exists: links, options, keys, fields, figures, floors and examples."""
 
+import importlib
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
-
-from search_to_signal.cli import main
+from spec.strategies import group
 from tests.docs.reference import UNSAID, pages, profile_tables, record_kinds
-from tests.figures import read_figures
 
-ROOT = Path(__file__).parents[2]
+from search_to_signal.analysis.catalogue import BUILDERS, build
+from search_to_signal.analysis.results import Results
+from search_to_signal.cli import main
+from search_to_signal.records.schema import Outcome
+from search_to_signal.rewards import get_mapping, rewards_of
+
+ROOT = Path(__file__).parents[3]
 PAGES = sorted(
     path for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "artifact").rglob("*.md"))
 )
@@ -37,7 +44,8 @@ def commands(page: Path) -> list[list[str]]:
     """Every ``s2s COMMAND ...`` of a page, in words."""
     text = page.read_text(encoding="utf-8")
     found = re.findall(r"(?:^ {4}|^\| `|`|^)(?:\.venv/bin/)?(s2s [a-z][^`\n]*)", text, re.MULTILINE)
-    return [shlex.split(re.split(r" {2,}", command)[0].replace("'", "").replace('"', "")) for command in found]
+    bare = [re.split(r" {2,}", command)[0] for command in found]
+    return [shlex.split(re.sub("['\"]", "", command)) for command in bare]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -60,23 +68,49 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 
 
 def test_reference_tables_are_those_of_the_code() -> None:
-    """No key of a profile and no field of a record is missing or unexplained: python -m tests.docs.reference."""
+    """No key of a profile, field of a record, room or figure is missing or unexplained."""
     for path, text in pages().items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python -m tests.docs.reference"
         assert f"| {UNSAID} |" not in text, f"{path.name}: say what the new row is for"
-        marked = set(re.findall(r"<!-- table: (.*) -->", text))
-        assert marked == set(dict(profile_tables()) if path.stem == "profiles" else record_kinds())
-
-
-def test_figures_of_proofs_are_those_that_proofs_wrote() -> None:
-    """The table of proofs quotes tests/proofs/figures.json, every entry of it and nothing else."""
-    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    _, _, table = page.partition("<!-- figures -->\n")
-    rows = re.findall(r"^\| ([^|]+) \| `(.+)` \| `(.+)` \|$", table, re.MULTILINE)
-    quoted = {name: {"command": command, "printed": printed} for name, command, printed in rows}
-    assert quoted == read_figures()
+    marked = {path.stem: re.findall(r"<!-- table: (.*) -->", text) for path, text in pages().items()}
+    assert sorted(marked["profiles"]) == sorted(dict(profile_tables()))
+    assert sorted(marked["records"]) == sorted(record_kinds())
 
 
 def test_the_readme_is_short() -> None:
     """A stranger finishes it: at most 900 words."""
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
+
+
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_examples_stand_in_the_page_word_for_word(example: Path) -> None:
+    """What the page shows is the file that tests run."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "adding.md").read_text("utf-8"), re.DOTALL)
+    assert example.read_text(encoding="utf-8") in blocks
+
+
+def test_the_example_of_a_table_is_traced(
+    make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its line in the catalogue the table is built, and its cells know their records."""
+    make_run(tmp_path / "cohort" / "native-s1", "native", 1)
+    monkeypatch.syspath_prepend(ROOT / "docs" / "examples")
+    lengths = importlib.import_module("my_table").lengths
+    monkeypatch.setitem(cast(dict[str, object], BUILDERS), "lengths", lengths)
+    table = build(Results(tmp_path), "lengths")
+    cell = table.cell("native", "Tokens")
+    assert cell.value > 0
+    assert all((tmp_path / origin.path).is_file() for origin in cell.origins)
+
+
+def test_the_example_of_a_mapping_keeps_the_specification(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Valid gets half a point, an improvement the other half, a failure nothing."""
+    monkeypatch.syspath_prepend(ROOT / "docs" / "examples")
+    mapping = get_mapping("my_rewards:improver")
+    batch = group([2.0, 1.0, Outcome.RUNTIME_FAILURE], bases=[1.0], frontier=1.0)
+    assert rewards_of(mapping, batch).reward.tolist() == [[1.0, 0.5, 0.0]]
+    creation = group([2.0, Outcome.MISSING_CODE], bases=[], frontier=1.0)
+    assert rewards_of(mapping, creation).reward.tolist() == [[0.5, 0.0]]
