@@ -11,7 +11,7 @@ from search_to_signal.analysis.audit import TOLERANCES
 from search_to_signal.analysis.recurrence import HORIZON
 from search_to_signal.analysis.stages import stage_bounds
 from search_to_signal.experiments.configuration import load_profile
-from search_to_signal.provenance.lock import read_lock
+from search_to_signal.provenance.source import read_lock
 from search_to_signal.records.groups import VALID_CODE, GroupBatch
 from search_to_signal.rewards import get_mapping
 

@@ -9,6 +9,7 @@ from search_to_signal.analysis.report import report
 from search_to_signal.claims.beside import ledger_beside
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.experiments import layers
+from search_to_signal.experiments.advice import warnings_of
 from search_to_signal.experiments.configuration import Profile
 from search_to_signal.experiments.execution import Execution
 from search_to_signal.experiments.implementation import implementation
@@ -67,6 +68,8 @@ def reproduce(
     chosen = chosen_layers(profile, names)
     require_parts(profile, results)
     asked = Reproduction(profile, results, how, progress)
+    for line in warnings_of(profile):
+        progress.say(line)
     with storage_errors(results):
         for layer in chosen:
             start = time.perf_counter()

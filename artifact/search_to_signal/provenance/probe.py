@@ -5,8 +5,8 @@ from pathlib import Path
 
 from search_to_signal.config import canonical_sha256
 from search_to_signal.provenance.checksums import sha256_file
+from search_to_signal.provenance.completion_texts import ParsedTexts, answer_problems
 from search_to_signal.provenance.manifests import LAYERS
-from search_to_signal.provenance.texts import Parsed, answer_problems
 from search_to_signal.records.layers import COHORT, PROBE
 from search_to_signal.records.manifest import Manifest, read_manifest, run_directories
 from search_to_signal.records.probe import (
@@ -21,7 +21,7 @@ from search_to_signal.records.reader import GENERATIONS, read_groups, read_recor
 from search_to_signal.records.schema import GenerationRecord, Outcome
 
 
-def probe_problems(directory: Path, manifest: ProbeManifest, parsed: Parsed) -> Iterator[str]:
+def probe_problems(directory: Path, manifest: ProbeManifest, parsed: ParsedTexts) -> Iterator[str]:
     """Contradictions of a probe, one line each; raises what reading raises."""
     cohort = {run.name: read_manifest(run) for run in run_directories(directory / COHORT)}
     bank = list(read_records(directory / PROBE / BANK, BankPrompt))
@@ -100,7 +100,7 @@ def _checkpoint_problems(checkpoint: ProbedCheckpoint, run: Manifest | None) -> 
 
 
 def _answer_problems(
-    folder: Path, manifest: ProbeManifest, checkpoint: ProbedCheckpoint, parsed: Parsed
+    folder: Path, manifest: ProbeManifest, checkpoint: ProbedCheckpoint, parsed: ParsedTexts
 ) -> Iterator[str]:
     if Path(checkpoint.name).name != checkpoint.name:
         yield "its name is a path"

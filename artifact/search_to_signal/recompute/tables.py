@@ -14,9 +14,8 @@ from search_to_signal.experiments.layers.normalizer_replay import audit_results
 from search_to_signal.experiments.reproduction import write_report
 from search_to_signal.provenance.blocks import BLOCKS, blocks_of, read_blocks
 from search_to_signal.provenance.checksums import listed_files
-from search_to_signal.provenance.crate import CRATE, crate
-from search_to_signal.provenance.images import image_sha256
-from search_to_signal.provenance.sbom import SBOM, possible_bills
+from search_to_signal.provenance.png import image_sha256
+from search_to_signal.provenance.ro_crate import CRATE, describe_crate
 from search_to_signal.provenance.source import source
 from search_to_signal.recompute.draws import draw_problems
 from search_to_signal.records.anchor import CONTRACT, formula, read_contract
@@ -106,10 +105,9 @@ def _pages(directory: Path) -> Iterator[str]:
 
 
 def _packaging(directory: Path) -> Iterator[str]:
-    if (directory / CRATE).is_file() and _described(directory) != _described(directory, crate(directory, "")):
+    crate = directory / CRATE
+    if crate.is_file() and _described(crate.read_bytes()) != _described(describe_crate(directory, "")):
         yield f"{CRATE}: differs from what the directory holds"
-    if (directory / SBOM).is_file() and (directory / SBOM).read_bytes() not in possible_bills():
-        yield f"{SBOM}: it is not the bill of any installation of this lock"
     if (directory / BLOCKS).is_file():
         index = read_blocks(directory)
         files = [path for path in listed_files(directory) if path != directory / BLOCKS]
@@ -122,9 +120,9 @@ def _packaging(directory: Path) -> Iterator[str]:
             yield f"{BLOCKS}: it is not the index of these files"
 
 
-def _described(directory: Path, data: bytes | None = None) -> object:
+def _described(data: bytes) -> object:
     """The graph of a crate without what only whoever sealed it knows."""
-    found = json.loads(data if data is not None else (directory / CRATE).read_bytes())
+    found = json.loads(data)
     for entity in found["@graph"]:
         if entity["@id"] == "./":
             for name in _FREE:

@@ -24,7 +24,7 @@ from search_to_signal.generators.base import ChatPrompt, Completion, Generation,
 from search_to_signal.hosts.credit import credited
 from search_to_signal.learner.grpo import StepResult
 from search_to_signal.problems import get_problem
-from search_to_signal.provenance.consistency import record_problems
+from search_to_signal.provenance.run_records import record_problems
 from search_to_signal.records.manifest import Manifest
 from search_to_signal.records.reader import STEPS, read_groups, read_records
 from search_to_signal.records.schema import CompletionRecord, StepRecord

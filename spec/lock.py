@@ -1,17 +1,11 @@
-"""What the lock pins: the packages that an installation on Linux x86_64 with CPython 3.10 needs."""
+"""Which packages of uv.lock an installation on Linux x86_64 with CPython 3.10 needs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import tomli
 from packaging.markers import Marker
 
-from search_to_signal.errors import ConfigError
-from search_to_signal.provenance.source import ROOT
-
-LOCK = ROOT / "uv.lock"
 PROJECT = "search-to-signal"
 # The image's platform; markers are judged for it on every machine, so that every machine says the same.
 LINUX = {
@@ -39,14 +33,6 @@ class Pinned:
     requires: tuple[str, ...]
 
 
-def read_lock(path: Path = LOCK) -> dict[str, Any]:
-    """The lock as data; raises ConfigError when it cannot be read."""
-    try:
-        return tomli.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}; restore it, or make it with uv lock") from error
-
-
 def _applies(dependency: Mapping[str, Any]) -> bool:
     marker = dependency.get("marker")
     return marker is None or Marker(marker).evaluate(LINUX)
@@ -65,14 +51,14 @@ def _listed(package: Mapping[str, Any], extra: str) -> list[tuple[str, str]]:
 def needed(lock: Mapping[str, Any], extras: Sequence[str] = ()) -> list[Pinned]:
     """Every package that the project with these extras installs on LINUX, by name; the project left out.
 
-    Raises ConfigError for an extra that the project lacks, or a lock that holds a package twice.
+    Raises ValueError for an extra that the project lacks, or a lock that holds a package twice.
     """
     packages = {package["name"]: package for package in lock["package"]}
     if len(packages) != len(lock["package"]):
-        raise ConfigError("the lock holds a package in two versions: pin it to one in pyproject.toml")
+        raise ValueError("the lock holds a package in two versions: pin it to one in pyproject.toml")
     unknown = set(extras) - set(packages[PROJECT].get("optional-dependencies", {}))
     if unknown:
-        raise ConfigError(f"the project has no extra {', '.join(sorted(unknown))}")
+        raise ValueError(f"the project has no extra {', '.join(sorted(unknown))}")
     todo = [(PROJECT, extra) for extra in ("", *extras)]
     seen: dict[str, set[str]] = {}
     while todo:
@@ -81,12 +67,6 @@ def needed(lock: Mapping[str, Any], extras: Sequence[str] = ()) -> list[Pinned]:
             seen[name].add(extra)
             todo += _listed(packages[name], extra)
     return [_pinned(packages[name], seen) for name in sorted(seen) if name != PROJECT]
-
-
-def direct(lock: Mapping[str, Any], extras: Sequence[str] = ()) -> list[str]:
-    """Names of what the project itself asks for, sorted."""
-    project = next(package for package in lock["package"] if package["name"] == PROJECT)
-    return sorted({name for extra in ("", *extras) for name, _ in _listed(project, extra)})
 
 
 def _pinned(package: Mapping[str, Any], seen: Mapping[str, set[str]]) -> Pinned:

@@ -23,7 +23,7 @@ _PARTS = {"fallback", "repeat"}
 
 
 @dataclass
-class Parsed:
+class ParsedTexts:
     """What texts and code of a results directory say, each looked at once.
 
     ``programs`` is the recorded hash of every code; ``scores`` are those of valid programs, by problem, split
@@ -47,7 +47,7 @@ class Parsed:
                 yield f"program {recorded} is not the hash of the code that it is recorded for"
 
 
-def answer_problems(record: Any, text: str, config: Mapping[str, Any], parsed: Parsed) -> Iterator[str]:
+def answer_problems(record: Any, text: str, config: Mapping[str, Any], parsed: ParsedTexts) -> Iterator[str]:
     """What a text contradicts in its completion or probe record."""
     if record.response_sha256 != sha256_text(text):
         yield "response_sha256 is not that of its text"
@@ -87,7 +87,7 @@ class TextReplay:
     """
 
     config: Mapping[str, Any]
-    parsed: Parsed
+    parsed: ParsedTexts
     heuristics: Mapping[tuple[int, int], HeuristicRecord]
     ends: set[int] = field(default_factory=set)
 
@@ -159,7 +159,7 @@ class TextReplay:
 
 
 def store_problems(
-    heuristics: list[HeuristicRecord], config: Mapping[str, Any], parsed: Parsed
+    heuristics: list[HeuristicRecord], config: Mapping[str, Any], parsed: ParsedTexts
 ) -> Iterator[str]:
     """Ids against code, and the seed against the problem's, where that is one of ours."""
     problem = PROBLEMS.get(str(config["problem"]))

@@ -8,10 +8,10 @@ from pathlib import Path
 from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError, S2SError
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.provenance.adapters import adapter_problems
-from search_to_signal.provenance.archive import ArchiveReplay
-from search_to_signal.provenance.long_prompts import prompt_problems
+from search_to_signal.provenance.calm_archive import ArchiveReplay
+from search_to_signal.provenance.completion_texts import ParsedTexts, TextReplay, store_problems
 from search_to_signal.provenance.manifests import manifest_problems
-from search_to_signal.provenance.texts import Parsed, TextReplay, store_problems
+from search_to_signal.provenance.prompt_lengths import prompt_problems
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import Manifest
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
@@ -121,7 +121,7 @@ def _group_problems(
             yield from _learning_problems(group, step, facts.condition, facts.trained)
 
 
-def _problems(directory: Path, manifest: Manifest, parsed: Parsed) -> Iterator[str]:
+def _problems(directory: Path, manifest: Manifest, parsed: ParsedTexts) -> Iterator[str]:
     config = manifest.config
     ours = manifest.host == "reference"
     steps = list(read_records(directory / STEPS, StepRecord))
@@ -150,12 +150,12 @@ def _file_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
     yield from adapter_problems(directory, manifest, steps, manifest.facts.trained)
 
 
-def record_problems(directory: Path, manifest: Manifest, parsed: Parsed | None = None) -> list[str]:
+def record_problems(directory: Path, manifest: Manifest, parsed: ParsedTexts | None = None) -> list[str]:
     """Contradictions within a run's records, one line each; an unreadable line is one too.
 
     ``parsed`` carries what was parsed from one run to the next, whose equal programs have equal scores.
     """
-    return _told(_problems(directory, manifest, parsed or Parsed()))
+    return _told(_problems(directory, manifest, parsed or ParsedTexts()))
 
 
 def file_problems(directory: Path, manifest: Manifest) -> list[str]:

@@ -7,9 +7,9 @@ from typing import Any
 from search_to_signal.errors import S2SError
 from search_to_signal.provenance.adapters import ADAPTER, CONFIG
 from search_to_signal.provenance.checksums import sha256_file
+from search_to_signal.provenance.completion_texts import ParsedTexts
 from search_to_signal.provenance.heldout import heldout_problems
 from search_to_signal.provenance.probe import probe_problems
-from search_to_signal.provenance.texts import Parsed
 from search_to_signal.provenance.updates import update_problems
 from search_to_signal.records.anchor import budget, loop_seconds, read_contract, run_groups
 from search_to_signal.records.layers import ANCHOR, COHORT, PROBE
@@ -71,7 +71,7 @@ def _anchor(directory: Path) -> Iterator[str]:
             yield f"anchor {run.name}: {facts.groups} groups are not what the contract says"
 
 
-def _probe(directory: Path, parsed: Parsed) -> Iterator[str]:
+def _probe(directory: Path, parsed: ParsedTexts) -> Iterator[str]:
     folder = directory / PROBE
     if not (folder / PROBE_MANIFEST).is_file():
         return
@@ -125,7 +125,7 @@ def _rosters(directory: Path) -> Iterator[str]:
                 yield f"{(path.parent / name).relative_to(directory)} has the configuration of {due}"
 
 
-def lineage_problems(directory: Path, parsed: Parsed) -> list[str]:
+def lineage_problems(directory: Path, parsed: ParsedTexts) -> list[str]:
     """Contradictions between the layers of a results directory, one line each."""
     layers = (
         _whole(directory),
