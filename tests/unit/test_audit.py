@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spec.strategies import group, groups, ordinary_groups, record
 
-from search_to_signal.analysis.audit import affinely_related, audit, context_tallies
-from search_to_signal.analysis.audit_tables import csv_text, pair_rows
 from search_to_signal.analysis.magnitudes import EXACT, Magnitudes
+from search_to_signal.analysis.metrics.audit import affinely_related, audit, context_tallies
+from search_to_signal.analysis.page.audit import csv_text, pair_rows
 from search_to_signal.errors import ConfigError, IllFormedGroupError, RecordError
 from search_to_signal.experiments.normalizer_replay import replay
 from search_to_signal.normalizer import NORMALIZERS, group_advantages

@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from spec.strategies import group, groups, ordinary_groups, record
 
-from search_to_signal.analysis.audit import audit
-from search_to_signal.analysis.credit import class_membership
-from search_to_signal.analysis.sensitivity import (
+from search_to_signal.analysis.metrics.audit import audit
+from search_to_signal.analysis.metrics.credit import class_membership
+from search_to_signal.analysis.metrics.readings import (
     DECISIONS,
     EXPOSURES,
     exposure_tallies,

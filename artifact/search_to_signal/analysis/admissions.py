@@ -1,10 +1,10 @@
 """Archive admission against immediate frontier improvement (paper, supplement, Population admission)."""
 
 from search_to_signal.analysis.aggregate import Parts, summarized
-from search_to_signal.analysis.cells import Cell, Table, percent_cell
-from search_to_signal.analysis.metrics import beats_frontier
+from search_to_signal.analysis.metrics.search import beats_frontier
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import Cell, Table, percent_cell
 
 COLUMNS = ("Admissions", "Beat the frontier", "Precision (%)", "Admitted (%)")
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from statistics import mean, stdev
 
-from search_to_signal.analysis.cells import Cell, Origin, Row
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import Cell, Origin, Row
 
 Cells = tuple[Cell, ...]
 Parts = Mapping[str, Cells]

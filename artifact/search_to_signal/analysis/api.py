@@ -4,10 +4,10 @@ A reference, no causal comparison: provider, model and grouping differ from the 
 """
 
 from search_to_signal.analysis.aggregate import Parts, mean_cell, summarized
-from search_to_signal.analysis.cells import Cell, Table
-from search_to_signal.analysis.measures import AUC, FINAL_BEST, STREAM
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import Cell, Table
+from search_to_signal.analysis.tables.measures import AUC, FINAL_BEST, STREAM
 
 MEASURES = (*STREAM, FINAL_BEST, AUC)
 COLUMNS = (*(measure.heading for measure in MEASURES), "Prompt tokens", "Completion tokens")

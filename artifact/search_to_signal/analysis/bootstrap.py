@@ -8,10 +8,10 @@ from itertools import groupby
 import numpy as np
 
 from search_to_signal.analysis.aggregate import label, mean_cell
-from search_to_signal.analysis.cells import Cell, NoTableError, Row, Table
-from search_to_signal.analysis.measures import ALL, differences
-from search_to_signal.analysis.paired import comparisons
 from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.tables.cells import Cell, NoTableError, Row, Table
+from search_to_signal.analysis.tables.measures import ALL, differences
+from search_to_signal.analysis.tables.paired import comparisons
 from search_to_signal.numerics import Floats
 from search_to_signal.seeding import stream
 

@@ -1,11 +1,11 @@
 """Single-seed live comparisons on other tasks and models: directions only (paper, tab. live-breadth)."""
 
 from search_to_signal.analysis.aggregate import label
-from search_to_signal.analysis.cells import NoTableError, Row, Table
-from search_to_signal.analysis.core_table import SEED_COLUMNS, seed_cells
-from search_to_signal.analysis.measures import ALL, differences
-from search_to_signal.analysis.paired import COLUMNS, against
 from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.tables.cells import NoTableError, Row, Table
+from search_to_signal.analysis.tables.core import SEED_COLUMNS, seed_cells
+from search_to_signal.analysis.tables.measures import ALL, differences
+from search_to_signal.analysis.tables.paired import COLUMNS, against
 
 
 def breadth(results: Results) -> Table:

@@ -16,10 +16,10 @@ from search_to_signal.analysis.aggregate import (
     summarized,
     total_cell,
 )
-from search_to_signal.analysis.cells import Cell, NoTableError, Table
-from search_to_signal.analysis.measures import STREAM, Measure, stream_cells
 from search_to_signal.analysis.results import Results, Runs
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import Cell, NoTableError, Table
+from search_to_signal.analysis.tables.measures import STREAM, Measure, stream_cells
 from search_to_signal.numerics import Floats
 
 # The paper gives no width; ten groups stay well below its stagnation threshold of 25.

@@ -5,9 +5,9 @@ Every difference in a table and every pair in a figure comes through here.
 
 from collections.abc import Iterable, Sequence
 
-from search_to_signal.analysis.cells import NoTableError
-from search_to_signal.analysis.formal import SHARED, protocol
+from search_to_signal.analysis.protocols import SHARED, protocol
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import NoTableError
 from search_to_signal.errors import RunDirectoryError
 
 

@@ -14,11 +14,11 @@ from operator import add
 import numpy as np
 
 from search_to_signal.analysis.aggregate import Parts, summarized
-from search_to_signal.analysis.cells import Cell, Table, percent_cell
-from search_to_signal.analysis.credit import CLASSES, CreditCounts, credit_table
-from search_to_signal.analysis.credit_tables import OVER_SEEDS, enrichment_cell, run_counts, trained
+from search_to_signal.analysis.metrics.credit import CLASSES, CreditCounts, credit_table
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import Cell, Table, percent_cell
+from search_to_signal.analysis.tables.credit import OVER_SEEDS, enrichment_cell, run_counts, trained
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.numerics import Floats
 from search_to_signal.seeding import stream

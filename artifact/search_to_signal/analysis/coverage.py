@@ -7,10 +7,10 @@ not count; heldout.py compares what programs do.
 from collections.abc import Hashable, Sequence
 
 from search_to_signal.analysis.aggregate import Parts, mean_cell, summarized
-from search_to_signal.analysis.cells import Cell, Table, percent_cell
-from search_to_signal.analysis.measures import PARENTS, PROMPTS, RESPONSES
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import Cell, Table, percent_cell
+from search_to_signal.analysis.tables.measures import PARENTS, PROMPTS, RESPONSES
 
 COLUMNS = (
     RESPONSES.heading,

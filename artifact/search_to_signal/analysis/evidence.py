@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from search_to_signal.analysis.catalogue import SMOKE, Catalogue, catalogue
-from search_to_signal.analysis.cells import NoTableError, Table
 from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.tables.catalogue import SMOKE, Catalogue, catalogue
+from search_to_signal.analysis.tables.cells import NoTableError, Table
 
 
 @dataclass(frozen=True)

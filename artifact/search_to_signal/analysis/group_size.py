@@ -11,11 +11,11 @@ from operator import add
 import numpy as np
 
 from search_to_signal.analysis.aggregate import Parts, summarized
-from search_to_signal.analysis.cells import Cell, NoTableError, Table, percent_cell
-from search_to_signal.analysis.credit import CandidateClass, count_credit, credit_table
-from search_to_signal.analysis.credit_tables import OVER_SEEDS, class_cells, trained
+from search_to_signal.analysis.metrics.credit import CandidateClass, count_credit, credit_table
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import Cell, NoTableError, Table, percent_cell
+from search_to_signal.analysis.tables.credit import OVER_SEEDS, class_cells, trained
 from search_to_signal.errors import ConfigError, MappingError
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.groups import GroupBatch

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
-from search_to_signal.analysis.cells import NoTableError
 from search_to_signal.analysis.comparable import at_one_horizon, groups_of, in_groups
 from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.tables.cells import NoTableError
 
 
 def horizon_note(results: Results, layer: str) -> str:

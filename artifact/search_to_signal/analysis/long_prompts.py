@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from search_to_signal.analysis.aggregate import Cells, label
-from search_to_signal.analysis.cells import Cell, NoTableError, Row, Table
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import Cell, NoTableError, Row, Table
 from search_to_signal.records.manifest import BREADTH, COHORT
 
 COLUMNS = ("Groups", "Cut prompts", "Tokens cut", "Longest prompt")

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from search_to_signal.analysis.aggregate import Cells
-from search_to_signal.analysis.cells import Cell, Origin, Row, Table, percent_cell
-from search_to_signal.analysis.measures import VALID_ONLY
-from search_to_signal.analysis.metrics import ratio
+from search_to_signal.analysis.metrics.search import ratio
 from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.tables.cells import Cell, Origin, Row, Table, percent_cell
+from search_to_signal.analysis.tables.measures import VALID_ONLY
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.manifest import PROBE

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.analysis.aggregate import Parts, difference_cell, mean_cell, summarized
-from search_to_signal.analysis.cells import NoTableError, Table, percent_cell
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import NoTableError, Table, percent_cell
 from search_to_signal.numerics import Bools
 
 HORIZON = 25

@@ -6,10 +6,12 @@ Paper, Checkpoint and Search-State Attribution; supplement, Live versus populati
 from collections.abc import Sequence
 
 from search_to_signal.analysis.aggregate import summarized
-from search_to_signal.analysis.cells import NoTableError, Table
 from search_to_signal.analysis.comparable import at_one_horizon
-from search_to_signal.analysis.core_table import SEED_COLUMNS, seed_cells
-from search_to_signal.analysis.paired import (
+from search_to_signal.analysis.results import Results, Runs
+from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import NoTableError, Table
+from search_to_signal.analysis.tables.core import SEED_COLUMNS, seed_cells
+from search_to_signal.analysis.tables.paired import (
     COLUMNS,
     DIRECTIONS,
     Comparison,
@@ -19,8 +21,6 @@ from search_to_signal.analysis.paired import (
     paired_rows,
     signs,
 )
-from search_to_signal.analysis.results import Results, Runs
-from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.errors import RunDirectoryError
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from search_to_signal.analysis.cells import NoTableError
-from search_to_signal.analysis.formal import OWN, load_runs, require_layer
+from search_to_signal.analysis.protocols import OWN, load_runs, require_layer
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import NoTableError
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.records.anchor import AnchorContract, read_contract
 from search_to_signal.records.files import refuse_special_files

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from search_to_signal.analysis.cells import Origin
-from search_to_signal.analysis.metrics import RunMetrics, group_trajectory, run_metrics
+from search_to_signal.analysis.metrics.search import RunMetrics, group_trajectory, run_metrics
+from search_to_signal.analysis.tables.cells import Origin
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.numerics import Bools, Floats
 from search_to_signal.problems import PROBLEMS

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from search_to_signal.analysis.audit import Audit
-from search_to_signal.analysis.credit import CandidateClass, ClassCredit, CreditCounts, credit_table
-from search_to_signal.analysis.metrics import ratio
-from search_to_signal.analysis.sensitivity import DECISIONS, ReadingTally
+from search_to_signal.analysis.metrics.audit import Audit
+from search_to_signal.analysis.metrics.credit import CandidateClass, ClassCredit, CreditCounts, credit_table
+from search_to_signal.analysis.metrics.readings import DECISIONS, ReadingTally
+from search_to_signal.analysis.metrics.search import ratio
 
 Line = dict[str, str | int | float | None]
 Quantity = Callable[[ClassCredit], float | None]

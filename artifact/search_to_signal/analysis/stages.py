@@ -1,10 +1,10 @@
 """The proposal stream early, middle and late in a run (paper, fig. stage-dynamics)."""
 
 from search_to_signal.analysis.aggregate import Parts, summarized
-from search_to_signal.analysis.cells import Table
-from search_to_signal.analysis.measures import FINAL_BEST, STREAM, stream_cells
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import Table
+from search_to_signal.analysis.tables.measures import FINAL_BEST, STREAM, stream_cells
 
 # The paper's groups 1-100, 101-250 and 251-500 of 500, as shares of a run of any length.
 ENDS = (("early", 0.2), ("middle", 0.5), ("late", 1.0))

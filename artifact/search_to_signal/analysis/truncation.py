@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.analysis.aggregate import Parts, difference_cell, mean_cell, over_seeds
-from search_to_signal.analysis.cells import Cell, Row, Table
-from search_to_signal.analysis.measures import FINAL_BEST
-from search_to_signal.analysis.paired import against
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import Cell, Row, Table
+from search_to_signal.analysis.tables.measures import FINAL_BEST
+from search_to_signal.analysis.tables.paired import against
 
 COLUMNS = ("Evaluator calls", "Groups kept", "Final best", "Frozen final best", "Difference")
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from search_to_signal.analysis.audit import TOLERANCES
+from search_to_signal.analysis.metrics.audit import TOLERANCES
 from search_to_signal.analysis.recurrence import HORIZON
 from search_to_signal.analysis.stages import stage_bounds
 from search_to_signal.experiments.configuration import load_profile

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from search_to_signal.analysis.audit import Audit, by_problem, summed, tally
-from search_to_signal.analysis.audit_tables import (
+from search_to_signal.analysis.metrics.audit import Audit, by_problem, summed, tally
+from search_to_signal.analysis.metrics.readings import EXPOSURE, exposure_tallies
+from search_to_signal.analysis.page.audit import (
     context_rows,
     credit_rows,
     csv_text,
@@ -13,7 +14,6 @@ from search_to_signal.analysis.audit_tables import (
     pair_rows,
     signal_rows,
 )
-from search_to_signal.analysis.sensitivity import EXPOSURE, exposure_tallies
 from search_to_signal.analysis.sensitivity_tables import reading_rows
 from search_to_signal.errors import ConfigError
 from search_to_signal.experiments.other_exposures import has_search, other_exposures

@@ -13,24 +13,24 @@ from spec.synthetic_runs import write_synthetic_run
 
 from search_to_signal.analysis.admissions import admission_cells
 from search_to_signal.analysis.aggregate import combined_cell
-from search_to_signal.analysis.audit import audit
 from search_to_signal.analysis.bootstrap import coverage, intervals
-from search_to_signal.analysis.cells import Cell
-from search_to_signal.analysis.claim_matrix import claim_matrix, counts_under, normalizer_values
 from search_to_signal.analysis.collapse_windows import collapse_parts, collapses, windows
 from search_to_signal.analysis.controls import control_parts, controls
 from search_to_signal.analysis.coverage import coverage_parts
-from search_to_signal.analysis.credit import CLASSES, CandidateClass
-from search_to_signal.analysis.credit_tables import credit_by_class, credit_parts, run_counts, signal_cells
-from search_to_signal.analysis.formal import load_runs
-from search_to_signal.analysis.funnel import funnel_cells, funnels, operator_gains
 from search_to_signal.analysis.group_size import group_size, size_parts
-from search_to_signal.analysis.paired import few_seeds, paired, paired_signs
+from search_to_signal.analysis.metrics.audit import audit
+from search_to_signal.analysis.metrics.credit import CLASSES, CandidateClass
+from search_to_signal.analysis.protocols import load_runs
 from search_to_signal.analysis.recurrence import next_occurrence, recurrence_parts
-from search_to_signal.analysis.replay_tables import replay_context, replay_pairs
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
 from search_to_signal.analysis.stages import stage_parts
+from search_to_signal.analysis.tables.audit import replay_context, replay_pairs
+from search_to_signal.analysis.tables.cells import Cell
+from search_to_signal.analysis.tables.credit import credit_by_class, credit_parts, run_counts, signal_cells
+from search_to_signal.analysis.tables.normalizers import claim_matrix, counts_under, normalizer_values
+from search_to_signal.analysis.tables.paired import few_seeds, paired, paired_signs
+from search_to_signal.analysis.tables.proposals import funnel_cells, funnels, operator_gains
 from search_to_signal.analysis.truncation import calls_after, truncated
 from search_to_signal.errors import RecordError
 from search_to_signal.normalizer import NORMALIZERS, group_advantages

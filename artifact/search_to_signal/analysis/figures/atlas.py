@@ -24,11 +24,11 @@ from search_to_signal.analysis.figures.style import (
     shown,
     zero_line,
 )
-from search_to_signal.analysis.funnel import STAGES, funnels
-from search_to_signal.analysis.measures import VALID, VALID_ONLY
 from search_to_signal.analysis.recurrence import COLUMNS as RECURRENCE_COLUMNS
 from search_to_signal.analysis.recurrence import HORIZON, recurrence_parts
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.measures import VALID, VALID_ONLY
+from search_to_signal.analysis.tables.proposals import STAGES, funnels
 
 _ADMITTED, _PRECISION = "admitted", "precision"
 _AROUND = (VALID, VALID_ONLY)

@@ -6,7 +6,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from search_to_signal.analysis.cells import NoTableError
 from search_to_signal.analysis.evidence import Evidence
 from search_to_signal.analysis.figures.frame import Frame, Value, lines, value_of
 from search_to_signal.analysis.figures.marks import bands, joined
@@ -25,10 +24,11 @@ from search_to_signal.analysis.figures.style import (
     sign,
     zero_line,
 )
-from search_to_signal.analysis.measures import AUC, FINAL_BEST, differences
-from search_to_signal.analysis.paired import Comparison, against
 from search_to_signal.analysis.restart import beside_live, comparisons
 from search_to_signal.analysis.results import Results, Runs
+from search_to_signal.analysis.tables.cells import NoTableError
+from search_to_signal.analysis.tables.measures import AUC, FINAL_BEST, differences
+from search_to_signal.analysis.tables.paired import Comparison, against
 from search_to_signal.records.groups import OUTCOMES
 from search_to_signal.records.schema import Outcome
 

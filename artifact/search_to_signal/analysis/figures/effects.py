@@ -19,9 +19,9 @@ from search_to_signal.analysis.figures.style import (
     spread_out,
     zero_line,
 )
-from search_to_signal.analysis.measures import ALL, STREAM, differences
-from search_to_signal.analysis.paired import comparisons, few_seeds
 from search_to_signal.analysis.stages import stage_parts
+from search_to_signal.analysis.tables.measures import ALL, STREAM, differences
+from search_to_signal.analysis.tables.paired import comparisons, few_seeds
 
 _LETTERS = "abcdefghij"
 

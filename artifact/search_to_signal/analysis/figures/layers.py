@@ -3,7 +3,6 @@
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from search_to_signal.analysis.cells import NoTableError
 from search_to_signal.analysis.evidence import Evidence
 from search_to_signal.analysis.figures.frame import Frame, lines, value_of
 from search_to_signal.analysis.figures.marks import dodged, joined
@@ -19,9 +18,10 @@ from search_to_signal.analysis.figures.style import (
     spread_out,
     zero_line,
 )
-from search_to_signal.analysis.measures import AUC, CORE, FINAL_BEST, VALID, VALID_ONLY, differences
-from search_to_signal.analysis.paired import against
 from search_to_signal.analysis.restart import beside_live
+from search_to_signal.analysis.tables.cells import NoTableError
+from search_to_signal.analysis.tables.measures import AUC, CORE, FINAL_BEST, VALID, VALID_ONLY, differences
+from search_to_signal.analysis.tables.paired import against
 
 _RESTART = (FINAL_BEST, AUC, VALID, VALID_ONLY)
 

@@ -12,9 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 
-from search_to_signal.analysis.cells import NoTableError
-from search_to_signal.analysis.claim_matrix import recorded_credit
-from search_to_signal.analysis.credit_tables import trained
 from search_to_signal.analysis.evidence import Evidence
 from search_to_signal.analysis.figures.frame import Frame, Value, lines, value_of
 from search_to_signal.analysis.figures.marks import dodged
@@ -34,11 +31,14 @@ from search_to_signal.analysis.figures.style import (
     sign,
     spread_out,
 )
-from search_to_signal.analysis.matched import COSINE, OF_COMPLETIONS, OF_TOKENS, STEPS, VARIANTS
-from search_to_signal.analysis.metrics import improves
-from search_to_signal.analysis.replay_tables import audited_cells
+from search_to_signal.analysis.metrics.search import improves
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.audit import audited_cells
+from search_to_signal.analysis.tables.cells import NoTableError
+from search_to_signal.analysis.tables.credit import trained
+from search_to_signal.analysis.tables.matched import COSINE, OF_COMPLETIONS, OF_TOKENS, STEPS, VARIANTS
+from search_to_signal.analysis.tables.normalizers import recorded_credit
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.numerics import Floats
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from search_to_signal.analysis.aggregate import Cells, Parts, mean_cell, summarized
-from search_to_signal.analysis.cells import Cell, Origin, Table, percent_cell
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import Cell, Origin, Table, percent_cell
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.numerics import Floats
 from search_to_signal.problems.references import reference_lengths

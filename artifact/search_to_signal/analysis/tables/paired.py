@@ -13,11 +13,11 @@ from search_to_signal.analysis.aggregate import (
     over_seeds,
     seed_numbers,
 )
-from search_to_signal.analysis.cells import NoTableError, Row, Table
 from search_to_signal.analysis.comparable import require_comparable
-from search_to_signal.analysis.measures import ALL
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import NoTableError, Row, Table
+from search_to_signal.analysis.tables.measures import ALL
 
 COLUMNS = tuple(measure.change for measure in ALL)
 DIRECTIONS = "Seeds in which the first is better (strictly above), equal (to the last bit) and worse."

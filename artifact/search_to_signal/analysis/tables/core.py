@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from search_to_signal.analysis.aggregate import condition_rows, mean_cell, seed_rows
-from search_to_signal.analysis.cells import Cell, Table
-from search_to_signal.analysis.measures import CORE, FRONTIER, Measure
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import Cell, Table
+from search_to_signal.analysis.tables.measures import CORE, FRONTIER, Measure
 
 SEED_COLUMNS = (*(measure.heading for measure in (*CORE, FRONTIER)), "Training tokens")
 

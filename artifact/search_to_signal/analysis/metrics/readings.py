@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from search_to_signal.analysis.credit import CreditCounts, count_credit
+from search_to_signal.analysis.metrics.credit import CreditCounts, count_credit
 from search_to_signal.normalizer import NORMALIZERS, advantages, group_advantages
 from search_to_signal.normalizer import READINGS as NORMALIZER_READINGS
 from search_to_signal.numerics import Floats

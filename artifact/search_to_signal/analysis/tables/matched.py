@@ -7,9 +7,9 @@ from statistics import mean, stdev
 from typing import Generic, TypeVar
 
 from search_to_signal.analysis.aggregate import label
-from search_to_signal.analysis.cells import Cell, Origin, Row, Table
 from search_to_signal.analysis.results import Results
-from search_to_signal.analysis.tables import to_markdown
+from search_to_signal.analysis.tables.cells import Cell, Origin, Row, Table
+from search_to_signal.analysis.tables.files import to_markdown
 from search_to_signal.errors import RecordError
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.updates import PAIRS, UPDATES, PairRecord, UpdateRecord

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from search_to_signal.analysis.aggregate import Cells, Parts, summarized
-from search_to_signal.analysis.cells import Cell, Origin, Table
-from search_to_signal.analysis.metrics import beats_frontier, improves, ratio
-from search_to_signal.analysis.paired import Comparison, against, paired_rows
+from search_to_signal.analysis.metrics.search import beats_frontier, improves, ratio
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import Cell, Origin, Table
+from search_to_signal.analysis.tables.paired import Comparison, against, paired_rows
 from search_to_signal.numerics import Bools
 from search_to_signal.records.groups import OUTCOMES, GroupBatch
 from search_to_signal.records.schema import Operator, Outcome

@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from search_to_signal.analysis.aggregate import combined_cell, count_above, label, seed_numbers
-from search_to_signal.analysis.cells import Cell, NoTableError, Row, Table
-from search_to_signal.analysis.credit import (
+from search_to_signal.analysis.metrics.credit import (
     CandidateClass,
     ClassCredit,
     CreditCounts,
     credit_table,
     zero_advantage_share,
 )
-from search_to_signal.analysis.credit_tables import OVER_SEEDS, enrichment_cell, run_counts, trained
-from search_to_signal.analysis.paired import against
 from search_to_signal.analysis.results import Results, Runs
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import Cell, NoTableError, Row, Table
+from search_to_signal.analysis.tables.credit import OVER_SEEDS, enrichment_cell, run_counts, trained
+from search_to_signal.analysis.tables.paired import against
 from search_to_signal.normalizer import NORMALIZERS, Normalizer, advantages
 from search_to_signal.numerics import Floats
 

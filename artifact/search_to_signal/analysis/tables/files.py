@@ -5,7 +5,7 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from search_to_signal.analysis.cells import Cell, Table
+from search_to_signal.analysis.tables.cells import Cell, Table
 
 Rows = Sequence[Sequence[str]]
 

@@ -4,36 +4,36 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from search_to_signal.analysis.admissions import admissions
-from search_to_signal.analysis.anchor import anchor, anchor_realized
 from search_to_signal.analysis.api import api
 from search_to_signal.analysis.bootstrap import intervals
 from search_to_signal.analysis.breadth import breadth, breadth_gains
-from search_to_signal.analysis.cells import NoTableError, Table
-from search_to_signal.analysis.claim_matrix import claim_matrix, normalizer_values
 from search_to_signal.analysis.collapse_windows import collapses
 from search_to_signal.analysis.controls import controls
-from search_to_signal.analysis.core_table import core_results, core_seeds
 from search_to_signal.analysis.coverage import coverage
-from search_to_signal.analysis.credit_tables import credit_by_class, signal
-from search_to_signal.analysis.funnel import operator_gains, operators
 from search_to_signal.analysis.group_size import group_size
-from search_to_signal.analysis.heldout import behaviours, heldout
 from search_to_signal.analysis.horizons import horizon_note
 from search_to_signal.analysis.long_prompts import prompts_of
-from search_to_signal.analysis.matched import (
+from search_to_signal.analysis.probe import probe
+from search_to_signal.analysis.recurrence import recurrence
+from search_to_signal.analysis.restart import restart, restart_paired, restart_signs
+from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.stages import stages
+from search_to_signal.analysis.tables.anchor import anchor, anchor_realized
+from search_to_signal.analysis.tables.audit import replay_context, replay_pairs, sensitivity
+from search_to_signal.analysis.tables.cells import NoTableError, Table
+from search_to_signal.analysis.tables.core import core_results, core_seeds
+from search_to_signal.analysis.tables.credit import credit_by_class, signal
+from search_to_signal.analysis.tables.evaluations import behaviours, heldout
+from search_to_signal.analysis.tables.matched import (
     cosine_table,
     mapping_table,
     move_table,
     normalizer_table,
     of_results,
 )
-from search_to_signal.analysis.paired import paired, paired_signs
-from search_to_signal.analysis.probe import probe
-from search_to_signal.analysis.recurrence import recurrence
-from search_to_signal.analysis.replay_tables import replay_context, replay_pairs, sensitivity
-from search_to_signal.analysis.restart import restart, restart_paired, restart_signs
-from search_to_signal.analysis.results import Results
-from search_to_signal.analysis.stages import stages
+from search_to_signal.analysis.tables.normalizers import claim_matrix, normalizer_values
+from search_to_signal.analysis.tables.paired import paired, paired_signs
+from search_to_signal.analysis.tables.proposals import operator_gains, operators
 from search_to_signal.analysis.truncation import truncation
 from search_to_signal.errors import ConfigError
 from search_to_signal.records.manifest import ANCHOR, BREADTH, COHORT, RESTART

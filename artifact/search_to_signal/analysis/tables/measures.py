@@ -4,14 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from search_to_signal.analysis.aggregate import difference_cell
-from search_to_signal.analysis.cells import Cell, Origin
-from search_to_signal.analysis.metrics import (
+from search_to_signal.analysis.metrics.search import (
     improve_yield,
     strict_frontier_yield,
     valid_only_performance,
     valid_rate,
 )
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import Cell, Origin
 from search_to_signal.records.groups import GroupBatch
 
 

@@ -12,10 +12,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.analysis.credit import CreditCounts, count_credit
 from search_to_signal.analysis.magnitudes import Magnitudes
-from search_to_signal.analysis.metrics import beats_frontier, improves
-from search_to_signal.analysis.sensitivity import TOLERANCE, ReadingTally, Tallies, reading_tallies
+from search_to_signal.analysis.metrics.credit import CreditCounts, count_credit
+from search_to_signal.analysis.metrics.readings import TOLERANCE, ReadingTally, Tallies, reading_tallies
+from search_to_signal.analysis.metrics.search import beats_frontier, improves
 from search_to_signal.normalizer import Normalizer, advantages
 from search_to_signal.numerics import Bools, Floats, midranks
 from search_to_signal.records.groups import GroupBatch

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from search_to_signal.analysis.aggregate import label
-from search_to_signal.analysis.audit import (
+from search_to_signal.analysis.metrics.audit import (
     TOLERANCES,
     Audit,
     ContextTally,
@@ -18,11 +18,10 @@ from search_to_signal.analysis.audit import (
     summed,
     tally,
 )
-from search_to_signal.analysis.cells import Cell, NoTableError, Origin, Row, Table
-from search_to_signal.analysis.credit import CLASSES
-from search_to_signal.analysis.metrics import ratio
+from search_to_signal.analysis.metrics.credit import CLASSES
+from search_to_signal.analysis.metrics.readings import DECISIONS, ReadingTally, exposure_tallies
+from search_to_signal.analysis.metrics.search import ratio
 from search_to_signal.analysis.results import Results, Runs
-from search_to_signal.analysis.sensitivity import DECISIONS, ReadingTally, exposure_tallies
 from search_to_signal.analysis.sensitivity_tables import (
     Change,
     changed_rankings,
@@ -31,6 +30,7 @@ from search_to_signal.analysis.sensitivity_tables import (
     readings_of,
     said,
 )
+from search_to_signal.analysis.tables.cells import Cell, NoTableError, Origin, Row, Table
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.exposures import EXPOSURES, read_exposures

@@ -2,21 +2,21 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from search_to_signal.analysis.audit import TOLERANCES, Audit, PairTally
-from search_to_signal.analysis.credit import (
+from search_to_signal.analysis.metrics.audit import TOLERANCES, Audit, PairTally
+from search_to_signal.analysis.metrics.credit import (
     credit_table,
     idle_credit_rounds,
     idle_credit_share,
     zero_advantage_share,
 )
-from search_to_signal.analysis.metrics import ratio
+from search_to_signal.analysis.metrics.search import ratio
 from search_to_signal.analysis.sensitivity_tables import (
     SENSITIVITY,
     changed_rankings,
     chosen_rankings,
     reading_rows,
 )
-from search_to_signal.analysis.tables import to_csv, to_markdown
+from search_to_signal.analysis.tables.files import to_csv, to_markdown
 
 Row = dict[str, str | int | float | None]
 

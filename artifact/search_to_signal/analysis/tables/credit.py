@@ -7,10 +7,10 @@ from the advantages that the learner saw.
 from dataclasses import replace
 
 from search_to_signal.analysis.aggregate import Cells, Parts, summarized
-from search_to_signal.analysis.cells import Cell, NoTableError, Origin, Table, percent_cell
-from search_to_signal.analysis.credit import ClassCredit, CreditCounts, count_credit, credit_table
+from search_to_signal.analysis.metrics.credit import ClassCredit, CreditCounts, count_credit, credit_table
 from search_to_signal.analysis.results import Results, Runs
 from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.tables.cells import Cell, NoTableError, Origin, Table, percent_cell
 from search_to_signal.numerics import Floats
 
 CLASS_COLUMNS = (
