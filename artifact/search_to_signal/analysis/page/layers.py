@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from search_to_signal.analysis.evidence import Evidence
+from search_to_signal.analysis.tables.catalogue import Evidence
 
 
 @dataclass(frozen=True)

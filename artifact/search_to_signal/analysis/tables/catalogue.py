@@ -1,46 +1,59 @@
-"""Every table that follows from the records of a results directory, and why some of them do not."""
+"""Every table that follows from the records of a results directory, and why some of them do not.
 
-from collections.abc import Callable, Mapping
+A new table is a function from ``Results`` to ``Table`` in the module of its family, and one entry here:
+report, page, ``s2s trace`` and ``s2s verify --tables`` follow.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from search_to_signal.analysis.admissions import admissions
-from search_to_signal.analysis.api import api
-from search_to_signal.analysis.bootstrap import intervals
-from search_to_signal.analysis.breadth import breadth, breadth_gains
-from search_to_signal.analysis.collapse_windows import collapses
-from search_to_signal.analysis.controls import controls
-from search_to_signal.analysis.coverage import coverage
-from search_to_signal.analysis.group_size import group_size
-from search_to_signal.analysis.horizons import horizon_note
-from search_to_signal.analysis.long_prompts import prompts_of
-from search_to_signal.analysis.probe import probe
-from search_to_signal.analysis.recurrence import recurrence
-from search_to_signal.analysis.restart import restart, restart_paired, restart_signs
-from search_to_signal.analysis.results import Results
-from search_to_signal.analysis.stages import stages
+from search_to_signal.analysis.results import NoTableError, Results
 from search_to_signal.analysis.tables.anchor import anchor, anchor_realized
-from search_to_signal.analysis.tables.audit import replay_context, replay_pairs, sensitivity
-from search_to_signal.analysis.tables.cells import NoTableError, Table
-from search_to_signal.analysis.tables.core import core_results, core_seeds
-from search_to_signal.analysis.tables.credit import credit_by_class, signal
-from search_to_signal.analysis.tables.evaluations import behaviours, heldout
+from search_to_signal.analysis.tables.audit import AUDIT_TABLES, replay_context, replay_pairs, sensitivity
+from search_to_signal.analysis.tables.cells import Table
+from search_to_signal.analysis.tables.core import (
+    api,
+    breadth,
+    breadth_gains,
+    core_results,
+    core_seeds,
+    coverage,
+    prompts_of,
+    recurrence,
+    truncation,
+)
+from search_to_signal.analysis.tables.credit import controls, credit_by_class, signal
+from search_to_signal.analysis.tables.evaluations import behaviours, heldout, probe
 from search_to_signal.analysis.tables.matched import (
     cosine_table,
     mapping_table,
+    matched_table,
     move_table,
     normalizer_table,
-    of_results,
 )
-from search_to_signal.analysis.tables.normalizers import claim_matrix, normalizer_values
-from search_to_signal.analysis.tables.paired import paired, paired_signs
-from search_to_signal.analysis.tables.proposals import operator_gains, operators
-from search_to_signal.analysis.truncation import truncation
+from search_to_signal.analysis.tables.measures import at_one_horizon, groups_of, in_groups
+from search_to_signal.analysis.tables.normalizers import claim_matrix, group_size, normalizer_values
+from search_to_signal.analysis.tables.paired import (
+    intervals,
+    paired,
+    paired_signs,
+    restart,
+    restart_paired,
+    restart_signs,
+)
+from search_to_signal.analysis.tables.proposals import (
+    admissions,
+    collapses,
+    operator_gains,
+    operators,
+    stages,
+)
 from search_to_signal.errors import ConfigError
 from search_to_signal.records.manifest import ANCHOR, BREADTH, COHORT, RESTART
 
 Builder = Callable[[Results], Table]
 SMOKE = "smoke_"
-
 BUILDERS: Mapping[str, Builder] = {
     "core_results": core_results,
     "core_seeds": core_seeds,
@@ -60,10 +73,10 @@ BUILDERS: Mapping[str, Builder] = {
     "replay_pairs": replay_pairs,
     "replay_context": replay_context,
     "sensitivity": sensitivity,
-    "matched_mappings": of_results(mapping_table),
-    "matched_normalizers": of_results(normalizer_table),
-    "matched_cosines": of_results(cosine_table),
-    "matched_moves": of_results(move_table),
+    "matched_mappings": matched_table(mapping_table),
+    "matched_normalizers": matched_table(normalizer_table),
+    "matched_cosines": matched_table(cosine_table),
+    "matched_moves": matched_table(move_table),
     "coverage": coverage,
     "behaviours": behaviours,
     "recurrence": recurrence,
@@ -84,6 +97,10 @@ BUILDERS: Mapping[str, Builder] = {
     "probe": probe,
     "api": api,
 }
+"""The tables of a report, in its order."""
+
+TRACED: Mapping[str, Builder] = {**BUILDERS, **AUDIT_TABLES}
+"""With the tables that lie in the audit's directory."""
 
 
 @dataclass(frozen=True)
@@ -103,19 +120,92 @@ def build(results: Results, name: str) -> Table:
     RunDirectoryError, RecordError or ContractError where a layer is damaged.
     """
     plain = name.removeprefix(SMOKE)
-    if plain not in BUILDERS or (name != plain and not results.smoke):
-        raise ConfigError(f"there is no table {name!r}: choose one of {', '.join(BUILDERS)}")
-    table = BUILDERS[plain](results)
+    if plain not in TRACED or (name != plain and not results.smoke):
+        raise ConfigError(f"there is no table {name!r}: choose one of {', '.join(TRACED)}")
+    table = TRACED[plain](results)
     note = f"{table.note} {horizon_note(results, table.layer)}"
     return replace(table, name=f"{SMOKE if results.smoke else ''}{plain}", note=note)
 
 
-def catalogue(results: Results) -> Catalogue:
+def catalogue(results: Results, names: Iterable[str] = BUILDERS) -> Catalogue:
     """Every table; a layer that has not run gives none. Damaged layers raise as in ``build``."""
     tables, absent = [], {}
-    for name in BUILDERS:
+    for name in names:
         try:
             tables.append(build(results, name))
         except NoTableError as reason:
             absent[name] = str(reason)
     return Catalogue(tuple(tables), absent)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A results directory with every table that follows from it: what figures and pages are made of."""
+
+    results: Results
+    found: Catalogue
+
+    @property
+    def smoke(self) -> bool:
+        """Whether all of it was made for a smoke test, and proves nothing."""
+        return self.results.smoke
+
+    @property
+    def unit(self) -> str:
+        """What the scores of the cohort measure, such as minus tour length."""
+        return self.results.cohort[0].unit
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """The tables by name, without the prefix of smoke runs."""
+        return {table.name.removeprefix(SMOKE): table for table in self.found.tables}
+
+    def table(self, name: str) -> Table:
+        """A table by its name; raises NoTableError with the reason where there is none."""
+        tables = self.tables
+        if name not in tables:
+            raise NoTableError(self.found.absent.get(name, f"there is no table {name}"))
+        return tables[name]
+
+
+def read_evidence(directory: Path) -> Evidence:
+    """Read a results directory; raises as load_runs and catalogue do."""
+    results = Results(directory)
+    return Evidence(results, catalogue(results))
+
+
+def horizon_note(results: Results, layer: str) -> str:
+    """One sentence; layers without runs of their own stand on the cohort. Raises as the layer does."""
+    horizon = _HORIZONS.get(layer, lambda results: groups_of(results.cohort))
+    return f"Horizon: {horizon(results)}."
+
+
+def _restart(results: Results) -> str:
+    again, live = groups_of(results.restart), groups_of(results.cohort)
+    if again == live:
+        return live
+    try:
+        cut = at_one_horizon((*results.restart, *results.cohort))
+    except NoTableError:
+        return f"restarts of {again} and live runs of {live}, not compared"
+    return f"restarts of {again} and live runs of {live}, compared over the first {len(cut[0].groups)}"
+
+
+def _breadth(results: Results) -> str:
+    cells = {name: groups_of(runs) for name, runs in results.breadth.items()}
+    if len(set(cells.values())) == 1:
+        return next(iter(cells.values()))
+    return ", ".join(f"{groups} in {name}" for name, groups in cells.items())
+
+
+def _anchor(results: Results) -> str:
+    budgets = in_groups(budget.groups for budget in results.contract.budgets)
+    return f"online runs of {groups_of(results.cohort)}, Frozen to its budgets of {budgets}"
+
+
+_HORIZONS: Mapping[str, Callable[[Results], str]] = {
+    "restart": _restart,
+    "breadth": _breadth,
+    "anchor": _anchor,
+    "api": lambda results: groups_of(results.api),
+}

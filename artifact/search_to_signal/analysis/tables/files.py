@@ -8,7 +8,6 @@ from pathlib import Path
 from search_to_signal.analysis.tables.cells import Cell, Table
 
 Rows = Sequence[Sequence[str]]
-
 _LATEX = str.maketrans(
     {character: f"\\{character}" for character in "%_&#${}"}
     | {"±": r"$\pm$", "–": "--", "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}"}

@@ -1,29 +1,52 @@
-"""Which headline comparison keeps its direction under which group normalizer.
+"""Credit that recorded groups would have had under another normalizer, or in smaller groups.
 
-The rewards and components that a run recorded go through every normalizer; nothing is generated or trained
-again, so this says what the learner would have been told, not what it would have become.
+Nothing is generated or trained again, so this says what the learner would have been told, not what it would
+have become. The paper names ties in groups of four as a limit.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 
 import numpy as np
 
-from search_to_signal.analysis.aggregate import combined_cell, count_above, label, seed_numbers
 from search_to_signal.analysis.metrics.credit import (
     CandidateClass,
     ClassCredit,
     CreditCounts,
+    count_credit,
     credit_table,
     zero_advantage_share,
 )
-from search_to_signal.analysis.results import Results, Runs
-from search_to_signal.analysis.runs import RecordedRun
-from search_to_signal.analysis.tables.cells import Cell, NoTableError, Row, Table
-from search_to_signal.analysis.tables.credit import OVER_SEEDS, enrichment_cell, run_counts, trained
-from search_to_signal.analysis.tables.paired import against
+from search_to_signal.analysis.results import NoTableError, RecordedRun, Results, Runs
+from search_to_signal.analysis.tables.cells import (
+    Cell,
+    Parts,
+    Row,
+    Table,
+    combined_cell,
+    count_above,
+    label,
+    percent_cell,
+    seed_numbers,
+    summarized,
+)
+from search_to_signal.analysis.tables.credit import (
+    OVER_SEEDS,
+    class_cells,
+    enrichment_cell,
+    recorded_credit,
+    run_counts,
+    trained,
+)
+from search_to_signal.analysis.tables.measures import against
+from search_to_signal.errors import ConfigError, MappingError
 from search_to_signal.normalizer import NORMALIZERS, Normalizer, advantages
-from search_to_signal.numerics import Floats
+from search_to_signal.records.groups import GroupBatch
+from search_to_signal.rewards import find_mapping
+from search_to_signal.rewards.base import rewards_of
+from search_to_signal.seeding import stream
 
 COLUMNS = tuple(NORMALIZERS)
 
@@ -42,21 +65,13 @@ QUANTITIES: Mapping[str, tuple[CandidateClass, Callable[[ClassCredit], Cell], fl
 
 
 @dataclass(frozen=True)
-class Measured:
+class Quantity:
     """A quantity and the value that its claim turns on; cells by normalizer, then by (named) seed."""
 
     name: str
-    turn: float
+    threshold: float
     seeds: tuple[str, ...]
     columns: tuple[tuple[Cell, ...], ...]
-
-
-def recorded_credit(run: RecordedRun) -> tuple[Floats, dict[str, Floats]]:
-    """(T, G) rewards and reward components, as recorded."""
-    rewards = np.array([[record.reward for record in group] for group in run.groups], dtype=np.float64)
-    parts = [[record.components or {} for record in group] for group in run.groups]
-    names = list(parts[0][0])
-    return rewards, {name: np.array([[part[name] for part in row] for row in parts]) for name in names}
 
 
 def counts_under(run: RecordedRun, normalizer: Normalizer) -> CreditCounts:
@@ -67,30 +82,23 @@ def counts_under(run: RecordedRun, normalizer: Normalizer) -> CreditCounts:
 
 def normalizer_values(results: Results) -> Table:
     """The quantities themselves by normalizer, over seeds and for every seed."""
-    found = _quantities(trained(results))
+    found, head = results.once(quantities), "Condition/quantity"
     rows = [Row(one.name, tuple(map(combined_cell, one.columns))) for one in found]
     rows += [
-        Row(seed, cells)
-        for one in found
-        for seed, cells in zip(one.seeds, zip(*one.columns, strict=True), strict=True)
+        Row(*row) for one in found for row in zip(one.seeds, zip(*one.columns, strict=True), strict=True)
     ]
     note = f"Recorded rewards through every normalizer. {OVER_SEEDS}"
-    return Table(
-        "normalizer_values",
-        "Credit by normalizer",
-        "cohort",
-        COLUMNS,
-        tuple(rows),
-        "Condition/quantity",
-        note,
-    )
+    return Table("normalizer_values", "Credit by normalizer", "cohort", COLUMNS, tuple(rows), head, note)
 
 
 def claim_matrix(results: Results) -> Table:
     """In how many seeds each quantity lies above the value that its claim turns on, by normalizer."""
-    found = _quantities(trained(results))
+    found = results.once(quantities)
     rows = [
-        Row(f"{one.name} > {one.turn:g}", tuple(count_above(cells, one.turn) for cells in one.columns))
+        Row(
+            f"{one.name} > {one.threshold:g}",
+            tuple(count_above(cells, one.threshold) for cells in one.columns),
+        )
         for one in found
     ]
     note = (
@@ -100,19 +108,22 @@ def claim_matrix(results: Results) -> Table:
     return Table("claim_matrix", "Claims by normalizer", "cohort", COLUMNS, tuple(rows), "Claim", note)
 
 
-def _quantities(runs: Runs) -> list[Measured]:
+def quantities(results: Results) -> list[Quantity]:
     """Every claim's quantity of every condition, then the differences of signal density."""
+    runs = trained(results)
     counts = {run.name: [counts_under(run, n) for n in NORMALIZERS.values()] for run in runs}
     found = []
     for condition in dict.fromkeys(run.condition for run in runs):
         same = [run for run in runs if run.condition == condition]
-        for name, (candidate_class, quantity, turn) in QUANTITIES.items():
+        for name, (candidate_class, cell_of, threshold) in QUANTITIES.items():
             columns = tuple(
-                tuple(_placed(quantity(_entry(counts[run.name][i], candidate_class)), run) for run in same)
+                tuple(
+                    _with_origins(cell_of(_entry(counts[run.name][i], candidate_class)), run) for run in same
+                )
                 for i in range(len(NORMALIZERS))
             )
             seeds = tuple(label(run.name, name) for run in same)
-            found.append(Measured(label(condition, name), turn, seeds, columns))
+            found.append(Quantity(label(condition, name), threshold, seeds, columns))
     return found + _density(runs, counts)
 
 
@@ -120,7 +131,7 @@ def _entry(counts: CreditCounts, name: CandidateClass) -> ClassCredit:
     return next(entry for entry in credit_table(counts) if entry.candidate_class is name)
 
 
-def _density(runs: Runs, counts: Mapping[str, Sequence[CreditCounts]]) -> list[Measured]:
+def _density(runs: Runs, counts: Mapping[str, Sequence[CreditCounts]]) -> list[Quantity]:
     """Share of groups without any advantage: each condition minus Native, seed by seed."""
     try:
         comparisons = against(runs, "native")
@@ -129,11 +140,11 @@ def _density(runs: Runs, counts: Mapping[str, Sequence[CreditCounts]]) -> list[M
     what, found = "zero-advantage share", []
     for one in comparisons:
         columns = tuple(
-            tuple(_placed(_gap(counts[a.name][i], counts[b.name][i]), a, b) for a, b in one.pairs)
+            tuple(_with_origins(_gap(counts[a.name][i], counts[b.name][i]), a, b) for a, b in one.pairs)
             for i in range(len(NORMALIZERS))
         )
         seeds = tuple(label(one.of_seed(run.seed), what) for run, _ in one.pairs)
-        found.append(Measured(label(one.name, what), 0.0, seeds, columns))
+        found.append(Quantity(label(one.name, what), 0.0, seeds, columns))
     return found
 
 
@@ -143,6 +154,56 @@ def _gap(first: CreditCounts, second: CreditCounts) -> Cell:
     return Cell(value, formula="share of groups without any advantage, minus Native's", decimals=3)
 
 
-def _placed(cell: Cell, *runs: RecordedRun) -> Cell:
+def _with_origins(cell: Cell, *runs: RecordedRun) -> Cell:
     origins = tuple(run.everything for run in runs)
     return replace(cell, formula=f"{cell.formula} under the normalizer", origins=origins)
+
+
+SUBSAMPLES = 8
+_SIZE_CLASSES = (
+    CandidateClass.NON_IMPROVING,
+    CandidateClass.PARENT_IMPROVING,
+    CandidateClass.STRICT_FRONTIER,
+)
+SIZE_COLUMNS = (
+    "Zero advantage (%)",
+    "Credit mass valid_non_improving (%)",
+    *(f"Enrichment {name.value}" for name in _SIZE_CLASSES),
+)
+_BY_COMPLETION = ("outcome", "score", "archive_gap", "exposure", "response", "matches_base_code")
+
+
+def subsampled(batch: GroupBatch, size: int, rng: np.random.Generator) -> GroupBatch:
+    """The same groups with ``size`` of their completions, drawn without replacement, in their order."""
+    order = rng.permuted(np.tile(np.arange(batch.outcome.shape[1]), (len(batch.outcome), 1)), axis=1)
+    chosen = np.sort(order[:, :size], axis=1)
+    parts = {name: np.take_along_axis(getattr(batch, name), chosen, axis=1) for name in _BY_COMPLETION}
+    return replace(batch, **parts)
+
+
+def size_parts(run: RecordedRun) -> Parts:
+    """SIZE_COLUMNS of a run for every group size from 2 to its own."""
+    return {f"G={size}": _size_cells(run, size) for size in range(2, run.batch.outcome.shape[1] + 1)}
+
+
+def group_size(results: Results) -> Table:
+    """Zero-advantage share and credit by class as the group shrinks, under each run's own mapping."""
+    note = f"Recorded groups, {SUBSAMPLES} subsamples each below full size. {OVER_SEEDS}"
+    try:
+        rows = summarized(trained(results), size_parts)
+    except (ConfigError, MappingError) as error:
+        raise NoTableError(str(error)) from error
+    return Table("group_size", "Group size", "cohort", SIZE_COLUMNS, rows, "Condition/size", note)
+
+
+def _size_cells(run: RecordedRun, size: int) -> tuple[Cell, ...]:
+    mapping, rng = find_mapping(run.condition), stream(run.seed, "group_size", size)
+    whole = size == run.batch.outcome.shape[1]
+    samples = [run.batch] if whole else [subsampled(run.batch, size, rng) for _ in range(SUBSAMPLES)]
+    rewards = [rewards_of(mapping, sample).reward for sample in samples]
+    counts = [count_credit(s, run.normalizer(r)) for s, r in zip(samples, rewards, strict=True)]
+    total = reduce(add, counts)
+    origin = run.everything
+    rows = {e.candidate_class: class_cells(total, e, origin) for e in credit_table(total)}
+    zero = percent_cell(total.zero_groups, total.groups, "groups without any advantage / groups", origin)
+    return (zero, rows[_SIZE_CLASSES[0]][2], *(rows[name][3] for name in _SIZE_CLASSES))
