@@ -205,14 +205,14 @@ def test_recurrence_by_hand(native: RecordedRun) -> None:
     )
     assert next_occurrence(run).tolist() == [[2, np.inf], [np.inf] * 2, [np.inf] * 2, [np.inf] * 2]
     assert values(recurrence_parts(run, within=2)) == [25.0, 50.0, 0.0, 50.0]
-    assert values(recurrence_parts(run, horizon=1))[0] == 0.0
-    assert values(recurrence_parts(run, horizon=4)) == [None] * 4
+    assert values(recurrence_parts(run, within=1))[0] == 0.0
+    assert values(recurrence_parts(run, within=4)) == [None] * 4
 
 
 def test_no_advantage_is_not_positive(native: RecordedRun) -> None:
     """A completion without advantage counts among those that are not positive."""
     run = with_groups(native, [[record(step=t, response_sha256="a", advantage=0.0)] for t in range(3)])
-    assert values(recurrence_parts(run, horizon=1)) == [100.0, None, 100.0, None]
+    assert values(recurrence_parts(run, within=1)) == [100.0, None, 100.0, None]
 
 
 def test_windows_by_hand() -> None:
