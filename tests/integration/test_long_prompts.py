@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from tests.cohorts import run_cohort
 
-from search_to_signal.analysis.long_prompts import prompts_of
 from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.tables.core import prompts_of
 from search_to_signal.errors import ConfigError
 from search_to_signal.experiments.configuration import Profile, RunConfig, load_profile
 from search_to_signal.experiments.execution import RunFailedError

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from search_to_signal.analysis.catalogue import build, catalogue
 from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.tables.catalogue import build, catalogue
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.layers.heldout import heldout
 from search_to_signal.experiments.layers.settings import HeldoutSettings

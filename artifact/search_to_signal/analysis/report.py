@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from search_to_signal.analysis.cells import Row, Table
-from search_to_signal.analysis.evidence import Evidence, read_evidence
 from search_to_signal.analysis.figures import Drawn, draw_all
 from search_to_signal.analysis.page.facts import Facts, read_facts, time_rows
 from search_to_signal.analysis.page.layers import layer_states
 from search_to_signal.analysis.page.ledger import Verdicts, read_ledger
 from search_to_signal.analysis.page.render import render
-from search_to_signal.analysis.tables import to_markdown, write_table
+from search_to_signal.analysis.tables.catalogue import Evidence, read_evidence
+from search_to_signal.analysis.tables.cells import Row, Table
+from search_to_signal.analysis.tables.files import to_markdown, write_table
 
 FIGURES = "figures"
 HTML, MARKDOWN = "report.html", "report.md"

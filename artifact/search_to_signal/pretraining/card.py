@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from search_to_signal.analysis.tables import to_markdown
+from search_to_signal.analysis.tables.files import to_markdown
 from search_to_signal.corpus.pairs import Parent, Source, draw_prompt
 from search_to_signal.corpus.recipe import sources
 from search_to_signal.evaluation.pool import EvaluationPool

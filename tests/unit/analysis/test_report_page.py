@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from search_to_signal.analysis.cells import Origin
 from search_to_signal.analysis.page.cells import short_origins
 from search_to_signal.analysis.page.facts import MODELS, duration, read_facts
 from search_to_signal.analysis.page.ledger import read_ledger
 from search_to_signal.analysis.report import report
-from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.results import Origin, Results
 from search_to_signal.claims.tables import PUBLISHED
 from search_to_signal.cli import main
 from search_to_signal.errors import RunDirectoryError

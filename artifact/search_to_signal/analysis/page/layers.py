@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from search_to_signal.analysis.evidence import Evidence
+from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.records.layers import Layer, in_paper_order
 
 

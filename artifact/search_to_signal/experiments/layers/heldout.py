@@ -12,8 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from search_to_signal.analysis.results import Results, Runs
-from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.results import RecordedRun, Results, Runs
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evaluation.outcomes import Evaluation
 from search_to_signal.evaluation.pool import EvaluationPool

@@ -4,17 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from search_to_signal.analysis.audit import Audit, by_problem, summed, tally
-from search_to_signal.analysis.audit_tables import (
-    context_rows,
-    credit_rows,
-    csv_text,
-    page,
-    pair_rows,
-    signal_rows,
-)
-from search_to_signal.analysis.sensitivity import EXPOSURE, exposure_tallies
-from search_to_signal.analysis.sensitivity_tables import reading_rows
+from search_to_signal.analysis.metrics.audit import Audit, by_problem, summed, tally
+from search_to_signal.analysis.metrics.readings import EXPOSURE, exposure_tallies
+from search_to_signal.analysis.page.audit import csv_text, page
+from search_to_signal.analysis.tables.audit import audit_tables
 from search_to_signal.errors import ConfigError
 from search_to_signal.experiments.other_exposures import has_search, other_exposures
 from search_to_signal.normalizer import NORMALIZERS, get_normalizer
@@ -61,11 +54,11 @@ def replay(
     _write_exposures(runs, out / EXPOSURES)
     parts = (tally(problem, batch, known, scales) for problem, batch in read_batches(files))
     result = summed(chain(parts, _exposed(runs, out / EXPOSURES, known)))
-    tables = {"pairs": pair_rows, "signal": signal_rows, "credit": credit_rows, "context": context_rows}
-    for name, rows in (tables | {"readings": reading_rows}).items():
-        (out / f"{name}.csv").write_text(csv_text(rows(result)), encoding="utf-8")
+    tables = audit_tables(result, {})
+    for name, table in tables.items():
+        (out / f"{name}.csv").write_text(csv_text(table), encoding="utf-8")
     sizes = {_named(file, top): file.stat().st_size for file in files}
-    (out / PAGE).write_text(page(result, sizes, default=normalizers[0]), encoding="utf-8")
+    (out / PAGE).write_text(page(result, tables, sizes, default=normalizers[0]), encoding="utf-8")
     return out / PAGE
 
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from search_to_signal.analysis.catalogue import Catalogue
-from search_to_signal.analysis.cells import Cell, Origin, Row, Table
+from search_to_signal.analysis.results import Origin
+from search_to_signal.analysis.tables.catalogue import Catalogue
+from search_to_signal.analysis.tables.cells import Cell, Row, Table
 
 _WIDTH = 160
 _HASH = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{56}\b")

@@ -8,12 +8,9 @@ clock counts (D30).
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from search_to_signal.analysis.aggregate import Cells, difference_cell, over_seeds
-from search_to_signal.analysis.cells import Cell, Origin, Row, Table
-from search_to_signal.analysis.comparable import require_comparable
-from search_to_signal.analysis.measures import FINAL_BEST, VALID, VALID_ONLY
-from search_to_signal.analysis.results import Results
-from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.results import Origin, RecordedRun, Results
+from search_to_signal.analysis.tables.cells import Cell, Cells, Row, Table, difference_cell, over_seeds
+from search_to_signal.analysis.tables.measures import FINAL_BEST, VALID, VALID_ONLY, require_comparable
 from search_to_signal.errors import ContractError, RunDirectoryError
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.anchor import (

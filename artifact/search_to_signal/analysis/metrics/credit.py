@@ -6,7 +6,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.analysis.metrics import beats_frontier, improves, ratio
+from search_to_signal.analysis.metrics.search import beats_frontier, improves, ratio
 from search_to_signal.numerics import Bools, Floats
 from search_to_signal.records.groups import GroupBatch
 

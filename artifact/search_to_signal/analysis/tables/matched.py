@@ -6,17 +6,15 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Generic, TypeVar
 
-from search_to_signal.analysis.aggregate import label
-from search_to_signal.analysis.cells import Cell, Origin, Row, Table
-from search_to_signal.analysis.results import Results
-from search_to_signal.analysis.tables import to_markdown
+from search_to_signal.analysis.results import Origin, Results
+from search_to_signal.analysis.tables.cells import Cell, Row, Table, label
+from search_to_signal.analysis.tables.files import to_markdown
 from search_to_signal.errors import RecordError
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.updates import PAIRS, UPDATES, PairRecord, UpdateRecord
 
 LAYER = "updates"
 VARIANTS = {"fresh": "one step", "history": "several steps", "sgd": "plain descent"}
-
 Record = TypeVar("Record", PairRecord, UpdateRecord)
 Lines = Sequence[tuple[int, Record]]
 
@@ -117,9 +115,13 @@ def move_table(records: MatchedRecords) -> Table:
     return _table(records, "moves", "Distance moved", tuple(UPDATE_COLUMNS), rows)
 
 
-def of_results(make: Callable[[MatchedRecords], Table]) -> Callable[[Results], Table]:
+def matched_table(make: Callable[[MatchedRecords], Table]) -> Callable[[Results], Table]:
     """A table of the layer from a results directory; raises NoTableError where the layer has not run."""
-    return lambda results: make(load_matched(results.folder(LAYER)))
+    return lambda results: make(results.once(_records))
+
+
+def _records(results: Results) -> MatchedRecords:
+    return load_matched(results.folder(LAYER))
 
 
 def matched_tables(directory: Path) -> list[Table]:

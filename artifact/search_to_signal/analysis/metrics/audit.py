@@ -12,10 +12,15 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.analysis.credit import CreditCounts, count_credit
-from search_to_signal.analysis.magnitudes import Magnitudes
-from search_to_signal.analysis.metrics import beats_frontier, improves
-from search_to_signal.analysis.sensitivity import TOLERANCE, ReadingTally, Tallies, reading_tallies
+from search_to_signal.analysis.metrics.credit import CreditCounts, count_credit
+from search_to_signal.analysis.metrics.readings import (
+    TOLERANCE,
+    Readings,
+    ReadingTally,
+    Tallies,
+    reading_tallies,
+)
+from search_to_signal.analysis.metrics.search import beats_frontier, improves
 from search_to_signal.normalizer import Normalizer, advantages
 from search_to_signal.numerics import Bools, Floats, midranks
 from search_to_signal.records.groups import GroupBatch
@@ -24,9 +29,65 @@ from search_to_signal.rewards.tail_weighted import novel_scores, repeated_respon
 
 Key = TypeVar("Key")
 Tally = TypeVar("Tally", "PairTally", CreditCounts, "ContextTally", ReadingTally, int)
-
 TOLERANCES = (0.0, 1e-6, TOLERANCE)
 AFFINE = 1e-9
+EXACT = 8192
+# The leading 8 mantissa bits and the exponent of a float64 number its bin: 0.4 % wide, from 2^-60 to 2^44.
+_SHIFT = 44
+_LOWEST = int(np.float64(2.0**-60).view(np.int64)) >> _SHIFT
+_BINS = (60 + 44) * 256
+
+
+@dataclass(frozen=True)
+class Magnitudes:
+    """Summary of non-negative numbers; two summaries add.
+
+    Up to 8192 numbers are kept, so their median is exact; beyond that it is good to 0.2 %. Numbers
+    below 2^-60 count as zero there.
+    """
+
+    number: int
+    total: float
+    largest: float
+    kept: Floats | None
+    bins: NDArray[np.int64]
+
+    @staticmethod
+    def of(values: Floats) -> "Magnitudes":
+        """Summarize (N,) finite non-negative numbers."""
+        keys = (np.ascontiguousarray(values).view(np.int64) >> _SHIFT) - _LOWEST + 1
+        bins = np.bincount(np.clip(keys, 0, _BINS), minlength=_BINS + 1)
+        largest = float(values.max(initial=0.0))
+        kept = values if len(values) <= EXACT else None
+        return Magnitudes(len(values), float(values.sum()), largest, kept, bins)
+
+    def __add__(self, other: "Magnitudes") -> "Magnitudes":
+        small = self.number + other.number <= EXACT and self.kept is not None and other.kept is not None
+        return Magnitudes(
+            self.number + other.number,
+            self.total + other.total,
+            max(self.largest, other.largest),
+            np.concatenate([self.kept, other.kept]) if small else None,
+            self.bins + other.bins,
+        )
+
+    @property
+    def mean(self) -> float | None:
+        """Arithmetic mean, None of nothing."""
+        return self.total / self.number if self.number else None
+
+    @property
+    def median(self) -> float | None:
+        """Median, None of nothing."""
+        if not self.number:
+            return None
+        if self.kept is not None:
+            return float(np.median(self.kept))
+        bin_of = np.searchsorted(np.cumsum(self.bins), (self.number + 1) // 2)
+        if bin_of == 0:
+            return 0.0
+        edges = (np.array([bin_of - 1, bin_of]) + _LOWEST) << _SHIFT
+        return float(edges.view(np.float64).mean())
 
 
 @dataclass(frozen=True)
@@ -59,9 +120,8 @@ class ContextTally:
     reordered: int
 
     def __add__(self, other: "ContextTally") -> "ContextTally":
-        return ContextTally(
-            self.groups + other.groups, self.constant + other.constant, self.reordered + other.reordered
-        )
+        names = [field.name for field in fields(self)]
+        return ContextTally(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
 @dataclass(frozen=True)
@@ -77,16 +137,11 @@ class Audit:
     credit: Mapping[tuple[str, str, str], CreditCounts]
     context: Mapping[tuple[str, str], ContextTally]
     groups: Mapping[str, int]
-    readings: Mapping[tuple[str, str, str], ReadingTally] = field(default_factory=dict)
+    readings: Readings = field(default_factory=dict)
 
     def __add__(self, other: "Audit") -> "Audit":
-        return Audit(
-            _merged(self.pairs, other.pairs),
-            _merged(self.credit, other.credit),
-            _merged(self.context, other.context),
-            _merged(self.groups, other.groups),
-            _merged(self.readings, other.readings),
-        )
+        names = [field.name for field in fields(self)]
+        return Audit(**{name: _merged(getattr(self, name), getattr(other, name)) for name in names})
 
 
 EMPTY = Audit({}, {}, {}, {})

@@ -5,10 +5,9 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from search_to_signal.analysis.cells import Cell, Table
+from search_to_signal.analysis.tables.cells import Cell, Table
 
 Rows = Sequence[Sequence[str]]
-
 _LATEX = str.maketrans(
     {character: f"\\{character}" for character in "%_&#${}"}
     | {"±": r"$\pm$", "–": "--", "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}"}

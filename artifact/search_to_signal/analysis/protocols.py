@@ -10,7 +10,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.analysis.runs import RecordedRun, read_run
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.checksums import SUMS, read_sums, sha256_file
 from search_to_signal.records.manifest import (
@@ -30,32 +29,20 @@ SHARED = ("problem", "split", "model", "search", "generation", "evaluation")
 _READ = (MANIFEST, COMPLETIONS, STEPS, TIMINGS)
 
 
-def load_runs(directory: Path, root: Path | None = None, own: Sequence[str] = OWN) -> list[RecordedRun]:
-    """The runs at or directly below a directory, frozen first, then by condition and seed.
+def read_cohort(directory: Path, own: Sequence[str] = OWN) -> dict[Path, Manifest]:
+    """The manifests of the runs at or directly below a directory, which may differ in ``own`` alone.
 
-    ``root`` is the results directory that origins are relative to, ``own`` the settings in which the runs
-    may differ. Raises RunDirectoryError, naming the run, where there is none, one is unfinished, changed,
-    short, of another protocol, or missing from the directory's roster or from conditions x seeds.
+    Raises RunDirectoryError, naming the run, where there is none, one is unfinished, changed, of another
+    protocol, or missing from the directory's roster or from conditions x seeds.
     """
-    places = run_directories(directory)
-    if not places:
+    manifests = {place: read_manifest(place) for place in run_directories(directory)}
+    if not manifests:
         raise RunDirectoryError(f"{directory} holds no run: give the directory of a run or of a cohort")
-    manifests = {place: read_manifest(place) for place in places}
     for place, manifest in manifests.items():
         _check_finished(place, manifest)
     _check_protocol(directory, manifests, own)
     _check_grid(directory, manifests)
-    runs = [read_run(place, manifest, root or directory) for place, manifest in manifests.items()]
-    for run in runs:
-        _check_length(run)
-    return sorted(runs, key=lambda run: (run.condition != "frozen", run.condition, run.seed))
-
-
-def require_layer(runs: Sequence[RecordedRun], layer: str) -> None:
-    """Raise RunDirectoryError naming every run of another evidence layer: layers are never pooled."""
-    strange = [f"{run.path} ({run.layer})" for run in runs if run.layer != layer]
-    if strange:
-        raise RunDirectoryError(f"{_listed(strange)}: not of layer {layer}; layers are never pooled")
+    return manifests
 
 
 def protocol(manifest: Manifest, own: Sequence[str] = OWN) -> dict[str, Any]:
@@ -79,17 +66,18 @@ def _check_finished(place: Path, manifest: Manifest) -> None:
 
 def _check_protocol(directory: Path, manifests: Mapping[Path, Manifest], own: Sequence[str]) -> None:
     protocols = {place: protocol(manifest, own) for place, manifest in manifests.items()}
-    common = Counter(map(repr, map(_sorted, protocols.values()))).most_common(1)[0][0]
-    usual = next(p for p in protocols.values() if repr(_sorted(p)) == common)
+    written = {place: repr(sorted(found.items())) for place, found in protocols.items()}
+    common = Counter(written.values()).most_common(1)[0][0]
+    usual = next(found for place, found in protocols.items() if written[place] == common)
     strange = {
         place.name: [key for key in {**usual, **other} if usual.get(key) != other.get(key)]
         for place, other in protocols.items()
         if other != usual
     }
     if strange:
-        named = [f"{name} (in {_listed(sorted(keys))})" for name, keys in strange.items()]
+        named = [f"{name} (in {', '.join(sorted(keys))})" for name, keys in strange.items()]
         raise RunDirectoryError(
-            f"{directory} mixes protocols; other than the rest: {_listed(named)}. "
+            f"{directory} mixes protocols; other than the rest: {', '.join(named)}. "
             "Report each protocol in a directory of its own"
         )
 
@@ -101,21 +89,5 @@ def _check_grid(directory: Path, manifests: Mapping[Path, Manifest]) -> None:
     missing = {run_name(condition, seed) for condition, seed in whole if (condition, seed) not in held}
     missing |= set(read_roster(directory)) - {place.name for place in manifests}
     if twice or missing:
-        what = f"has no run {_listed(sorted(missing))}" if missing else f"holds {_listed(twice)} twice"
+        what = f"has no run {', '.join(sorted(missing))}" if missing else f"holds {', '.join(twice)} twice"
         raise RunDirectoryError(f"{directory} {what}: a table over the rest would look complete")
-
-
-def _check_length(run: RecordedRun) -> None:
-    groups, size = run.config["groups"], run.config["generation"]["group_size"]
-    if len(run.groups) != groups or len(run.steps) != groups or {len(g) for g in run.groups} != {size}:
-        raise RunDirectoryError(
-            f"{run.directory} does not hold {groups} groups of {size} completions: restore it, or rerun"
-        )
-
-
-def _sorted(items: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return sorted(items.items(), key=lambda item: item[0])
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)
