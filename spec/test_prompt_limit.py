@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from search_to_signal.errors import ConfigError
 from search_to_signal.generators.base import last_tokens
 from search_to_signal.generators.settings import GenerationSettings
+from search_to_signal.normalizer import group_advantages
 from search_to_signal.problems import get_problem
 from search_to_signal.records.schema import Operator
 from search_to_signal.search.prompts import Prompt, build_prompt
@@ -115,9 +116,15 @@ def test_what_is_sampled_from_is_what_is_scored(opened: Any, prompt: list[int], 
 
     read: list[list[int]] = []
     scored: list[list[int]] = []
-    learner = SimpleNamespace(model=None, step=lambda ids, *others: scored.append(list(ids)))
-    deaf = SimpleNamespace(adopt=lambda adapter: None)
-    training = Training(get_mapping("native"), learner, "", deaf)  # type: ignore[arg-type]
+    learner = SimpleNamespace(model=None, step=lambda group: scored.append(list(group.prompt_ids)))
+    unchanged = SimpleNamespace(load_adapter=lambda adapter: None)
+    training = Training(
+        get_mapping("native"),
+        group_advantages,
+        learner,
+        "",
+        unchanged,  # type: ignore[arg-type]
+    )
     generation = opened(prompt, settings(limit), read).generate(Prompt("", ""), 7)
     training.update(generation, [SimpleNamespace(advantage=0.0)] * 2)  # type: ignore[list-item]
     kept = prompt[-limit:]

@@ -12,6 +12,8 @@ from search_to_signal.experiments.recorded import recorded_rounds
 from search_to_signal.experiments.step_records import step_record
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.hosts.credit import credited
+from search_to_signal.hosts.reference import ReferenceHost
+from search_to_signal.normalizer import get_normalizer
 from search_to_signal.problems import get_problem
 from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.provenance.blocks import BLOCKS, write_blocks
@@ -26,11 +28,8 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 from search_to_signal.rewards import get_mapping
-from search_to_signal.search.exposure import exposures
-from search_to_signal.search.planning import plan_round, prompt_of
 from search_to_signal.search.replay import evaluated, replay
 from search_to_signal.search.state import heuristic_record, initial_state
-from search_to_signal.search.transition import transition
 from search_to_signal.seeding import stream
 
 _LEARNED = ("mapping", "zero_advantage", "loss", "kl", "grad_norm", "training_tokens", "adapter_sha256")
@@ -69,21 +68,15 @@ def forge_last_score(run: Path, gain: float) -> tuple[int, int, float]:
     seed = next(read_records(run / "heuristics.jsonl", HeuristicRecord))
     start = initial_state(problem.seed, seed.score)
     state = [start, *replay(start, before, config.search)][-1]
-    draw = plan_round(
-        state,
-        stream(config.seed, "search", last.step),
-        config.search,
-        lambda d: prompt_of(problem, d, config.search.prompts).user,
-    )
+    host = ReferenceHost(problem, config.search)
+    question = host.ask(state, stream(config.seed, "search", last.step))
     index = next(record.index for record in last.records if record.outcome is Outcome.VALID)
     forged = [
         msgspec.structs.replace(record, score=record.score + gain) if record.index == index else record
         for record in last.records
     ]
     results = [evaluated(*pair) for pair in zip(forged, last.texts, strict=True)]
-    after, events = transition(
-        draw.state, results, operator=draw.operator, step=last.step, settings=config.search
-    )
+    effect = host.play(question, results, last.step)
     told = list(read_records(run / "generations.jsonl", GenerationRecord))[len(before)]
     completions = tuple(
         Completion(ids, text, record.truncated)
@@ -91,23 +84,27 @@ def forge_last_score(run: Path, gain: float) -> tuple[int, int, float]:
     )
     generation = Generation(told.prompt, told.prompt_ids, completions)
     records = completion_records(
-        draw,
+        question,
         last.step,
         config.problem,
         generation,
         [_judged(*pair) for pair in zip(forged, completions, strict=True)],
-        events,
-        exposures(draw.state, results, config.search),
+        effect.events,
+        host.exposures(question, results),
     )
     kept = [msgspec.structs.replace(r, evaluation=o.evaluation) for r, o in zip(records, forged, strict=True)]
-    rows = credited(kept, get_mapping(config.condition)) if config.trained else kept
+    rows = (
+        credited(kept, get_mapping(config.mapping), get_normalizer(config.normalizer))
+        if config.trained
+        else kept
+    )
     steps = list(read_records(run / "steps.jsonl", StepRecord))[: len(rounds)]
     learned = {name: getattr(steps[-1], name) for name in (*_LEARNED, "prompt_tokens_cut")}
-    found = step_record(draw, after, generation, rows, config, None)
+    found = step_record(question, effect, generation, rows, config, None)
     _write(run / "steps.jsonl", [*steps[:-1], msgspec.structs.replace(found, **learned)])
     _write(run / "completions.jsonl", [record for played in before for record in played.records] + rows)
     stored = list(read_records(run / "heuristics.jsonl", HeuristicRecord))
-    new = [heuristic_record(member) for member in after.archive[len(draw.state.archive) :]]
+    new = [heuristic_record(member) for member in effect.admitted]
     old = [h for h in stored if h.operator is None or h.step < last.step]
     _write(run / "heuristics.jsonl", [*old, *new])
     for name in ("generations.jsonl", "timings.jsonl"):

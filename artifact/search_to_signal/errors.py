@@ -38,7 +38,7 @@ class IllFormedGroupError(S2SError):
 
 
 class MappingError(S2SError):
-    """A reward mapping, normalizer or problem of somebody's own failed or broke its promise."""
+    """A mapping, normalizer, problem, host or learning rule of somebody's own failed or broke its promise."""
 
     exit_code = 18
 

@@ -11,7 +11,7 @@ from typing import Protocol, cast, runtime_checkable
 import numpy as np
 
 from search_to_signal import plugins
-from search_to_signal.errors import ConfigError, IllFormedGroupError
+from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError
 from search_to_signal.numerics import Floats, midranks, tilted
 
 Normalizer = Callable[[Floats], Floats]
@@ -160,22 +160,72 @@ READINGS: Mapping[str, str] = {"trl_float32": "D16"}
 """The normalizers that are the other reading of a decision of spec/decisions.toml, with its id."""
 
 
+DEFAULT = "group"
+"""The normalizer of a run whose profile names none, and of every run of a version that had no choice."""
+
+GROUP = "search_to_signal.normalizers"
+
+
 def get_normalizer(name_or_path: str) -> Normalizer:
     """Return a normalizer by name, by entry point of group search_to_signal.normalizers, or by pkg.mod:obj.
 
     Raises ConfigError with the known names.
     """
-    found = plugins.load(name_or_path, NORMALIZERS, "search_to_signal.normalizers")
-    if not callable(found):
-        raise ConfigError(f"{name_or_path!r} is not callable: a normalizer maps (N, G) rewards to advantages")
+    return _usable(name_or_path, plugins.load(name_or_path, NORMALIZERS, GROUP))
+
+
+def find_normalizer(name_or_path: str) -> Normalizer:
+    """``get_normalizer`` for a name that a results directory gives: runs no code that nobody allowed.
+
+    Raises ConfigError as ``get_normalizer`` does, and for an import path that was not loaded before.
+    """
+    return _usable(name_or_path, plugins.find(name_or_path, NORMALIZERS, GROUP, "--normalizer"))
+
+
+def _usable(name_or_path: str, found: object) -> Normalizer:
+    if isinstance(found, type) or not callable(found):
+        raise ConfigError(
+            f"{name_or_path!r} is no normalizer: give a function of (N, G) rewards that returns (N, G) "
+            "advantages; call a class first"
+        )
     return cast(Normalizer, found)
 
 
 def advantages(normalizer: Normalizer, reward: Floats, components: Mapping[str, Floats]) -> Floats:
-    """Apply a normalizer to what it reads: the components where it asks for them, else the scalar reward."""
-    if isinstance(normalizer, ComponentNormalizer):
-        return normalizer.of_components(components)
-    return normalizer(reward)
+    """Advantages, (N, G), by the rewards of N groups, or by components where the normalizer reads those.
+
+    Raises MappingError where the normalizer fails, ends the process, or returns something other than finite
+    numbers of shape (N, G); IllFormedGroupError passes.
+    """
+    name = getattr(normalizer, "__name__", type(normalizer).__name__)
+    with plugins.own_code(f"normalizer {name}"):
+        if isinstance(normalizer, ComponentNormalizer):
+            found = normalizer.of_components({key: part.copy() for key, part in components.items()})
+        else:
+            found = normalizer(reward.copy())
+    return _promised(name, found, reward.shape)
+
+
+def advantages_by_group(normalizer: Normalizer, reward: Floats, components: Mapping[str, Floats]) -> Floats:
+    """``advantages`` as a run has them, (N, G): every group is normalized alone."""
+    groups = [slice(i, i + 1) for i in range(len(reward))]
+    rows = [
+        advantages(normalizer, reward[group], {name: part[group] for name, part in components.items()})
+        for group in groups
+    ]
+    return np.concatenate(rows) if rows else np.zeros_like(reward)
+
+
+def _promised(name: str, found: object, shape: tuple[int, ...]) -> Floats:
+    try:
+        values = np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise MappingError(f"normalizer {name} returned no numbers ({error}): return advantages") from error
+    if values.shape != shape:
+        raise MappingError(f"normalizer {name} returned shape {values.shape} for rewards of shape {shape}")
+    if not np.isfinite(values).all():
+        raise MappingError(f"normalizer {name} is not finite everywhere: give numbers alone")
+    return values
 
 
 def _checked(rewards: Floats) -> Floats:

@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, MappingError, S2SError
 
 
 def load(name_or_path: str, builtins: Mapping[str, object], group: str) -> object:
@@ -19,12 +20,12 @@ def load(name_or_path: str, builtins: Mapping[str, object], group: str) -> objec
     return _registered(name_or_path, builtins, group, _imported)
 
 
-def find(name_or_path: str, builtins: Mapping[str, object], group: str) -> object:
+def find(name_or_path: str, builtins: Mapping[str, object], group: str, option: str) -> object:
     """``load`` for a name out of a results directory: an import path counts only where it was loaded before.
 
-    Raises ConfigError as ``load`` does, and for an import path that nobody allowed.
+    Raises ConfigError as ``load`` does, and for an import path that was not allowed with ``option``.
     """
-    return _registered(name_or_path, builtins, group, _loaded)
+    return _registered(name_or_path, builtins, group, partial(_loaded, option))
 
 
 def _registered(
@@ -54,15 +55,32 @@ def _imported(path: str) -> object:
         raise ConfigError(f"{module} cannot be loaded ({type(error).__name__}: {error}): mend it") from error
 
 
-def _loaded(path: str) -> object:
+def _loaded(option: str, path: str) -> object:
     module, _, attribute = path.partition(":")
     found = vars(sys.modules[module]) if module in sys.modules else {}
     if attribute not in found:
         raise ConfigError(
             f"{path!r} is code of somebody's own, which is not run unasked: look at it, then allow it with "
-            f"--mapping {path}"
+            f"{option} {path}"
         )
     return found[attribute]
+
+
+@contextmanager
+def own_code(what: str, known: bool = False) -> Iterator[None]:
+    """Within it runs what may be somebody's own: whatever it raises becomes one line, a MappingError.
+
+    Errors of this package pass, and where the code is ``known``, which is ours, all of them do.
+    """
+    try:
+        yield
+    except S2SError:
+        raise
+    except (Exception, SystemExit) as error:
+        # The boundary to code that is not ours.
+        if known:
+            raise
+        raise MappingError(f"{what} raised {type(error).__name__}: {error}; mend it") from error
 
 
 @contextmanager

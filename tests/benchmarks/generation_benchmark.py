@@ -56,7 +56,7 @@ class Ways:
     ends: frozenset[int]
     pad: int
 
-    def lean(self, prompt: list[int], seed: int) -> Rows:
+    def cpu(self, prompt: list[int], seed: int) -> Rows:
         with torch.inference_mode():
             decoder = open_decoder(self.model, prompt, GROUP, LIMIT)
             return list(sample(decoder, request_seeds(seed, GROUP), LIMIT, TEMPERATURE, self.ends))
@@ -97,14 +97,14 @@ def main() -> None:
     asked = prompts(tokenizer, int(groups))
     spent: dict[str, list[float]] = {}
     for seed, prompt in enumerate([asked[0], *asked]):  # the first group warms up
-        for label, way in (("generate", ways.stock), ("cached", ways.cached), ("lean", ways.lean)):
+        for label, way in (("generate", ways.stock), ("cached", ways.cached), ("cpu", ways.cpu)):
             start = time.process_time()
             rows = way(prompt, seed)
             spent.setdefault(label, []).append(time.process_time() - start)
             spent.setdefault(f"{label} steps", []).append(max(map(len, rows)))
             spent.setdefault(f"{label} tokens", []).append(sum(map(len, rows)))
     print(f"{name}: {groups} groups of {GROUP}, prompts of {min(map(len, asked))} to {max(map(len, asked))}")
-    for label in ("generate", "cached", "lean"):
+    for label in ("generate", "cached", "cpu"):
         seconds, steps, tokens = (sum(spent[key][1:]) for key in (label, f"{label} steps", f"{label} tokens"))
         print(
             f"  {label:9} {1000 * seconds / steps:6.2f} ms per token step  {tokens / seconds:6.0f} tokens/s  "

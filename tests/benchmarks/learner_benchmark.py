@@ -30,8 +30,9 @@ from search_to_signal.generators.chat import end_ids
 from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.generators.sampling import sample_group
-from search_to_signal.learner.adapter import adapter_tensors, attach_adapter, publish
-from search_to_signal.learner.grpo import Learner
+from search_to_signal.learner.adapter import adapter_tensors, attach_adapter, merge_adapter
+from search_to_signal.learner.base import TrainingGroup
+from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.progress import PlainProgress
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord
@@ -81,7 +82,7 @@ def ours(given: Recorded) -> Measured:
     config, path = given.config, model_directory(given.config.model)
     sampler, tokenizer = load_model(path), load_tokenizer(path)
     model = attach_adapter(copy.deepcopy(sampler), config.learner, derive_seed(config.seed, "adapter"))
-    learner = Learner(model, config.learner, tokenizer.pad_token_id)
+    learner = GrpoLearner(model, config.learner, tokenizer.pad_token_id)
     started = time.process_time()
     for generation, advantages in zip(given.generations, given.advantages, strict=True):
         spoken = sample_group(
@@ -95,8 +96,8 @@ def ours(given: Recorded) -> Measured:
             end_ids=end_ids(tokenizer, sampler.generation_config),
         )
         assert spoken.completion_ids == generation.completion_ids
-        learner.step(generation.prompt_ids, spoken.completion_ids, advantages)
-        publish(model, sampler)
+        learner.step(TrainingGroup(generation.prompt_ids, spoken.completion_ids, advantages))
+        merge_adapter(model, sampler)
     return Measured(time.process_time() - started, adapter_tensors(model))
 
 

@@ -17,8 +17,10 @@ from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.live import Parts
 from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
-from search_to_signal.learner.grpo import StepResult
+from search_to_signal.hosts import open_host
+from search_to_signal.learner.base import StepResult
 from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.normalizer import group_advantages
 from search_to_signal.problems import get_problem
 from search_to_signal.programs.parsing import OPENING
 from search_to_signal.provenance.adapters import digest_of
@@ -107,7 +109,7 @@ class Training:
 
     def __init__(self, condition: str, generator: Generator) -> None:
         self._weights = generator.model
-        self.mapping = get_mapping(condition)
+        self.mapping, self.normalizer = get_mapping(condition), group_advantages
         self.learner = self
         self._take("start")
 
@@ -119,7 +121,7 @@ class Training:
     def dump(self) -> bytes:
         return self._state.encode()
 
-    def go_on(self, learner: bytes) -> None:
+    def restore(self, learner: bytes) -> None:
         self._take(learner.decode())
 
     def _take(self, state: str) -> None:
@@ -138,7 +140,8 @@ def assembled(config: RunConfig) -> Iterator[Parts]:
     """What ``run`` would load a model for."""
     generator = Generator()
     training = None if config.condition == "frozen" else Training(config.condition, generator)
-    yield Parts(get_problem("tsp"), generator, Pool(), training)  # type: ignore[arg-type]
+    host = open_host("reference", config.host_setup)
+    yield Parts(get_problem("tsp"), host, generator, Pool(), training)  # type: ignore[arg-type]
 
 
 def tree(directory: Path, keep: Callable[[str], bool] = lambda name: True) -> dict[str, bytes]:

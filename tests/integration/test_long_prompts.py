@@ -19,7 +19,8 @@ from search_to_signal.experiments.run import run
 from search_to_signal.generators import local
 from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_tokenizer
-from search_to_signal.learner.grpo import Learner
+from search_to_signal.learner.base import TrainingGroup
+from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.verify import verify
 from search_to_signal.records.probe import INITIAL, Checkpoint
@@ -66,18 +67,18 @@ class Stopping(PlainProgress):
 def read(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[int]]]:
     """The prompt tokens that sampler and learner were given, group by group."""
     found: dict[str, list[list[int]]] = {"sampled": [], "scored": []}
-    sample, step = local.sample_group, Learner.step
+    sample, step = local.sample_group, GrpoLearner.step
 
     def sampling(model: Any, prompt_ids: Any, **options: Any) -> Any:
         found["sampled"].append(list(prompt_ids))
         return sample(model, prompt_ids, **options)
 
-    def stepping(self: Learner, prompt_ids: Any, *others: Any) -> Any:
-        found["scored"].append(list(prompt_ids))
-        return step(self, prompt_ids, *others)
+    def stepping(self: GrpoLearner, group: TrainingGroup) -> Any:
+        found["scored"].append(list(group.prompt_ids))
+        return step(self, group)
 
     monkeypatch.setattr(local, "sample_group", sampling)
-    monkeypatch.setattr(Learner, "step", stepping)
+    monkeypatch.setattr(GrpoLearner, "step", stepping)
     return found
 
 

@@ -26,7 +26,8 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 from search_to_signal.generators.base import request_seeds
 from search_to_signal.generators.sampling import sample_group
 from search_to_signal.learner.adapter import attach_adapter
-from search_to_signal.learner.grpo import Learner
+from search_to_signal.learner.base import TrainingGroup
+from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import LearnerSettings
 
 CARD_MIB = 24_564  # the paper's RTX 4090 and 3090 as nvidia-smi reports them
@@ -164,11 +165,13 @@ def updated(model: Any, plan: Plan, prompt: list[int], completions: list[tuple[i
     """Optimizer steps on one group by our learner, checkpointed; the first one warms up."""
     low = {"optimizer": "adamw_8bit"} if plan.precision == "4bit" else {}
     settings = msgspec.convert({"gradient_checkpointing": True, **low}, LearnerSettings)
-    learner = Learner(attach_adapter(model, settings, seed=1), settings, pad_id=0)
+    learner = GrpoLearner(attach_adapter(model, settings, seed=1), settings, pad_id=0)
     advantages = np.array([1.0, 0.5, -0.5, -1.0])
     for number in range(plan.updates):
         label = f"update {number + 1} on {GROUP} x {len(prompt) + len(completions[0])} tokens"
-        result, _ = measured(label, lambda: learner.step(prompt, completions, advantages), plan.device)
+        result, _ = measured(
+            label, lambda: learner.step(TrainingGroup(prompt, completions, advantages)), plan.device
+        )
         print(f"  loss {result.loss:.4f}, KL {result.kl:.2e}, gradient norm {result.grad_norm:.3e}")
 
 

@@ -30,15 +30,15 @@ import torch
 from gpu_budget import CARD_MIB, QWEN_7B
 
 from search_to_signal.config import load_toml
-from search_to_signal.experiments.adoption import LearnedAdapter
 from search_to_signal.experiments.configuration import PROFILES, Profile, RunConfig
-from search_to_signal.experiments.learning import begin_training, open_teachable
+from search_to_signal.experiments.learning import begin_training, open_run_generator
 from search_to_signal.generators.base import Generation
 from search_to_signal.generators.chat import encoded
 from search_to_signal.generators.files import MODELS
 from search_to_signal.generators.local import load_tokenizer
-from search_to_signal.learner.adapter import adapter_tensors, set_adapter
-from search_to_signal.learner.grpo import Learner
+from search_to_signal.learner.adapter import TrainedAdapter, adapter_tensors, set_adapter
+from search_to_signal.learner.base import TrainingGroup
+from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.loss import TokenGroup, token_log_probabilities
 from search_to_signal.search.prompts import Prompt
 
@@ -203,13 +203,13 @@ def sampling(generator: Any, prompt: Prompt, found: Findings, brief: bool) -> Ge
     return first
 
 
-def step(learner: Learner, prompt_ids: Sequence[int], rows: list[tuple[int, ...]], label: str) -> None:
+def step(learner: GrpoLearner, prompt_ids: Sequence[int], rows: list[tuple[int, ...]], label: str) -> None:
     """One optimizer step of the paper's learner."""
-    result, _ = measured(label, lambda: learner.step(prompt_ids, rows, ADVANTAGES))
+    result, _ = measured(label, lambda: learner.step(TrainingGroup(prompt_ids, rows, ADVANTAGES)))
     say(f"  loss {result.loss:.5f}, KL {result.kl:.2e}, gradient norm {result.grad_norm:.3e}")
 
 
-def teach(learner: Learner, generation: Generation, found: Findings) -> None:
+def teach(learner: GrpoLearner, generation: Generation, found: Findings) -> None:
     """Steps on the group, and one on completions that end early; a cap that is too low is told and lifted."""
     ids = tokens_of(generation)
     ragged = [row[: len(row) * (4 - i) // 4] for i, row in enumerate(ids)]
@@ -225,7 +225,7 @@ def teach(learner: Learner, generation: Generation, found: Findings) -> None:
 
 
 @torch.no_grad()
-def likelihoods(learner: Learner, generation: Generation) -> tuple[float, float]:
+def likelihoods(learner: GrpoLearner, generation: Generation) -> tuple[float, float]:
     """Mean log-probability of the sampled tokens without the adapter and with it."""
     group: TokenGroup = learner.group(generation.prompt_ids, tokens_of(generation))
     mask = group.completion_mask.bool()
@@ -237,10 +237,12 @@ def likelihoods(learner: Learner, generation: Generation) -> tuple[float, float]
     return float(off[mask].float().mean()), float(on[mask].float().mean())
 
 
-def hand_over(generator: Any, learner: Learner, prompt: Prompt, base: Generation, found: Findings) -> None:
+def hand_over(
+    generator: Any, learner: GrpoLearner, prompt: Prompt, base: Generation, found: Findings
+) -> None:
     """A loud adapter speaks in the very next group; so does its successor; the learner's own model agrees."""
     small = {name: tensor.clone() for name, tensor in adapter_tensors(learner.model).items()}
-    generator.adopt(LearnedAdapter(learner.model))
+    generator.load_adapter(TrainedAdapter(learner.model))
     taught = generate(generator, prompt, "a group with the taught adapter", 2)
     say(f"  differs from the base's at tokens {same_start(base, taught)}")
     stream = torch.Generator().manual_seed(5)
@@ -252,14 +254,14 @@ def hand_over(generator: Any, learner: Learner, prompt: Prompt, base: Generation
     off, on = likelihoods(learner, base)
     say(f"  mean log-probability of the base's tokens: base {off:.4f}, loud adapter {on:.4f}")
     found.claim("the base's tokens come from the base", off > on)
-    generator.adopt(LearnedAdapter(learner.model))
+    generator.load_adapter(TrainedAdapter(learner.model))
     spoken = generate(generator, prompt, "the first group with a loud adapter", 2)
     off, on = likelihoods(learner, spoken)
     say(f"  mean log-probability of its tokens: base {off:.4f}, loud adapter {on:.4f}")
     found.claim("the first group after adoption comes from the adapter", on > off)
     found.claim("and its tokens are others", tokens_of(spoken) != tokens_of(base))
     set_adapter(learner.model, small)
-    generator.adopt(LearnedAdapter(learner.model))
+    generator.load_adapter(TrainedAdapter(learner.model))
     back = generator.generate(prompt, 2)
     say(f"  the taught adapter again, under another id, differs at tokens {same_start(taught, back)}")
     same = generator.generate(prompt, 2)
@@ -298,7 +300,7 @@ def run(arguments: argparse.Namespace) -> int:
     torch.manual_seed(11)
     before = global_state()
     generator, _ = measured(
-        f"start of {arguments.backend}", lambda: open_teachable(config, config.generation, scratch)
+        f"start of {arguments.backend}", lambda: open_run_generator(config, config.generation, scratch)
     )
     changed = [
         name

@@ -78,7 +78,7 @@ def test_a_mapping_that_was_allowed_is_found(make_run: Make, tmp_path: Path, mon
     plugins.load("own_rewards:mine", {}, "no.such.group")
     monkeypatch.delitem(sys.modules, "own_rewards", raising=False)
     with pytest.raises(ConfigError, match="allow it with --mapping"):
-        plugins.find("own_rewards:mine", {}, "no.such.group")
+        plugins.find("own_rewards:mine", {}, "no.such.group", "--mapping")
     plugins.load("own_rewards:mine", {}, "no.such.group")
     assert verify(run).problems == ()
     assert str(tmp_path) not in sys.path

@@ -15,6 +15,7 @@ from search_to_signal.provenance.checksums import SUMS, read_sums, sha256_file
 from search_to_signal.records.manifest import (
     MANIFEST,
     Manifest,
+    normalizer_of,
     read_manifest,
     read_roster,
     run_directories,
@@ -22,8 +23,8 @@ from search_to_signal.records.manifest import (
 )
 from search_to_signal.records.reader import COMPLETIONS, STEPS, TIMINGS
 
-# What the runs of one cohort may differ in.
-OWN = ("condition", "seed")
+# What the runs of one cohort may differ in; a condition may name its normalizer.
+OWN = ("condition", "seed", "normalizer")
 # What two layers have to share before a run of one is compared with a run of the other.
 SHARED = ("problem", "split", "model", "search", "generation", "evaluation")
 _READ = (MANIFEST, COMPLETIONS, STEPS, TIMINGS)
@@ -74,6 +75,16 @@ def _check_protocol(directory: Path, manifests: Mapping[Path, Manifest], own: Se
         for place, other in protocols.items()
         if other != usual
     }
+    mixed = {
+        manifest.facts.normalizer
+        for manifest in manifests.values()
+        if not normalizer_of(manifest.facts.condition, "")
+    }
+    if len(mixed) > 1:
+        raise RunDirectoryError(
+            f"{directory} mixes normalizers under conditions that name none: {', '.join(sorted(mixed))}. "
+            "Report each in a directory of its own"
+        )
     if strange:
         named = [f"{name} (in {', '.join(sorted(keys))})" for name, keys in strange.items()]
         raise RunDirectoryError(
@@ -83,7 +94,7 @@ def _check_protocol(directory: Path, manifests: Mapping[Path, Manifest], own: Se
 
 
 def _check_grid(directory: Path, manifests: Mapping[Path, Manifest]) -> None:
-    held = Counter((str(m.config["condition"]), int(m.config["seed"])) for m in manifests.values())
+    held = Counter((m.facts.condition, m.facts.seed) for m in manifests.values())
     twice = [run_name(condition, seed) for (condition, seed), number in held.items() if number > 1]
     whole = product(sorted({condition for condition, _ in held}), sorted({seed for _, seed in held}))
     missing = {run_name(condition, seed) for condition, seed in whole if (condition, seed) not in held}

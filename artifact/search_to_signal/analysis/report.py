@@ -75,11 +75,11 @@ def _contents(evidence: Evidence, drawn: Drawn) -> str:
 
 def _search(evidence: Evidence) -> str:
     run = evidence.results.cohort[0]
-    config = run.config
-    groups = f"{config['groups']} groups of {config['generation']['group_size']} completions"
+    facts = run.facts
+    groups = f"{facts.groups} groups of {facts.group_size} completions"
     host = " by the released host" if run.manifest.host == "released" else ""
-    untrained = " The model stands behind an endpoint and is not trained." if config.get("served") else ""
-    return f"Live search{host} on {config['problem']} ({config['split']} instances), {groups}.{untrained}"
+    untrained = " The model stands behind an endpoint and is not trained." if run.config.get("served") else ""
+    return f"Live search{host} on {facts.problem} ({facts.split} instances), {groups}.{untrained}"
 
 
 def _judged(verdicts: Verdicts) -> str:

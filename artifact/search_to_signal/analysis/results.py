@@ -13,8 +13,8 @@ import numpy as np
 
 from search_to_signal.analysis.metrics.search import RunMetrics, group_trajectory, run_metrics
 from search_to_signal.analysis.protocols import OWN, read_cohort
-from search_to_signal.errors import RunDirectoryError, S2SError
-from search_to_signal.normalizer import Normalizer, group_advantages
+from search_to_signal.errors import ConfigError, MappingError, RunDirectoryError, S2SError
+from search_to_signal.normalizer import advantages_by_group, find_normalizer
 from search_to_signal.numerics import Bools, Floats
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import score_unit
@@ -22,7 +22,7 @@ from search_to_signal.records.anchor import AnchorContract, Clock, loop_seconds,
 from search_to_signal.records.files import refuse_special_files
 from search_to_signal.records.groups import GroupBatch, batch_of
 from search_to_signal.records.layers import ANCHOR, API, AUDIT, BREADTH, COHORT, RESTART
-from search_to_signal.records.manifest import Manifest, read_manifest, run_directories, runs_below
+from search_to_signal.records.manifest import Manifest, RunFacts, read_manifest, run_directories, runs_below
 from search_to_signal.records.reader import COMPLETIONS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, StepRecord
 
@@ -59,36 +59,36 @@ class RecordedRun:
         """The resolved configuration."""
         return self.manifest.config
 
+    @cached_property
+    def facts(self) -> RunFacts:
+        """What the run is: problem, condition, layer, normalizer."""
+        return self.manifest.facts
+
     @property
     def condition(self) -> str:
         """``frozen`` or the name of the reward mapping."""
-        return str(self.config["condition"])
+        return self.facts.condition
 
     @property
     def seed(self) -> int:
         """The run seed, the statistical unit."""
-        return int(self.config["seed"])
-
-    @property
-    def layer(self) -> str:
-        """The evidence layer that the run was made for."""
-        return str(self.config.get("layer", "cohort"))
+        return self.facts.seed
 
     @property
     def trained(self) -> bool:
         """Whether a learner took part; a restart has its parent's condition and none."""
-        return self.condition != "frozen" and self.config.get("parent") is None
+        return self.facts.trained
 
     @property
     def unit(self) -> str:
         """What scores measure, such as minus tour length; higher is better."""
-        problem = PROBLEMS.get(str(self.config["problem"]))
+        problem = PROBLEMS.get(self.facts.problem)
         return self.manifest.score_unit or (score_unit(problem) if problem else "score")
 
     @property
     def name(self) -> str:
         """Condition and seed, as rows of tables call the run."""
-        return f"{self.condition}-s{self.seed}"
+        return self.facts.name
 
     @cached_property
     def batch(self) -> GroupBatch:
@@ -119,10 +119,16 @@ class RecordedRun:
             raise RunDirectoryError(f"{self.directory} was trained and lacks advantages: restore its records")
         return advantages
 
-    @property
-    def normalizer(self) -> Normalizer:
-        """What made the run's advantages of rewards; every table that makes them anew uses it."""
-        return group_advantages
+    def normalized(self, rewards: Floats) -> Floats:
+        """Advantages (T, G) of other rewards (T, G) by the run's normalizer, which reads no components then.
+
+        Raises NoTableError for a normalizer of somebody's own that nobody allowed, and where it fails.
+        """
+        try:
+            found = find_normalizer(self.facts.normalizer)
+            return advantages_by_group(found, rewards, {"reward": rewards})
+        except (ConfigError, MappingError) as error:
+            raise NoTableError(str(error)) from error
 
     @cached_property
     def admitted(self) -> Bools:
@@ -153,14 +159,14 @@ class RecordedRun:
     @property
     def everything(self) -> Origin:
         """Every completion of the run, or of its prefix."""
-        if len(self.groups) < self.config["groups"]:
+        if len(self.groups) < self.facts.groups:
             return self.completions_of(0, len(self.groups))
         return Origin(self.file(COMPLETIONS))
 
     @property
     def every_step(self) -> Origin:
         """Every step record of the run, or of its prefix."""
-        if len(self.steps) < self.config["groups"]:
+        if len(self.steps) < self.facts.groups:
             return self.steps_at(range(len(self.steps)))
         return Origin(self.file(STEPS))
 
@@ -197,7 +203,7 @@ def _read(directory: Path, manifest: Manifest, root: Path) -> RecordedRun:
     path = directory.relative_to(root).as_posix()
     records = tuple(read_groups(directory))
     steps = tuple(read_records(directory / STEPS, StepRecord))
-    groups, size = manifest.config["groups"], manifest.config["generation"]["group_size"]
+    groups, size = manifest.facts.groups, manifest.facts.group_size
     if len(records) != groups or len(steps) != groups or {len(group) for group in records} != {size}:
         raise RunDirectoryError(
             f"{directory} does not hold {groups} groups of {size} completions: restore it, or rerun"
@@ -260,7 +266,7 @@ class Results:
         Raises RunDirectoryError naming smoke runs that lie beside formal ones.
         """
         places = runs_below(self.directory)
-        smoke = [p.name for p in places if read_manifest(p).config["purpose"] != "formal"]
+        smoke = [p.name for p in places if read_manifest(p).facts.purpose != "formal"]
         if smoke and len(smoke) < len(places):
             raise RunDirectoryError(
                 f"{self.directory} holds smoke runs beside formal ones ({', '.join(smoke)}): "
@@ -292,7 +298,7 @@ class Results:
         if not run_directories(folder):
             raise NoTableError(f"layer {path} has not run")
         runs, layer = load_runs(folder, self.directory, own), path.split("/")[0]
-        strange = [f"{run.path} ({run.layer})" for run in runs if run.layer != layer]
+        strange = [f"{run.path} ({run.facts.layer})" for run in runs if run.facts.layer != layer]
         if strange:
             raise RunDirectoryError(f"{', '.join(strange)}: not of layer {layer}; layers are never pooled")
         return runs

@@ -17,23 +17,27 @@ class Add(Protocol):
     def __call__(self, name: str, command: Command, text: str, example: str) -> argparse.ArgumentParser: ...
 
 
-def allow_mappings(parser: argparse.ArgumentParser) -> None:
-    """Add --mapping: code of somebody's own that may run, since a directory's word for it is not enough."""
-    parser.add_argument(
-        "--mapping",
-        action="append",
-        default=[],
-        metavar="PKG.MOD:OBJ",
-        help="a mapping of your own that the runs were trained with, and whose code may run; repeat it",
-    )
+def allow_code(parser: argparse.ArgumentParser) -> None:
+    """Add --mapping and --normalizer: code that may run, since a directory's word for it is not enough."""
+    for kind in ("mapping", "normalizer"):
+        parser.add_argument(
+            f"--{kind}",
+            action="append",
+            default=[],
+            metavar="PKG.MOD:OBJ",
+            help=f"a {kind} of your own that the runs were trained with, and whose code may run; repeat it",
+        )
 
 
 def load_allowed(arguments: argparse.Namespace) -> None:
-    """Load the mappings that ``allow_mappings`` took; raises ConfigError for one that is none."""
+    """Load what ``allow_code`` took; raises ConfigError for what is no mapping or no normalizer."""
+    from search_to_signal.normalizer import get_normalizer
     from search_to_signal.rewards import get_mapping
 
     for mapping in arguments.mapping:
         get_mapping(mapping)
+    for normalizer in arguments.normalizer:
+        get_normalizer(normalizer)
 
 
 def show(page: Path) -> None:

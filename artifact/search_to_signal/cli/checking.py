@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from search_to_signal.cli.base import Add, allow_mappings, load_allowed
+from search_to_signal.cli.base import Add, allow_code, load_allowed
 from search_to_signal.errors import ConfigError
 from search_to_signal.progress import one_line, progress_display
 
@@ -58,7 +58,7 @@ def _table_problems(directory: Path) -> list[str]:
 
 
 def _refuse_loose_options(arguments: argparse.Namespace) -> None:
-    for name in ("sample", "seed", "state", "slots", "model", "problem"):
+    for name in ("sample", "seed", "state", "slots", "model", "problem", "host"):
         if getattr(arguments, name) not in (None, []) and not arguments.recompute:
             raise ConfigError(f"--{name} is for --recompute: give both, or neither")
     if arguments.identity is not None and arguments.signer is None:
@@ -70,12 +70,15 @@ def _refuse_loose_options(arguments: argparse.Namespace) -> None:
 
 
 def _recompute(arguments: argparse.Namespace) -> Sequence[str]:
+    from search_to_signal.hosts import get_host
     from search_to_signal.problems import get_problem
     from search_to_signal.recompute.directory import Options, recompute
     from search_to_signal.recompute.means import Sample
 
     for problem in arguments.problem:
         get_problem(problem)
+    for host in arguments.host:
+        get_host(host)
     sample = None
     if arguments.sample is not None:
         seed = secrets.randbelow(2**32) if arguments.seed is None else arguments.seed
@@ -119,7 +122,7 @@ def register(add: Add) -> None:
     """Add verify and seal."""
     check = add("verify", _verify, "check checksums and records", "s2s verify results/embedded")
     check.add_argument("directory", type=Path)
-    allow_mappings(check)
+    allow_code(check)
     check.add_argument(
         "--tables",
         action="store_true",
@@ -144,13 +147,14 @@ def register(add: Add) -> None:
         metavar="DIR",
         help="a model of your own whose tokenizer may be read to compare token ids; repeat it",
     )
-    check.add_argument(
-        "--problem",
-        action="append",
-        default=[],
-        metavar="PKG.MOD:OBJ",
-        help="a problem of your own whose code may run; repeat it",
-    )
+    for kind in ("problem", "host"):
+        check.add_argument(
+            f"--{kind}",
+            action="append",
+            default=[],
+            metavar="PKG.MOD:OBJ",
+            help=f"with --recompute: a {kind} of your own whose code may run; repeat it",
+        )
     check.add_argument(
         "--signer",
         type=Path,

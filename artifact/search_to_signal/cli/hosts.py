@@ -41,6 +41,7 @@ def _released(arguments: argparse.Namespace) -> int:
         config=arguments.config,
         out=arguments.out,
         mapping=arguments.mapping,
+        normalizer=arguments.normalizer,
         problem=arguments.problem,
         seed=arguments.seed,
         any_revision=arguments.any_revision,
@@ -81,6 +82,7 @@ def register(add: Add) -> None:
     run.add_argument("--config", required=True, help="configuration of the checkout, or a file of yours")
     run.add_argument("--problem", help="refuse a configuration of another problem than tsp, obp, cvrp or op")
     run.add_argument("--mapping", default="native", help="name or pkg.mod:obj")
+    run.add_argument("--normalizer", default="group", help="group: the host's trainer has no other")
     run.add_argument("--seed", type=int, default=42, help="of what the host draws (default: 42)")
     run.add_argument("--out", type=Path, required=True, help="run directory")
     run.add_argument(

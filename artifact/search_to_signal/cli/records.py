@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from search_to_signal.cli.base import AGAIN, Add, allow_mappings, load_allowed, show
+from search_to_signal.cli.base import AGAIN, Add, allow_code, load_allowed, show
 from search_to_signal.errors import ConfigError
 from search_to_signal.records.files import storage_errors
 
@@ -29,10 +29,11 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    from search_to_signal.experiments.layers.normalizer_replay import replay
+    from search_to_signal.experiments.layers.normalizer_replay import normalizers_of, replay
     from search_to_signal.rewards import MAPPINGS
 
-    mappings, normalizers = arguments.mapping or list(MAPPINGS), arguments.normalizer or ["group"]
+    mappings = arguments.mapping or list(MAPPINGS)
+    normalizers = arguments.normalizer or normalizers_of(arguments.directories)
     with storage_errors(arguments.out, AGAIN):
         page = replay(arguments.directories, arguments.out, mappings, normalizers)
     show(page)
@@ -47,7 +48,7 @@ def register(add: Add) -> None:
     )
     page.add_argument("directory", type=Path)
     page.add_argument("--out", type=Path, help="where to write (default: DIRECTORY/report)")
-    allow_mappings(page)
+    allow_code(page)
     replay = add(
         "replay",
         _replay,
@@ -58,5 +59,7 @@ def register(add: Add) -> None:
     replay.add_argument(
         "--mapping", action="append", help="name or pkg.mod:obj; repeat it (default: the paper's)"
     )
-    replay.add_argument("--normalizer", action="append", help="name or pkg.mod:obj (default: the paper's)")
+    replay.add_argument(
+        "--normalizer", action="append", help="name or pkg.mod:obj; repeat it (default: those of the runs)"
+    )
     replay.add_argument("--out", type=Path, required=True, help="where to write the audit")

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from search_to_signal.cli.base import Add, allow_mappings, load_allowed
+from search_to_signal.cli.base import Add, allow_code, load_allowed
 from search_to_signal.errors import ConfigError, RunDirectoryError
 
 
@@ -52,5 +52,5 @@ def register(add: Add) -> None:
     trace.add_argument("table", nargs="?", help="a table's name (default: list the tables)")
     trace.add_argument("row", nargs="?", help="a row's label (default: list rows and columns)")
     trace.add_argument("column", nargs="?", help="a column's heading (default: print the row)")
-    allow_mappings(trace)
+    allow_code(trace)
     trace.add_argument("--show", type=int, default=0, metavar="N", help="print the first N records as well")

@@ -23,11 +23,14 @@ from search_to_signal.experiments.layers.settings import (
     UpdateSettings,
 )
 from search_to_signal.generators.base import GenerationSettings
+from search_to_signal.hosts import REFERENCE, open_host
+from search_to_signal.hosts.base import HostSetup
+from search_to_signal.learner import GRPO, get_rule, rule_code
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.normalizer import get_normalizer
+from search_to_signal.normalizer import DEFAULT, get_normalizer
 from search_to_signal.problems import get_problem
 from search_to_signal.records.layers import COHORT, LAYERS, get_layer
-from search_to_signal.records.manifest import file_name, is_trained, run_name
+from search_to_signal.records.manifest import file_name, is_trained, mapping_of, normalizer_of, run_name
 from search_to_signal.rewards import get_mapping
 from search_to_signal.search.settings import SearchSettings
 
@@ -50,7 +53,9 @@ class Parent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything that decides a run's records.
 
-    ``condition`` is frozen or the name of a reward mapping; a restart has its parent's, unapplied.
+    ``condition`` is frozen, a reward mapping, or ``mapping+normalizer``; a restart has its parent's,
+    unapplied. ``normalizer`` is the one that it names, else the profile's. ``host_settings`` and
+    ``rule_settings`` are read by host and learning rule alone.
     """
 
     purpose: Literal["formal", "smoke"]
@@ -66,12 +71,31 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     generation: GenerationSettings
     learner: LearnerSettings
     evaluation: EvaluationSettings
+    normalizer: str = DEFAULT
+    learning_rule: str = GRPO
+    rule_settings: dict[str, Any] = {}
+    host: str = REFERENCE
+    host_settings: dict[str, Any] = {}
     parent: Parent | None = None
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of their ranges; raises ConfigError."""
+        """Refuse numbers out of their ranges, and a condition of another normalizer; raises ConfigError."""
         check_ranges(self)
         get_layer(self.layer)
+        if self.normalizer != normalizer_of(self.condition, self.normalizer):
+            raise ConfigError(
+                f"condition {self.condition!r} names another normalizer than {self.normalizer!r}"
+            )
+
+    @property
+    def mapping(self) -> str:
+        """The reward mapping of the condition, ``frozen`` where there is none."""
+        return mapping_of(self.condition)
+
+    @property
+    def host_setup(self) -> HostSetup:
+        """What the run's host is made of; looks the problem up as ``get_problem`` does."""
+        return HostSetup(get_problem(self.problem), self.search, self.host_settings)
 
     @property
     def name(self) -> str:
@@ -104,8 +128,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """A cohort, conditions x seeds over one set of run settings, and the layers that stand beside it.
 
     ``jobs`` runs go side by side. ``checkpoint_every`` groups a run writes down where it can go on; it
-    changes no record. A layer whose table is absent does not run. ``layers`` has the tables of layers without
-    a field of their own, ``[layers.KEY]`` in a file.
+    changes no record. ``normalizer`` is that of every condition that names none. A layer whose table is
+    absent does not run; ``layers`` has the tables of layers without a field here, ``[layers.KEY]`` in a file.
     """
 
     purpose: Literal["formal", "smoke"]
@@ -122,6 +146,11 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     generation: GenerationSettings = GenerationSettings()
     learner: LearnerSettings = LearnerSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
+    normalizer: str = DEFAULT
+    learning_rule: str = GRPO
+    rule_settings: dict[str, Any] = {}
+    host: str = REFERENCE
+    host_settings: dict[str, Any] = {}
     restart: RestartSettings | None = None
     breadth: tuple[BreadthCell, ...] = ()
     audit: tuple[AuditCell, ...] = ()
@@ -138,6 +167,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         if math.isinf(self.learner.max_grad_norm):
             raise ConfigError("learner.max_grad_norm is inf, which no record can hold: give a large number")
         _check_runs(self, "")
+        self._check_parts()
         for layer in ("breadth", "audit"):
             for number, cell in enumerate(getattr(self, layer)):
                 check_ranges(cell, f"{layer}[{number}]")
@@ -168,6 +198,14 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         for condition in conditions:
             if condition not in trained:
                 raise ConfigError(f"{layer}.conditions has {condition!r}: the cohort trains {trained}")
+
+    def _check_parts(self) -> None:
+        get_normalizer(self.normalizer)
+        with rule_code(self.learning_rule):
+            get_rule(self.learning_rule).check(self.rule_settings)
+        cells: list[BreadthCell | AuditCell] = [*self.breadth, *self.audit]
+        for problem in dict.fromkeys([self.problem, *(cell.problem for cell in cells)]):
+            open_host(self.host, HostSetup(get_problem(problem), self.search, self.host_settings))
 
     def _check_names(self) -> None:
         for mapping in self.updates.mappings if self.updates else ():
@@ -201,9 +239,10 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
         A collapse threshold of -1 follows from the groups of the cohort unless ``changes`` say otherwise.
         """
-        own = ("layer", "condition", "seed", "parent", "search")
+        own = ("layer", "condition", "seed", "parent", "search", "normalizer")
         shared = {name: getattr(self, name) for name in RunConfig.__struct_fields__ if name not in own}
         shared["search"] = self.search.over(self.groups)
+        shared["normalizer"] = normalizer_of(condition, self.normalizer)
         return RunConfig(**{**shared, "condition": condition, "seed": seed, **changes})
 
     def runs(self) -> tuple[RunConfig, ...]:
@@ -219,7 +258,8 @@ def _check_runs(part: Profile | BreadthCell | AuditCell, where: str) -> None:
     _check_split(f"{where}split", part.problem, part.split)
     for condition in part.conditions:
         if condition != FROZEN:
-            get_mapping(condition)
+            get_mapping(mapping_of(condition))
+            get_normalizer(normalizer_of(condition, DEFAULT))
 
 
 def _check_split(key: str, problem: str, split: str) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import CONFIG, RunConfig
-from search_to_signal.experiments.resuming import Left, left_by, refuse_changes
+from search_to_signal.experiments.resuming import ResumePoint, refuse_changes, resume_point
 from search_to_signal.experiments.run_files import CHECKPOINTS
 from search_to_signal.generators.opening import model_files
 from search_to_signal.problems import get_problem
@@ -68,11 +68,11 @@ def _foreign(kind: Kind[Any], directory: Path) -> bool:
     return any(name not in kind.before and not name.endswith(TEMPORARY) for name in names)
 
 
-class Taken(NamedTuple):
-    """A run directory that is ours now; ``left`` is where an earlier process stopped, None in a fresh one."""
+class OpenedRun(NamedTuple):
+    """A locked run directory; ``point`` is where an earlier process stopped, None in a fresh one."""
 
     manifest: Manifest
-    left: Left | None
+    point: ResumePoint | None
 
 
 def begun(directory: Path) -> bool:
@@ -89,7 +89,7 @@ def refuse_occupied(directory: Path, resume: bool) -> None:
         raise RunDirectoryError(f"{directory} {what}: give another --out, or move it away")
 
 
-def take(directory: Path, descriptor: int, config: RunConfig) -> Taken:
+def take(directory: Path, descriptor: int, config: RunConfig) -> OpenedRun:
     """Begin a run, or take up the one that is there; ``descriptor`` is its locked configuration file.
 
     Raises RunDirectoryError, touching nothing, when what is there is another run or is damaged.
@@ -99,12 +99,12 @@ def take(directory: Path, descriptor: int, config: RunConfig) -> Taken:
     now = first_manifest(config, config.sha256, files, score_unit=unit)
     if not begun(directory):
         begin(directory, descriptor, config, now)
-        return Taken(now, None)
+        return OpenedRun(now, None)
     found = read_manifest(directory)
     refuse_changes(directory, found, now)
     if found.status == "complete":
-        return Taken(found, None)
-    return Taken(found, left_by(directory))
+        return OpenedRun(found, None)
+    return OpenedRun(found, resume_point(directory))
 
 
 def interrupted(directory: Path, manifest: Manifest) -> Manifest:

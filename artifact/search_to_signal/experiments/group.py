@@ -7,11 +7,11 @@ from typing import Protocol
 
 from search_to_signal.evaluation.outcomes import Evaluation
 from search_to_signal.generators.base import Completion, Generation
+from search_to_signal.hosts.base import Question
 from search_to_signal.programs.canonical import program_sha256, sha256_text
 from search_to_signal.programs.parsing import Failure, Proposal, parse
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Outcome
 from search_to_signal.search.archive import archive_gap, frontier
-from search_to_signal.search.planning import Draw
 from search_to_signal.search.transition import Evaluated
 
 
@@ -97,7 +97,7 @@ def evaluation_kind(judged: Judged) -> str:
 
 
 def completion_records(
-    draw: Draw,
+    question: Question,
     step: int,
     problem: str,
     generation: Generation,
@@ -107,16 +107,16 @@ def completion_records(
 ) -> list[CompletionRecord]:
     """The records of a group before any reward; everything in them was known to the search alone."""
     prompt = sha256_text(generation.prompt)
-    archive, bases = draw.state.archive, draw.bases
+    archive, bases = question.archive, question.bases
     base_programs = {base.id for base in bases}
     return [
         CompletionRecord(
             step=step,
             index=index,
             problem=problem,
-            operator=draw.operator,
+            operator=question.operator,
             prompt_sha256=prompt,
-            parents=tuple(parent.id for parent in draw.parents),
+            parents=tuple(parent.id for parent in question.parents),
             base_scores=tuple(base.score for base in bases),
             frontier=frontier(archive),
             archive_size=len(archive),

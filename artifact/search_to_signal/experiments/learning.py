@@ -7,16 +7,17 @@ from typing import Any, cast
 import numpy as np
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.experiments.adoption import LearnedAdapter
 from search_to_signal.experiments.configuration import ADAPTER, RunConfig
 from search_to_signal.generators.base import Generation, Generator, Trainable
 from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
 from search_to_signal.generators.opening import open_trainable
 from search_to_signal.generators.settings import GenerationSettings
-from search_to_signal.learner.adapter import adapter_sha256, attach_adapter, load_adapter
-from search_to_signal.learner.bits import load_4bit
-from search_to_signal.learner.grpo import Learner, StepResult
+from search_to_signal.learner import GRPO, get_rule, rule_code
+from search_to_signal.learner.adapter import TrainedAdapter, adapter_sha256, attach_adapter, load_adapter
+from search_to_signal.learner.base import Learner, LearnerSetup, StepResult, TrainingGroup
+from search_to_signal.learner.quantization import load_4bit
+from search_to_signal.normalizer import Normalizer, get_normalizer
 from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.rewards import RewardMapping, get_mapping
 from search_to_signal.seeding import derive_seed
@@ -24,20 +25,27 @@ from search_to_signal.seeding import derive_seed
 
 @dataclass(frozen=True)
 class Training:
-    """A mapping, a learner and the generator that it teaches; a frozen run has none."""
+    """Mapping, normalizer and learner of a run, and the generator that it trains; a frozen run has none."""
 
     mapping: RewardMapping
+    normalizer: Normalizer
     learner: Learner
     initial_sha256: str
     generator: Trainable
+    rule: str = GRPO
 
     def update(self, generation: Generation, records: list[CompletionRecord]) -> StepResult:
-        """One optimizer opportunity, after which the generator speaks with the new adapter."""
-        advantages = np.array([record.advantage for record in records], dtype=np.float64)
-        completions = [completion.ids for completion in generation.completions]
-        truncated = [completion.truncated for completion in generation.completions]
-        result = self.learner.step(generation.prompt_ids, completions, advantages, truncated)
-        self.generator.adopt(self._adapter)
+        """One optimizer opportunity, after which the generator samples with the new adapter."""
+        group = TrainingGroup(
+            prompt_ids=generation.prompt_ids,
+            completion_ids=[completion.ids for completion in generation.completions],
+            advantages=np.array([record.advantage for record in records], dtype=np.float64),
+            truncated=[completion.truncated for completion in generation.completions],
+            records=records,
+        )
+        with rule_code(self.rule):
+            result = self.learner.step(group)
+        self.publish_adapter()
         return result
 
     @property
@@ -47,19 +55,20 @@ class Training:
 
     def save(self, directory: Path) -> None:
         """Write the adapter in PEFT's file form."""
-        self._adapter.save(directory)
+        TrainedAdapter(self.learner.model).save(directory)
 
-    def go_on(self, learner: bytes) -> None:
-        """Take up a dumped learner, after which the generator speaks with its adapter."""
-        self.learner.load(learner)
-        self.generator.adopt(self._adapter)
+    def restore(self, learner: bytes) -> None:
+        """Load a dumped learner, after which the generator samples with its adapter."""
+        with rule_code(self.rule):
+            self.learner.load(learner)
+        self.publish_adapter()
 
-    @property
-    def _adapter(self) -> LearnedAdapter:
-        return LearnedAdapter(self.learner.model)
+    def publish_adapter(self) -> None:
+        """Have the generator sample with the learner's adapter from its next token on."""
+        self.generator.load_adapter(TrainedAdapter(self.learner.model))
 
 
-def open_teachable(config: RunConfig, settings: GenerationSettings, scratch: Path) -> Trainable:
+def open_run_generator(config: RunConfig, settings: GenerationSettings, scratch: Path) -> Trainable:
     """The generator of a run whose weights are here, the same for every condition.
 
     A local model in 4 bits holds the adapter itself: a sum of the two cannot be written back into 4 bits.
@@ -83,12 +92,16 @@ def begin_training(config: RunConfig, generator: Trainable) -> Training:
     """The training of a run's condition, from the weights that the generator samples with."""
     base = base_model(config, generator)
     model = attach_adapter(base, config.learner, derive_seed(config.seed, "adapter"))
-    learner = Learner(model, config.learner, generator.pad_id)
-    return Training(get_mapping(config.condition), learner, adapter_sha256(model), generator)
+    rule = config.learning_rule
+    setup = LearnerSetup(model, config.learner, generator.pad_id, config.rule_settings)
+    with rule_code(rule):
+        learner = get_rule(rule).learner(setup)
+    mapping, normalizer = get_mapping(config.mapping), get_normalizer(config.normalizer)
+    return Training(mapping, normalizer, learner, adapter_sha256(model), generator, rule)
 
 
-def speak_with(adapter: Path, sha256: str, base: Any, generator: Trainable) -> str:
-    """Let ``generator`` speak with a stored adapter from its next token on; returns the adapter's checksum.
+def load_stored_adapter(adapter: Path, sha256: str, base: Any, generator: Trainable) -> str:
+    """Have ``generator`` sample with a stored adapter from its next token on; returns its checksum.
 
     ``base`` is its ``base_model``. The generator has to be fresh: another adapter in its weights would stay
     there. The checksum is taken of what was loaded, not of the file. Raises RunDirectoryError when it is not
@@ -100,15 +113,17 @@ def speak_with(adapter: Path, sha256: str, base: Any, generator: Trainable) -> s
         raise RunDirectoryError(
             f"the adapter in {adapter} has the checksum {found}, its run recorded {sha256}: restore it"
         )
-    generator.adopt(LearnedAdapter(adapted))
+    generator.load_adapter(TrainedAdapter(adapted))
     return found
 
 
 def begin_restart(config: RunConfig, directory: Path, generator: Generator) -> str | None:
-    """Let a restart speak with its parent's final adapter; returns its checksum, None for any other run."""
+    """Give a restart its parent's final adapter; returns its checksum, None for any other run."""
     if config.parent is None:
         return None
     # A run with a parent was opened as one that an adapter can reach.
-    teachable = cast(Trainable, generator)
+    trainable = cast(Trainable, generator)
     adapter = directory / config.parent.run / ADAPTER
-    return speak_with(adapter, config.parent.adapter_sha256, base_model(config, teachable), teachable)
+    return load_stored_adapter(
+        adapter, config.parent.adapter_sha256, base_model(config, trainable), trainable
+    )

@@ -1,7 +1,7 @@
 """A live run: search and learner side by side on one stream of evaluated candidates."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.outcomes import Isolation
@@ -13,15 +13,13 @@ from search_to_signal.experiments.learning import Training
 from search_to_signal.experiments.run_files import EvaluationNote, RunFiles, save_checkpoint
 from search_to_signal.experiments.step_records import generation_record, step_record
 from search_to_signal.generators.base import Generation, Generator
+from search_to_signal.hosts import host_code
+from search_to_signal.hosts.base import Effect, Host, exposures_of, play
 from search_to_signal.hosts.credit import credited
 from search_to_signal.problems.base import Problem
 from search_to_signal.progress import Progress
 from search_to_signal.records.schema import CompletionRecord, StepRecord
-from search_to_signal.search.exposure import exposures
-from search_to_signal.search.planning import Draw, plan_round, prompt_of
-from search_to_signal.search.prompts import Prompt
-from search_to_signal.search.state import SearchState, heuristic_record, initial_state
-from search_to_signal.search.transition import transition
+from search_to_signal.search.state import heuristic_record, seed_member
 from search_to_signal.seeding import derive_seed, stream
 
 
@@ -29,15 +27,16 @@ class Parts(NamedTuple):
     """What a run works with; ``training`` is None when frozen."""
 
     problem: Problem
+    host: Host
     generator: Generator
     pool: EvaluationPool
     training: Training | None
 
 
 class Position(NamedTuple):
-    """Between two groups: the search state, and how many groups are done."""
+    """Between two groups: the host's state, and how many groups are done."""
 
-    state: SearchState
+    state: Any
     done: int
 
 
@@ -47,15 +46,12 @@ class Live:
 
     config: RunConfig
     problem: Problem
+    host: Host
     generator: Generator
     pool: EvaluationPool
     training: Training | None
     files: RunFiles
     checkpoint_every: int = 1
-
-    def prompt(self, draw: Draw) -> Prompt:
-        """The prompt of a draw."""
-        return prompt_of(self.problem, draw, self.config.search.prompts)
 
 
 _SEED_REMEDIES = {
@@ -74,42 +70,43 @@ def starting_position(live: Live) -> Position:
             f"the seed heuristic of {live.problem.name} failed ({evaluation.isolation.value}: "
             f"{evaluation.detail}): {remedy}"
         )
-    state = initial_state(seed, evaluation.score)
-    live.files.heuristics.write(heuristic_record(state.archive[0]))
+    member = seed_member(seed, evaluation.score)
+    with host_code(live.config.host):
+        state = live.host.start(member)
+    live.files.heuristics.write(heuristic_record(member))
     _checkpoint(live, 0)
     return Position(state, 0)
 
 
-def live_step(live: Live, state: SearchState, step: int, clock: StepClock) -> tuple[SearchState, StepRecord]:
-    """One round of the paper's loop: draw, generate, evaluate, move the search, teach the model."""
-    config = live.config
-    rng = stream(config.seed, "search", step)
-    draw = plan_round(state, rng, config.search, lambda d: live.prompt(d).user)
+def live_step(live: Live, state: Any, step: int, clock: StepClock) -> tuple[Any, StepRecord]:
+    """One round of the paper's loop: ask, generate, evaluate, move the search, train the model."""
+    config, host = live.config, live.host
+    with host_code(config.host):
+        question = host.ask(state, stream(config.seed, "search", step))
     with clock.phase("generation"):
-        generation = live.generator.generate(live.prompt(draw), derive_seed(config.seed, "sample", step))
+        generation = live.generator.generate(question.prompt, derive_seed(config.seed, "sample", step))
     with clock.phase("evaluation"):
         judged = judge(generation.completions, live.pool)
     evaluated = [item.evaluated for item in judged]
-    after, events = transition(
-        draw.state, evaluated, operator=draw.operator, step=step, settings=config.search
-    )
+    with host_code(config.host):
+        effect = play(host, question, evaluated, step)
+        reach = exposures_of(host, question, evaluated)
     with clock.phase("evaluation"):
-        judged = confirm(judged, events, live.pool)
-    reach = exposures(draw.state, evaluated, config.search)
-    records = completion_records(draw, step, config.problem, generation, judged, events, reach)
+        judged = confirm(judged, effect.events, live.pool)
+    records = completion_records(question, step, config.problem, generation, judged, effect.events, reach)
     result = None
     if live.training is not None:
-        records = credited(records, live.training.mapping)
+        records = credited(records, live.training.mapping, live.training.normalizer)
         with clock.phase("update"):
             result = live.training.update(generation, records)
-    played = step_record(draw, after, generation, records, config, result)
-    _write(live, draw, after, generation, records, played)
+    played = step_record(question, effect, generation, records, config, result)
+    _write(live, effect, generation, records, played)
     live.files.timings.write(clock.timing(step))
-    return after, played
+    return effect.state, played
 
 
-def run_live(live: Live, start: Position, progress: Progress) -> SearchState:
-    """Run every group that is not done yet; returns the final search state."""
+def run_live(live: Live, start: Position, progress: Progress) -> Any:
+    """Run every group that is not done yet; returns the host's final state."""
     state, clock, groups = start.state, StepClock(), live.config.groups
     for done in range(start.done + 1, groups + 1):
         state, played = live_step(live, state, done - 1, clock)
@@ -136,16 +133,11 @@ def _checkpoint(live: Live, done: int) -> None:
 
 
 def _write(
-    live: Live,
-    draw: Draw,
-    after: SearchState,
-    generation: Generation,
-    records: list[CompletionRecord],
-    played: StepRecord,
+    live: Live, effect: Effect, generation: Generation, records: list[CompletionRecord], played: StepRecord
 ) -> None:
     for record in records:
         live.files.completions.write(record)
     live.files.generations.write(generation_record(records[0].step, generation))
-    for member in after.archive[len(draw.state.archive) :]:
+    for member in effect.admitted:
         live.files.heuristics.write(heuristic_record(member))
     live.files.steps.write(played)

@@ -28,13 +28,13 @@ def has_search(run: Path) -> bool:
 
 def other_exposures(run: Path, name: str) -> Iterator[ExposureRecord]:
     """One record per group of a run that has its search; raises RecordError where its records do not fit."""
-    config = read_manifest(run).config
+    manifest = read_manifest(run)
     try:
-        settings = msgspec.convert(config["search"], SearchSettings)
+        settings = msgspec.convert(manifest.config["search"], SearchSettings)
     except msgspec.ValidationError as error:
         raise RecordError(f"{run} has other settings of the search than this version: {error}") from error
-    for played, state in recorded_states(run, str(config["problem"]), settings):
-        yield _record(name, int(config["seed"]), played, drawn_from(state, played), settings)
+    for played, state in recorded_states(run, settings):
+        yield _record(name, manifest.facts.seed, played, drawn_from(state, played), settings)
 
 
 def _record(

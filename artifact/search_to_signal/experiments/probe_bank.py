@@ -3,17 +3,14 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from search_to_signal.errors import ConfigError, RecordError
+from search_to_signal.errors import ConfigError
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.recorded import recorded_states
-from search_to_signal.problems import get_problem
+from search_to_signal.experiments.recorded import played_again
+from search_to_signal.hosts import open_host
 from search_to_signal.records.probe import BankPrompt
 from search_to_signal.records.reader import read_groups
-from search_to_signal.search.archive import frontier
-from search_to_signal.search.planning import plan_round, prompt_of
 from search_to_signal.search.prompts import Prompt
 from search_to_signal.search.replay import Round
-from search_to_signal.seeding import stream
 
 
 def spread(total: int, count: int) -> list[int]:
@@ -40,16 +37,9 @@ def chosen_steps(runs: Sequence[Path], prompts: int) -> list[tuple[Path, int]]:
 
 
 def _asked(run: Path, config: RunConfig, steps: Sequence[int]) -> Iterator[tuple[Round, Prompt]]:
-    problem, form = get_problem(config.problem), config.search.prompts
-    for played, before in recorded_states(run, config.problem, config.search):
+    for played, question, _ in played_again(run, open_host(config.host, config.host_setup), config):
         if played.step in steps:
-            rng = stream(config.seed, "search", played.step)
-            draw = plan_round(before, rng, config.search, lambda draw: prompt_of(problem, draw, form).user)
-            if (draw.operator, frontier(draw.state.archive)) != (played.operator, played.records[0].frontier):
-                raise RecordError(
-                    f"{run}: step {played.step} cannot be drawn again from the records before it"
-                )
-            yield played, prompt_of(problem, draw, form)
+            yield played, question.prompt
 
 
 def build_bank(runs: dict[Path, RunConfig], prompts: int) -> list[BankPrompt]:

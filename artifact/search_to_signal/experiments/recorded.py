@@ -3,18 +3,35 @@
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from search_to_signal.errors import RecordError
-from search_to_signal.problems import get_problem
+from search_to_signal.experiments.configuration import RunConfig
+from search_to_signal.hosts.base import Effect, Host, Question, play
+from search_to_signal.problems.base import Heuristic
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
-from search_to_signal.search.replay import Round, replay
+from search_to_signal.search.replay import Round, evaluated, replay
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import SearchState, initial_state
+from search_to_signal.search.state import Member, SearchState, seed_member, state_of
+from search_to_signal.seeding import stream
+
+
+class PlayedAgain(NamedTuple):
+    """A recorded round, the question that the host draws for it again, and what its completions do to it."""
+
+    played: Round
+    question: Question
+    effect: Effect
 
 
 def recorded_rounds(directory: Path) -> Iterator[Round]:
     """The rounds of a run directory in order; raises RecordError for a line that is unreadable or missing."""
+    for _, played in _rounds(directory):
+        yield played
+
+
+def _rounds(directory: Path) -> Iterator[tuple[StepRecord, Round]]:
     steps = read_records(directory / STEPS, StepRecord)
     generations = read_records(directory / GENERATIONS, GenerationRecord)
     for step, group, generation in zip_longest(steps, read_groups(directory), generations):
@@ -22,17 +39,50 @@ def recorded_rounds(directory: Path) -> Iterator[Round]:
             raise RecordError(
                 f"{directory} does not hold a step, its completions and their texts throughout: restore it"
             )
-        yield Round(step.step, step.operator, step.collapsed, group, generation.completions)
+        yield step, Round(step.step, step.operator, step.collapsed, group, generation.completions)
 
 
-def recorded_states(
-    directory: Path, problem: str, settings: SearchSettings
-) -> Iterator[tuple[Round, SearchState]]:
-    """The rounds of a run directory, each with the search before it; raises RecordError as replay does."""
+def recorded_seed(directory: Path) -> Member:
+    """The seed heuristic as a run recorded it; raises RecordError where there is none."""
     seed = next(read_records(directory / HEURISTICS, HeuristicRecord), None)
     if seed is None:
         raise RecordError(f"{directory} holds no seed heuristic: restore it")
-    state = initial_state(get_problem(problem).seed, seed.score)
+    return seed_member(Heuristic(seed.idea, seed.code), seed.score)
+
+
+def recorded_start(directory: Path, host: Host) -> Any:
+    """The host's state before the first group of a run directory."""
+    return host.start(recorded_seed(directory))
+
+
+def played_again(directory: Path, host: Host, config: RunConfig) -> Iterator[PlayedAgain]:
+    """The rounds of a run directory, drawn again from its seed and moved on by its recorded completions.
+
+    Raises RecordError where records are missing, or where the host draws or decides otherwise than recorded.
+    """
+    state = recorded_start(directory, host)
+    for step, played in _rounds(directory):
+        question = host.ask(state, stream(config.seed, "search", played.step))
+        results = [evaluated(*pair) for pair in zip(played.records, played.texts, strict=True)]
+        effect = play(host, question, results, played.step)
+        told = (step.operator, step.collapsed, step.archive_size, step.stagnation)
+        found = (question.operator, question.collapsed, len(effect.archive), effect.stagnation)
+        if told != found or effect.events != tuple(record.archive_event for record in played.records):
+            raise RecordError(
+                f"{directory}: step {played.step} cannot be drawn again and moved on as recorded: check that "
+                "the records are complete and were made with these settings"
+            )
+        yield PlayedAgain(played, question, effect)
+        state = effect.state
+
+
+def recorded_states(directory: Path, settings: SearchSettings) -> Iterator[tuple[Round, SearchState]]:
+    """The rounds of CALM's search, ours or released, each with the state before it, from records alone.
+
+    Nothing is drawn, and no code that the records name is loaded. Raises RecordError as ``replay`` does.
+    """
+    seed = recorded_seed(directory)
+    state = state_of((seed,), (seed,))
     rounds = list(recorded_rounds(directory))
     for played, after in zip(rounds, replay(state, rounds, settings), strict=True):
         yield played, state

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from search_to_signal.config import canonical_sha256
-from search_to_signal.errors import ModelFileError, RunDirectoryError
+from search_to_signal.errors import ConfigError, ModelFileError, RunDirectoryError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments.clock import StepClock, timing
@@ -42,6 +42,7 @@ from search_to_signal.hosts.released.observer import AGAIN, Observer
 from search_to_signal.hosts.released.packages import import_later, require_packages
 from search_to_signal.hosts.released.plan import Plan, planned, require_model
 from search_to_signal.hosts.released.revision import pinned, require_pinned, revision_of
+from search_to_signal.normalizer import DEFAULT
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import score_unit
 from search_to_signal.progress import Progress
@@ -81,6 +82,7 @@ class ReleasedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     model: str
     served: bool
     condition: str
+    normalizer: Literal["group"] = "group"
     seed: int
     groups: int
     search: SearchSettings
@@ -101,6 +103,7 @@ class Order:
     config: str
     out: Path
     mapping: str = "native"
+    normalizer: str = DEFAULT
     problem: str | None = None
     seed: int = 42
     any_revision: bool = False
@@ -116,8 +119,14 @@ def run_released(order: Order, progress: Progress) -> Manifest:
 
     Raises HostError, with nothing left behind, for a checkout or configuration that cannot run; HostError
     also when the run goes wrong: its directory then stays, unfinished, with what the host wrote. Raises
-    RunDirectoryError for a directory that holds anything else, ConfigError for an unknown mapping.
+    RunDirectoryError for a directory that holds anything else, ConfigError for an unknown mapping and for
+    another normalizer than the host's own.
     """
+    if order.normalizer != DEFAULT:
+        raise ConfigError(
+            f"normalizer {order.normalizer!r}: the trainer of the released host normalizes, by {DEFAULT!r} "
+            "alone; leave --normalizer out, or train with it on our host (s2s run)"
+        )
     mapping, calm, out = get_mapping(order.mapping), order.calm.resolve(), order.out.resolve()
     if begun(out) and read_manifest(out).status == "complete":
         raise RunDirectoryError(f"{out} holds a complete run: give another --out, or move it away")

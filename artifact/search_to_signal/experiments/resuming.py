@@ -1,6 +1,5 @@
 """Going on with a run that was stopped: what has to be unchanged, and the search as its records left it."""
 
-from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,22 +8,19 @@ import msgspec
 
 from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.evaluation.candidates import Run
-from search_to_signal.experiments.recorded import recorded_rounds
+from search_to_signal.experiments.configuration import RunConfig
+from search_to_signal.experiments.recorded import played_again, recorded_start
 from search_to_signal.experiments.run_files import NAMES, EvaluationNote, newest_checkpoint
-from search_to_signal.problems.base import Problem
+from search_to_signal.hosts.base import Host
 from search_to_signal.records.manifest import Environment, Manifest
 from search_to_signal.records.reader import read_records
-from search_to_signal.records.schema import HeuristicRecord, StepRecord
 from search_to_signal.records.writer import START, Mark
-from search_to_signal.search.replay import replay
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import SearchState, initial_state
 
 # Facts of a machine that decide no bit of a record.
 _FREE = ("kernel", "cpu_count", "memory_mib")
 
 
-class Left(NamedTuple):
+class ResumePoint(NamedTuple):
     """Where a stopped run goes on: behind ``done`` groups, with record files cut at their ``marks``."""
 
     done: int
@@ -58,12 +54,12 @@ def _changes(what: str, found: dict[str, Any], now: dict[str, Any]) -> Iterator[
         yield f"{what}: {', '.join(names)}"
 
 
-def left_by(directory: Path) -> Left:
+def resume_point(directory: Path) -> ResumePoint:
     """Where a stopped run goes on; raises RunDirectoryError when it has groups but no whole checkpoint."""
     found = newest_checkpoint(directory)
     if found is not None:
         checkpoint, learner = found
-        return Left(checkpoint.done, checkpoint.files, learner)
+        return ResumePoint(checkpoint.done, checkpoint.files, learner)
     # The first checkpoint is made before the first group.
     steps = directory / NAMES["steps"]
     if steps.exists() and steps.stat().st_size:
@@ -71,7 +67,7 @@ def left_by(directory: Path) -> Left:
             f"{directory} holds groups but no checkpoint: restore it from a copy, or run again without "
             "--resume, which sets the run aside"
         )
-    return Left(0, dict.fromkeys(NAMES, START), None)
+    return ResumePoint(0, dict.fromkeys(NAMES, START), None)
 
 
 def known_evaluations(directory: Path) -> dict[str, Run]:
@@ -80,17 +76,15 @@ def known_evaluations(directory: Path) -> dict[str, Run]:
     return {note.key: note.run for note in notes}
 
 
-def replayed_state(directory: Path, problem: Problem, settings: SearchSettings, done: int) -> SearchState:
-    """The search after ``done`` groups, which is how many the records hold.
+def replayed_state(directory: Path, host: Host, config: RunConfig, done: int) -> Any:
+    """The host's state after ``done`` groups, which is how many the records hold.
 
-    Raises RecordError when the records contradict themselves.
+    Raises RecordError when the records contradict themselves, or the host plays them otherwise.
     """
-    seed, *_ = read_records(directory / NAMES["heuristics"], HeuristicRecord)
-    steps = list(read_records(directory / NAMES["steps"], StepRecord))
-    start = initial_state(problem.seed, seed.score)
-    last = deque(replay(start, recorded_rounds(directory), settings), maxlen=1)
-    state = last[0] if last else start
-    told = (steps[-1].archive_size, steps[-1].stagnation) if steps else (1, 0)
-    if len(steps) != done or (len(state.archive), state.stagnation) != told:
+    last = None
+    state = recorded_start(directory, host)
+    for last in played_again(directory, host, config):
+        state = last.effect.state
+    if (last.played.step + 1 if last else 0) != done:
         raise RecordError(f"{directory}: the records do not lead to the state of step {done}; restore them")
     return state

@@ -12,12 +12,13 @@ from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.clock import timing
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.directory import finish, interrupted, owned, refuse_occupied, take
-from search_to_signal.experiments.learning import begin_restart, begin_training, open_teachable
+from search_to_signal.experiments.learning import begin_restart, begin_training, open_run_generator
 from search_to_signal.experiments.live import Live, Parts, Position, run_live, starting_position
-from search_to_signal.experiments.resuming import Left, known_evaluations, replayed_state
+from search_to_signal.experiments.resuming import ResumePoint, known_evaluations, replayed_state
 from search_to_signal.experiments.run_files import run_files
 from search_to_signal.generators.loopback import reachable
 from search_to_signal.generators.opening import open_generator
+from search_to_signal.hosts import open_host
 from search_to_signal.problems import get_problem
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS
@@ -31,16 +32,17 @@ Assemble = Callable[[RunConfig], AbstractContextManager[Parts]]
 @contextmanager
 def assembled(config: RunConfig) -> Iterator[Parts]:
     """The model, the learner and the evaluation workers of a run, before its first step."""
-    problem = get_problem(config.problem)
+    problem, host = get_problem(config.problem), open_host(config.host, config.host_setup)
     with ExitStack() as stack:
         settings = stack.enter_context(reachable(config.generation, config.model))
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="s2s-")))
         pool = stack.enter_context(EvaluationPool(problem, config.split, config.evaluation))
         if settings.backend == "api" and not config.trained:
-            yield Parts(problem, open_generator(settings, config.model, scratch), pool, None)
+            yield Parts(problem, host, open_generator(settings, config.model, scratch), pool, None)
             return
-        generator = open_teachable(config, settings, scratch)
-        yield Parts(problem, generator, pool, begin_training(config, generator) if config.trained else None)
+        generator = open_run_generator(config, settings, scratch)
+        training = begin_training(config, generator) if config.trained else None
+        yield Parts(problem, host, generator, pool, training)
 
 
 def run(
@@ -65,15 +67,15 @@ def run(
     torch.set_num_threads(config.threads)
     with storage_errors(directory), owned(directory, wait_s) as descriptor:
         refuse_occupied(directory, resume)
-        manifest, left = take(directory, descriptor, config)
+        manifest, point = take(directory, descriptor, config)
         if manifest.status == "running":
-            with assemble(config) as parts, run_files(directory, left and left.marks) as files:
-                if left is not None:
+            with assemble(config) as parts, run_files(directory, point and point.marks) as files:
+                if point is not None:
                     manifest = interrupted(directory, manifest)
                 restarted = begin_restart(config, directory, parts.generator)
                 manifest = msgspec.structs.replace(manifest, initial_adapter_sha256=restarted)
                 live = Live(config, *parts, files, checkpoint_every)
-                run_live(live, _position(live, left), progress)
+                run_live(live, _position(live, point), progress)
                 manifest = _completed(manifest, live)
         elif (directory / SUMS).exists():
             return manifest
@@ -81,15 +83,14 @@ def run(
     return manifest
 
 
-def _position(live: Live, left: Left | None) -> Position:
+def _position(live: Live, point: ResumePoint | None) -> Position:
     directory = live.files.directory
-    if left is None or not left.marks["heuristics"].bytes:
+    if point is None or not point.marks["heuristics"].bytes:
         return starting_position(live)
-    if live.training is not None and left.learner is not None:
-        live.training.go_on(left.learner)
+    if live.training is not None and point.learner is not None:
+        live.training.restore(point.learner)
     live.pool.remember(known_evaluations(directory))
-    state = replayed_state(directory, live.problem, live.config.search, left.done)
-    return Position(state, left.done)
+    return Position(replayed_state(directory, live.host, live.config, point.done), point.done)
 
 
 def _completed(manifest: Manifest, live: Live) -> Manifest:

@@ -2,7 +2,8 @@
 
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.generators.base import Generation
-from search_to_signal.learner.grpo import StepResult
+from search_to_signal.hosts.base import Effect, Question
+from search_to_signal.learner.base import StepResult
 from search_to_signal.records.schema import (
     ArchiveEvent,
     CompletionRecord,
@@ -10,13 +11,11 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 from search_to_signal.search.archive import frontier
-from search_to_signal.search.planning import Draw
-from search_to_signal.search.state import SearchState
 
 
 def step_record(
-    draw: Draw,
-    after: SearchState,
+    question: Question,
+    effect: Effect,
     generation: Generation,
     records: list[CompletionRecord],
     config: RunConfig,
@@ -26,16 +25,16 @@ def step_record(
     trained = result is not None
     return StepRecord(
         step=records[0].step,
-        operator=draw.operator,
+        operator=question.operator,
         prompt_sha256=records[0].prompt_sha256,
-        collapsed=draw.collapsed,
-        stagnation=after.stagnation,
-        archive_size=len(after.archive),
-        frontier_before=frontier(draw.state.archive),
-        frontier_after=frontier(after.archive),
+        collapsed=question.collapsed,
+        stagnation=effect.stagnation,
+        archive_size=len(effect.archive),
+        frontier_before=frontier(question.archive),
+        frontier_after=frontier(effect.archive),
         valid=sum(record.score is not None for record in records),
         admitted=sum(record.archive_event is ArchiveEvent.ADMITTED for record in records),
-        mapping=config.condition if trained else None,
+        mapping=config.mapping if trained else None,
         zero_advantage=all(record.advantage == 0 for record in records) if trained else None,
         loss=result.loss if result else None,
         kl=result.kl if result else None,

@@ -95,7 +95,7 @@ class Adapter(Protocol):
 
 
 class Trainable(Generator, Protocol):
-    """A generator that a learner can teach."""
+    """A generator whose model a learner can adapt."""
 
     @property
     def pad_id(self) -> int: ...
@@ -103,7 +103,7 @@ class Trainable(Generator, Protocol):
     def base(self) -> Any:
         """The model that a learner attaches its adapter to, or None: then it has to load one itself."""
 
-    def adopt(self, adapter: Adapter) -> None:
+    def load_adapter(self, adapter: Adapter) -> None:
         """Sample with the adapter from the next token on: before a restart's first group, after each step."""
 
 

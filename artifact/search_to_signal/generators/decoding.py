@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import torch
 from transformers import DynamicCache
 
-from search_to_signal.generators.lean import LeanDecoder, suits
+from search_to_signal.generators.cpu_decoder import CpuDecoder, can_decode
 
 
 class Decoder(Protocol):
@@ -44,10 +44,10 @@ class CachedDecoder:
 
 
 def open_decoder(model: Any, prompt_ids: Sequence[int], count: int, limit: int) -> Decoder:
-    """A decoder that has read the prompt: the lean one where it can, or else the model's own.
+    """A decoder that has read the prompt: that for CPUs where it can, or else the model's own.
 
     At most ``limit`` tokens are read of each of the ``count`` completions.
     """
-    if suits(model):
-        return LeanDecoder(model, prompt_ids, count, limit)
+    if can_decode(model):
+        return CpuDecoder(model, prompt_ids, count, limit)
     return CachedDecoder(model, prompt_ids, count)

@@ -94,7 +94,7 @@ class LocalGenerator:
         """The model for a learner: a copy, unless it is shared."""
         return self.model if self._shared else copy.deepcopy(self.model)
 
-    def adopt(self, adapter: Adapter) -> None:
+    def load_adapter(self, adapter: Adapter) -> None:
         """Sample from the base weights and the adapter's, merged."""
         adapter.merge_into(self.model)
 

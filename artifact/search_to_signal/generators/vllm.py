@@ -76,7 +76,7 @@ class VllmGenerator:
         """The model that shares its weights with the engine; None where a learner has to load its own."""
         return self._base
 
-    def adopt(self, adapter: Adapter) -> None:
+    def load_adapter(self, adapter: Adapter) -> None:
         """Sample with the adapter from the next group on; the files of the one before are removed."""
         self._adapters += 1
         folder = self._scratch / "adapters"

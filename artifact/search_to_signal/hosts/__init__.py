@@ -1,1 +1,62 @@
-"""The two search hosts: ours, and the released CALM source used as it is."""
+"""Search hosts by name: ours and the released CALM; a profile may also name one by entry point or path."""
+
+from contextlib import AbstractContextManager
+from typing import cast
+
+from search_to_signal import plugins
+from search_to_signal.errors import ConfigError
+from search_to_signal.hosts.base import Host, HostFactory, HostSetup
+from search_to_signal.hosts.reference import reference_host
+
+REFERENCE, RELEASED = "reference", "released"
+GROUP = "search_to_signal.hosts"
+_METHODS = ("start", "ask", "play")
+
+
+def _released(setup: HostSetup) -> Host:
+    raise ConfigError(
+        "the released host brings a loop and a learner of its own: run it with s2s released --calm DIR"
+    )
+
+
+HOSTS: dict[str, HostFactory] = {REFERENCE: reference_host, RELEASED: _released}
+
+
+def get_host(name_or_path: str) -> HostFactory:
+    """Return what makes a host, by name, by entry point of group search_to_signal.hosts, or by pkg.mod:obj.
+
+    Raises ConfigError with the known names.
+    """
+    return _factory(name_or_path, plugins.load(name_or_path, HOSTS, GROUP))
+
+
+def open_host(name_or_path: str, setup: HostSetup) -> Host:
+    """Make a host; raises ConfigError as ``get_host`` does, for settings that the host refuses, and with what
+    the object lacks to be one.
+    """
+    return _made(name_or_path, get_host(name_or_path), setup)
+
+
+def find_host(name_or_path: str, setup: HostSetup) -> Host:
+    """``open_host`` for a name that a results directory gives: runs no code that nobody allowed."""
+    found = plugins.find(name_or_path, HOSTS, GROUP, "--host")
+    return _made(name_or_path, _factory(name_or_path, found), setup)
+
+
+def host_code(name: str) -> AbstractContextManager[None]:
+    """Within it a host of somebody's own runs, whose errors become one line (MappingError)."""
+    return plugins.own_code(f"host {name}", name in HOSTS)
+
+
+def _factory(name_or_path: str, found: object) -> HostFactory:
+    if not callable(found):
+        raise ConfigError(f"{name_or_path!r} makes no host: give a class or function of a HostSetup")
+    return cast(HostFactory, found)
+
+
+def _made(name_or_path: str, factory: HostFactory, setup: HostSetup) -> Host:
+    with host_code(name_or_path):
+        host = factory(setup)
+    if missing := [name for name in _METHODS if not callable(getattr(host, name, None))]:
+        raise ConfigError(f"the host {name_or_path!r} lacks {', '.join(missing)}: see hosts/base.py")
+    return host

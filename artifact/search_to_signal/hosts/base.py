@@ -1,14 +1,22 @@
-"""What both hosts answer, so that one can be put beside the other."""
+"""What a search host is: it says what to ask the model next, and what an evaluated group changes.
 
-from collections.abc import Sequence
+The loop does the rest: it samples, evaluates in isolation, credits, trains and records. ``ask`` and ``play``
+are pure, so a run that was stopped, and a check of its records, play the search again and get the same.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from numpy.typing import NDArray
+import numpy as np
 
-from search_to_signal.errors import S2SError
-from search_to_signal.records.schema import Operator, Outcome
-from search_to_signal.search.state import SearchState
+from search_to_signal.errors import MappingError, S2SError
+from search_to_signal.problems.base import Problem
+from search_to_signal.records.schema import ArchiveEvent, Operator
+from search_to_signal.search.prompts import Prompt
+from search_to_signal.search.settings import SearchSettings
+from search_to_signal.search.state import Member
+from search_to_signal.search.transition import Evaluated
 
 
 class HostError(S2SError):
@@ -17,57 +25,91 @@ class HostError(S2SError):
     exit_code = 12
 
 
-class NotComparableError(HostError):
-    """An answer of the released host says nothing about its rules, for instance one cut short by time."""
+@dataclass(frozen=True)
+class HostSetup:
+    """What a host is made of: the problem, and two tables of the profile.
+
+    ``search`` has the knobs of the reference host, which another host may share; ``settings`` is
+    ``[host_settings]``, which a host of one's own reads and checks itself.
+    """
+
+    problem: Problem
+    search: SearchSettings
+    settings: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A prompt: its operator, the positions of its bases in the listed archive, and its text.
+class Question:
+    """What one group is asked, and what its completions are compared with.
 
-    ``chat`` is what the released host asked, ``used`` are its own objects for the prompts of the round, among
-    which its rewards look.
+    ``state`` is the host's own, as drawing left it, and comes back to it with the answers. ``parents`` are
+    the heuristics that the prompt was made of, primary first; ``bases`` those that it shows, best first. The
+    best of ``archive`` is the frontier, and never leaves it. ``collapsed``: the archive was cut down before.
     """
 
+    prompt: Prompt
     operator: Operator
-    bases: tuple[int, ...]
-    prompt: str = ""
-    chat: Any = None
-    used: tuple[Any, ...] = ()
+    parents: tuple[Member, ...]
+    bases: tuple[Member, ...]
+    archive: tuple[Member, ...]
+    state: Any
+    collapsed: bool = False
 
 
 @dataclass(frozen=True)
-class Played:
-    """What became of a group, completion by completion, and the state after it, listed best first.
+class Effect:
+    """What a group did to the search: the state and archive after it, and what became of each completion.
 
-    ``scores`` are higher-is-better and absent where the outcome is not valid; ``rewards`` are native.
+    ``admitted`` are the new members in order of their completions, one for each event ``admitted``.
+    ``stagnation`` counts groups without a new best; 0 where a host does not count.
     """
 
-    outcomes: tuple[Outcome, ...]
-    scores: tuple[float | None, ...]
-    rewards: tuple[float, ...]
-    after: SearchState
+    state: Any
+    events: tuple[ArchiveEvent, ...]
+    admitted: tuple[Member, ...]
+    archive: tuple[Member, ...]
+    stagnation: int = 0
 
 
 class Host(Protocol):
-    """A search host for one problem on its training instances. States are listed best first."""
+    """A search over one problem. A state is whatever the host makes it, and is never changed in place."""
 
-    def arrays(self) -> Sequence[NDArray[Any]]:
-        """The arrays that its training instances are made of."""
-        ...
+    def start(self, seed: Member) -> Any:
+        """The state before the first group; ``seed`` is the problem's evaluated seed heuristic."""
 
-    def scores(self, code: str) -> tuple[float, ...] | None:
-        """Score on every instance and then their mean, or the mean alone; None for a failure."""
-        ...
+    def ask(self, state: Any, rng: np.random.Generator) -> Question:
+        """Draw what the next group is asked; every draw comes from ``rng``, a stream of this step alone."""
 
-    def ask(self, state: SearchState) -> Asked:
-        """Draw one prompt."""
-        ...
+    def play(self, question: Question, results: Sequence[Evaluated], step: int) -> Effect:
+        """Move on by the answers to a question, (G,) in order of the completions; draws nothing."""
 
-    def play(self, state: SearchState, asked: Asked, texts: Sequence[str]) -> Played:
-        """Judge the answers to a prompt, and move the state."""
-        ...
 
-    def collapsed(self, state: SearchState) -> SearchState:
-        """The state after a collapse."""
-        ...
+@runtime_checkable
+class HasExposures(Protocol):
+    """A host that knows how likely a completion is to be shown again, which mapping search_exposure reads."""
+
+    def exposures(self, question: Question, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
+        """(G,) probabilities in [0, 1] (paper, Search Exposure); None for a completion without a score."""
+
+
+HostFactory = Callable[[HostSetup], Host]
+"""What a profile names. Raises ConfigError for settings that are not its own."""
+
+
+def play(host: Host, question: Question, results: Sequence[Evaluated], step: int) -> Effect:
+    """``host.play``, held to what it promises; raises MappingError for an effect that no record can hold."""
+    effect = host.play(question, results, step)
+    admitted = [index for index, event in enumerate(effect.events) if event is ArchiveEvent.ADMITTED]
+    if len(effect.events) != len(results) or len(effect.admitted) != len(admitted):
+        raise MappingError(
+            f"step {step}: the host gave {len(effect.events)} events with {len(effect.admitted)} admitted "
+            f"members for {len(results)} completions: give one event each, and one member per admission"
+        )
+    return effect
+
+
+def exposures_of(host: Host, question: Question, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
+    """Exposures (G,) by the host, all None where it has none."""
+    if isinstance(host, HasExposures):
+        return host.exposures(question, results)
+    return (None,) * len(results)

@@ -1,25 +1,30 @@
-"""What the learner is told of a group, on whichever host it was played."""
+"""What the learner is told of a group, whichever host asked for it."""
 
 from collections.abc import Sequence
 
 import msgspec
 
-from search_to_signal.normalizer import group_advantages
+from search_to_signal.normalizer import Normalizer, advantages
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.rewards import RewardMapping, rewards_of
 
 
-def credited(records: Sequence[CompletionRecord], mapping: RewardMapping) -> list[CompletionRecord]:
-    """The records of one group with reward components, rewards and advantages."""
+def credited(
+    records: Sequence[CompletionRecord], mapping: RewardMapping, normalizer: Normalizer
+) -> list[CompletionRecord]:
+    """The records of one group with reward components, rewards and advantages.
+
+    Raises MappingError where mapping or normalizer fails or breaks its promise.
+    """
     rewards = rewards_of(mapping, batch_of([records]))
-    advantages = group_advantages(rewards.reward)
+    credit = advantages(normalizer, rewards.reward, rewards.components)
     return [
         msgspec.structs.replace(
             record,
             components={name: float(values[0, i]) for name, values in rewards.components.items()},
             reward=float(rewards.reward[0, i]),
-            advantage=float(advantages[0, i]),
+            advantage=float(credit[0, i]),
         )
         for i, record in enumerate(records)
     ]

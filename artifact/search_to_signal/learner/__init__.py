@@ -1,0 +1,48 @@
+"""Learning rules by name; a profile may also name one by entry point or path. No model library loads here."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, cast
+
+from search_to_signal import plugins
+from search_to_signal.errors import ConfigError
+from search_to_signal.learner.base import Learner, LearnerSetup, LearningRule
+
+GRPO = "grpo"
+GROUP = "search_to_signal.learning_rules"
+
+
+class Grpo:
+    """One GRPO step per group with TRL 0.15.1's loss (paper, Learner); its knobs stand in ``[learner]``."""
+
+    def check(self, settings: Mapping[str, Any]) -> None:
+        """Raises ConfigError for settings outside ``[learner]``."""
+        if settings:
+            raise ConfigError(f"rule_settings has {', '.join(sorted(settings))}: grpo reads [learner] alone")
+
+    def learner(self, setup: LearnerSetup) -> Learner:
+        """A learner with a fresh optimizer."""
+        from search_to_signal.learner.grpo import GrpoLearner
+
+        return GrpoLearner(setup.model, setup.learner, setup.pad_id)
+
+
+RULES: dict[str, LearningRule] = {GRPO: Grpo()}
+
+
+def rule_code(name: str) -> AbstractContextManager[None]:
+    """Within it a rule of somebody's own runs, whose errors become one line (MappingError)."""
+    return plugins.own_code(f"learning rule {name}", name in RULES)
+
+
+def get_rule(name_or_path: str) -> LearningRule:
+    """Return a rule by name, by entry point of group search_to_signal.learning_rules, or by pkg.mod:obj.
+
+    Raises ConfigError with the known names, or with what the object lacks to be a rule.
+    """
+    found = plugins.load(name_or_path, RULES, GROUP)
+    missing = [name for name in ("check", "learner") if not callable(getattr(found, name, None))]
+    if isinstance(found, type) or missing:
+        what = f"lacks {', '.join(missing)}" if missing else "is a class: call it first"
+        raise ConfigError(f"the learning rule {name_or_path!r} {what}; see learner/base.py")
+    return cast(LearningRule, found)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def save_adapter(model: Any, directory: Path) -> None:
 
 
 @torch.no_grad()
-def publish(adapted: Any, plain: Any) -> None:
+def merge_adapter(adapted: Any, plain: Any) -> None:
     """Make ``plain``, a copy of the base model, compute what the adapted model computes.
 
     Every call starts from the untouched base weights, so nothing accumulates, as it would by merging and
@@ -142,3 +143,18 @@ def publish(adapted: Any, plain: Any) -> None:
         if hasattr(module, "lora_A"):
             delta = module.get_delta_weight("default")
             weights[name].weight.copy_(module.base_layer.weight + delta)
+
+
+@dataclass(frozen=True)
+class TrainedAdapter:
+    """The adapter of a learner's model, as ``generators.base.Adapter`` asks for it."""
+
+    model: Any
+
+    def merge_into(self, plain: Any) -> None:
+        """Make a plain copy of the base model compute what the adapted one computes."""
+        merge_adapter(self.model, plain)
+
+    def save(self, directory: Path) -> None:
+        """Write the adapter in PEFT's form."""
+        save_adapter(self.model, directory)

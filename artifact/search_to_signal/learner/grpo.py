@@ -1,7 +1,6 @@
 """One GRPO step: one group, one optimizer opportunity."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,27 +9,14 @@ from numpy.typing import NDArray
 
 from search_to_signal.errors import LearnerError
 from search_to_signal.learner.adapter import adapter_sha256
+from search_to_signal.learner.base import StepResult, TrainingGroup
 from search_to_signal.learner.checkpoint import dumped, restore
 from search_to_signal.learner.loss import TokenGroup, grpo_loss, token_group, token_log_probabilities
 from search_to_signal.learner.optimizers import build_optimizer
 from search_to_signal.learner.settings import LearnerSettings
 
 
-@dataclass(frozen=True)
-class StepResult:
-    """What one optimizer opportunity did; ``grad_norm`` is the norm before clipping.
-
-    A skipped opportunity has no loss, KL or norm, and no training tokens.
-    """
-
-    loss: float | None
-    kl: float | None
-    grad_norm: float | None
-    training_tokens: int
-    adapter_sha256: str
-
-
-class Learner:
+class GrpoLearner:
     """Owns the adapted model and its optimizer, which a checkpoint may read and set.
 
     A group whose advantages are all zero is still an opportunity; ``zero_advantage`` decides its use.
@@ -49,26 +35,20 @@ class Learner:
             # Unsloth checkpoints in the reentrant way all the same, which gives no gradient without this.
             model.enable_input_require_grads()
 
-    def step(
-        self,
-        prompt_ids: Sequence[int],
-        completion_ids: Sequence[Sequence[int]],
-        advantages: NDArray[np.float64],
-        truncated: Sequence[bool] = (),
-    ) -> StepResult:
+    def step(self, group: TrainingGroup) -> StepResult:
         """Update the adapter once; raises LearnerError before anything non-finite reaches a weight.
 
         Every token is scored: a group that does not fit the model's context is an error, never cut here.
-        ``truncated`` says which completions were cut at the limit, which matters where those are left out.
+        Completions that were cut at the limit count or are left out as the settings say (D25).
         """
-        group = self.group(prompt_ids, completion_ids)
-        _check_credit(advantages, len(completion_ids))
-        kept = self._kept(len(completion_ids), truncated)
-        if not kept or (self._settings.zero_advantage == "skip" and not advantages.any()):
+        tokens, size = self.group(group.prompt_ids, group.completion_ids), len(group.completion_ids)
+        _check_credit(group.advantages, size)
+        kept = self._kept(size, group.truncated)
+        if not kept or (self._settings.zero_advantage == "skip" and not group.advantages.any()):
             return StepResult(None, None, None, 0, adapter_sha256(self.model))
-        if len(kept) < len(completion_ids):
-            group = self.group(prompt_ids, [completion_ids[index] for index in kept])
-        return self.update(group, self.reference(group), advantages[kept], len(kept) / len(completion_ids))
+        if len(kept) < size:
+            tokens = self.group(group.prompt_ids, [group.completion_ids[index] for index in kept])
+        return self.update(tokens, self.reference(tokens), group.advantages[kept], len(kept) / size)
 
     def _kept(self, size: int, truncated: Sequence[bool]) -> list[int]:
         """The completions that carry loss (D25)."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from search_to_signal.learner.adapter import adapter_sha256, adapter_tensors, set_adapter
 from search_to_signal.learner.deltas import Change, Tensors, change
-from search_to_signal.learner.grpo import Learner
+from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.loss import TokenGroup, token_log_probabilities
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.records.updates import FixedInputs
@@ -50,7 +50,7 @@ def matched(
     model: Any, settings: LearnerSettings, pad_id: int, groups: Sequence[Tokens], withheld: Sequence[Tokens]
 ) -> Matched:
     """Fix everything but credit; ``model`` carries the initial adapter, groups are (prompt, completions)."""
-    learner = Learner(model, settings, pad_id)
+    learner = GrpoLearner(model, settings, pad_id)
     read = [learner.group(*tokens) for tokens in groups]
     initial = {name: tensor.clone() for name, tensor in adapter_tensors(model).items()}
     aside = tuple(learner.group(*tokens) for tokens in withheld)
@@ -64,7 +64,7 @@ def update(given: Matched, steps: Sequence[int], credit: Floats, settings: Learn
     without credit. Raises LearnerError for what is not finite.
     """
     set_adapter(given.model, given.initial)
-    learner = Learner(given.model, settings, given.pad_id)
+    learner = GrpoLearner(given.model, settings, given.pad_id)
     groups, references = [given.groups[i] for i in steps], [given.references[i] for i in steps]
     fixed = FixedInputs(
         initial_adapter=adapter_sha256(given.model),

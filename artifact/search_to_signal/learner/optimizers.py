@@ -5,7 +5,7 @@ from types import ModuleType
 
 import torch
 
-from search_to_signal.learner.bits import bitsandbytes
+from search_to_signal.learner.quantization import bitsandbytes
 from search_to_signal.learner.settings import LearnerSettings
 
 

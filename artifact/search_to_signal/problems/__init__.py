@@ -30,7 +30,7 @@ def find_problem(name_or_path: str) -> Problem:
 
     Raises ConfigError as ``get_problem`` does, and for an import path that was not loaded before.
     """
-    return _checked(name_or_path, plugins.find(name_or_path, PROBLEMS, GROUP))
+    return _checked(name_or_path, plugins.find(name_or_path, PROBLEMS, GROUP, "--problem"))
 
 
 def _checked(name_or_path: str, found: object) -> Problem:

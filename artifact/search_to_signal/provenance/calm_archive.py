@@ -1,4 +1,4 @@
-"""Does the recorded search follow from the recorded scores? (HOST.md, points 6, 7, 13 and 14)"""
+"""CALM's archive, replayed: does it follow from the recorded scores? (HOST.md, points 6, 7, 13 and 14)"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Group = tuple[CompletionRecord, ...]
 
 
 @dataclass
-class ArchiveReplay:
+class CalmArchive:
     """The archive of a run, moved on group by group from its seed heuristics alone.
 
     ``waiting`` are the stored heuristics that no completion has been found for yet, in order. ``own_rule`` is
@@ -31,7 +31,7 @@ class ArchiveReplay:
     @classmethod
     def of(
         cls, heuristics: list[HeuristicRecord], search: dict[str, Any], own_rule: bool = False
-    ) -> "ArchiveReplay":
+    ) -> "CalmArchive":
         """The archive before the first group; only seeds have no operator."""
         seeds = tuple(heuristic for heuristic in heuristics if heuristic.operator is None)
         waiting = [heuristic for heuristic in heuristics if heuristic.operator is not None]

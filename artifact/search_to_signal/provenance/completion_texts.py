@@ -17,6 +17,7 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 
+GRPO, REFERENCE = "grpo", "reference"
 # What an isolated run ended with, by the outcomes that it can be recorded as.
 _FINISHED = ("ok", "nondeterministic")
 _PARTS = {"fallback", "repeat"}
@@ -106,7 +107,8 @@ class TextReplay:
             problems = [*answer_problems(record, text, self.config, self.parsed), *self._stored(record, text)]
             if record.problem != self.config["problem"]:
                 problems.append(f"problem {record.problem}, the configuration says {self.config['problem']}")
-            if (record.exposure is None) != (record.score is None):
+            ours = self.config.get("host", REFERENCE) == REFERENCE
+            if ours and (record.exposure is None) != (record.score is None):
                 problems.append(f"exposure {record.exposure} with score {record.score}")
             yield from (f"{where}, completion {record.index}: {problem}" for problem in problems)
 
@@ -150,6 +152,8 @@ class TextReplay:
         return ids[-1] not in self.ends if self.ends else None
 
     def _trained(self, group: tuple[CompletionRecord, ...], step: StepRecord, drawn: int) -> Iterator[str]:
+        if self.config.get("learning_rule", GRPO) != GRPO:
+            return
         learner = self.config.get("learner", {})
         idle = step.zero_advantage and learner.get("zero_advantage") == "skip"
         if learner.get("truncated") == "exclude":

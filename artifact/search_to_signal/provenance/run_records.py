@@ -6,14 +6,14 @@ from math import isfinite
 from pathlib import Path
 
 from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError, S2SError
-from search_to_signal.normalizer import group_advantages
+from search_to_signal.normalizer import advantages, find_normalizer
 from search_to_signal.provenance.adapters import adapter_problems
-from search_to_signal.provenance.calm_archive import ArchiveReplay
-from search_to_signal.provenance.completion_texts import ParsedTexts, TextReplay, store_problems
+from search_to_signal.provenance.archive import RELEASED, ArchiveReplay, archive_replay
+from search_to_signal.provenance.completion_texts import GRPO, ParsedTexts, TextReplay, store_problems
 from search_to_signal.provenance.manifests import manifest_problems
 from search_to_signal.provenance.prompt_lengths import prompt_problems
 from search_to_signal.records.groups import batch_of
-from search_to_signal.records.manifest import Manifest
+from search_to_signal.records.manifest import Manifest, RunFacts, normalizer_of
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import (
     ArchiveEvent,
@@ -53,24 +53,25 @@ def _step_problems(group: Group, step: StepRecord) -> Iterator[str]:
             yield f"step {step.step}: {name} is {getattr(step, name)}, its completions say {value}"
 
 
-def _credit_problems(group: Group, condition: str, trained: bool) -> Iterator[str]:
-    if not trained:
+def _credit_problems(group: Group, facts: RunFacts) -> Iterator[str]:
+    mapping, normalizer = facts.mapping, facts.normalizer
+    if not facts.trained:
         if any(record.reward is not None or record.advantage is not None for record in group):
             yield f"step {group[0].step}: a frozen run has rewards"
         return
     try:
-        credit = rewards_of(find_mapping(condition), batch_of([group]))
+        credit = rewards_of(find_mapping(mapping), batch_of([group]))
+        due = advantages(find_normalizer(normalizer), credit.reward, credit.components)
     except (ConfigError, IllFormedGroupError, MappingError) as error:
         yield f"step {group[0].step}: {error}"
         return
-    rewards, advantages = credit.reward, group_advantages(credit.reward)
     parts = [{name: values[0, i] for name, values in credit.components.items()} for i in range(len(group))]
     if [record.components for record in group] != parts:
-        yield f"step {group[0].step}: recorded reward components are not those of {condition}"
-    if [record.reward for record in group] != rewards[0].tolist():
-        yield f"step {group[0].step}: recorded rewards are not those of {condition}"
-    if [record.advantage for record in group] != advantages[0].tolist():
-        yield f"step {group[0].step}: recorded advantages are not those of the group normalizer"
+        yield f"step {group[0].step}: recorded reward components are not those of {mapping}"
+    if [record.reward for record in group] != credit.reward[0].tolist():
+        yield f"step {group[0].step}: recorded rewards are not those of {mapping}"
+    if [record.advantage for record in group] != due[0].tolist():
+        yield f"step {group[0].step}: recorded advantages are not those of normalizer {normalizer}"
 
 
 def _chain_problems(steps: list[StepRecord]) -> Iterator[str]:
@@ -80,15 +81,17 @@ def _chain_problems(steps: list[StepRecord]) -> Iterator[str]:
             yield f"step {step.step}: frontier does not continue from step {previous.step}"
 
 
-def _learning_problems(group: Group, step: StepRecord, condition: str, trained: bool) -> Iterator[str]:
-    where = f"step {step.step}"
-    if step.mapping != (condition if trained else None):
-        yield f"{where}: mapping is {step.mapping}, the run's condition is {condition}"
+def _learning_problems(group: Group, step: StepRecord, facts: RunFacts) -> Iterator[str]:
+    where, mapping, trained = f"step {step.step}", facts.mapping, facts.trained
+    if step.mapping != (mapping if trained else None):
+        yield f"{where}: mapping is {step.mapping}, that of the run's condition is {mapping}"
     zero = all(record.advantage == 0 for record in group) if trained else None
     if step.zero_advantage is not zero:
         yield f"{where}: zero_advantage is {step.zero_advantage}, its completions say {zero}"
     numbers = (step.loss, step.kl, step.grad_norm)
-    if trained and step.training_tokens and not all(n is not None and isfinite(n) for n in numbers):
+    # What another rule minimizes is not known here; whatever it tells is a number.
+    due = [n for n in numbers if n is not None] if facts.learning_rule != GRPO else numbers
+    if trained and step.training_tokens and not all(n is not None and isfinite(n) for n in due):
         yield f"{where}: a trained step has no finite loss, KL or gradient norm"
     if not (trained and step.training_tokens) and (numbers != (None,) * 3 or step.training_tokens):
         yield f"{where}: nothing was trained, and there is a loss, KL, gradient norm or token"
@@ -114,22 +117,21 @@ def _group_problems(
         yield from _step_problems(group, step)
         yield from prompt_problems(group, step, manifest.config["generation"])
         yield from archive.problems(group, step)
-        yield from _credit_problems(group, facts.condition, facts.trained)
+        yield from _credit_problems(group, facts)
         # The released host keeps its tokens and its learner to itself.
-        if manifest.host == "reference":
+        if manifest.host != RELEASED:
             yield from texts.problems(group, step, generation)
-            yield from _learning_problems(group, step, facts.condition, facts.trained)
+            yield from _learning_problems(group, step, facts)
 
 
 def _problems(directory: Path, manifest: Manifest, parsed: ParsedTexts) -> Iterator[str]:
     config = manifest.config
-    ours = manifest.host == "reference"
     steps = list(read_records(directory / STEPS, StepRecord))
     yield from _chain_problems(steps)
     heuristics = list(read_records(directory / HEURISTICS, HeuristicRecord))
-    if ours:
+    if manifest.host != RELEASED:
         yield from store_problems(heuristics, config, parsed)
-    archive = ArchiveReplay.of(heuristics, config.get("search", {}), own_rule=not ours)
+    archive = archive_replay(heuristics, config.get("search", {}), manifest.host)
     if not archive.seeds:
         yield f"{HEURISTICS} has no seed heuristic"
         return
@@ -143,7 +145,10 @@ def _problems(directory: Path, manifest: Manifest, parsed: ParsedTexts) -> Itera
 def _file_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
     if manifest.config.get("host", "reference") != manifest.host:
         yield f"host is {manifest.host}, the configuration is not one of its runs"
-    if manifest.host != "reference":
+    condition, normalizer = manifest.facts.condition, manifest.facts.normalizer
+    if normalizer_of(condition, normalizer) != normalizer:
+        yield f"normalizer is {normalizer}, condition {condition} names another one"
+    if manifest.host == RELEASED:
         return
     yield from manifest_problems(directory, manifest)
     steps = list(read_records(directory / STEPS, StepRecord))

@@ -8,16 +8,16 @@ import msgspec
 
 from search_to_signal.errors import RecordError
 from search_to_signal.experiments.other_exposures import has_search
+from search_to_signal.hosts import REFERENCE
+from search_to_signal.hosts.base import Question
+from search_to_signal.hosts.reference import ReferenceHost
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
-from search_to_signal.search.exposure import exposures
-from search_to_signal.search.planning import Draw, plan_round, prompt_of
 from search_to_signal.search.replay import Round, evaluated
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import SearchState, initial_state
-from search_to_signal.search.transition import Evaluated, transition
+from search_to_signal.search.state import seed_member
 from search_to_signal.seeding import stream
 
 # Sums of a few shares; another processor may round the last bits otherwise.
@@ -27,34 +27,32 @@ _TOLERANCE = 1e-9
 def draw_problems(run: Path) -> Iterator[str]:
     """Where a run departs from what its seed and its scores draw; it ends there, since all else follows.
 
-    A problem of somebody's own is not asked for its prompts, and its runs are left out.
+    Only our own host is asked, and no problem of somebody's own for its prompts: other runs are left out.
     """
     manifest = read_manifest(run)
-    problem, own_seed = PROBLEMS.get(manifest.facts.problem), manifest.facts.seed
-    if problem is None or not has_search(run):
+    problem = PROBLEMS.get(manifest.facts.problem)
+    if problem is None or manifest.host != REFERENCE or not has_search(run):
         return
     try:
         settings = msgspec.convert(manifest.config["search"], SearchSettings)
     except msgspec.ValidationError as error:
         raise RecordError(f"{run} has other settings of the search than this version: {error}") from error
     seed = next(read_records(run / HEURISTICS, HeuristicRecord))
-    state = initial_state(problem.seed, seed.score)
+    host = ReferenceHost(problem, settings)
+    state = host.start(seed_member(problem.seed, seed.score))
     steps = read_records(run / STEPS, StepRecord)
     generations = read_records(run / GENERATIONS, GenerationRecord)
     for step, group, generation in zip(steps, read_groups(run), generations, strict=True):
         played = Round(step.step, step.operator, step.collapsed, group, generation.completions)
-        draw = plan_round(
-            state,
-            stream(own_seed, "search", step.step),
-            settings,
-            lambda draw: prompt_of(problem, draw, settings.prompts).user,
-        )
+        question = host.ask(state, stream(manifest.facts.seed, "search", step.step))
         results = [evaluated(*pair) for pair in zip(group, generation.completions, strict=True)]
-        found = [*_draw_problems(draw, played), *_exposure_problems(draw.state, played, results, settings)]
-        if not _asked(draw.prompt, generation.prompt):
+        reach = host.exposures(question, results)
+        found = [*_question_problems(question, played), *_exposure_problems(played, reach)]
+        if not _asked(question.prompt.user, generation.prompt):
             found.append("the prompt is not the one that the search asks")
-        state, _ = transition(draw.state, results, operator=draw.operator, step=step.step, settings=settings)
-        if (step.archive_size, step.stagnation) != (len(state.archive), state.stagnation):
+        effect = host.play(question, results, step.step)
+        state = effect.state
+        if (step.archive_size, step.stagnation) != (len(effect.archive), effect.stagnation):
             found.append("archive_size or stagnation is not that of the search")
         if found:
             yield from (f"step {step.step}: {text}" for text in found)
@@ -72,18 +70,15 @@ def _asked(user: str, prompt: str) -> bool:
     return [message.get("content") for message in sent if message.get("role") == "user"] == [user]
 
 
-def _draw_problems(draw: Draw, played: Round) -> Iterator[str]:
-    parents, bases = tuple(p.id for p in draw.parents), tuple(b.score for b in draw.bases)
-    if (draw.operator, draw.collapsed) != (played.operator, played.collapsed):
-        yield f"the search draws {draw.operator.value}, recorded is {played.operator.value} or a collapse"
+def _question_problems(question: Question, played: Round) -> Iterator[str]:
+    parents, bases = tuple(p.id for p in question.parents), tuple(b.score for b in question.bases)
+    if (question.operator, question.collapsed) != (played.operator, played.collapsed):
+        yield f"the search draws {question.operator.value}, recorded is {played.operator.value} or a collapse"
     if any((record.parents, record.base_scores) != (parents, bases) for record in played.records):
         yield "the search draws other parents"
 
 
-def _exposure_problems(
-    state: SearchState, played: Round, results: Sequence[Evaluated], settings: SearchSettings
-) -> Iterator[str]:
-    reach = exposures(state, results, settings)
+def _exposure_problems(played: Round, reach: Sequence[float | None]) -> Iterator[str]:
     for record, due in zip(played.records, reach, strict=True):
         found = record.exposure
         if (found is None) != (due is None) or not math.isclose(found or 0.0, due or 0.0, abs_tol=_TOLERANCE):

@@ -3,12 +3,16 @@
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.generators.base import request_seeds
+from search_to_signal.hosts import find_host, host_code
+from search_to_signal.hosts.base import HostSetup
+from search_to_signal.normalizer import find_normalizer
 from search_to_signal.problems import find_problem
 from search_to_signal.recompute.completions import Text, text_findings
 from search_to_signal.recompute.findings import Finding, same_bits
@@ -20,7 +24,7 @@ from search_to_signal.records.manifest import Manifest, read_manifest
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
 from search_to_signal.rewards import find_mapping
-from search_to_signal.search.state import SearchState, heuristic_record, initial_state
+from search_to_signal.search.state import heuristic_record, seed_member
 from search_to_signal.seeding import derive_seed
 
 NO_TOKENIZER = "token ids: its model's tokenizer is not here with the recorded checksums (--model)"
@@ -42,13 +46,13 @@ def run_findings(run: Path, name: str, means: Means) -> Iterator[Finding]:
     manifest = read_manifest(run)
     config = run_config(manifest)
     problem = find_problem(config.problem)
-    mapping = find_mapping(config.condition) if config.trained else None
-    search = Search(config, problem, mapping, means.tokenizers.of(manifest.model_files))
+    host = find_host(config.host, HostSetup(problem, config.search, config.host_settings))
+    credit = (find_mapping(config.mapping), find_normalizer(config.normalizer)) if config.trained else None
+    search = Search(config, problem, host, credit, means.tokenizers.of(manifest.model_files))
     programs = means.bench.programs(problem, config.split, config.evaluation)
     heuristics = list(read_records(run / HEURISTICS, HeuristicRecord))
     steps = list(read_records(run / STEPS, StepRecord))
     chosen = means.chosen(name, len(steps))
-    state: SearchState | None
     state, findings = _seed(search, heuristics, programs)
     yield from findings
     for number, played in enumerate(_groups(run, steps, heuristics)):
@@ -67,16 +71,18 @@ def run_findings(run: Path, name: str, means: Means) -> Iterator[Finding]:
 
 def _seed(
     search: Search, heuristics: list[HeuristicRecord], programs: RunPrograms
-) -> tuple[SearchState, list[Finding]]:
+) -> tuple[Any, list[Finding]]:
     """The state before the first group, as recorded, and what is otherwise in the seed heuristic."""
     (found,) = programs.evaluate([search.problem.seed.code])
     if not heuristics or found.score is None:
         raise RecordError("the seed heuristic is not recorded, or fails here")
-    state = initial_state(search.problem.seed, heuristics[0].score)
+    seed = seed_member(search.problem.seed, heuristics[0].score)
+    with host_code(search.config.host):
+        state = search.host.start(seed)
     findings = []
     if not same_bits(heuristics[0].score, found.score):
         findings.append(Finding("seed heuristic", f"score {heuristics[0].score}, it gives {found.score}"))
-    if heuristics[0] != heuristic_record(state.archive[0]):
+    if heuristics[0] != heuristic_record(seed):
         findings.append(Finding("seed heuristic", "it is not the problem's"))
     if sum(heuristic.operator is None for heuristic in heuristics) != 1:
         findings.append(Finding("seed heuristic", "there is not exactly one"))

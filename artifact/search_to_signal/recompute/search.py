@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isclose
+from typing import Any
 
 import msgspec
 
@@ -11,7 +12,10 @@ from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.group import Judged, completion_records
 from search_to_signal.experiments.step_records import step_record
 from search_to_signal.generators.base import Completion, Generation
+from search_to_signal.hosts import host_code
+from search_to_signal.hosts.base import Host, Question, exposures_of, play
 from search_to_signal.hosts.credit import credited
+from search_to_signal.normalizer import Normalizer
 from search_to_signal.problems.base import Problem
 from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.recompute.findings import Finding, same_bits
@@ -23,12 +27,8 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 from search_to_signal.rewards import RewardMapping
-from search_to_signal.search.exposure import exposures
-from search_to_signal.search.planning import Draw, plan_round, prompt_of
-from search_to_signal.search.prompts import Prompt
 from search_to_signal.search.replay import evaluated
-from search_to_signal.search.state import SearchState, heuristic_record
-from search_to_signal.search.transition import transition
+from search_to_signal.search.state import heuristic_record
 from search_to_signal.seeding import stream
 
 # Looked at text by text, where chance and time limits can be told apart.
@@ -58,61 +58,55 @@ class Played:
 
 @dataclass(frozen=True)
 class Search:
-    """What decides a run's search; ``mapping`` is None where nothing was learned."""
+    """What decides a run's search; ``credit`` is None where nothing was learned."""
 
     config: RunConfig
     problem: Problem
-    mapping: RewardMapping | None
+    host: Host
+    credit: tuple[RewardMapping, Normalizer] | None
     tokens: Tokens | None
 
-    def follow(self, state: SearchState, played: Played) -> tuple[SearchState | None, list[Finding]]:
+    def follow(self, state: Any, played: Played) -> tuple[Any, list[Finding]]:
         """Move on by a group as recorded; what is otherwise, and no state where nothing can follow."""
         where = f"step {played.step.step}"
         try:
-            draw = self._draw(state, played.step.step)
-            findings = list(self._drawn(where, draw, played))
+            rng = stream(self.config.seed, "search", played.step.step)
+            with host_code(self.config.host):
+                question = self.host.ask(state, rng)
+            findings = list(self._asked(where, question, played))
             if not findings:
-                after, found = self._moved(where, draw, played)
-                return after, found
+                return self._moved(where, question, played)
         except S2SError as error:
             findings = [Finding(where, str(error))]
         return None, [*findings, Finding(where, "the search cannot be followed from here on")]
 
-    def _draw(self, state: SearchState, step: int) -> Draw:
-        rng = stream(self.config.seed, "search", step)
-        return plan_round(state, rng, self.config.search, lambda draw: self._prompt(draw).user)
-
-    def _prompt(self, draw: Draw) -> Prompt:
-        return prompt_of(self.problem, draw, self.config.search.prompts)
-
-    def _drawn(self, where: str, draw: Draw, played: Played) -> Iterator[Finding]:
-        step, parents = played.step, tuple(parent.id for parent in draw.parents)
+    def _asked(self, where: str, question: Question, played: Played) -> Iterator[Finding]:
+        step, parents = played.step, tuple(parent.id for parent in question.parents)
         told = (step.operator, step.collapsed, played.group[0].parents)
-        if told != (draw.operator, draw.collapsed, parents):
+        if told != (question.operator, question.collapsed, parents):
             yield Finding(where, "operator, collapse or parents are not those that its seed draws")
-        elif prompt_differs(
-            played.generation.prompt, self._prompt(draw), self.config.generation, self.tokens
-        ):
+        elif prompt_differs(played.generation.prompt, question.prompt, self.config.generation, self.tokens):
             yield Finding(where, "its prompt is not the one that the search asks there")
 
-    def _moved(self, where: str, draw: Draw, played: Played) -> tuple[SearchState, list[Finding]]:
+    def _moved(self, where: str, question: Question, played: Played) -> tuple[Any, list[Finding]]:
         config, number = self.config, played.step.step
         pairs = list(zip(played.group, played.generation.completions, strict=True))
         results = [evaluated(record, text) for record, text in pairs]
-        after, events = transition(
-            draw.state, results, operator=draw.operator, step=number, settings=config.search
-        )
+        with host_code(config.host):
+            effect = play(self.host, question, results, number)
+            reach = exposures_of(self.host, question, results)
         generation = _generation(played)
         judged = [_judged(*both) for both in zip(played.group, generation.completions, strict=True)]
-        reach = exposures(draw.state, results, config.search)
-        records = completion_records(draw, number, config.problem, generation, judged, events, reach)
-        if self.mapping is not None:
-            records = credited(records, self.mapping)
-        step = step_record(draw, after, generation, records, config, None)
-        admitted = [heuristic_record(member) for member in after.archive[len(draw.state.archive) :]]
-        return after, [
+        records = completion_records(
+            question, number, config.problem, generation, judged, effect.events, reach
+        )
+        if self.credit is not None:
+            records = credited(records, *self.credit)
+        step = step_record(question, effect, generation, records, config, None)
+        admitted = [heuristic_record(member) for member in effect.admitted]
+        return effect.state, [
             *_completions(where, played.group, records),
-            *_step(where, played.step, step, records, None if self.mapping is None else config.condition),
+            *_step(where, played.step, step, records, None if self.credit is None else config.mapping),
             *_admitted(where, played.heuristics, admitted),
         ]
 
@@ -140,13 +134,13 @@ def _step(
     recorded: StepRecord,
     found: StepRecord,
     records: Sequence[CompletionRecord],
-    condition: str | None,
+    mapping: str | None,
 ) -> Iterator[Finding]:
-    if condition is None:
+    if mapping is None:
         yield from _otherwise(where, recorded, found, ("prompt_tokens_cut",))
         return
     zero = all(record.advantage == 0 for record in records)
-    credit = msgspec.structs.replace(found, mapping=condition, zero_advantage=zero)
+    credit = msgspec.structs.replace(found, mapping=mapping, zero_advantage=zero)
     yield from _otherwise(where, recorded, credit, ("prompt_tokens_cut", *_LEARNED))
 
 

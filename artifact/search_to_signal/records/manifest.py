@@ -68,7 +68,7 @@ class Checkout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One run. Only ``complete`` runs of purpose ``formal`` may enter a formal table.
 
-    ``host`` says whose search it was: ours, or the released one, of which ``checkout`` tells more.
+    ``host`` names the search: ``reference``, ``released``, of which ``checkout`` tells more, or another one.
     ``score_unit`` says what scores measure; None in manifests of earlier versions. ``interruptions`` counts
     how often the run was stopped and went on from a checkpoint; its records are those of an undisturbed run,
     its timings those of the steps as they were last done.
@@ -86,54 +86,14 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     final_adapter_sha256: str | None = None
     timing: Timing | None = None
     interruptions: int = 0
-    host: Literal["reference", "released"] = "reference"
+    host: str = "reference"
     checkout: Checkout | None = None
 
 
     @property
     def facts(self) -> "RunFacts":
         """What its configuration says, whichever version wrote it."""
-        config = msgspec.convert(self.config, _Config)
-        return RunFacts(
-            purpose=config.purpose,
-            layer=config.layer,
-            problem=config.problem,
-            split=config.split,
-            model=config.model,
-            condition=config.condition,
-            seed=config.seed,
-            groups=config.groups,
-            group_size=config.generation.group_size,
-            normalizer=config.normalizer,
-            trained=is_trained(config.condition, config.parent),
-            host=self.host,
-        )
-
-
-class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What readers of records ask of a run.
-
-    ``condition`` is frozen or names a reward mapping; a restart has its parent's and is not ``trained``.
-    ``normalizer`` is what makes advantages of rewards; ``groups`` of ``group_size`` completions were due.
-    """
-
-    purpose: str
-    layer: str
-    problem: str
-    split: str
-    model: str
-    condition: str
-    seed: int
-    groups: int
-    group_size: int
-    normalizer: str
-    trained: bool
-    host: str
-
-    @property
-    def name(self) -> str:
-        """The run's directory name."""
-        return run_name(self.condition, self.seed)
+        return msgspec.structs.replace(msgspec.convert(self.config, RunFacts), host=self.host)
 
 
 class _Generation(msgspec.Struct):
@@ -149,8 +109,12 @@ class _Parent(msgspec.Struct):
     completions_sha256: str = ""
 
 
-class _Config(msgspec.Struct):
-    """What readers take from a configuration of any version."""
+class RunFacts(msgspec.Struct, frozen=True):
+    """What readers of records ask of a run; keys of the configuration that are not here are for others.
+
+    ``condition`` is frozen or names a reward mapping, with ``+normalizer`` if need be; a restart has its
+    parent's. ``groups`` were due.
+    """
 
     purpose: str
     problem: str
@@ -162,7 +126,29 @@ class _Config(msgspec.Struct):
     generation: _Generation
     layer: str = COHORT
     normalizer: str = "group"
+    learning_rule: str = "grpo"
+    host: str = "reference"
     parent: _Parent | None = None
+
+    @property
+    def group_size(self) -> int:
+        """Completions per group."""
+        return self.generation.group_size
+
+    @property
+    def trained(self) -> bool:
+        """Whether a learner took part."""
+        return is_trained(self.condition, self.parent)
+
+    @property
+    def mapping(self) -> str:
+        """The reward mapping of the condition, ``frozen`` where there is none."""
+        return mapping_of(self.condition)
+
+    @property
+    def name(self) -> str:
+        """The run's directory name."""
+        return run_name(self.condition, self.seed)
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
@@ -176,7 +162,7 @@ def read_manifest(directory: Path) -> Manifest:
     missing = f"{directory} has no {MANIFEST}: it is not a run directory"
     manifest = read_json(directory / MANIFEST, Manifest, missing)
     try:
-        msgspec.convert(manifest.config, _Config)
+        msgspec.convert(manifest.config, RunFacts)
     except msgspec.ValidationError as error:
         raise RunDirectoryError(f"{directory / MANIFEST}: config: {error}; restore the file") from error
     return manifest
@@ -190,6 +176,16 @@ def is_trained(condition: str, parent: object | None) -> bool:
 def run_name(condition: str, seed: int) -> str:
     """The directory name of a run."""
     return f"{file_name(condition)}-s{seed}"
+
+
+def mapping_of(condition: str) -> str:
+    """The reward mapping of a condition, which is ``mapping``, ``mapping+normalizer`` or ``frozen``."""
+    return condition.partition("+")[0]
+
+
+def normalizer_of(condition: str, otherwise: str) -> str:
+    """The normalizer that a condition names, else the given one."""
+    return condition.partition("+")[2] or otherwise
 
 
 def file_name(name_or_path: str) -> str:

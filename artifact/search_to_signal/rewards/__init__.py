@@ -76,7 +76,8 @@ def find_mapping(name_or_path: str) -> RewardMapping:
 
     Raises ConfigError as ``get_mapping`` does, and for an import path that was not loaded before.
     """
-    return _checked(name_or_path, plugins.find(name_or_path, {**MAPPINGS, **ALTERNATIVES}, GROUP))
+    found = plugins.find(name_or_path, {**MAPPINGS, **ALTERNATIVES}, GROUP, "--mapping")
+    return _checked(name_or_path, found)
 
 
 def _checked(name_or_path: str, found: object) -> RewardMapping:

@@ -7,7 +7,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.errors import IllFormedGroupError, MappingError, S2SError
+from search_to_signal import plugins
+from search_to_signal.errors import IllFormedGroupError, MappingError
 from search_to_signal.records.groups import OUTCOMES, GroupBatch
 from search_to_signal.records.schema import Outcome
 
@@ -55,14 +56,8 @@ def rewards_of(mapping: RewardMapping, groups: GroupBatch) -> Rewards:
     Raises MappingError where the mapping fails, ends the process, or returns something other than Rewards of
     shape (N, G) and finite; IllFormedGroupError passes.
     """
-    try:
+    with plugins.own_code(f"mapping {mapping.name}"):
         rewards = mapping(groups)
-    except S2SError:
-        raise
-    except (Exception, SystemExit) as error:
-        # The boundary to code that is not ours.
-        what = f"{type(error).__name__}: {error}"
-        raise MappingError(f"mapping {mapping.name} raised {what}; mend it") from error
     shape = groups.outcome.shape
     if not isinstance(rewards, Rewards):
         found = type(rewards).__name__

@@ -76,9 +76,14 @@ def state_of(members: Sequence[Member], seeds: Sequence[Member]) -> SearchState:
     return SearchState(archive=tuple(members), seeds=tuple(seeds), ideas=ideas)
 
 
+def seed_member(seed: Heuristic, score: float) -> Member:
+    """A problem's seed heuristic with its score."""
+    return Member(seed.idea, seed.code, score, None, step=0, index=0, id=program_sha256(seed.code))
+
+
 def initial_state(seed: Heuristic, score: float) -> SearchState:
     """The state before the first round: the seed heuristic alone."""
-    member = Member(seed.idea, seed.code, score, None, step=0, index=0, id=program_sha256(seed.code))
+    member = seed_member(seed, score)
     return state_of((member,), (member,))
 
 

@@ -21,8 +21,11 @@ from search_to_signal.experiments.live import Live, run_live, starting_position
 from search_to_signal.experiments.run import run
 from search_to_signal.experiments.run_files import run_files
 from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
+from search_to_signal.hosts import open_host
+from search_to_signal.hosts.base import Host
 from search_to_signal.hosts.credit import credited
-from search_to_signal.learner.grpo import StepResult
+from search_to_signal.learner.base import StepResult
+from search_to_signal.normalizer import group_advantages
 from search_to_signal.problems import get_problem
 from search_to_signal.provenance.run_records import record_problems
 from search_to_signal.records.manifest import Manifest
@@ -52,6 +55,11 @@ def configuration(condition: str, **changes: Any) -> RunConfig:
     return msgspec.structs.replace(profile.runs()[0], **changes)
 
 
+def host_of(config: RunConfig) -> Host:
+    """The host that a run's configuration names."""
+    return open_host(config.host, config.host_setup)
+
+
 class Grammar:
     """Answers any prompt from the training corpus, spoiled ones included."""
 
@@ -68,7 +76,7 @@ class Training:
     """Credits a group and learns nothing from it."""
 
     def __init__(self, condition: str) -> None:
-        self.mapping = get_mapping(condition)
+        self.mapping, self.normalizer = get_mapping(condition), group_advantages
         self.seen: list[list[float | None]] = []
         self.learner = self
         self.model = None
@@ -103,7 +111,7 @@ def play(directory: Path, pool: EvaluationPool, condition: str) -> tuple[RunConf
     training = None if condition == "frozen" else Training(condition)
     directory.mkdir()
     with run_files(directory) as files:
-        live = Live(config, get_problem("tsp"), Grammar(), pool, training, files)  # type: ignore[arg-type]
+        live = Live(config, get_problem("tsp"), host_of(config), Grammar(), pool, training, files)  # type: ignore[arg-type]
         run_live(live, starting_position(live), Silent())
     return config, training
 
@@ -165,7 +173,7 @@ def test_conditions_share_everything_but_credit(tmp_path: Path) -> None:
 def test_credit_is_the_mapping_through_the_normalizer(tmp_path: Path, make_run: Callable[..., Path]) -> None:
     """Crediting a group again changes nothing; its advantages sum to zero, its components to its reward."""
     for group in read_groups(make_run(tmp_path / "run", "native")):
-        again = credited(list(group), get_mapping("native"))
+        again = credited(list(group), get_mapping("native"), group_advantages)
         assert again == list(group)
         assert sum(record.advantage or 0.0 for record in again) == pytest.approx(0.0, abs=1e-12)
         assert all(sum((r.components or {}).values()) == pytest.approx(r.reward) for r in again)
@@ -176,7 +184,7 @@ def test_a_failing_seed_heuristic_is_explained(tmp_path: Path) -> None:
     tight = msgspec.structs.replace(LIMITS, timeout_s=0.01, wall_factor=1.0)
     config = configuration("frozen", evaluation=tight)
     with EvaluationPool(get_problem("tsp"), "train", tight) as slow, run_files(tmp_path) as files:
-        live = Live(config, get_problem("tsp"), Grammar(), slow, None, files)  # type: ignore[arg-type]
+        live = Live(config, get_problem("tsp"), host_of(config), Grammar(), slow, None, files)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match=r"seed heuristic.*timeout.*evaluation\.timeout_s"):
             starting_position(live)
 

@@ -17,6 +17,8 @@ from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.group import Judged, completion_records
 from search_to_signal.experiments.probe_bank import build_bank, chosen_steps, spread
 from search_to_signal.generators.base import Completion, Generation
+from search_to_signal.hosts.base import Effect, Question
+from search_to_signal.hosts.reference import ReferenceHost
 from search_to_signal.problems import get_problem
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.programs.parsing import Failure, parse
@@ -29,10 +31,8 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 from search_to_signal.search.archive import frontier
-from search_to_signal.search.planning import Draw, plan_round, prompt_of
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import SearchState, initial_state
-from search_to_signal.search.transition import transition
+from search_to_signal.search.state import initial_state
 from search_to_signal.seeding import stream
 
 CONFIG = Profile(
@@ -68,6 +68,7 @@ def _judged(text: str, score: float) -> Judged:
 def _played(config: RunConfig) -> Iterator[tuple[str, msgspec.Struct]]:
     """A search with answers from the grammar and scores out of the air, as (record file, record)."""
     problem = get_problem(config.problem)
+    host = ReferenceHost(problem, config.search)
     state = initial_state(problem.seed, -5.0)
     seed = state.archive[0]
     yield (
@@ -78,18 +79,15 @@ def _played(config: RunConfig) -> Iterator[tuple[str, msgspec.Struct]]:
     )
     shares = dict.fromkeys(("simplification", "injection", "replacement", "crossover", "creation"), 0.4)
     for step in range(config.groups):
-        rng = stream(config.seed, "search", step)
-        draw = plan_round(state, rng, config.search, lambda draw: prompt_of(problem, draw).user)
+        question = host.ask(state, stream(config.seed, "search", step))
         drawn = pairs(sources(["tsp"])[0], shares, np.random.default_rng(step))
         texts = tuple(pair.response for pair in itertools.islice(drawn, 4))
         judged = [_judged(text, -5.0 + 0.01 * step - 0.1 * i) for i, text in enumerate(texts)]
         results = [item.evaluated for item in judged]
-        state, events = transition(
-            draw.state, results, operator=draw.operator, step=step, settings=config.search
-        )
-        prompt = prompt_of(problem, draw).user
+        effect = host.play(question, results, step)
+        state, prompt = effect.state, question.prompt.user
         generation = Generation(prompt, (1,), tuple(item.completion for item in judged))
-        records = completion_records(draw, step, "tsp", generation, judged, events, [None] * 4)
+        records = completion_records(question, step, "tsp", generation, judged, effect.events, [None] * 4)
         yield from (("completions", record) for record in records)
         yield (
             "generations",
@@ -97,19 +95,19 @@ def _played(config: RunConfig) -> Iterator[tuple[str, msgspec.Struct]]:
                 step=step, prompt=prompt, prompt_ids=(1,), completion_ids=((1,),) * 4, completions=texts
             ),
         )
-        yield "steps", _step(draw, state, records)
+        yield "steps", _step(question, effect, records)
 
 
-def _step(draw: Draw, after: SearchState, records: list[CompletionRecord]) -> StepRecord:
+def _step(question: Question, effect: Effect, records: list[CompletionRecord]) -> StepRecord:
     return StepRecord(
         step=records[0].step,
-        operator=draw.operator,
+        operator=question.operator,
         prompt_sha256=records[0].prompt_sha256,
-        collapsed=draw.collapsed,
-        stagnation=after.stagnation,
-        archive_size=len(after.archive),
+        collapsed=question.collapsed,
+        stagnation=effect.stagnation,
+        archive_size=len(effect.archive),
         frontier_before=records[0].frontier,
-        frontier_after=frontier(after.archive),
+        frontier_after=frontier(effect.archive),
         valid=sum(record.score is not None for record in records),
         admitted=0,
         mapping=None,

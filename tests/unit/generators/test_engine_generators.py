@@ -266,7 +266,7 @@ def test_the_next_group_uses_the_adapter(
     generator = opened(backend, model, Path("scratch"))
     seen = []
     for name in ("first", "second", "third"):
-        generator.adopt(SavedAdapter(name))
+        generator.load_adapter(SavedAdapter(name))
         generator.generate(PROMPT, 7)
         _, identifier, path = engine_of(generator).calls[-1][1]["lora_request"]
         seen.append((identifier, (Path(path) / "adapter_config.json").read_text()))

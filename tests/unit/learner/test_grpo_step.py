@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from search_to_signal.errors import LearnerError
-from search_to_signal.learner.adapter import adapter_sha256, adapter_tensors, attach_adapter, publish
-from search_to_signal.learner.grpo import Learner
+from search_to_signal.learner.adapter import adapter_sha256, adapter_tensors, attach_adapter, merge_adapter
+from search_to_signal.learner.base import TrainingGroup
+from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.loss import token_group, token_log_probabilities
 from search_to_signal.learner.settings import LearnerSettings
 
@@ -19,13 +20,13 @@ COMPLETIONS = ((11, 12, 13, 2), (14, 15, 2), (16, 17, 18, 19, 20), (21, 2))
 ADVANTAGES = np.array([1.2, -0.9, 0.4, -0.7])
 SETTINGS = LearnerSettings(lora_rank=4, lora_alpha=8, learning_rate=5e-3)
 
-Make = Callable[..., Learner]
+Make = Callable[..., GrpoLearner]
 
 
 @pytest.fixture
 def learner(new_model: Callable[..., Any]) -> Make:
     """Make a learner with a fresh adapter."""
-    return lambda seed=3: Learner(attach_adapter(new_model(), SETTINGS, seed), SETTINGS, pad_id=0)
+    return lambda seed=3: GrpoLearner(attach_adapter(new_model(), SETTINGS, seed), SETTINGS, pad_id=0)
 
 
 def log_probabilities(model: Any) -> torch.Tensor:
@@ -52,7 +53,7 @@ def test_credit_has_the_right_sign(learner: Make) -> None:
     """Completions with positive advantage become likelier, the others less likely."""
     teacher = learner()
     before = log_probabilities(teacher.model)
-    teacher.step(PROMPT, COMPLETIONS, ADVANTAGES)
+    teacher.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES))
     moved = (log_probabilities(teacher.model) - before).numpy()
     assert np.array_equal(np.sign(moved), np.sign(ADVANTAGES))
 
@@ -61,7 +62,7 @@ def test_result_says_what_happened(learner: Make) -> None:
     """The result counts the tokens with loss and names the adapter that the step left behind."""
     teacher = learner()
     before = adapter_sha256(teacher.model)
-    result = teacher.step(PROMPT, COMPLETIONS, ADVANTAGES)
+    result = teacher.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES))
     assert result.training_tokens == 14
     assert result.adapter_sha256 == adapter_sha256(teacher.model) != before
     assert result.grad_norm > 0
@@ -73,7 +74,7 @@ def test_equal_steps_give_equal_adapters(learner: Make) -> None:
     """Two learners with one history have the same adapter, bit for bit."""
     first, second = learner(), learner()
     for _ in range(2):
-        results = [one.step(PROMPT, COMPLETIONS, ADVANTAGES) for one in (first, second)]
+        results = [one.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES)) for one in (first, second)]
         assert results[0] == results[1]
 
 
@@ -81,11 +82,11 @@ def test_no_credit_is_kl_alone(learner: Make) -> None:
     """A group without credit moves no probability of a fresh adapter, and later costs its KL alone."""
     teacher = learner()
     before = log_probabilities(teacher.model)
-    fresh = teacher.step(PROMPT, COMPLETIONS, np.zeros(4))
+    fresh = teacher.step(TrainingGroup(PROMPT, COMPLETIONS, np.zeros(4)))
     assert (fresh.loss, fresh.kl, fresh.grad_norm) == (0.0, 0.0, 0.0)
     assert torch.equal(log_probabilities(teacher.model), before)
-    teacher.step(PROMPT, COMPLETIONS, ADVANTAGES)
-    later = teacher.step(PROMPT, COMPLETIONS, np.zeros(4))
+    teacher.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES))
+    later = teacher.step(TrainingGroup(PROMPT, COMPLETIONS, np.zeros(4)))
     assert later.kl > 0
     assert later.loss == pytest.approx(SETTINGS.kl * later.kl, rel=1e-4)
 
@@ -94,7 +95,7 @@ def test_reference_is_the_base_model(learner: Make) -> None:
     """The KL is measured from the model without its adapter, not from the adapter of the last step."""
     teacher = learner()
     for _ in range(3):
-        teacher.step(PROMPT, COMPLETIONS, ADVANTAGES)
+        teacher.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES))
     group = token_group(PROMPT, COMPLETIONS, pad_id=0)
     with torch.no_grad():
         adapted = token_log_probabilities(teacher.model, group)
@@ -102,7 +103,9 @@ def test_reference_is_the_base_model(learner: Make) -> None:
             base = token_log_probabilities(teacher.model, group)
     gap = base - adapted
     each = ((gap.exp() - gap - 1) * group.completion_mask).sum(dim=1) / group.completion_mask.sum(dim=1)
-    assert teacher.step(PROMPT, COMPLETIONS, ADVANTAGES).kl == pytest.approx(float(each.mean()), rel=1e-4)
+    assert teacher.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES)).kl == pytest.approx(
+        float(each.mean()), rel=1e-4
+    )
 
 
 def test_base_weights_never_change(learner: Make) -> None:
@@ -110,7 +113,7 @@ def test_base_weights_never_change(learner: Make) -> None:
     teacher = learner()
     before = base_weights(teacher.model)
     for _ in range(2):
-        teacher.step(PROMPT, COMPLETIONS, ADVANTAGES)
+        teacher.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES))
     assert base_weights(teacher.model) == before
 
 
@@ -124,22 +127,24 @@ def test_bad_credit_is_refused(learner: Make, bad: Sequence[float]) -> None:
     teacher, untouched = learner(), learner()
     before = adapter_sha256(teacher.model)
     with pytest.raises(LearnerError):
-        teacher.step(PROMPT, COMPLETIONS, np.array(bad))
+        teacher.step(TrainingGroup(PROMPT, COMPLETIONS, np.array(bad)))
     assert adapter_sha256(teacher.model) == before
-    assert teacher.step(PROMPT, COMPLETIONS, ADVANTAGES) == untouched.step(PROMPT, COMPLETIONS, ADVANTAGES)
+    assert teacher.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES)) == untouched.step(
+        TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES)
+    )
 
 
 def test_published_weights_speak_like_the_adapter(new_model: Callable[..., Any]) -> None:
     """After every step the plain copy gives the adapted model's logits; publishing twice changes nothing."""
     plain = new_model()
-    teacher = Learner(attach_adapter(copy.deepcopy(plain), SETTINGS, 3), SETTINGS, pad_id=0)
+    teacher = GrpoLearner(attach_adapter(copy.deepcopy(plain), SETTINGS, 3), SETTINGS, pad_id=0)
     untaught = logits(plain)
     for _ in range(3):
-        teacher.step(PROMPT, COMPLETIONS, ADVANTAGES)
-        publish(teacher.model, plain)
+        teacher.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES))
+        merge_adapter(teacher.model, plain)
         torch.testing.assert_close(logits(plain), logits(teacher.model), rtol=1e-4, atol=1e-4)
         once = {name: value.clone() for name, value in plain.state_dict().items()}
-        publish(teacher.model, plain)
+        merge_adapter(teacher.model, plain)
         assert all(torch.equal(once[name], value) for name, value in plain.state_dict().items())
     assert not torch.allclose(logits(plain), untaught, atol=1e-2)
 

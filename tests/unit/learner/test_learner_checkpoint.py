@@ -9,31 +9,34 @@ import torch
 
 from search_to_signal.errors import LearnerError
 from search_to_signal.learner.adapter import adapter_sha256, attach_adapter
+from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.checkpoint import dumped, restore
-from search_to_signal.learner.grpo import Learner
+from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import LearnerSettings
 
 SETTINGS = LearnerSettings(lora_rank=4, lora_alpha=8, learning_rate=5e-3)
-Make = Callable[..., Learner]
+Make = Callable[..., GrpoLearner]
 
 
 @pytest.fixture
 def learner(new_model: Callable[..., Any]) -> Make:
     """Make a learner with a fresh adapter."""
 
-    def make(seed: int = 3, settings: LearnerSettings = SETTINGS) -> Learner:
-        return Learner(attach_adapter(new_model(), settings, seed), settings, pad_id=0)
+    def make(seed: int = 3, settings: LearnerSettings = SETTINGS) -> GrpoLearner:
+        return GrpoLearner(attach_adapter(new_model(), settings, seed), settings, pad_id=0)
 
     return make
 
 
-def steps(learner: Learner, first: int, last: int) -> list[str]:
+def steps(learner: GrpoLearner, first: int, last: int) -> list[str]:
     """Teach it groups that depend on the step; returns the adapters' checksums."""
     made = []
     for step in range(first, last):
         completions = ((11 + step, 12, 2), (14, 15 + step, 16, 2))
         made.append(
-            learner.step((5, 6, 7 + step), completions, np.array([0.7, -0.7]) * (step % 3)).adapter_sha256
+            learner.step(
+                TrainingGroup((5, 6, 7 + step), completions, np.array([0.7, -0.7]) * (step % 3))
+            ).adapter_sha256
         )
     return made
 

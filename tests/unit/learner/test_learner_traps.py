@@ -19,12 +19,13 @@ from search_to_signal.learner.adapter import (
     adapter_tensors,
     attach_adapter,
     load_adapter,
-    publish,
+    merge_adapter,
     save_adapter,
 )
-from search_to_signal.learner.bits import load_4bit
-from search_to_signal.learner.grpo import Learner, StepResult
+from search_to_signal.learner.base import StepResult, TrainingGroup
+from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.loss import token_group, token_log_probabilities
+from search_to_signal.learner.quantization import load_4bit
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import group_advantages, trl_float32
 
@@ -37,17 +38,17 @@ SETTINGS = LearnerSettings(**SHAPE)
 Model = Callable[..., Any]
 
 
-def learner(model: Any, **changes: Any) -> Learner:
+def learner(model: Any, **changes: Any) -> GrpoLearner:
     """A learner with a fresh adapter."""
     settings = LearnerSettings(**{**SHAPE, **changes})
-    return Learner(attach_adapter(model, settings, 3), settings, pad_id=0)
+    return GrpoLearner(attach_adapter(model, settings, 3), settings, pad_id=0)
 
 
-def taught(model: Any, steps: int = 3) -> Learner:
+def taught(model: Any, steps: int = 3) -> GrpoLearner:
     """A learner whose adapter says something else than its base."""
     teacher = learner(model)
     for _ in range(steps):
-        teacher.step(PROMPT, COMPLETIONS, ADVANTAGES)
+        teacher.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES))
     return teacher
 
 
@@ -61,9 +62,9 @@ def test_a_group_beyond_the_context_is_refused(new_model: Model) -> None:
     teacher = learner(new_model())
     limit = teacher.model.config.max_position_embeddings
     fits = [5] * (limit - 5)
-    assert teacher.step(fits, COMPLETIONS, ADVANTAGES).training_tokens == 14
+    assert teacher.step(TrainingGroup(fits, COMPLETIONS, ADVANTAGES)).training_tokens == 14
     with pytest.raises(LearnerError, match=f"{limit + 1} tokens.*reads {limit}"):
-        teacher.step([*fits, 5], COMPLETIONS, ADVANTAGES)
+        teacher.step(TrainingGroup([*fits, 5], COMPLETIONS, ADVANTAGES))
 
 
 def history(model: Any, seed: int) -> tuple[str, StepResult, SampledGroup]:
@@ -79,8 +80,8 @@ def history(model: Any, seed: int) -> tuple[str, StepResult, SampledGroup]:
     teacher = learner(model)
     start = adapter_sha256(teacher.model)
     disturb(seed + 1)
-    result = teacher.step(PROMPT, COMPLETIONS, ADVANTAGES)
-    publish(teacher.model, plain)
+    result = teacher.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES))
+    merge_adapter(teacher.model, plain)
     disturb(seed + 2)
     return start, result, sampled(plain)
 
@@ -106,8 +107,8 @@ def test_reference_stays_the_base_after_publishing(new_model: Model) -> None:
     group = teacher.group(PROMPT, COMPLETIONS)
     before = teacher.reference(group)
     for _ in range(3):
-        teacher.step(PROMPT, COMPLETIONS, ADVANTAGES)
-        publish(teacher.model, plain)
+        teacher.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES))
+        merge_adapter(teacher.model, plain)
     assert torch.equal(teacher.reference(group), before)
     assert not any(module.merged for module in teacher.model.modules() if hasattr(module, "lora_A"))
 
@@ -117,12 +118,12 @@ def test_a_restart_speaks_with_its_adapter_at_once(new_model: Model, tmp_path: P
     parent = taught(new_model())
     save_adapter(parent.model, tmp_path)
     spoken = new_model()
-    publish(parent.model, spoken)
+    merge_adapter(parent.model, spoken)
 
     sampler = new_model()
     untaught = sampled(sampler)
     restarted = load_adapter(copy.deepcopy(sampler), tmp_path)
-    publish(restarted, sampler)
+    merge_adapter(restarted, sampler)
     assert adapter_sha256(restarted) == adapter_sha256(parent.model)
     assert sampled(sampler) == sampled(spoken) != untaught
 
@@ -159,7 +160,7 @@ def test_adam_would_amplify_the_residue_of_a_flat_group(new_model: Model) -> Non
     moved = []
     for advantages in (residue, zeros):
         teacher = learner(new_model())
-        teacher.step(PROMPT, COMPLETIONS * 2, advantages)
+        teacher.step(TrainingGroup(PROMPT, COMPLETIONS * 2, advantages))
         tensors = adapter_tensors(teacher.model)
         moved.append(max(float(tensors[name].abs().max()) for name in tensors if "lora_B" in name))
     assert moved[0] > 0.9 * SETTINGS.learning_rate
@@ -170,10 +171,14 @@ def test_an_opportunity_without_credit_can_be_skipped(new_model: Model) -> None:
     """Skipping leaves adapter and optimizer as they were, and says that nothing was trained on."""
     skipping, waiting = learner(new_model(), zero_advantage="skip"), learner(new_model())
     for teacher in (skipping, waiting):
-        teacher.step(PROMPT, COMPLETIONS, ADVANTAGES)
+        teacher.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES))
     here = adapter_sha256(skipping.model)
-    assert skipping.step(PROMPT, COMPLETIONS, np.zeros(4)) == StepResult(None, None, None, 0, here)
-    assert skipping.step(PROMPT, COMPLETIONS, ADVANTAGES) == waiting.step(PROMPT, COMPLETIONS, ADVANTAGES)
+    assert skipping.step(TrainingGroup(PROMPT, COMPLETIONS, np.zeros(4))) == StepResult(
+        None, None, None, 0, here
+    )
+    assert skipping.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES)) == waiting.step(
+        TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES)
+    )
 
 
 def test_what_was_cut_can_be_left_out_of_the_loss(new_model: Model) -> None:
@@ -181,7 +186,7 @@ def test_what_was_cut_can_be_left_out_of_the_loss(new_model: Model) -> None:
     cut = (False, True, False, False)
     teacher = learner(new_model(), truncated="exclude", optimizer="sgd", max_grad_norm=float("inf"))
     other = learner(new_model(), optimizer="sgd", max_grad_norm=float("inf"))
-    result = teacher.step(PROMPT, COMPLETIONS, ADVANTAGES, cut)
+    result = teacher.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES, cut))
     whole = [index for index in range(4) if not cut[index]]
     group = other.group(PROMPT, [COMPLETIONS[index] for index in whole])
     # Credit is linear in the loss, and the KL of a fresh adapter is zero.
@@ -190,21 +195,23 @@ def test_what_was_cut_can_be_left_out_of_the_loss(new_model: Model) -> None:
     assert result.loss == pytest.approx(expected.loss, rel=1e-5)
     assert result.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
     plain, seen = learner(new_model()), learner(new_model())
-    assert plain.step(PROMPT, COMPLETIONS, ADVANTAGES, cut) == seen.step(PROMPT, COMPLETIONS, ADVANTAGES)
+    assert plain.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES, cut)) == seen.step(
+        TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES)
+    )
 
 
 def test_a_group_of_nothing_but_cut_completions_is_no_step(new_model: Model) -> None:
     """Nothing carries loss, so adapter and optimizer stay as they are."""
     teacher = learner(new_model(), truncated="exclude")
     here = adapter_sha256(teacher.model)
-    found = teacher.step(PROMPT, COMPLETIONS, ADVANTAGES, (True,) * 4)
+    found = teacher.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES, (True,) * 4))
     assert found == StepResult(None, None, None, 0, here)
 
 
 def test_a_skipped_group_is_still_checked(new_model: Model) -> None:
     """A group that could not be scored is an error in either use of its opportunity."""
     with pytest.raises(LearnerError, match="empty"):
-        learner(new_model(), zero_advantage="skip").step(PROMPT, ((), (2,)), np.zeros(2))
+        learner(new_model(), zero_advantage="skip").step(TrainingGroup(PROMPT, ((), (2,)), np.zeros(2)))
 
 
 def test_plain_descent_follows_the_scale_of_credit(new_model: Model) -> None:
@@ -214,7 +221,7 @@ def test_plain_descent_follows_the_scale_of_credit(new_model: Model) -> None:
         teacher = learner(new_model(), optimizer="sgd", max_grad_norm=float("inf"), learning_rate=1.0)
         start = adapter_tensors(teacher.model)
         start = {name: value.clone() for name, value in start.items()}
-        teacher.step(PROMPT, COMPLETIONS, factor * ADVANTAGES)
+        teacher.step(TrainingGroup(PROMPT, COMPLETIONS, factor * ADVANTAGES))
         after = adapter_tensors(teacher.model)
         steps.append({name: after[name] - start[name] for name in after if "lora_B" in name})
     for name, once in steps[0].items():
@@ -226,7 +233,7 @@ def test_checkpointing_changes_memory_alone(new_model: Model) -> None:
     plain, saving = learner(new_model()), learner(new_model(), gradient_checkpointing=True)
     for teacher in (plain, saving):
         for _ in range(2):
-            teacher.step(PROMPT, COMPLETIONS, ADVANTAGES)
+            teacher.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES))
     assert saving.model.is_gradient_checkpointing
     assert adapter_sha256(saving.model) != adapter_sha256(attach_adapter(new_model(), SETTINGS, 3))
     expected, moved = adapter_tensors(plain.model), adapter_tensors(saving.model)
@@ -236,7 +243,9 @@ def test_checkpointing_changes_memory_alone(new_model: Model) -> None:
 
 def test_equal_weights_have_no_divergence_when_checkpointed(new_model: Model) -> None:
     """Policy and reference are read in the same way, so rounding does not pass for a KL."""
-    result = learner(new_model(), gradient_checkpointing=True).step(PROMPT, COMPLETIONS, ADVANTAGES)
+    result = learner(new_model(), gradient_checkpointing=True).step(
+        TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES)
+    )
     assert result.kl == 0.0
 
 
@@ -260,8 +269,8 @@ def test_reentrant_checkpointing_finds_the_gradient(new_model: Model) -> None:
     """Unsloth checkpoints in the reentrant way, which gives no gradient unless an input asks for one."""
     teacher = learner(new_model(), gradient_checkpointing=True)
     teacher.model.gradient_checkpointing_enable({"use_reentrant": True})
-    result = teacher.step(PROMPT, COMPLETIONS, ADVANTAGES)
-    plain = learner(new_model()).step(PROMPT, COMPLETIONS, ADVANTAGES)
+    result = teacher.step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES))
+    plain = learner(new_model()).step(TrainingGroup(PROMPT, COMPLETIONS, ADVANTAGES))
     assert result.grad_norm == pytest.approx(plain.grad_norm, rel=1e-3)
 
 

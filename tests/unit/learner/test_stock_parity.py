@@ -11,7 +11,7 @@ from stock_trainer import replayed, stock_trainer
 
 from search_to_signal.generators.base import GenerationSettings, last_tokens
 from search_to_signal.learner.adapter import adapter_tensors, attach_adapter
-from search_to_signal.learner.grpo import Learner
+from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import group_advantages
 
@@ -58,7 +58,7 @@ def test_steps_are_those_of_the_stock_trainer(
 ) -> None:
     """Three steps, one of them without credit: the same tokens, masks, references, advantages, adapter."""
     stock = play(COMPLETIONS)
-    teacher = Learner(attach_adapter(new_model(), SETTINGS, 3), SETTINGS, tokenizer.pad_token_id)
+    teacher = GrpoLearner(attach_adapter(new_model(), SETTINGS, 3), SETTINGS, tokenizer.pad_token_id)
     for prompt, completions, rewards, theirs in zip(
         PROMPTS, COMPLETIONS, REWARDS, stock.prepared, strict=True
     ):
@@ -84,7 +84,7 @@ def test_padding_after_a_second_stop_id_never_counts(
     """Where generation may stop on another id, TRL trains on the padding behind it, and we do not."""
     group = ((60, SECOND), (40, END), (50, 51, 52, 53, 54, 55), (61, 62, END))
     theirs = play([group], stops=[END, SECOND]).prepared[0]
-    teacher = Learner(attach_adapter(new_model(), SETTINGS, 3), SETTINGS, tokenizer.pad_token_id)
+    teacher = GrpoLearner(attach_adapter(new_model(), SETTINGS, 3), SETTINGS, tokenizer.pad_token_id)
     ours = teacher.group(tokenizer.encode(PROMPTS[0], add_special_tokens=False), group)
     assert torch.equal(ours.completion_ids[0], theirs["completion_ids"][0])
     assert theirs["completion_mask"].sum(dim=1).tolist() == [6, 2, 6, 3]
@@ -97,7 +97,7 @@ def test_long_prompts_are_cut_as_by_the_stock_trainer(
     """A prompt over the limit is scored as TRL scores it, by its last tokens, and not as the whole one."""
     theirs = play(COMPLETIONS[:1], max_prompt_length=4).prepared[0]
     ids = tokenizer.encode(PROMPTS[0], add_special_tokens=False)
-    teacher = Learner(attach_adapter(new_model(), SETTINGS, 3), SETTINGS, tokenizer.pad_token_id)
+    teacher = GrpoLearner(attach_adapter(new_model(), SETTINGS, 3), SETTINGS, tokenizer.pad_token_id)
     ours = teacher.group(last_tokens(ids, GenerationSettings(max_prompt_tokens=4)), COMPLETIONS[0])
     assert len(ids) > 4
     assert torch.equal(ours.prompt_ids, theirs["prompt_ids"])

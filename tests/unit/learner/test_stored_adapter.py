@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from search_to_signal.errors import ModelFileError, RunDirectoryError
-from search_to_signal.experiments.learning import speak_with
+from search_to_signal.experiments.learning import load_stored_adapter
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.local import LocalGenerator
 from search_to_signal.learner.adapter import adapter_sha256, attach_adapter, save_adapter
@@ -51,7 +51,9 @@ def test_the_sampler_computes_what_the_adapted_model_computes(
     directory, adapted = stored
     sampler = generator(new_model(), tokenizer)
     before = logits(sampler.model)
-    assert speak_with(directory, adapter_sha256(adapted), sampler.base(), sampler) == adapter_sha256(adapted)
+    assert load_stored_adapter(directory, adapter_sha256(adapted), sampler.base(), sampler) == adapter_sha256(
+        adapted
+    )
     assert not torch.allclose(logits(sampler.model), before, atol=1e-2)
     torch.testing.assert_close(logits(sampler.model), logits(adapted), atol=1e-4, rtol=1e-4)
 
@@ -64,7 +66,7 @@ def test_another_adapter_than_the_recorded_one_stops_the_restart(
     sampler = generator(new_model(), tokenizer)
     before = logits(sampler.model)
     with pytest.raises(RunDirectoryError, match=r"checksum.*recorded 0000"):
-        speak_with(directory, "0000", sampler.base(), sampler)
+        load_stored_adapter(directory, "0000", sampler.base(), sampler)
     assert torch.equal(logits(sampler.model), before)
 
 
@@ -77,7 +79,9 @@ def test_a_tensor_that_the_file_lacks_is_found(
     tensors.pop(next(name for name in tensors if "lora_B" in name))
     save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
     with pytest.raises(ModelFileError, match="not those of this model"):
-        speak_with(directory, adapter_sha256(adapted), new_model(), generator(new_model(), tokenizer))
+        load_stored_adapter(
+            directory, adapter_sha256(adapted), new_model(), generator(new_model(), tokenizer)
+        )
 
 
 def test_a_missing_or_unreadable_adapter_is_explained(
@@ -86,11 +90,13 @@ def test_a_missing_or_unreadable_adapter_is_explained(
     """Neither an empty directory nor half a file is taken for an adapter."""
     directory, adapted = stored
     with pytest.raises(ModelFileError, match="adapter_config.json"):
-        speak_with(tmp_path / "nowhere", "0", new_model(), generator(new_model(), tokenizer))
+        load_stored_adapter(tmp_path / "nowhere", "0", new_model(), generator(new_model(), tokenizer))
     data = (directory / WEIGHTS).read_bytes()
     (directory / WEIGHTS).write_bytes(data[: len(data) // 2])
     with pytest.raises(ModelFileError, match="cannot load"):
-        speak_with(directory, adapter_sha256(adapted), new_model(), generator(new_model(), tokenizer))
+        load_stored_adapter(
+            directory, adapter_sha256(adapted), new_model(), generator(new_model(), tokenizer)
+        )
 
 
 def test_a_shared_model_holds_the_adapter_itself(
@@ -99,5 +105,5 @@ def test_a_shared_model_holds_the_adapter_itself(
     """As a 4-bit model does, which cannot take up a sum: attached is spoken with, and nothing is copied."""
     directory, adapted = stored
     sampler = LocalGenerator(new_model(), tokenizer, GenerationSettings(), shared=True)
-    speak_with(directory, adapter_sha256(adapted), sampler.base(), sampler)
+    load_stored_adapter(directory, adapter_sha256(adapted), sampler.base(), sampler)
     torch.testing.assert_close(logits(sampler.model), logits(adapted), atol=1e-4, rtol=1e-4)

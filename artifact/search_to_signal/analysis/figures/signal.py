@@ -63,7 +63,7 @@ CHANGES: Mapping[str, Change] = {
 def changed_share(run: RecordedRun, change: Change) -> float:
     """Percent of a run's groups whose advantages a change of the recorded rewards moves by more than D21."""
     rewards, _ = recorded_credit(run)
-    moved = np.abs(run.normalizer(change(rewards, run)) - run.normalizer(rewards)).max(axis=1)
+    moved = np.abs(run.normalized(change(rewards, run)) - run.normalized(rewards)).max(axis=1)
     return 100.0 * float((moved > TOLERANCE).mean())
 
 
@@ -98,7 +98,7 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
         table = evidence.table("replay_pairs")
     except NoTableError:
         return
-    tasks = {cell: str(runs[0].config["problem"]) for cell, runs in audited_cells(evidence.results).items()}
+    tasks = {cell: runs[0].facts.problem for cell, runs in audited_cells(evidence.results).items()}
     for row in table.rows:
         cell, pair = row.label.split("/", 1)
         same = value_of(table.cell(row.label, "Equivalent (%)"))

@@ -39,7 +39,7 @@ from search_to_signal.analysis.metrics.search import ratio
 from search_to_signal.analysis.results import NoTableError, Origin, RecordedRun, Results, Runs
 from search_to_signal.analysis.tables.cells import Cell, Row, Table, label
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.normalizer import NORMALIZERS
+from search_to_signal.normalizer import NORMALIZERS, find_normalizer
 from search_to_signal.records.exposures import EXPOSURES, read_exposures
 from search_to_signal.rewards import MAPPINGS
 
@@ -191,10 +191,10 @@ AUDIT_TABLES = {
 def _audit_tables(results: Results) -> dict[str, Table]:
     results.folder(LAYER)
     runs = _runs(results)
-    parts = (tally(_problem(run), run.batch, MAPPINGS, NORMALIZERS) for run in runs)
+    parts = (tally(run.facts.problem, run.batch, MAPPINGS, NORMALIZERS) for run in runs)
     origins = {"all": tuple(run.everything for run in runs)}
-    for problem in {_problem(run) for run in runs}:
-        origins[problem] = tuple(run.everything for run in runs if _problem(run) == problem)
+    for problem in {run.facts.problem for run in runs}:
+        origins[problem] = tuple(run.everything for run in runs if run.facts.problem == problem)
     return audit_tables(summed(chain(parts, _exposed(results, runs))), origins)
 
 
@@ -281,10 +281,6 @@ def _reading_rows(audit: Audit) -> Rows:
             yield (problem, DECISIONS[reading], reading, mapping), values, one.groups
 
 
-def _problem(run: RecordedRun) -> str:
-    return str(run.config["problem"])
-
-
 def audited_cells(results: Results) -> Mapping[str, Runs]:
     """The recorded runs by cell; raises RunDirectoryError for a cell that two layers have."""
     cells = {"cohort": results.cohort}
@@ -306,7 +302,10 @@ def _runs(results: Results) -> list[RecordedRun]:
 def _tallies(results: Results) -> dict[str, list[Audit]]:
     """The audit of every run under its own normalizer, by cell."""
     return {
-        cell: [tally(_problem(r), r.batch, MAPPINGS, {"group": r.normalizer}) for r in runs]
+        cell: [
+            tally(r.facts.problem, r.batch, MAPPINGS, {"group": find_normalizer(r.facts.normalizer)})
+            for r in runs
+        ]
         for cell, runs in audited_cells(results).items()
     }
 
@@ -325,7 +324,7 @@ def _exposed(results: Results, runs: Sequence[RecordedRun]) -> Iterator[Audit]:
     for run in runs:
         if run.path in exposures:
             found = exposure_tallies(run.batch, MAPPINGS, exposures[run.path])
-            yield Audit({}, {}, {}, {}, by_problem(_problem(run), found))
+            yield Audit({}, {}, {}, {}, by_problem(run.facts.problem, found))
 
 
 def _recorded(results: Results) -> tuple[Audit, Origins]:

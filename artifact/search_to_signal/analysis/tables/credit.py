@@ -156,7 +156,7 @@ def control_parts(run: RecordedRun) -> Parts:
     rewards, _ = recorded_credit(run)
     drawn = {control: controlled_rewards(rewards, control, run.seed) for control in CONTROLS}
     return {
-        control: _control_cells([run_counts(run, run.normalizer(r)) for r in draws], run)
+        control: _control_cells([run_counts(run, run.normalized(r)) for r in draws], run)
         for control, draws in drawn.items()
     }
 

@@ -143,7 +143,7 @@ def at_one_horizon(runs: Sequence[RecordedRun]) -> tuple[RecordedRun, ...]:
     lengths = {len(run.groups) for run in runs}
     if len(lengths) < 2:
         return tuple(runs)
-    if any(run.config["purpose"] != "smoke" for run in runs):
+    if any(run.facts.purpose != "smoke" for run in runs):
         raise NoTableError(f"runs of {groups_of(runs)} are not compared: give them one horizon")
     return tuple(run.first(min(lengths)) for run in runs)
 

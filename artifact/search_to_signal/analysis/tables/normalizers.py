@@ -42,7 +42,13 @@ from search_to_signal.analysis.tables.credit import (
 )
 from search_to_signal.analysis.tables.measures import against
 from search_to_signal.errors import ConfigError, MappingError
-from search_to_signal.normalizer import NORMALIZERS, Normalizer, advantages
+from search_to_signal.normalizer import (
+    NORMALIZERS,
+    Normalizer,
+    advantages,
+    advantages_by_group,
+    find_normalizer,
+)
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.rewards import find_mapping
 from search_to_signal.rewards.base import rewards_of
@@ -187,7 +193,7 @@ def size_parts(run: RecordedRun) -> Parts:
 
 
 def group_size(results: Results) -> Table:
-    """Zero-advantage share and credit by class as the group shrinks, under each run's own mapping."""
+    """Zero-advantage share and credit by class as groups shrink, by each run's mapping and normalizer."""
     note = f"Recorded groups, {SUBSAMPLES} subsamples each below full size. {OVER_SEEDS}"
     try:
         rows = summarized(trained(results), size_parts)
@@ -197,11 +203,15 @@ def group_size(results: Results) -> Table:
 
 
 def _size_cells(run: RecordedRun, size: int) -> tuple[Cell, ...]:
-    mapping, rng = find_mapping(run.condition), stream(run.seed, "group_size", size)
+    mapping, normalizer = find_mapping(run.facts.mapping), find_normalizer(run.facts.normalizer)
+    rng = stream(run.seed, "group_size", size)
     whole = size == run.batch.outcome.shape[1]
     samples = [run.batch] if whole else [subsampled(run.batch, size, rng) for _ in range(SUBSAMPLES)]
-    rewards = [rewards_of(mapping, sample).reward for sample in samples]
-    counts = [count_credit(s, run.normalizer(r)) for s, r in zip(samples, rewards, strict=True)]
+    rewards = [rewards_of(mapping, sample) for sample in samples]
+    counts = [
+        count_credit(sample, advantages_by_group(normalizer, r.reward, r.components))
+        for sample, r in zip(samples, rewards, strict=True)
+    ]
     total = reduce(add, counts)
     origin = run.everything
     rows = {e.candidate_class: class_cells(total, e, origin) for e in credit_table(total)}

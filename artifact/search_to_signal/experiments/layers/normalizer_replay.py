@@ -10,17 +10,34 @@ from search_to_signal.analysis.page.audit import csv_text, page
 from search_to_signal.analysis.tables.audit import audit_tables
 from search_to_signal.errors import ConfigError
 from search_to_signal.experiments.other_exposures import has_search, other_exposures
-from search_to_signal.normalizer import NORMALIZERS, get_normalizer
+from search_to_signal.normalizer import DEFAULT, NORMALIZERS, find_normalizer, get_normalizer
 from search_to_signal.records.batches import read_batches, record_files
 from search_to_signal.records.exposures import EXPOSURES, read_exposures
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.layers import AUDIT, BREADTH, COHORT
-from search_to_signal.records.manifest import run_directories, runs_below
+from search_to_signal.records.manifest import MANIFEST, read_manifest, run_directories, runs_below
 from search_to_signal.records.reader import read_groups
 from search_to_signal.records.writer import RecordWriter
 from search_to_signal.rewards import MAPPINGS, RewardMapping, get_mapping
 
 PAGE = "audit.md"
+
+
+def normalizers_of(inputs: Sequence[Path]) -> list[str]:
+    """The normalizers that recorded runs were trained with, the paper's where nothing says so.
+
+    Raises ConfigError for one of somebody's own that nobody allowed.
+    """
+    runs = [file.parent for file in record_files(inputs) if (file.parent / MANIFEST).is_file()]
+    found = sorted({read_manifest(run).facts.normalizer for run in runs})
+    for name in found:
+        find_normalizer(name)
+    return found or [DEFAULT]
+
+
+def audit_normalizers(runs: Sequence[Path]) -> list[str]:
+    """Every normalizer that is known, those of the runs first."""
+    return list(dict.fromkeys((*(normalizers_of(runs) if runs else ()), *NORMALIZERS)))
 
 
 def replay(
@@ -69,7 +86,7 @@ def audit_results(results: Path, out: Path) -> Path:
         *runs_below(results / BREADTH),
         *runs_below(results / AUDIT),
     ]
-    return replay(recorded, out, list(MAPPINGS), list(NORMALIZERS), results)
+    return replay(recorded, out, list(MAPPINGS), audit_normalizers(recorded), results)
 
 
 def _write_exposures(runs: Mapping[str, Path], file: Path) -> None:

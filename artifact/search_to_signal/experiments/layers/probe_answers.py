@@ -11,7 +11,7 @@ from search_to_signal.errors import RecordError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.configuration import ADAPTER, RunConfig
 from search_to_signal.experiments.group import Judged, evaluation_kind, judge
-from search_to_signal.experiments.learning import base_model, open_teachable, speak_with
+from search_to_signal.experiments.learning import base_model, load_stored_adapter, open_run_generator
 from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.problems import get_problem
 from search_to_signal.programs.canonical import sha256_text
@@ -24,10 +24,10 @@ from search_to_signal.seeding import derive_seed
 
 def load(config: RunConfig, checkpoint: Checkpoint, cohort: Path, scratch: Path) -> Generator:
     """A generator that speaks with a checkpoint; made from files, so nothing of another one is in it."""
-    generator = open_teachable(config, config.generation, scratch)
+    generator = open_run_generator(config, config.generation, scratch)
     if checkpoint.adapter_sha256 is not None:
         adapter, base = cohort / checkpoint.name / ADAPTER, base_model(config, generator)
-        speak_with(adapter, checkpoint.adapter_sha256, base, generator)
+        load_stored_adapter(adapter, checkpoint.adapter_sha256, base, generator)
     return generator
 
 

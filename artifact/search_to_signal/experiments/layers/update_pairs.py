@@ -15,9 +15,9 @@ from search_to_signal.experiments.layers.settings import UpdateSettings
 from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.learner.adapter import attach_adapter
-from search_to_signal.learner.bits import load_4bit
 from search_to_signal.learner.deltas import Comparison, compare, product_inner, raw_inner
 from search_to_signal.learner.matched import Matched, Moved, initially, matched, update
+from search_to_signal.learner.quantization import load_4bit
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import advantages, get_normalizer
 from search_to_signal.numerics import Floats

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
-from search_to_signal.hosts.bank import answer, crowd, programs
-from search_to_signal.hosts.base import Asked, Host, HostError, NotComparableError, Played
+from search_to_signal.hosts.base import HostError
+from search_to_signal.hosts.compared import Asked, ComparedHost, NotComparableError, Played
+from search_to_signal.hosts.conformance.questions import answer, crowd, programs
 from search_to_signal.hosts.released.host import MOST_TRIES, ReleasedHost, seeded
 from search_to_signal.problems.base import Problem
 from search_to_signal.programs.canonical import program_sha256
@@ -25,7 +26,7 @@ class Bench:
     """
 
     problem: Problem
-    ours: Host
+    ours: ComparedHost
     theirs: ReleasedHost
     settings: SearchSettings
     seed_code: str

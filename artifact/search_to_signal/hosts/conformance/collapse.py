@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from search_to_signal.hosts.bank import crowd
 from search_to_signal.hosts.conformance.bench import Bench
 from search_to_signal.hosts.conformance.findings import Finding, Verdict, attempted, things
 from search_to_signal.hosts.conformance.frequencies import frequencies
+from search_to_signal.hosts.conformance.questions import crowd
 from search_to_signal.hosts.conformance.transition import compared
 from search_to_signal.hosts.released.trainer import THRESHOLD_SHARE
 from search_to_signal.search.collapse import collapse_probability

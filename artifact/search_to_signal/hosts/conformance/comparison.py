@@ -18,10 +18,10 @@ from search_to_signal.hosts.conformance.operators import operators
 from search_to_signal.hosts.conformance.parents import parents
 from search_to_signal.hosts.conformance.parsing import parsing
 from search_to_signal.hosts.conformance.prompts import prompts
+from search_to_signal.hosts.conformance.reference_side import ReferenceSide
 from search_to_signal.hosts.conformance.rewards import rewards
 from search_to_signal.hosts.conformance.stagnation import stagnation
 from search_to_signal.hosts.conformance.transition import transition
-from search_to_signal.hosts.reference import ReferenceHost
 from search_to_signal.hosts.released.checkout import NAMES, Checkout, opened
 from search_to_signal.hosts.released.host import quiet, released_host
 from search_to_signal.hosts.released.interface import offered, require_interface
@@ -103,5 +103,5 @@ def _bench(stack: ExitStack, checkout: Checkout, name: str, count: int, draws: i
         theirs = released_host(checkout, name)
     settings = settings_of(theirs.trainer.calm_args)
     pool = stack.enter_context(EvaluationPool(problem, split, EvaluationSettings(replay="off")))
-    ours = ReferenceHost(problem, pool, settings, stream(0, "conformance", name), split)
+    ours = ReferenceSide(problem, pool, settings, stream(0, "conformance", name), split)
     return Bench(problem, ours, theirs, settings, checkout.seed_code(name), count, draws)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from search_to_signal.hosts.bank import answer
 from search_to_signal.hosts.conformance.bench import Bench
 from search_to_signal.hosts.conformance.findings import Finding, attempted, things
+from search_to_signal.hosts.conformance.questions import answer
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE, OPENING
 from search_to_signal.records.schema import Operator
 from search_to_signal.search.state import SearchState

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest, chi2
 
-from search_to_signal.hosts.base import Asked
+from search_to_signal.hosts.compared import Asked
 from search_to_signal.hosts.conformance.findings import Finding, Verdict
 from search_to_signal.numerics import Floats
 from search_to_signal.records.schema import Operator

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
-from search_to_signal.hosts.bank import crowd
-from search_to_signal.hosts.base import Asked
+from search_to_signal.hosts.compared import Asked
 from search_to_signal.hosts.conformance.bench import Bench
 from search_to_signal.hosts.conformance.findings import Finding, attempted
 from search_to_signal.hosts.conformance.frequencies import frequencies
+from search_to_signal.hosts.conformance.questions import crowd
 from search_to_signal.search.operators import OPERATORS, operator_probabilities
 
 SIZES = (1, 2, 5, 9, 10, 14)

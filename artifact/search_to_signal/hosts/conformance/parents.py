@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from search_to_signal.hosts.bank import crowd
 from search_to_signal.hosts.conformance.bench import Bench
 from search_to_signal.hosts.conformance.findings import Finding, attempted
 from search_to_signal.hosts.conformance.frequencies import chances, frequencies, kind_of
 from search_to_signal.hosts.conformance.operators import SIZES, draws
+from search_to_signal.hosts.conformance.questions import crowd
 
 
 def parents(bench: Bench) -> Iterator[Finding]:

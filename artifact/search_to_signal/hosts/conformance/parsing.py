@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from search_to_signal.hosts.bank import odd_answers
-from search_to_signal.hosts.base import Played
+from search_to_signal.hosts.compared import Played
 from search_to_signal.hosts.conformance.bench import Bench
 from search_to_signal.hosts.conformance.findings import Finding, attempted, things
+from search_to_signal.hosts.conformance.questions import odd_answers
 from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.search.state import state_of
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from search_to_signal.hosts.bank import answer, odd_answers
 from search_to_signal.hosts.conformance.bench import Bench
 from search_to_signal.hosts.conformance.findings import Finding, Verdict, attempted, numbers
+from search_to_signal.hosts.conformance.questions import answer, odd_answers
 from search_to_signal.records.schema import Operator
 
 _SEVERITIES = ("nothing", "no code", "two blocks", "an error while running", "random in a comment")

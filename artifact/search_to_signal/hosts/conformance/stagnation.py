@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from search_to_signal.hosts.bank import answer
 from search_to_signal.hosts.conformance.bench import Bench
 from search_to_signal.hosts.conformance.findings import Finding, attempted, things
+from search_to_signal.hosts.conformance.questions import answer
 
 _COUNTED = 3
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from search_to_signal.hosts.bank import crowd, groups
 from search_to_signal.hosts.conformance.bench import Bench
 from search_to_signal.hosts.conformance.findings import Finding, attempted, numbers, things
+from search_to_signal.hosts.conformance.questions import crowd, groups
 from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.search.state import SearchState
 

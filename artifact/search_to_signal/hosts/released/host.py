@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.hosts.base import Asked, HostError, NotComparableError, Played
+from search_to_signal.hosts.base import HostError
+from search_to_signal.hosts.compared import Asked, NotComparableError, Played
 from search_to_signal.hosts.released.arrays import arrays_within
 from search_to_signal.hosts.released.checkout import NAMES, Checkout
 from search_to_signal.hosts.released.trainer import (

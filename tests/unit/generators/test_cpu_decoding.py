@@ -1,4 +1,4 @@
-"""The lean decoder: the model's own logits, for every model that it accepts, and no other model accepted."""
+"""The CPU decoder: the model's own logits, for every model that it accepts, and no other model accepted."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from search_to_signal.generators.cpu_decoder import CpuDecoder, can_decode
 from search_to_signal.generators.decoding import CachedDecoder, Decoder, open_decoder
-from search_to_signal.generators.lean import LeanDecoder, suits
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.settings import LearnerSettings
 
@@ -93,7 +93,7 @@ def test_every_step_sees_what_an_uncached_pass_sees(name: str, tokens: torch.Ten
     torch.manual_seed(3)
     model = ACCEPTED[name]().eval()
     decoder = open_decoder(model, IDS, 3, 12)
-    assert isinstance(decoder, LeanDecoder)
+    assert isinstance(decoder, CpuDecoder)
     whole = model(torch.cat([torch.tensor([IDS] * 3), tokens], dim=1)).logits[:, len(IDS) - 1 :]
     torch.testing.assert_close(logits(decoder, tokens), whole, rtol=1e-4, atol=1e-4)
 
@@ -110,13 +110,13 @@ def test_an_adapter_counts_while_it_is_on(tokens: torch.Tensor) -> None:
     assert (on - off).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("kind", ["lean", "cached"])
+@pytest.mark.parametrize("kind", ["cpu", "cached"])
 @torch.no_grad()
 def test_rows_that_stay_are_not_disturbed(kind: str, tokens: torch.Tensor) -> None:
     """When a row leaves, the others go on as if nothing had happened."""
     model = _llama().eval()
     whole = logits(CachedDecoder(model, IDS, 3), tokens)
-    decoder = open_decoder(model, IDS, 3, 12) if kind == "lean" else CachedDecoder(model, IDS, 3)
+    decoder = open_decoder(model, IDS, 3, 12) if kind == "cpu" else CachedDecoder(model, IDS, 3)
     logits(decoder, tokens[:, :4])
     decoder.keep([0, 2])
     rest = logits(decoder, tokens[[0, 2], 4:])[:, 1:]
@@ -125,9 +125,9 @@ def test_rows_that_stay_are_not_disturbed(kind: str, tokens: torch.Tensor) -> No
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_other_models_keep_their_own_forward_pass(name: str) -> None:
-    """What the lean decoder would compute differently, or slower, goes through transformers."""
+    """What the CPU decoder would compute differently, or slower, goes through transformers."""
     model = REFUSED[name]()
-    assert not suits(model if name == "training" or not hasattr(model, "eval") else model.eval())
+    assert not can_decode(model if name == "training" or not hasattr(model, "eval") else model.eval())
 
 
 @torch.no_grad()

@@ -33,8 +33,8 @@ def _plain(linear: Any) -> bool:
     return type(base) is torch.nn.Linear and not getattr(linear, "lora_magnitude_vector", None)
 
 
-def suits(model: Any) -> bool:
-    """Whether the lean decoder computes what this model computes: float32, on a CPU, nothing unusual."""
+def can_decode(model: Any) -> bool:
+    """Whether this decoder computes what this model computes: float32, on a CPU, nothing unusual."""
     base = _base(model)
     if type(base) not in (Qwen2ForCausalLM, LlamaForCausalLM) or base.training:
         return False
@@ -125,8 +125,8 @@ class _Memory:
         return own.view(heads, rows, queries, width)
 
 
-class LeanDecoder:
-    """A ``Decoder`` for the models that ``suits`` accepts."""
+class CpuDecoder:
+    """A ``Decoder`` for the models that ``can_decode`` accepts."""
 
     def __init__(self, model: Any, prompt_ids: Sequence[int], count: int, limit: int) -> None:
         base = _base(model)

@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from search_to_signal.experiments.adoption import LearnedAdapter
 from search_to_signal.experiments.group import Judged, completion_records
 from search_to_signal.generators.base import Completion, Generation, GenerationSettings
 from search_to_signal.generators.local import LocalGenerator
-from search_to_signal.learner.adapter import adapter_sha256, attach_adapter
+from search_to_signal.hosts.reference import ReferenceHost
+from search_to_signal.learner.adapter import TrainedAdapter, adapter_sha256, attach_adapter
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.problems import get_problem
 from search_to_signal.records.schema import ArchiveEvent, Outcome, RequestRecord
-from search_to_signal.search.planning import plan_round
 from search_to_signal.search.prompts import Prompt
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import initial_state
@@ -40,7 +39,7 @@ def test_the_next_group_speaks_with_the_adapter(new_model: Callable[..., Any], t
     generator = LocalGenerator(new_model(), tokenizer, settings)
     model = adapted(generator)
     before = generator.generate(PROMPT, 7)
-    generator.adopt(LearnedAdapter(model))
+    generator.load_adapter(TrainedAdapter(model))
     after = generator.generate(PROMPT, 7)
     assert after.completions != before.completions
     assert after == LocalGenerator(model, tokenizer, settings).generate(PROMPT, 7)
@@ -54,7 +53,7 @@ def test_an_adapter_is_offered_as_files(
     """For an engine the adapter is written in PEFT's form, and nothing of it changes."""
     model = adapted(LocalGenerator(new_model(), tokenizer, GenerationSettings()))
     before = adapter_sha256(model)
-    LearnedAdapter(model).save(tmp_path)
+    TrainedAdapter(model).save(tmp_path)
     assert {"adapter_config.json", "adapter_model.safetensors"} <= {path.name for path in tmp_path.iterdir()}
     assert adapter_sha256(model) == before
 
@@ -62,8 +61,8 @@ def test_an_adapter_is_offered_as_files(
 def test_reported_counts_are_recorded() -> None:
     """Where an endpoint gives no ids, a record holds the counts that it reported for that completion."""
     problem = get_problem("tsp")
-    draw = plan_round(
-        initial_state(problem.seed, -7.0), np.random.default_rng(1), SearchSettings(), lambda d: ""
+    question = ReferenceHost(problem, SearchSettings()).ask(
+        initial_state(problem.seed, -7.0), np.random.default_rng(1)
     )
     requests = [
         RequestRecord(
@@ -82,6 +81,6 @@ def test_reported_counts_are_recorded() -> None:
         Judged(completion, Outcome.MISSING_CODE, "", None, None, None, None) for completion in completions
     ]
     records = completion_records(
-        draw, 0, "tsp", Generation("[]", (), completions), judged, [ArchiveEvent.INVALID] * 2, [None] * 2
+        question, 0, "tsp", Generation("[]", (), completions), judged, [ArchiveEvent.INVALID] * 2, [None] * 2
     )
     assert [(record.prompt_tokens, record.completion_tokens) for record in records] == [(90, 5), (91, 6)]

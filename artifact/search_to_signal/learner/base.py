@@ -1,0 +1,79 @@
+"""What a learning rule is: it makes a learner, which takes a group and says what it did to the adapter."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.records.schema import CompletionRecord
+
+
+@dataclass(frozen=True)
+class TrainingGroup:
+    """One evaluated group of G completions, as sampled and as credited.
+
+    ``advantages`` (G,) come from the run's mapping and normalizer. ``truncated`` says which completions were
+    cut at the limit. ``records`` are the group's records, with outcomes, scores and rewards.
+    """
+
+    prompt_ids: Sequence[int]
+    completion_ids: Sequence[Sequence[int]]
+    advantages: NDArray[np.float64]
+    truncated: Sequence[bool] = ()
+    records: Sequence[CompletionRecord] = ()
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one optimizer opportunity did; ``grad_norm`` is the norm before clipping.
+
+    A skipped opportunity has no loss, KL or norm, and no training tokens.
+    """
+
+    loss: float | None
+    kl: float | None
+    grad_norm: float | None
+    training_tokens: int
+    adapter_sha256: str
+
+
+class LearnerSetup(NamedTuple):
+    """What a learner begins with: a PEFT model with a fresh adapter, and two tables of the profile.
+
+    ``learner`` has LoRA, the optimizer and GRPO's knobs; ``settings`` is ``[rule_settings]``.
+    """
+
+    model: Any
+    learner: LearnerSettings
+    pad_id: int
+    settings: Mapping[str, Any]
+
+
+class Learner(Protocol):
+    """A rule at work on one model. Equal groups in equal order give equal bits on one machine."""
+
+    @property
+    def model(self) -> Any:
+        """The adapted model; its adapter is published to the generator after every step, and stored."""
+
+    def step(self, group: TrainingGroup) -> StepResult:
+        """Take one group; raises LearnerError before anything non-finite reaches a weight."""
+
+    def dump(self) -> bytes:
+        """Everything that steps change, as a file's contents."""
+
+    def load(self, data: bytes) -> None:
+        """Take up what ``dump`` gave; the next step does the same bits as if nothing had been between."""
+
+
+class LearningRule(Protocol):
+    """What a profile names as ``learning_rule``."""
+
+    def check(self, settings: Mapping[str, Any]) -> None:
+        """Refuse ``[rule_settings]`` that are not this rule's, before a run begins; raises ConfigError."""
+
+    def learner(self, setup: LearnerSetup) -> Learner:
+        """Begin to learn."""
