@@ -1,8 +1,6 @@
 # The locked environment, our sources, and the released CALM source at its pinned revision. No model weights.
 #
-#   docker build -t search-to-signal .                                  everything: vLLM, Unsloth, Ray
-#   docker build --build-arg EXTRAS= -t search-to-signal:small .        no GPU libraries beyond torch's own
-#   docker run --rm --network none --read-only -v "$PWD/results:/results" search-to-signal smoke
+# docs/container.md has the lines that build and run it.
 #
 # BASE, UV and CALM may name local images, for machines that reach no registry or no GitHub; APT may name a
 # mirror; a secret named "ca" may hold the certificates of a proxy. tests/container/run.sh does all of that.
@@ -22,12 +20,13 @@ FROM ${BASE} AS system
 ARG APT=http://snapshot.ubuntu.com/ubuntu/20260101T000000Z
 ARG SOURCE_DATE_EPOCH=1767225600
 # NVIDIA's list follows today's packages, so it goes first. Triton and Unsloth compile at run time: headers, gcc.
+# Signatures are made and checked by ssh-keygen.
 # hadolint ignore=DL3008
 RUN rm -f /etc/apt/sources.list.d/* \
     && printf "deb ${APT} %s main\n" jammy jammy-updates jammy-security >/etc/apt/sources.list \
     && apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        gcc libc6-dev python3.10 python3.10-dev \
+        gcc libc6-dev openssh-client python3.10 python3.10-dev \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/cache/ldconfig/* /var/log/* /tmp/*
 
 

@@ -12,8 +12,8 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 import tomli
 
-from search_to_signal.analysis.catalogue import BUILDERS
-from search_to_signal.analysis.sensitivity import DECISIONS
+from search_to_signal.analysis.metrics.readings import DECISIONS
+from search_to_signal.analysis.tables.catalogue import BUILDERS
 from search_to_signal.cli import main
 from search_to_signal.experiments.configuration import Profile, RunConfig
 

@@ -14,18 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_to_signal.analysis.aggregate import mean_cell
-from search_to_signal.analysis.bootstrap import LEAST_SEEDS, percentile_interval
-from search_to_signal.analysis.catalogue import BUILDERS, build, catalogue
-from search_to_signal.analysis.cells import Cell, NoTableError
-from search_to_signal.analysis.collapse_windows import windows
-from search_to_signal.analysis.controls import controlled_rewards
-from search_to_signal.analysis.credit import count_credit, credit_table
-from search_to_signal.analysis.formal import load_runs
-from search_to_signal.analysis.funnel import funnel_masks
-from search_to_signal.analysis.group_size import subsampled
-from search_to_signal.analysis.results import Results
-from search_to_signal.analysis.stages import stage_bounds
+from search_to_signal.analysis.metrics.credit import count_credit, credit_table
+from search_to_signal.analysis.results import NoTableError, Results, load_runs
+from search_to_signal.analysis.tables.catalogue import BUILDERS, build, catalogue
+from search_to_signal.analysis.tables.cells import Cell, mean_cell
+from search_to_signal.analysis.tables.credit import controlled_rewards
+from search_to_signal.analysis.tables.normalizers import subsampled
+from search_to_signal.analysis.tables.paired import LEAST_SEEDS, percentile_interval
+from search_to_signal.analysis.tables.proposals import funnel_masks, stage_bounds, windows
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.provenance.checksums import write_sums

@@ -23,8 +23,9 @@ from search_to_signal.claims.shares import is_mean_share, is_share, is_share_cha
 from search_to_signal.claims.tables import Table
 from search_to_signal.claims.verdicts import Verdict, judge
 from search_to_signal.errors import LedgerError
+from search_to_signal.records.layers import in_paper_order
 
-LAYERS = ("audit", "updates", "cohort", "restart", "breadth", "anchor", "probe", "api")
+LAYERS = tuple(layer.key for layer in in_paper_order() if layer.row)
 
 exact = st.decimals(-1000, 1000, places=6).map(Fraction)
 decimals = st.integers(0, 4)

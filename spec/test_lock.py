@@ -7,8 +7,8 @@ import pytest
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
-from search_to_signal.provenance.lock import PROJECT, needed, read_lock
-from search_to_signal.provenance.source import ROOT
+from search_to_signal.provenance.source import ROOT, read_lock
+from spec.lock import PROJECT, needed
 
 PACKAGES: list[dict[str, Any]] = read_lock()["package"]
 THIRD_PARTY = [package for package in PACKAGES if package["name"] != PROJECT]

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from search_to_signal.experiments.cohort import run_all
 from search_to_signal.experiments.configuration import Profile
 from search_to_signal.experiments.execution import Execution
+from search_to_signal.experiments.runs import run_all
 from search_to_signal.progress import Progress
 
 

@@ -16,8 +16,8 @@ from search_to_signal.hosts.reference import ReferenceHost
 from search_to_signal.normalizer import get_normalizer
 from search_to_signal.problems import get_problem
 from search_to_signal.programs.parsing import Proposal, parse
-from search_to_signal.provenance.blocks import BLOCKS, blocks_of
-from search_to_signal.provenance.checksums import SUMS, listed_files, sha256_file, write_sums
+from search_to_signal.provenance.blocks import BLOCKS, write_blocks
+from search_to_signal.provenance.checksums import SUMS, sha256_file, write_sums
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.schema import (
@@ -40,9 +40,7 @@ def reseal(results: Path) -> None:
     lists = [path.parent for path in results.rglob(SUMS)]
     for directory in sorted(lists, key=lambda path: -len(path.parts)):
         if (directory / BLOCKS).exists():
-            files = [path for path in listed_files(directory) if path != directory / BLOCKS]
-            rows = (msgspec.json.encode(blocks_of(directory, path)) + b"\n" for path in files)
-            (directory / BLOCKS).write_bytes(b"".join(rows))
+            write_blocks(directory)
         write_sums(directory)
 
 

@@ -15,10 +15,10 @@ from spec.synthetic_runs import write_synthetic_run
 CODE = """
 import json, resource, sys, time
 from pathlib import Path
-from search_to_signal.analysis.catalogue import BUILDERS, build
-from search_to_signal.analysis.cells import NoTableError
+from search_to_signal.analysis.tables.catalogue import BUILDERS, build
+from search_to_signal.analysis.tables.cells import NoTableError
 from search_to_signal.analysis.results import Results
-from search_to_signal.analysis.tables import write_table
+from search_to_signal.analysis.tables.files import write_table
 start = time.perf_counter()
 results, out, seconds = Results(Path(sys.argv[1])), Path(sys.argv[2]), {}
 results.cohort, results.restart

@@ -3,12 +3,15 @@
 #
 #     tests/container/run.sh WORK          (as root; about 20 minutes and 25 GB in WORK for the small image)
 #
-# Needs Debian's docker.io and debootstrap, uv, an Ubuntu mirror (APT) and PyPI. EXTRAS chooses what is built:
+# Needs Debian's docker.io and debootstrap, uv on the path, an Ubuntu mirror (APT) and PyPI. EXTRAS chooses what is built:
 # nothing (the small image, default) or "gpu cluster". WORK keeps the base between calls; the engine is one of
 # its own, and ends with the script. CA names the certificates of a proxy, which must not reach the image.
 set -euo pipefail
 
 say() { printf 's2s: %s\n' "$*"; }
+
+# Say it, and note it for the pages that quote it.
+figure() { python3 "$here/tests/figures.py" "container, $1" "EXTRAS='$extras' tests/container/run.sh WORK" "$2"; }
 
 engine=${DOCKER:-/usr/bin/docker}
 missing=()
@@ -73,7 +76,7 @@ build() {
         --build-arg BASE=s2s-base:local --build-arg UV=s2s-uv:local --build-arg CALM=s2s-calm:local \
         --build-arg "APT=$mirror" --build-arg "EXTRAS=$extras" --secret "id=ca,src=$ca" \
         --tag "$image" "$@" "$here" >"$work/build.log" 2>&1 || { tail -30 "$work/build.log"; return 1; }
-    say "built $image in $((SECONDS - began)) s, $(($(docker inspect --format '{{.Size}}' "$image") / 1000000)) MB $*"
+    figure build "built $image in $((SECONDS - began)) s, $(($(docker inspect --format '{{.Size}}' "$image") / 1000000)) MB $*"
 }
 
 listing() {
@@ -146,7 +149,8 @@ make_stages
 build
 check_configuration
 listing "$work/first.txt"
-contents check "$work/first.txt" "$ca"
+contents check "$work/first.txt" "$ca" >"$work/contents.log" || { cat "$work/contents.log"; exit 1; }
+figure contents "$(tail -1 "$work/contents.log")"
 check_walls
 told smoke inside "$image" smoke
 inside --entrypoint s2s "$image" verify /results/smoke
@@ -160,7 +164,14 @@ for user in 10001 0; do
     inside --tmpfs /tmp --user "$user:$user" --entrypoint python "$image" tests/isolation/tally.py --once
 done
 told tests inside --tmpfs /tmp --shm-size 1g "$image" test
+figure tests "$(grep -E '[0-9]+ passed' "$work/tests.log" | tail -1)"
+# The lines of docs/container.md, as they stand there; their image is the one just built.
+export PATH="${engine%/*}:$PATH"
+rm -rf "$here/results/container"
+told documented env "IMAGE=$image" "DOCKER_HOST=unix://$work/docker.sock" "$here/tests/container/documented.sh"
+figure documented "$(tail -1 "$work/documented.log")"
 build --no-cache
 listing "$work/second.txt"
-contents compare "$work/first.txt" "$work/second.txt"
+contents compare "$work/first.txt" "$work/second.txt" >"$work/repeat.log" || { cat "$work/repeat.log"; exit 1; }
+figure repeat "$(tail -1 "$work/repeat.log")"
 say "OK: the image builds, runs and repeats"

@@ -17,8 +17,7 @@ from tests.fault.stand_ins import Silent, assembled, configuration, records_of, 
 from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.experiments import directory as run_directory
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.execution import set_aside
-from search_to_signal.experiments.ownership import owned
+from search_to_signal.experiments.directory import owned, set_aside
 from search_to_signal.experiments.run import run
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
@@ -188,7 +187,7 @@ def test_without_resume_nothing_is_touched(config: RunConfig, stopped: Path) -> 
 HOLDER = """
 import os, sys, time
 from pathlib import Path
-from search_to_signal.experiments.ownership import owned
+from search_to_signal.experiments.directory import owned
 with owned(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

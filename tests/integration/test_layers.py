@@ -14,20 +14,21 @@ from tests.forging import edit_line, reseal
 from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.experiments.configuration import Profile, load_profile
 from search_to_signal.experiments.execution import Execution
-from search_to_signal.experiments.layer_settings import (
+from search_to_signal.experiments.layers.normalizer_replay import replay
+from search_to_signal.experiments.layers.settings import (
     AnchorSettings,
     ApiReference,
     ProbeSettings,
     RestartSettings,
 )
-from search_to_signal.experiments.normalizer_replay import replay
-from search_to_signal.experiments.recompute.directory import Options, recompute
-from search_to_signal.experiments.reproduction import LAYERS, reproduce
+from search_to_signal.experiments.reproduction import reproduce
 from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.provenance.verify import verify
+from search_to_signal.recompute.directory import Options, recompute
+from search_to_signal.records.layers import LAYERS
 
-LAYER_DIRECTORIES = {layer.name for layer in LAYERS}
+LAYER_DIRECTORIES = {layer.key for layer in LAYERS}
 OTHER_DIRECTORIES = {"audit", "report"}
 
 
@@ -75,7 +76,7 @@ def tree(directory: Path) -> dict[str, bytes]:
 def test_every_layer_of_the_profile_has_its_directory(results: Path) -> None:
     """What runs stands apart, says its layer in every manifest, and passes both checks."""
     assert {path.name for path in results.iterdir() if path.is_dir()} == LAYER_DIRECTORIES | OTHER_DIRECTORIES
-    assert all(layer.wanted(tiny_profile()) for layer in LAYERS)
+    assert all(tiny_profile().asks_for(layer.key) for layer in LAYERS)
     for path in results.rglob("manifest.json"):
         assert manifest(path.parent)["config"]["layer"] == path.relative_to(results).parts[0]
     assert verify(results).problems == ()

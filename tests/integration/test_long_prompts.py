@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from tests.cohorts import run_cohort
 
-from search_to_signal.analysis.long_prompts import prompts_of
 from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.tables.core import prompts_of
 from search_to_signal.errors import ConfigError
 from search_to_signal.experiments.configuration import Profile, RunConfig, load_profile
 from search_to_signal.experiments.execution import RunFailedError
+from search_to_signal.experiments.layers.probe_answers import answer
 from search_to_signal.experiments.probe_bank import build_bank
-from search_to_signal.experiments.probing import answer
 from search_to_signal.experiments.run import run
 from search_to_signal.generators import local
 from search_to_signal.generators.files import model_directory

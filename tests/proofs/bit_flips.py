@@ -1,6 +1,6 @@
 """Flip single bits of a results directory, one at a time, and count how many ``s2s verify`` finds.
 
-    python tests/proofs/bit_flips.py results/smoke            # 1,000 flips
+    python -m tests.proofs.bit_flips results/smoke            # 1,000 flips
 
 Every flip is in a copy; files are drawn by size, bits uniformly. A flip is located when a problem names the
 file that was flipped, and, for a record file, its line.
@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from tests.figures import print_figure
 
 from search_to_signal.errors import S2SError
 from search_to_signal.provenance.blocks import BLOCKS
@@ -61,7 +62,9 @@ def main() -> None:
             if not found:
                 print(f"not found: bit {bit} of {name}")
             path.write_bytes(data)
-    print(f"{seen} of {arguments.flips} single-bit flips found, {placed} located, over {len(files)} files")
+    print(f"{placed} located, over {len(files)} files")
+    command = f"python -m tests.proofs.bit_flips {arguments.directory}"
+    print_figure("bit_flips", command, f"{seen} of {arguments.flips} single-bit flips found")
     raise SystemExit(0 if seen == arguments.flips else 1)
 
 

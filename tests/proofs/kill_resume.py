@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from tests.figures import print_figure
 
 from search_to_signal.experiments.configuration import RunConfig, load_profile
 from search_to_signal.experiments.run import run
@@ -185,7 +186,10 @@ def main() -> None:
     for name, count in phases.most_common():
         print(f"{count:3d} kills {name}")
     print(f"{clean}/{phases.total()} kills left beginnings of the undisturbed files")
-    print(f"{equal}/{runs} runs finished byte-identical after {phases.total()} kills")
+    command = f"python -m tests.proofs.kill_resume --kills {options.kills}"
+    print_figure(
+        "kill_resume", command, f"{equal}/{runs} runs finished byte-identical after {phases.total()} kills"
+    )
     if (clean, equal) != (phases.total(), runs):
         raise SystemExit(1)
 

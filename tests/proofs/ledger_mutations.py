@@ -17,6 +17,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import msgspec
+from tests.figures import print_figure
 
 from search_to_signal.claims.expressions import parse, references
 from search_to_signal.claims.feasibility import feasibility
@@ -146,7 +147,9 @@ def main() -> None:
             print(f"unnoticed: {one.entry} {one.units:+d} ({one.kind})")
     for kind, (noticed, total) in rates(tried).items():
         share = 100 * noticed / total if total else 0.0
-        print(f"{kind}: {noticed} of {total} changes by {arguments.units} units noticed, {share:.1f} %")
+        said = f"{kind}: {noticed} of {total} changes by {arguments.units} units noticed, {share:.1f} %"
+        command = f"python -m tests.proofs.ledger_mutations --every {arguments.every}"
+        print_figure(f"ledger_mutations, {kind}", command, said)
 
 
 if __name__ == "__main__":

@@ -10,5 +10,6 @@ export NIX_REMOTE="" XDG_CACHE_HOME=$state/cache
 count=$(nix-instantiate --eval --strict -A count artifact/lock/wheels.nix)
 packages=$(nix-instantiate --eval --strict -A packages artifact/lock/wheels.nix)
 made=$(nix-instantiate -A drvs artifact/lock/wheels.nix 2>/dev/null | sort -u | wc -l)
-echo "nix: $(nix-instantiate --version): $packages packages read, $made of $count wheels instantiated"
 [[ $made -eq $count && $count -gt 0 ]]
+python3 tests/figures.py nix_lock tests/proofs/nix_lock.sh \
+    "$(nix-instantiate --version): $packages packages read, $made of $count wheels instantiated"

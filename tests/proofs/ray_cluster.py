@@ -15,9 +15,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.figures import print_figure
+
 from search_to_signal.experiments.configuration import PROFILES
 from search_to_signal.provenance.verify import verify
-from search_to_signal.records.manifest import COHORT, read_manifest, run_directories
+from search_to_signal.records.layers import COHORT
+from search_to_signal.records.manifest import read_manifest, run_directories
 
 SAME = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl", "config.json", "adapter")
 NODE = {"num_cpus": 1, "object_store_memory": 80 << 20}
@@ -107,7 +110,8 @@ def main() -> None:
             equal, interrupted = equal + same, interrupted + stops
             print(f"{run.name}: {stops} interruptions, {'identical' if same else 'DIFFERENT'}")
         whole = not verify(there).problems
-    print(f"{equal}/{len(local)} runs identical to local ones, {interrupted} resumed after the loss")
+    printed = f"{equal}/{len(local)} runs identical to local ones, {interrupted} resumed after the loss"
+    print_figure("ray_cluster", f"python -m tests.proofs.ray_cluster --groups {options.groups}", printed)
     if equal < len(local) or not whole or not interrupted:
         raise SystemExit(1)
 

@@ -1,10 +1,10 @@
 """Edit single fields of a results directory, make every checksum again, and count what ``s2s verify`` finds.
 
-    python tests/proofs/resealed_edits.py results/smoke                     # 1,000 edits, plain verify
-    python tests/proofs/resealed_edits.py results/smoke --tables            # and what --tables finds
+    python -m tests.proofs.resealed_edits results/smoke                     # 1,000 edits, plain verify
+    python -m tests.proofs.resealed_edits results/smoke --tables            # and what --tables finds
 
 Files are drawn by kind and evenly within a kind, then a place in the file and a way to change it. An edit is
-found, or it is of what provenance/unknowable.py lists, or it is missed. After an edit all lists of checksums
+found, or it is of what unknowable.py lists, or it is missed. After an edit all lists of checksums
 are rewritten, those of the runs first, and the block index with them.
 """
 
@@ -19,13 +19,14 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from tests.figures import print_figure
+from tests.proofs.unknowable import UNKNOWABLE, unknowable
 
 from search_to_signal.errors import S2SError
-from search_to_signal.experiments.rebuilt import other_source, rebuilt_problems
-from search_to_signal.provenance.blocks import BLOCKS, blocks_of
+from search_to_signal.provenance.blocks import BLOCKS, write_blocks
 from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, listed_files, write_sums
-from search_to_signal.provenance.unknowable import UNKNOWABLE, unknowable
 from search_to_signal.provenance.verify import verify
+from search_to_signal.recompute.tables import other_source, rebuilt_problems
 
 Rng = np.random.Generator
 Place = tuple[str | int, ...]
@@ -156,9 +157,7 @@ def reseal(copy: Path, path: Path) -> None:
         if folder != copy and folder.is_relative_to(copy) and (folder / SUMS).is_file():
             write_sums(folder)
     if path.name != BLOCKS and (copy / BLOCKS).is_file():
-        files = [found for found in listed_files(copy) if found != copy / BLOCKS]
-        rows = (msgspec.json.encode(blocks_of(copy, found)) + b"\n" for found in files)
-        (copy / BLOCKS).write_bytes(b"".join(rows))
+        write_blocks(copy)
     write_sums(copy)
 
 
@@ -218,7 +217,8 @@ def main() -> None:
     for entry in UNKNOWABLE:
         print(f"  {entry.files} {entry.fields}: {entry.settles}")
     counts = ", ".join(f"{tally[name]} {name}" for name in ("found", "allowed", "missed"))
-    print(f"{sum(tally.values())} resealed edits over {len(kinds)} kinds of files: {counts}")
+    command = f"python -m tests.proofs.resealed_edits {arguments.directory}{' --tables' * arguments.tables}"
+    print_figure("resealed_edits", command, f"{sum(tally.values())} resealed edits: {counts}")
     raise SystemExit(1 if tally["missed"] else 0)
 
 

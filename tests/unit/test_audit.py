@@ -12,11 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spec.strategies import group, groups, ordinary_groups, record
 
-from search_to_signal.analysis.audit import affinely_related, audit, context_tallies
-from search_to_signal.analysis.audit_tables import csv_text, pair_rows
-from search_to_signal.analysis.magnitudes import EXACT, Magnitudes
+from search_to_signal.analysis.metrics.audit import (
+    EXACT,
+    Magnitudes,
+    affinely_related,
+    audit,
+    context_tallies,
+)
+from search_to_signal.analysis.page.audit import csv_text, table_lines
+from search_to_signal.analysis.tables.audit import audit_tables
+from search_to_signal.analysis.tables.cells import Cell, Row, Table
 from search_to_signal.errors import ConfigError, IllFormedGroupError, RecordError
-from search_to_signal.experiments.normalizer_replay import replay
+from search_to_signal.experiments.layers.normalizer_replay import replay
 from search_to_signal.normalizer import NORMALIZERS, group_advantages
 from search_to_signal.records.batches import read_batches, record_files
 from search_to_signal.records.groups import GroupBatch
@@ -53,9 +60,9 @@ def test_basis() -> None:
         return np.zeros_like(rewards)
 
     result = audit([("tsp", SAMPLES[1])], TWO, {"erased": lopsided})
-    assert next(iter(pair_rows(result)))["basis"] == "by data"
+    assert next(table_lines(audit_tables(result, {})["pairs"]))["basis"] == "by data"
     apart = audit([("tsp", SAMPLES[1])], TWO, GROUP)
-    assert next(iter(pair_rows(apart)))["basis"] == "never equivalent"
+    assert next(table_lines(audit_tables(apart, {})["pairs"]))["basis"] == "never equivalent"
 
 
 @given(batch=ordinary_groups(), slope=st.floats(0.1, 10.0), offset=st.floats(-5.0, 5.0))
@@ -174,7 +181,9 @@ def test_refusals(tmp_path: Path) -> None:
 
 def test_csv() -> None:
     """Numbers keep nine digits, commas are quoted, absent values are empty."""
-    assert csv_text([{"a": 1.0 / 3.0, "b": "x, y", "c": None}]) == 'a,b,c\n0.333333333,"x, y",\n'
+    row = Row("tsp/native", (Cell(1.0 / 3.0), Cell("x, y"), Cell(None)))
+    table = Table("any", "Any", "audit", ("a", "b", "c"), (row,), "problem/mapping")
+    assert csv_text(table) == 'problem,mapping,a,b,c\ntsp,native,0.333333333,"x, y",\n'
 
 
 def outside(path: Path, number: int) -> Path:

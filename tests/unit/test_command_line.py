@@ -87,6 +87,8 @@ def test_exit_codes_tell_errors_apart() -> None:
         (["report", "{tmp}"], 4, "holds no run"),
         (["verify", "{tmp}/nowhere"], 4, "nowhere"),
         (["replay", "{tmp}", "--mapping", "native", "--out", "{tmp}/out"], 5, "completions.jsonl"),
+        (["updates", "{tmp}", "--mapping", "nativ", "--out", "{tmp}/out"], 2, "'nativ'"),
+        (["updates", "{tmp}", "--normalizer", "grup", "--out", "{tmp}/out"], 2, "'grup'"),
         (["pretrain", "{tmp}/no.toml", "--out", "{tmp}/out"], 2, "no.toml"),
     ],
 )
@@ -134,7 +136,7 @@ def test_verdicts(make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_the_page_on_verifying_makes_the_same_promises() -> None:
     """What an OK says stands in the page word for word, with the level that it belongs to."""
-    page = (Path(__file__).parents[2] / "artifact" / "VERIFYING.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "verifying.md").read_text(encoding="utf-8")
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
     assert {row[0].strip("`"): row[-1] for row in rows} == dict(PROMISES)
 

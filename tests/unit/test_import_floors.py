@@ -21,6 +21,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("search", "corpus"),
     ("hosts",),
     ("experiments", "analysis", "claims", "provenance"),
+    ("recompute", "pretraining"),
     ("cli",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS, start=1) for room in rooms}
@@ -49,6 +50,7 @@ NEVER = {("search", "generators"), ("search", "learner")}
 
 HEAVY = ("torch", "trl", "peft", "transformers", "tokenizers", "safetensors", "accelerate")
 HEAVY_ROOMS = ("generators/", "learner/", "problems/ant_colony/")
+FIX_THREADS = ("experiments/", "pretraining/")
 LIGHT = (
     "claims.coverage",
     "claims.page",
@@ -56,7 +58,7 @@ LIGHT = (
     "provenance.verify",
     "rewards",
     "normalizer",
-    "experiments.normalizer_replay",
+    "experiments.layers.normalizer_replay",
     "cli",
 )
 
@@ -117,6 +119,45 @@ def test_imports_go_down() -> None:
     assert [f"{name} imports {target}" for name, room, target in found if not allowed(room, target)] == []
 
 
+def module_of(dotted: str, modules: set[str]) -> str | None:
+    """The file that an imported name is of: itself, or what holds it."""
+    return next((name for name in (dotted, dotted.rpartition(".")[0]) if name in modules), None)
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """Files that import each other in a ring, empty where there is no such ring."""
+    left = dict(graph)
+    while free := [name for name, needs in left.items() if not needs & left.keys()]:
+        for name in free:
+            del left[name]
+    ring: list[str] = []
+    name = min(left, default="")
+    while left and name not in ring:
+        ring.append(name)
+        name = min(left[name] & left.keys())
+    return ring[ring.index(name) :] if ring else []
+
+
+def test_no_file_imports_itself_on_a_detour() -> None:
+    """No ring of imports anywhere in the package, those inside functions included."""
+    trees = {
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): (name, tree)
+        for name, tree in files()
+    }
+    graph = {}
+    for module, (name, tree) in trees.items():
+        targets = (target.removeprefix(f"{PACKAGE}.") for target in imported(name, tree))
+        graph[module] = {found for t in targets if (found := module_of(t, set(trees)))} - {module}
+    assert sum(map(len, graph.values())) > 200
+    assert circle(graph) == []
+
+
+def test_a_ring_is_found() -> None:
+    """Two files that need each other are named, and those that only need them are not."""
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["b", "c"]
+    assert circle({"a": {"b"}, "b": set()}) == []
+
+
 @pytest.mark.parametrize(
     ("room", "target"),
     [
@@ -131,6 +172,8 @@ def test_imports_go_down() -> None:
         ("analysis", "search.archive"),
         ("provenance", "experiments.run"),
         ("hosts", "cli"),
+        ("experiments", "recompute.runs"),
+        ("pretraining", "recompute.runs"),
     ],
 )
 def test_forbidden_directions(room: str, target: str) -> None:
@@ -139,19 +182,19 @@ def test_forbidden_directions(room: str, target: str) -> None:
 
 
 def test_heavy_libraries_stay_in_their_rooms() -> None:
-    """Model libraries are imported by generators, learner and ant colonies; experiments may import torch."""
+    """Model libraries are imported by generators, learner and ant colonies; torch also by FIX_THREADS."""
     for name, tree in files():
         heavy = {target.split(".")[0] for target in imported(name, tree)} & set(HEAVY)
         if heavy and not name.startswith(HEAVY_ROOMS):
-            assert name.startswith("experiments/"), f"{name} imports {heavy}"
+            assert name.startswith(FIX_THREADS), f"{name} imports {heavy}"
             assert heavy == {"torch"}, f"{name} imports {heavy}"
 
 
 def test_experiments_use_torch_to_fix_threads_only() -> None:
-    """What experiments do with torch is set the number of threads, and nothing else."""
+    """What experiments and pretraining do with torch is set the number of threads, and nothing else."""
     used = set()
     for name, tree in files():
-        if name.startswith("experiments/"):
+        if name.startswith(FIX_THREADS):
             for node in ast.walk(tree):
                 if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                     used |= {node.attr} if node.value.id == "torch" else set()

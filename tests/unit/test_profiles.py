@@ -9,11 +9,11 @@ import pytest
 
 from search_to_signal.config import canonical_json, canonical_sha256, load_toml
 from search_to_signal.errors import ConfigError
-from search_to_signal.experiments.api_reference import references
-from search_to_signal.experiments.breadth import cells
 from search_to_signal.experiments.configuration import PROFILES, Profile, RunConfig, load_profile
-from search_to_signal.experiments.layer_settings import ApiReference, RestartSettings
-from search_to_signal.experiments.reproduction import LAYERS
+from search_to_signal.experiments.layers.api import references
+from search_to_signal.experiments.layers.cells import planned
+from search_to_signal.experiments.layers.settings import ApiReference, RestartSettings
+from search_to_signal.records.layers import LAYERS
 from search_to_signal.search.settings import SearchSettings
 
 PLAIN: dict[str, Any] = {
@@ -181,7 +181,7 @@ def test_a_threshold_of_a_twentieth_is_a_number_in_every_run() -> None:
     )
     assert {run.search.collapse_threshold for run in profile.runs()} == {4}
     assert profile.run("frozen", 42, layer="anchor", groups=300).search.collapse_threshold == 4
-    cell = next(run for runs in cells(profile).values() for run in runs)
+    cell = next(run for runs in planned(profile, "breadth", profile.breadth).values() for run in runs)
     assert (cell.groups, cell.search.collapse_threshold) == (20, 1)
     (reference,) = references(profile, ApiReference(seeds=(42,), completions=120))
     assert reference.search.collapse_threshold == 6
@@ -214,5 +214,5 @@ def test_the_paper_profile_says_what_the_paper_says() -> None:
 def test_every_shipped_profile_asks_for_every_layer(name: str) -> None:
     """No evidence layer of the paper is left out by a profile that is shipped."""
     profile = load_profile(name)
-    assert [layer.name for layer in LAYERS if not layer.wanted(profile)] == []
+    assert [layer.key for layer in LAYERS if not profile.asks_for(layer.key)] == []
     assert (profile.purpose == "smoke") == (name == "smoke")

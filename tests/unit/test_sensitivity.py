@@ -8,16 +8,17 @@ import numpy as np
 from hypothesis import given
 from spec.strategies import group, groups, ordinary_groups, record
 
-from search_to_signal.analysis.audit import audit
-from search_to_signal.analysis.credit import class_membership
-from search_to_signal.analysis.sensitivity import (
+from search_to_signal.analysis.metrics.audit import audit
+from search_to_signal.analysis.metrics.credit import class_membership
+from search_to_signal.analysis.metrics.readings import (
     DECISIONS,
     EXPOSURES,
+    changed_rankings,
+    chosen_rankings,
     exposure_tallies,
     reading_tallies,
 )
-from search_to_signal.analysis.sensitivity_tables import changed_rankings, chosen_rankings
-from search_to_signal.experiments.normalizer_replay import replay
+from search_to_signal.experiments.layers.normalizer_replay import replay
 from search_to_signal.normalizer import NORMALIZERS, group_advantages
 from search_to_signal.numerics import Floats
 from search_to_signal.records.groups import GroupBatch
@@ -100,16 +101,16 @@ def test_rankings_are_by_rate_and_enrichment_of_improvers() -> None:
         [-5.9, -6.5, -6.6, -6.7], bases=[-6.0], frontier=-5.0, gap=[0.0, 1.0, 1.0, 1.0], exposure=[0.5] * 4
     )
     result = audit([("tsp", batch)], MAPPINGS, GROUP)
-    before = chosen_rankings(result, "tsp")["positive rate of parent improvers"]
+    before = chosen_rankings(result.readings, "tsp")["positive rate of parent improvers"]
     assert before.endswith(" > tail_weighted")
     (change,) = [
         c
-        for c in changed_rankings(result, "tsp", "tail_weighted_d07_score_first")
+        for c in changed_rankings(result.readings, "tsp", "tail_weighted_d07_score_first")
         if c.quantity == "positive rate of parent improvers"
     ]
     assert change.chosen == before
     assert " > " not in change.other
-    assert changed_rankings(result, "tsp", "tail_weighted_d09") == []
+    assert changed_rankings(result.readings, "tsp", "tail_weighted_d09") == []
 
 
 def test_problems_add_up_in_readings_too() -> None:

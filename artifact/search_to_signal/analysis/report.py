@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from search_to_signal.analysis.cells import Row, Table
-from search_to_signal.analysis.evidence import Evidence, read_evidence
 from search_to_signal.analysis.figures import Drawn, draw_all
 from search_to_signal.analysis.page.facts import Facts, read_facts, time_rows
 from search_to_signal.analysis.page.layers import layer_states
 from search_to_signal.analysis.page.ledger import Verdicts, read_ledger
 from search_to_signal.analysis.page.render import render
-from search_to_signal.analysis.tables import to_markdown, write_table
+from search_to_signal.analysis.tables.catalogue import Evidence, read_evidence
+from search_to_signal.analysis.tables.cells import Row, Table
+from search_to_signal.analysis.tables.files import to_markdown, write_table
 
 FIGURES = "figures"
 HTML, MARKDOWN = "report.html", "report.md"
@@ -75,11 +75,11 @@ def _contents(evidence: Evidence, drawn: Drawn) -> str:
 
 def _search(evidence: Evidence) -> str:
     run = evidence.results.cohort[0]
-    config = run.config
-    groups = f"{config['groups']} groups of {config['generation']['group_size']} completions"
+    facts = run.facts
+    groups = f"{facts.groups} groups of {facts.group_size} completions"
     host = " by the released host" if run.manifest.host == "released" else ""
-    untrained = " The model stands behind an endpoint and is not trained." if config.get("served") else ""
-    return f"Live search{host} on {config['problem']} ({config['split']} instances), {groups}.{untrained}"
+    untrained = " The model stands behind an endpoint and is not trained." if run.config.get("served") else ""
+    return f"Live search{host} on {facts.problem} ({facts.split} instances), {groups}.{untrained}"
 
 
 def _judged(verdicts: Verdicts) -> str:

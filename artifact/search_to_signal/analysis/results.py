@@ -1,29 +1,214 @@
-"""A results directory as its evidence layers, each read once and only when asked for."""
+"""A results directory as its evidence layers, and each recorded run as records, arrays and lines.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+Everything is read once and only when asked for. Scores: higher is better.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar, cast
 
-from search_to_signal.analysis.cells import NoTableError
-from search_to_signal.analysis.formal import OWN, load_runs, require_layer
-from search_to_signal.analysis.runs import RecordedRun
-from search_to_signal.errors import RunDirectoryError
-from search_to_signal.records.anchor import AnchorContract, read_contract
+import numpy as np
+
+from search_to_signal.analysis.metrics.search import RunMetrics, group_trajectory, run_metrics
+from search_to_signal.analysis.protocols import OWN, read_cohort
+from search_to_signal.errors import ConfigError, MappingError, RunDirectoryError, S2SError
+from search_to_signal.normalizer import advantages_by_group, find_normalizer
+from search_to_signal.numerics import Bools, Floats
+from search_to_signal.problems import PROBLEMS
+from search_to_signal.problems.base import score_unit
+from search_to_signal.records.anchor import AnchorContract, Clock, loop_seconds, prefix, read_contract
 from search_to_signal.records.files import refuse_special_files
-from search_to_signal.records.manifest import (
-    ANCHOR,
-    API,
-    AUDIT,
-    BREADTH,
-    COHORT,
-    RESTART,
-    read_manifest,
-    run_directories,
-    runs_below,
-)
+from search_to_signal.records.groups import GroupBatch, batch_of
+from search_to_signal.records.layers import ANCHOR, API, AUDIT, BREADTH, COHORT, RESTART
+from search_to_signal.records.manifest import Manifest, RunFacts, read_manifest, run_directories, runs_below
+from search_to_signal.records.reader import COMPLETIONS, STEPS, read_groups, read_records
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, StepRecord
+
+T = TypeVar("T")
+
+
+class NoTableError(S2SError):
+    """A table has nothing to be made from, for the reason that the message gives; no error of the data."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Records behind a value: a file (path relative to the results directory) and its lines.
+
+    ``lines`` are numbered from 1 and rise; None means all of them.
+    """
+
+    path: str
+    lines: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """One run with its T groups of G completions in order; ``path`` is relative to the results directory."""
+
+    directory: Path
+    path: str
+    manifest: Manifest
+    groups: tuple[tuple[CompletionRecord, ...], ...]
+    steps: tuple[StepRecord, ...]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved configuration."""
+        return self.manifest.config
+
+    @cached_property
+    def facts(self) -> RunFacts:
+        """What the run is: problem, condition, layer, normalizer."""
+        return self.manifest.facts
+
+    @property
+    def condition(self) -> str:
+        """``frozen`` or the name of the reward mapping."""
+        return self.facts.condition
+
+    @property
+    def seed(self) -> int:
+        """The run seed, the statistical unit."""
+        return self.facts.seed
+
+    @property
+    def trained(self) -> bool:
+        """Whether a learner took part; a restart has its parent's condition and none."""
+        return self.facts.trained
+
+    @property
+    def unit(self) -> str:
+        """What scores measure, such as minus tour length; higher is better."""
+        problem = PROBLEMS.get(self.facts.problem)
+        return self.manifest.score_unit or (score_unit(problem) if problem else "score")
+
+    @property
+    def name(self) -> str:
+        """Condition and seed, as rows of tables call the run."""
+        return self.facts.name
+
+    @cached_property
+    def batch(self) -> GroupBatch:
+        """All groups as arrays."""
+        return batch_of(self.groups)
+
+    @cached_property
+    def metrics(self) -> RunMetrics:
+        """The run's metrics."""
+        return run_metrics(self.groups)
+
+    @cached_property
+    def best(self) -> Floats:
+        """(T,) best-so-far after each group, the seed heuristic included (D19)."""
+        return group_trajectory(self.groups)
+
+    @cached_property
+    def advantages(self) -> Floats | None:
+        """(T, G) advantages as the learner saw them; None for a run without a learner.
+
+        Raises RunDirectoryError where a trained run lacks one.
+        """
+        if not self.trained:
+            return None
+        rows = [[record.advantage for record in group] for group in self.groups]
+        advantages = np.array(rows, dtype=np.float64)
+        if np.isnan(advantages).any():
+            raise RunDirectoryError(f"{self.directory} was trained and lacks advantages: restore its records")
+        return advantages
+
+    def normalized(self, rewards: Floats) -> Floats:
+        """Advantages (T, G) of other rewards (T, G) by the run's normalizer, which reads no components then.
+
+        Raises NoTableError for a normalizer of somebody's own that nobody allowed, and where it fails.
+        """
+        try:
+            found = find_normalizer(self.facts.normalizer)
+            return advantages_by_group(found, rewards, {"reward": rewards})
+        except (ConfigError, MappingError) as error:
+            raise NoTableError(str(error)) from error
+
+    @cached_property
+    def admitted(self) -> Bools:
+        """(T, G): the search took the completion into its archive."""
+        return np.array([[r.archive_event is ArchiveEvent.ADMITTED for r in g] for g in self.groups])
+
+    @cached_property
+    def operators(self) -> tuple[Operator, ...]:
+        """The operator of each of the T groups."""
+        return tuple(group[0].operator for group in self.groups)
+
+    def seconds(self, clock: Clock) -> Floats:
+        """(T,) seconds of each group's turn of the loop by a clock, set-up excluded; from the step timings.
+
+        Raises ContractError where the timings lack those of the clock.
+        """
+        return np.array(list(prefix(loop_seconds(self.directory, clock), len(self.groups))))
+
+    def file(self, name: str) -> str:
+        """Path of one of the run's files, relative to the results directory."""
+        return (PurePosixPath(self.path) / name).as_posix()
+
+    def first(self, groups: int) -> "RecordedRun":
+        """The exact stored prefix of that many groups; raises RecordError when fewer are stored."""
+        head = tuple(prefix(self.groups, groups))
+        return replace(self, groups=head, steps=self.steps[:groups])
+
+    @property
+    def everything(self) -> Origin:
+        """Every completion of the run, or of its prefix."""
+        if len(self.groups) < self.facts.groups:
+            return self.completions_of(0, len(self.groups))
+        return Origin(self.file(COMPLETIONS))
+
+    @property
+    def every_step(self) -> Origin:
+        """Every step record of the run, or of its prefix."""
+        if len(self.steps) < self.facts.groups:
+            return self.steps_at(range(len(self.steps)))
+        return Origin(self.file(STEPS))
+
+    def completions(self, chosen: Bools) -> Origin:
+        """The lines of the chosen completions; chosen: (T, G)."""
+        return Origin(self.file(COMPLETIONS), tuple((np.flatnonzero(chosen) + 1).tolist()))
+
+    def completions_of(self, start: int, stop: int) -> Origin:
+        """The lines of groups start to stop - 1, counted from 0."""
+        size = self.batch.outcome.shape[1]
+        return Origin(self.file(COMPLETIONS), range(start * size + 1, stop * size + 1))
+
+    def steps_at(self, groups: Sequence[int]) -> Origin:
+        """The step records of these groups, counted from 0."""
+        return Origin(self.file(STEPS), tuple(int(t) + 1 for t in groups))
+
 
 Runs = tuple[RecordedRun, ...]
+
+
+def load_runs(directory: Path, root: Path | None = None, own: Sequence[str] = OWN) -> Runs:
+    """The runs at or directly below a directory, frozen first, then by condition and seed.
+
+    ``root`` is the results directory that origins are relative to. Raises RunDirectoryError as
+    ``read_cohort`` does, and for a run that is short; RecordError for an unreadable line.
+    """
+    runs = [
+        _read(place, manifest, root or directory) for place, manifest in read_cohort(directory, own).items()
+    ]
+    return tuple(sorted(runs, key=lambda run: (run.condition != "frozen", run.condition, run.seed)))
+
+
+def _read(directory: Path, manifest: Manifest, root: Path) -> RecordedRun:
+    path = directory.relative_to(root).as_posix()
+    records = tuple(read_groups(directory))
+    steps = tuple(read_records(directory / STEPS, StepRecord))
+    groups, size = manifest.facts.groups, manifest.facts.group_size
+    if len(records) != groups or len(steps) != groups or {len(group) for group in records} != {size}:
+        raise RunDirectoryError(
+            f"{directory} does not hold {groups} groups of {size} completions: restore it, or rerun"
+        )
+    return RecordedRun(directory, path, manifest, records, steps)
 
 
 @dataclass(frozen=True)
@@ -31,6 +216,7 @@ class Results:
     """A results directory. A layer that has not run raises NoTableError, a damaged one RunDirectoryError."""
 
     directory: Path
+    _made: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse what verifying refuses, so that what is pooled is what was verified; RunDirectoryError."""
@@ -41,7 +227,7 @@ class Results:
         """The live cohort; a directory without layers is taken for a cohort, or a run, itself."""
         if (self.directory / COHORT).is_dir():
             return self._runs(COHORT)
-        return tuple(load_runs(self.directory))
+        return load_runs(self.directory)
 
     @cached_property
     def restart(self) -> Runs:
@@ -80,13 +266,19 @@ class Results:
         Raises RunDirectoryError naming smoke runs that lie beside formal ones.
         """
         places = runs_below(self.directory)
-        smoke = [p.name for p in places if read_manifest(p).config["purpose"] != "formal"]
+        smoke = [p.name for p in places if read_manifest(p).facts.purpose != "formal"]
         if smoke and len(smoke) < len(places):
             raise RunDirectoryError(
                 f"{self.directory} holds smoke runs beside formal ones ({', '.join(smoke)}): "
                 "no formal table may include them; move them away"
             )
         return bool(smoke)
+
+    def once(self, make: Callable[["Results"], T]) -> T:
+        """What several tables of this directory are made from, made when the first of them asks for it."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return cast(T, self._made[make])
 
     def folder(self, layer: str) -> Path:
         """The directory of a layer; raises NoTableError where it has not run."""
@@ -105,6 +297,8 @@ class Results:
         folder = self.folder(path)
         if not run_directories(folder):
             raise NoTableError(f"layer {path} has not run")
-        runs = tuple(load_runs(folder, self.directory, own))
-        require_layer(runs, path.split("/")[0])
+        runs, layer = load_runs(folder, self.directory, own), path.split("/")[0]
+        strange = [f"{run.path} ({run.facts.layer})" for run in runs if run.facts.layer != layer]
+        if strange:
+            raise RunDirectoryError(f"{', '.join(strange)}: not of layer {layer}; layers are never pooled")
         return runs

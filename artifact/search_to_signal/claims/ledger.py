@@ -14,6 +14,7 @@ from search_to_signal.claims.counterparts import Counterpart
 from search_to_signal.claims.expressions import Scope
 from search_to_signal.claims.intervals import Interval
 from search_to_signal.claims.tables import Table
+from search_to_signal.records.layers import get_layer
 
 SETTINGS = "protocol"
 # Tables of what this repository implements: the paper's profile, the lock, and constants of the code.
@@ -21,12 +22,11 @@ IMPLEMENTATION = ("profile", "lock", "code")
 
 
 class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An evidence layer: its row of tab:evidence-matrix, and what a fresh estimate needs.
+    """What a fresh estimate of an evidence layer's numbers needs.
 
     ``contrasts`` names a layer against which the paper defines this one's published differences.
     """
 
-    row: str = ""
     needs: str = ""
     contrasts: tuple[str, ...] = ()
     provider: bool = False
@@ -134,8 +134,9 @@ class Ledger(msgspec.Struct, frozen=True):
 
     def strongest_claim(self, layer: str) -> str:
         """What the paper's evidence matrix lets the layer support; settings support no claim."""
-        row = self.layers[layer].row
-        if not row:
-            return "none: a setting is no evidence"
-        rows, column = self.tables["evidence_matrix"].select("Claim supported", [f"Layer={row}"])
-        return rows[0][column]
+        return "none: a setting is no evidence" if layer == SETTINGS else get_layer(layer).claim
+
+
+def layer_name(key: str) -> str:
+    """What the paper calls a layer, or the settings."""
+    return "Settings" if key == SETTINGS else get_layer(key).name

@@ -22,6 +22,7 @@ from search_to_signal.claims.ledger import (
 )
 from search_to_signal.claims.tables import PUBLISHED, Table, cell_name, load_published, read_toml
 from search_to_signal.errors import LedgerError
+from search_to_signal.records.layers import LAYERS
 
 
 def load_ledger(directory: Path = PUBLISHED) -> Ledger:
@@ -58,7 +59,7 @@ def _cell_entries(content: LedgerFile, tables: Mapping[str, Table]) -> Iterator[
 
     What a table says in the row of an evidence layer belongs to that layer, all else to the table's.
     """
-    rows = {layer.row: name for name, layer in content.layers.items() if layer.row}
+    rows = {layer.name: layer.key for layer in LAYERS}
     for table in tables.values():
         for row in table.rows:
             layer = rows.get(next(iter(row.values())), table.entry.layer if table.entry else SETTINGS)

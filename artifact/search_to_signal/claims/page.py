@@ -9,7 +9,7 @@ from pathlib import Path
 from search_to_signal.claims.counterparts import NEGATIVE
 from search_to_signal.claims.embedded import Direction
 from search_to_signal.claims.feasibility import feasibility
-from search_to_signal.claims.ledger import Ledger
+from search_to_signal.claims.ledger import Ledger, layer_name
 from search_to_signal.claims.verdicts import Finding, Verdict
 
 MISFITS = (Verdict.INCONSISTENT, Verdict.DISAGREES, Verdict.OTHERWISE)
@@ -102,7 +102,7 @@ def page(ledger: Ledger, findings: Sequence[Finding]) -> str:
     ]
     for name in ledger.layers:
         parts += [
-            f"## {ledger.layers[name].row or 'Settings'}",
+            f"## {layer_name(name)}",
             f"Strongest claim: {ledger.strongest_claim(name)}.",
         ]
         parts.append(_entries([f for f in findings if f.entry.layer == name]))
@@ -157,9 +157,9 @@ def write(ledger: Ledger, findings: Sequence[Finding], out: Path) -> None:
 
 def _layer_rows(ledger: Ledger, findings: Sequence[Finding]) -> Iterator[tuple[str, ...]]:
     yield ("layer", "entries", *(verdict.value for verdict in Verdict))
-    for name, layer in ledger.layers.items():
+    for name in ledger.layers:
         counts = Counter(finding.verdict for finding in findings if finding.entry.layer == name)
-        yield (layer.row or "Settings", str(counts.total()), *(str(counts[verdict]) for verdict in Verdict))
+        yield (layer_name(name), str(counts.total()), *(str(counts[verdict]) for verdict in Verdict))
 
 
 def _entries(findings: Sequence[Finding]) -> str:

@@ -43,7 +43,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _comparable(directory: Path) -> bool:
-    from search_to_signal.experiments.rebuilt import other_source
+    from search_to_signal.recompute.tables import other_source
 
     other = other_source(directory)
     if other:
@@ -52,7 +52,7 @@ def _comparable(directory: Path) -> bool:
 
 
 def _table_problems(directory: Path) -> list[str]:
-    from search_to_signal.experiments.rebuilt import rebuilt_problems
+    from search_to_signal.recompute.tables import rebuilt_problems
 
     return rebuilt_problems(directory)
 
@@ -70,10 +70,10 @@ def _refuse_loose_options(arguments: argparse.Namespace) -> None:
 
 
 def _recompute(arguments: argparse.Namespace) -> Sequence[str]:
-    from search_to_signal.experiments.recompute.directory import Options, recompute
-    from search_to_signal.experiments.recompute.means import Sample
     from search_to_signal.hosts import get_host
     from search_to_signal.problems import get_problem
+    from search_to_signal.recompute.directory import Options, recompute
+    from search_to_signal.recompute.means import Sample
 
     for problem in arguments.problem:
         get_problem(problem)

@@ -8,8 +8,8 @@ from search_to_signal.progress import progress_display
 
 
 def _heldout(arguments: argparse.Namespace) -> int:
-    from search_to_signal.experiments.heldout import heldout
-    from search_to_signal.experiments.layer_settings import HeldoutSettings
+    from search_to_signal.experiments.layers.heldout import heldout
+    from search_to_signal.experiments.layers.settings import HeldoutSettings
 
     settings = HeldoutSettings(instances=arguments.instances, slots=arguments.slots)
     with progress_display() as progress:

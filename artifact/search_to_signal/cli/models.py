@@ -9,8 +9,8 @@ from search_to_signal.progress import progress_display
 
 def _pretrain(arguments: argparse.Namespace) -> int:
     from search_to_signal.config import load_toml
-    from search_to_signal.experiments.model_card import write_card
-    from search_to_signal.experiments.pretraining import RECIPE, Recipe, pretrain
+    from search_to_signal.pretraining.card import write_card
+    from search_to_signal.pretraining.training import RECIPE, Recipe, pretrain
 
     recipe = load_toml(arguments.recipe, Recipe)
     with progress_display() as progress:
@@ -23,8 +23,8 @@ def _pretrain(arguments: argparse.Namespace) -> int:
 
 def _card(arguments: argparse.Namespace) -> int:
     from search_to_signal.config import load_toml
-    from search_to_signal.experiments.model_card import write_card
-    from search_to_signal.experiments.pretraining import RECIPE, Recipe
+    from search_to_signal.pretraining.card import write_card
+    from search_to_signal.pretraining.training import RECIPE, Recipe
 
     with progress_display() as progress:
         write_card(load_toml(arguments.model / RECIPE, Recipe), arguments.model, progress)

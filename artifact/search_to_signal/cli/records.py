@@ -29,7 +29,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    from search_to_signal.experiments.normalizer_replay import normalizers_of, replay
+    from search_to_signal.experiments.layers.normalizer_replay import normalizers_of, replay
     from search_to_signal.rewards import MAPPINGS
 
     mappings = arguments.mapping or list(MAPPINGS)

@@ -23,13 +23,13 @@ def _trace(arguments: argparse.Namespace) -> int:
 
 
 def _lines(arguments: argparse.Namespace) -> Iterator[str]:
-    from search_to_signal.analysis.catalogue import build, catalogue
+    from search_to_signal.analysis.page.tracing import row_values, table_names, table_parts, traced
     from search_to_signal.analysis.results import Results
-    from search_to_signal.analysis.tracing import row_values, table_names, table_parts, traced
+    from search_to_signal.analysis.tables.catalogue import TRACED, build, catalogue
 
     results = Results(arguments.directory)
     if arguments.table is None:
-        return table_names(catalogue(results))
+        return table_names(catalogue(results, TRACED))
     table = build(results, arguments.table)
     if arguments.row is None:
         return table_parts(table)

@@ -12,17 +12,17 @@ from typing import Any
 
 from search_to_signal.errors import ConfigError, S2SError
 from search_to_signal.experiments.configuration import RunConfig
+from search_to_signal.experiments.directory import set_aside
 from search_to_signal.experiments.execution import (
     Children,
     Execution,
     Place,
     RunFailedError,
     run_place,
-    set_aside,
     stoppable,
 )
-from search_to_signal.experiments.output import NAMES
 from search_to_signal.progress import Progress
+from search_to_signal.records.reader import STEPS
 
 # How often a run may lose its node.
 _RETRIES = 8
@@ -38,7 +38,7 @@ class _Said:
         self.lines: list[str] = []
 
     def update(self, task: str, done: int, total: int, note: str = "") -> None:
-        """Nobody is near to look."""
+        """Nothing: nobody sees what this process prints."""
 
     def say(self, line: str) -> None:
         """Keep a line."""
@@ -138,6 +138,6 @@ def _result(ray: Any, reference: Any, place: Place) -> list[str]:
 
 def _groups(directory: Path) -> int:
     try:
-        return (directory / NAMES["steps"]).read_bytes().count(b"\n")
+        return (directory / STEPS).read_bytes().count(b"\n")
     except FileNotFoundError:
         return 0

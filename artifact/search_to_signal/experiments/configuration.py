@@ -2,14 +2,14 @@
 
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 from search_to_signal.config import Range, canonical_sha256, check_ranges, load_toml
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.experiments.layer_settings import (
+from search_to_signal.experiments.layers.settings import (
     AnchorSettings,
     ApiReference,
     AuditCell,
@@ -29,7 +29,8 @@ from search_to_signal.learner import GRPO, get_rule, rule_code
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import DEFAULT, get_normalizer
 from search_to_signal.problems import get_problem
-from search_to_signal.records.manifest import file_name, mapping_of, normalizer_of, run_name
+from search_to_signal.records.layers import COHORT, LAYERS, get_layer
+from search_to_signal.records.manifest import file_name, is_trained, mapping_of, normalizer_of, run_name
 from search_to_signal.rewards import get_mapping
 from search_to_signal.search.settings import SearchSettings
 
@@ -38,7 +39,7 @@ FROZEN = "frozen"
 CONFIG = "config.json"
 ADAPTER = "adapter"
 
-Layer = Literal["cohort", "restart", "breadth", "audit", "anchor", "api"]
+Settings = TypeVar("Settings", bound=msgspec.Struct)
 
 
 class Parent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -58,7 +59,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """
 
     purpose: Literal["formal", "smoke"]
-    layer: Layer = "cohort"
+    layer: str = COHORT
     problem: str
     split: str
     model: str
@@ -80,6 +81,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     def __post_init__(self) -> None:
         """Refuse numbers out of their ranges, and a condition of another normalizer; raises ConfigError."""
         check_ranges(self)
+        get_layer(self.layer)
         if self.normalizer != normalizer_of(self.condition, self.normalizer):
             raise ConfigError(
                 f"condition {self.condition!r} names another normalizer than {self.normalizer!r}"
@@ -108,13 +110,13 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     @property
     def label(self) -> str:
         """What progress calls the run: its place below the results directory."""
-        parts = [self.layer, *([self.cell] if self.layer in ("breadth", "audit") else []), self.name]
+        parts = [self.layer, *([self.cell] if get_layer(self.layer).cells else []), self.name]
         return "/".join(parts)
 
     @property
     def trained(self) -> bool:
         """Whether a learner takes part."""
-        return self.condition != FROZEN and self.parent is None
+        return is_trained(self.condition, self.parent)
 
     @property
     def sha256(self) -> str:
@@ -127,7 +129,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     ``jobs`` runs go side by side. ``checkpoint_every`` groups a run writes down where it can go on; it
     changes no record. ``normalizer`` is that of every condition that names none. A layer whose table is
-    absent does not run.
+    absent does not run; ``layers`` has the tables of layers without a field here, ``[layers.KEY]`` in a file.
     """
 
     purpose: Literal["formal", "smoke"]
@@ -157,6 +159,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     api: ApiReference | None = None
     updates: UpdateSettings | None = None
     heldout: HeldoutSettings | None = None
+    layers: dict[str, dict[str, Any]] = {}
 
     def __post_init__(self) -> None:
         """Refuse what cannot run; raises ConfigError before anything starts."""
@@ -180,6 +183,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             settings = getattr(self, layer)
             self._check_parents(layer, (settings and settings.conditions) or ())
         self._check_names()
+        self._check_layers()
         horizon = (self.restart and self.restart.groups) or self.groups
         if self.purpose == "formal" and horizon != self.groups:
             raise ConfigError(
@@ -210,6 +214,25 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             get_normalizer(normalizer)
         if self.heldout is not None:
             _check_split("heldout.behaviour_split", self.problem, self.heldout.behaviour_split)
+
+    def _check_layers(self) -> None:
+        own_table = (COHORT, *self.__struct_fields__)
+        others = [layer.key for layer in LAYERS if layer.key not in own_table]
+        for key in self.layers:
+            if key not in others:
+                known = ", ".join(others) or "none"
+                raise ConfigError(f"layers.{key}: layers that take their table there are {known}")
+
+    def asks_for(self, layer: str) -> bool:
+        """Whether a layer is to run: the cohort, and what has a table here."""
+        return layer == COHORT or layer in self.layers or bool(getattr(self, layer, None))
+
+    def settings_of(self, layer: str, kind: type[Settings]) -> Settings:
+        """The table ``[layers.KEY]`` of a layer; raises ConfigError that names the key that is wrong."""
+        try:
+            return msgspec.convert(self.layers.get(layer, {}), kind)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"layers.{layer}: {error}") from error
 
     def run(self, condition: str, seed: int, **changes: Any) -> RunConfig:
         """One run of this profile's settings; ``changes`` are fields that differ from the cohort's.

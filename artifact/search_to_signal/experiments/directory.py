@@ -1,17 +1,22 @@
-"""A run directory from its first byte to its checksums, taken up wherever an earlier process left it."""
+"""A directory that is written: free, ours or somebody else's; its lock, its first and its last files."""
 
+import fcntl
 import os
 import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import CONFIG, RunConfig
-from search_to_signal.experiments.output import CHECKPOINTS
 from search_to_signal.experiments.resuming import ResumePoint, refuse_changes, resume_point
+from search_to_signal.experiments.run_files import CHECKPOINTS
 from search_to_signal.generators.opening import model_files
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import score_unit
@@ -19,7 +24,48 @@ from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
 from search_to_signal.records.files import TEMPORARY, write_all
-from search_to_signal.records.manifest import MANIFEST, Manifest, read_manifest, write_manifest
+from search_to_signal.records.manifest import INTERRUPTED, MANIFEST, Manifest, read_manifest, write_manifest
+
+Found = TypeVar("Found")
+
+_POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Kind(Generic[Found]):
+    """A kind of directory: its manifest's file and reader, and the files that may lie there before it."""
+
+    name: str
+    manifest: str
+    read: Callable[[Path], Found]
+    before: tuple[str, ...] = ()
+
+
+RUN = Kind("run", MANIFEST, read_manifest, (CONFIG,))
+
+
+def held(kind: Kind[Found], directory: Path, ours: Callable[[Found], bool]) -> Found | None:
+    """The manifest of what was begun in a directory, None where nothing was.
+
+    Raises RunDirectoryError, touching nothing, where the directory holds anything that is not ``ours``.
+    """
+    if not directory.exists():
+        return None
+    if (directory / kind.manifest).is_file():
+        found = kind.read(directory)
+        if ours(found):
+            return found
+    elif directory.is_dir() and not _foreign(kind, directory):
+        return None
+    raise RunDirectoryError(
+        f"{directory} already holds another {kind.name}: give another --out, or move it away"
+    )
+
+
+def _foreign(kind: Kind[Any], directory: Path) -> bool:
+    """Whether there is more than what a process leaves before its manifest."""
+    names = (path.name for path in directory.iterdir())
+    return any(name not in kind.before and not name.endswith(TEMPORARY) for name in names)
 
 
 class OpenedRun(NamedTuple):
@@ -38,7 +84,7 @@ def refuse_occupied(directory: Path, resume: bool) -> None:
     """Raise RunDirectoryError, touching nothing, unless this is a place for a run or a run to go on with."""
     if not directory.exists() or (resume and begun(directory)):
         return
-    if any(path.name != CONFIG and not path.name.endswith(TEMPORARY) for path in directory.iterdir()):
+    if _foreign(RUN, directory):
         what = "holds no run to go on with" if resume else "is not empty"
         raise RunDirectoryError(f"{directory} {what}: give another --out, or move it away")
 
@@ -100,3 +146,65 @@ def first_manifest(config: msgspec.Struct, sha256: str, files: dict[str, str], *
     )
     # As it will be read back: lists where the settings have tuples.
     return msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest)
+
+
+@contextmanager
+def owned(directory: Path, wait_s: float = 0.0) -> Iterator[int]:
+    """Hold a run directory, made if need be; yields the open ``config.json``, which may be empty.
+
+    The system lets go of the lock when the process ends, however it ends. Raises RunDirectoryError when
+    another process still writes the directory after ``wait_s`` seconds.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + wait_s
+    while (descriptor := _locked(directory / CONFIG)) is None:
+        if time.monotonic() >= deadline:
+            raise RunDirectoryError(f"another process is writing {directory}: wait for it, or end it")
+        time.sleep(_POLL_S)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _locked(path: Path) -> int | None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The directory may have been moved away between the two calls: then this is the lock of another.
+        if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def log_file(directory: Path) -> Path:
+    """Where the process of a run writes what it has to say, beside the run's directory."""
+    return directory.with_name(f"{directory.name}.log")
+
+
+def set_aside(directory: Path) -> None:
+    """Move an unfinished run, with its log, to where no reader takes it for one; never deletes anything.
+
+    Raises RunDirectoryError while another process writes it.
+    """
+    if begun(directory):
+        with owned(directory):
+            target = shelve(directory)
+            if (log := log_file(directory)).exists():
+                log.rename(log_file(target))
+
+
+def shelve(directory: Path) -> Path:
+    """Move a directory among the interrupted ones beside it, numbered; returns where it is."""
+    shelf = directory.parent / INTERRUPTED
+    shelf.mkdir(exist_ok=True)
+    number = 1
+    while (target := shelf / f"{directory.name}-{number}").exists():
+        number += 1
+    return directory.rename(target)

@@ -15,11 +15,9 @@ from types import TracebackType
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import S2SError
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.directory import begun
-from search_to_signal.experiments.ownership import owned
+from search_to_signal.experiments.directory import log_file, set_aside
 from search_to_signal.progress import Progress, one_line
 from search_to_signal.records.files import storage_errors
-from search_to_signal.records.manifest import INTERRUPTED
 from search_to_signal.runtime import command_line
 
 # How a run's process speaks to the one that started it; every other line is for people.
@@ -66,30 +64,12 @@ class Execution:
     ray: str | None = None
 
 
-def execute(places: Sequence[Place], how: Execution, progress: Progress) -> None:
-    """Run every place that is not done, the longest first.
+def execute(todo: Sequence[Place], how: Execution, progress: Progress) -> None:
+    """Run every place, in this order as room allows.
 
     Raises RunFailedError when a run fails, which ends the others, and StoppedError on Ctrl-C or SIGTERM;
-    whatever was ended can go on. An unfinished directory is never deleted.
+    whatever was ended can go on.
     """
-    for place in places:
-        if place.done:
-            progress.say(f"{place.config.label}: complete and verified, kept")
-    todo = sorted((place for place in places if not place.done), key=_length, reverse=True)
-    if how.ray is not None:
-        from search_to_signal.experiments.cluster import execute_on_ray
-
-        execute_on_ray(todo, how, progress)
-    elif todo:
-        _execute_here(todo, how, progress)
-
-
-def _length(place: Place) -> int:
-    """How long a run takes beside others: an update costs about as much as a generation."""
-    return place.config.groups * (2 if place.config.trained else 1)
-
-
-def _execute_here(todo: Sequence[Place], how: Execution, progress: Progress) -> None:
     with stoppable(), ThreadPoolExecutor(how.jobs) as workers, Children() as children:
         started = [workers.submit(run_place, place, how, progress, children) for place in todo]
         done, _ = wait(started, return_when=FIRST_EXCEPTION)
@@ -169,7 +149,7 @@ def run_place(
     place: Place, how: Execution, progress: Progress, children: Children, wait_s: float = 0
 ) -> None:
     """Run one place in a process and pass on what it says; raises RunFailedError."""
-    directory, log = place.directory, _log(place.directory)
+    directory, log = place.directory, log_file(place.directory)
     with storage_errors(directory.parent):
         if not how.resume:
             set_aside(directory)
@@ -192,28 +172,6 @@ def run_place(
     if code != 0:
         why = f" ({said})" if said.startswith(ERROR_PREFIX) else ""
         raise RunFailedError(f"run {place.config.label} ended with exit code {code}{why}: see {log}")
-
-
-def _log(directory: Path) -> Path:
-    return directory.with_name(f"{directory.name}.log")
-
-
-def set_aside(directory: Path) -> None:
-    """Move an unfinished run, with its log, to where no reader takes it for one; never deletes anything.
-
-    Raises RunDirectoryError while another process writes it.
-    """
-    if not begun(directory):
-        return
-    shelf = directory.parent / INTERRUPTED
-    shelf.mkdir(exist_ok=True)
-    with owned(directory):
-        number = 1
-        while (target := shelf / f"{directory.name}-{number}").exists():
-            number += 1
-        directory.rename(target)
-        if (log := _log(directory)).exists():
-            log.rename(_log(target))
 
 
 def _environment(threads: int) -> dict[str, str]:

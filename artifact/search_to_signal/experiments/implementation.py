@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from search_to_signal.analysis.audit import TOLERANCES
-from search_to_signal.analysis.recurrence import HORIZON
-from search_to_signal.analysis.stages import stage_bounds
+from search_to_signal.analysis.metrics.audit import TOLERANCES
+from search_to_signal.analysis.tables.core import RECURRENCE_GROUPS
+from search_to_signal.analysis.tables.proposals import stage_bounds
 from search_to_signal.experiments.configuration import load_profile
-from search_to_signal.provenance.lock import read_lock
+from search_to_signal.provenance.source import read_lock
 from search_to_signal.records.groups import VALID_CODE, GroupBatch
 from search_to_signal.rewards import get_mapping
 
@@ -60,7 +60,7 @@ def _constants(groups: int) -> dict[str, float]:
         for name, (start, stop) in stage_bounds(groups).items()
         for end, at in (("first", start + 1), ("last", stop))
     }
-    return {"equivalence": TOLERANCES[-1], "recurrence": HORIZON, **stages, **_factorized_weights()}
+    return {"equivalence": TOLERANCES[-1], "recurrence": RECURRENCE_GROUPS, **stages, **_factorized_weights()}
 
 
 def _factorized_weights() -> dict[str, float]:

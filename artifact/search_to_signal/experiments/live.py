@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
-from search_to_signal.experiments.checkpoints import save_checkpoint
 from search_to_signal.experiments.clock import StepClock
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.group import completion_records, confirm, judge
 from search_to_signal.experiments.learning import Training
-from search_to_signal.experiments.output import EvaluationNote, RunFiles
+from search_to_signal.experiments.run_files import EvaluationNote, RunFiles, save_checkpoint
 from search_to_signal.experiments.step_records import generation_record, step_record
 from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.hosts import host_code

@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.errors import RecordError
-from search_to_signal.experiments.output import NAMES
 from search_to_signal.experiments.recorded import recorded_states
 from search_to_signal.records.exposures import ExposureRecord
 from search_to_signal.records.manifest import MANIFEST, read_manifest
+from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS
 from search_to_signal.search.exposure import exposures
 from search_to_signal.search.replay import Round, drawn_from, evaluated
 from search_to_signal.search.settings import SearchSettings
@@ -18,7 +18,7 @@ from search_to_signal.seeding import stream
 
 DRAWS = 1000
 """Draws of the Monte Carlo reading: a standard error of 0.016 at most."""
-_NEEDED = (MANIFEST, *(NAMES[name] for name in ("completions", "generations", "heuristics", "steps")))
+_NEEDED = (MANIFEST, COMPLETIONS, GENERATIONS, HEURISTICS, STEPS)
 
 
 def has_search(run: Path) -> bool:
@@ -28,13 +28,13 @@ def has_search(run: Path) -> bool:
 
 def other_exposures(run: Path, name: str) -> Iterator[ExposureRecord]:
     """One record per group of a run that has its search; raises RecordError where its records do not fit."""
-    config = read_manifest(run).config
+    manifest = read_manifest(run)
     try:
-        settings = msgspec.convert(config["search"], SearchSettings)
+        settings = msgspec.convert(manifest.config["search"], SearchSettings)
     except msgspec.ValidationError as error:
         raise RecordError(f"{run} has other settings of the search than this version: {error}") from error
     for played, state in recorded_states(run, settings):
-        yield _record(name, int(config["seed"]), played, drawn_from(state, played), settings)
+        yield _record(name, manifest.facts.seed, played, drawn_from(state, played), settings)
 
 
 def _record(

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 from search_to_signal.errors import RecordError
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.output import NAMES
 from search_to_signal.hosts.base import Effect, Host, Question, play
 from search_to_signal.problems.base import Heuristic
-from search_to_signal.records.reader import read_groups, read_records
+from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
 from search_to_signal.search.replay import Round, evaluated, replay
 from search_to_signal.search.settings import SearchSettings
@@ -33,8 +32,8 @@ def recorded_rounds(directory: Path) -> Iterator[Round]:
 
 
 def _rounds(directory: Path) -> Iterator[tuple[StepRecord, Round]]:
-    steps = read_records(directory / NAMES["steps"], StepRecord)
-    generations = read_records(directory / NAMES["generations"], GenerationRecord)
+    steps = read_records(directory / STEPS, StepRecord)
+    generations = read_records(directory / GENERATIONS, GenerationRecord)
     for step, group, generation in zip_longest(steps, read_groups(directory), generations):
         if not (step and group and generation and len(group) == len(generation.completions)):
             raise RecordError(
@@ -45,7 +44,7 @@ def _rounds(directory: Path) -> Iterator[tuple[StepRecord, Round]]:
 
 def recorded_seed(directory: Path) -> Member:
     """The seed heuristic as a run recorded it; raises RecordError where there is none."""
-    seed = next(read_records(directory / NAMES["heuristics"], HeuristicRecord), None)
+    seed = next(read_records(directory / HEURISTICS, HeuristicRecord), None)
     if seed is None:
         raise RecordError(f"{directory} holds no seed heuristic: restore it")
     return seed_member(Heuristic(seed.idea, seed.code), seed.score)

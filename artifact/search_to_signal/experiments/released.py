@@ -19,11 +19,17 @@ from search_to_signal.errors import ConfigError, ModelFileError, RunDirectoryErr
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments.clock import StepClock, timing
-from search_to_signal.experiments.configuration import Layer
-from search_to_signal.experiments.directory import begin, begun, finish, first_manifest, refuse_occupied
-from search_to_signal.experiments.execution import StoppedError, set_aside
-from search_to_signal.experiments.output import run_files
-from search_to_signal.experiments.ownership import owned
+from search_to_signal.experiments.directory import (
+    begin,
+    begun,
+    finish,
+    first_manifest,
+    owned,
+    refuse_occupied,
+    set_aside,
+)
+from search_to_signal.experiments.execution import StoppedError
+from search_to_signal.experiments.run_files import run_files
 from search_to_signal.generators.api import listed_models
 from search_to_signal.generators.files import model_directory
 from search_to_signal.hosts.released.asking import Count, count_with
@@ -70,7 +76,7 @@ class ReleasedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     host: Literal["released"] = "released"
     purpose: Literal["formal", "smoke"]
-    layer: Layer = "cohort"
+    layer: str = "cohort"
     problem: str
     split: str = "train"
     model: str

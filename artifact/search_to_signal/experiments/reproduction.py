@@ -1,104 +1,44 @@
 """A whole profile: its evidence layers in order, each in a directory of its own, then audit and report."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from search_to_signal.analysis.report import report
 from search_to_signal.claims.beside import ledger_beside
 from search_to_signal.errors import ConfigError, RunDirectoryError
-from search_to_signal.experiments.anchor import fix_contract, run_anchors
-from search_to_signal.experiments.api_reference import run_references
-from search_to_signal.experiments.audit_cells import run_audit_cells
-from search_to_signal.experiments.breadth import run_breadth
-from search_to_signal.experiments.cohort import finished_cohort, run_all
+from search_to_signal.experiments import layers
+from search_to_signal.experiments.advice import warnings_of
 from search_to_signal.experiments.configuration import Profile
 from search_to_signal.experiments.execution import Execution
-from search_to_signal.experiments.heldout import heldout
 from search_to_signal.experiments.implementation import implementation
-from search_to_signal.experiments.layer_settings import (
-    AuditCell,
-    BreadthCell,
-    HeldoutSettings,
-    UpdateSettings,
-)
-from search_to_signal.experiments.normalizer_replay import audit_normalizers, replay
-from search_to_signal.experiments.probe import run_probe
-from search_to_signal.experiments.restart import run_restarts
+from search_to_signal.experiments.layers.normalizer_replay import audit_results
+from search_to_signal.experiments.layers.settings import AuditCell, BreadthCell
+from search_to_signal.experiments.runs import Reproduction, unfinished
 from search_to_signal.generators.opening import require_model
 from search_to_signal.problems import get_problem
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS
 from search_to_signal.provenance.seal import seal
 from search_to_signal.records.files import storage_errors
-from search_to_signal.records.manifest import (
-    AUDIT,
-    BREADTH,
-    COHORT,
-    REPORT,
-    UPDATES,
-    read_manifest,
-    run_directories,
-    runs_below,
-)
-from search_to_signal.rewards import MAPPINGS
-
-
-@dataclass(frozen=True)
-class Layer:
-    """An evidence layer: whether a profile asks for it, and how it runs into a results directory."""
-
-    name: str
-    wanted: Callable[[Profile], bool]
-    run: Callable[[Profile, Path, Execution, Progress], None]
-
-
-def _run_cohort(profile: Profile, results: Path, how: Execution, progress: Progress) -> None:
-    run_all({results / COHORT: profile.runs()}, how, progress)
-    if profile.anchor is not None:
-        # Now, while nobody has computed what the runs achieved.
-        fix_contract(profile, profile.anchor, results)
-
-
-def _run_updates(profile: Profile, results: Path, how: Execution, progress: Progress) -> None:
-    from search_to_signal.experiments.matched_updates import matched_updates  # loads torch
-
-    cohort = finished_cohort(profile, results)
-    if unfinished := _unfinished(results / BREADTH):
-        raise RunDirectoryError(
-            f"{unfinished} not finished: run breadth to its end first, it is stepped on too"
-        )
-    recorded = [*run_directories(cohort), *runs_below(results / BREADTH)]
-    matched_updates(recorded, results / UPDATES, profile.updates or UpdateSettings(), progress)
-
-
-def _run_heldout(profile: Profile, results: Path, how: Execution, progress: Progress) -> None:
-    finished_cohort(profile, results)
-    heldout(results, profile.heldout or HeldoutSettings(), progress)
-
-
-LAYERS = (
-    Layer("cohort", lambda profile: True, _run_cohort),
-    Layer("restart", lambda profile: profile.restart is not None, run_restarts),
-    Layer("breadth", lambda profile: bool(profile.breadth), run_breadth),
-    Layer("audit", lambda profile: bool(profile.audit), run_audit_cells),
-    Layer("anchor", lambda profile: profile.anchor is not None, run_anchors),
-    Layer("probe", lambda profile: profile.probe is not None, run_probe),
-    Layer("api", lambda profile: profile.api is not None, run_references),
-    Layer("updates", lambda profile: profile.updates is not None, _run_updates),
-    Layer("heldout", lambda profile: profile.heldout is not None, _run_heldout),
-)
+from search_to_signal.records.layers import AUDIT, COHORT, LAYERS, Layer
+from search_to_signal.records.manifest import REPORT
 
 
 def chosen_layers(profile: Profile, names: Sequence[str]) -> list[Layer]:
     """The layers to run, all that the profile asks for when none is named; raises ConfigError otherwise."""
-    asked = [layer for layer in LAYERS if layer.wanted(profile)]
-    known = [layer.name for layer in asked]
+    asked = [layer for layer in LAYERS if profile.asks_for(layer.key)]
+    known = [layer.key for layer in asked]
     for name in names:
         if name not in known:
             raise ConfigError(f"the profile asks for no layer {name!r}: it has {', '.join(known)}")
-    return [layer for layer in asked if not names or layer.name in names]
+    return [layer for layer in asked if not names or layer.key in names]
+
+
+def run_layer(layer: Layer, asked: Reproduction) -> None:
+    """Run a layer by the module of its key; it raises RunDirectoryError when what it stands on is missing."""
+    import_module(f"{layers.__name__}.{layer.key}").run(asked)
 
 
 def require_parts(profile: Profile, results: Path) -> None:
@@ -127,31 +67,31 @@ def reproduce(
     """
     chosen = chosen_layers(profile, names)
     require_parts(profile, results)
+    asked = Reproduction(profile, results, how, progress)
+    for line in warnings_of(profile):
+        progress.say(line)
     with storage_errors(results):
         for layer in chosen:
             start = time.perf_counter()
-            layer.run(profile, results, how, progress)
-            progress.say(f"layer {layer.name}: {time.perf_counter() - start:.1f} s")
-        page = _evaluated(profile, results, progress)
+            run_layer(layer, asked)
+            progress.say(f"layer {layer.key}: {time.perf_counter() - start:.1f} s")
+        page = _evaluated(results, progress)
         seal(results, f"search-to-signal, {profile.problem} with {profile.model}")
     return page
 
 
-def _unfinished(directory: Path) -> str:
-    """The runs below a directory that were begun and not finished, for people; empty when there is none."""
-    runs = [run for run in runs_below(directory) if read_manifest(run).status != "complete"]
-    return ", ".join(str(run.relative_to(directory)) for run in runs)
-
-
-def _evaluated(profile: Profile, results: Path, progress: Progress) -> Path | None:
-    cohort = results / COHORT
-    if not (cohort / SUMS).is_file():
+def _evaluated(results: Path, progress: Progress) -> Path | None:
+    if not (results / COHORT / SUMS).is_file():
         progress.say("no report: the cohort has not run")
         return None
-    if unfinished := _unfinished(results):
-        progress.say(f"no report: {unfinished} not finished, go on with --resume")
+    if left := unfinished(results):
+        progress.say(f"no report: {left} not finished, go on with --resume")
         return None
     progress.say("replaying the recorded groups under every mapping and normalizer")
-    recorded = [*run_directories(cohort), *runs_below(results / BREADTH), *runs_below(results / AUDIT)]
-    replay(recorded, results / AUDIT, list(MAPPINGS), audit_normalizers(recorded))
-    return report(results, results / REPORT, lambda written: ledger_beside(written, implementation()))
+    audit_results(results, results / AUDIT)
+    return write_report(results, results / REPORT)
+
+
+def write_report(results: Path, out: Path) -> Path:
+    """The report of a results directory with the ledger of the paper's numbers; returns its page."""
+    return report(results, out, lambda written: ledger_beside(written, implementation()))

@@ -8,10 +8,9 @@ import msgspec
 
 from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.evaluation.candidates import Run
-from search_to_signal.experiments.checkpoints import newest_checkpoint
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.output import NAMES, EvaluationNote
 from search_to_signal.experiments.recorded import played_again, recorded_start
+from search_to_signal.experiments.run_files import NAMES, EvaluationNote, newest_checkpoint
 from search_to_signal.hosts.base import Host
 from search_to_signal.records.manifest import Environment, Manifest
 from search_to_signal.records.reader import read_records

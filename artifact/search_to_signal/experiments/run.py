@@ -11,13 +11,12 @@ import torch
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.clock import timing
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.directory import finish, interrupted, refuse_occupied, take
+from search_to_signal.experiments.directory import finish, interrupted, owned, refuse_occupied, take
 from search_to_signal.experiments.learning import begin_restart, begin_training, open_run_generator
 from search_to_signal.experiments.live import Live, Parts, Position, run_live, starting_position
-from search_to_signal.experiments.loopback import reachable
-from search_to_signal.experiments.output import run_files
-from search_to_signal.experiments.ownership import owned
 from search_to_signal.experiments.resuming import ResumePoint, known_evaluations, replayed_state
+from search_to_signal.experiments.run_files import run_files
+from search_to_signal.generators.loopback import reachable
 from search_to_signal.generators.opening import open_generator
 from search_to_signal.hosts import open_host
 from search_to_signal.problems import get_problem
@@ -35,7 +34,7 @@ def assembled(config: RunConfig) -> Iterator[Parts]:
     """The model, the learner and the evaluation workers of a run, before its first step."""
     problem, host = get_problem(config.problem), open_host(config.host, config.host_setup)
     with ExitStack() as stack:
-        settings = stack.enter_context(reachable(config))
+        settings = stack.enter_context(reachable(config.generation, config.model))
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="s2s-")))
         pool = stack.enter_context(EvaluationPool(problem, config.split, config.evaluation))
         if settings.backend == "api" and not config.trained:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from search_to_signal.provenance.calm_archive import CalmArchive, Group
-from search_to_signal.provenance.texts import REFERENCE
+from search_to_signal.provenance.completion_texts import REFERENCE
 from search_to_signal.records.reader import HEURISTICS
 from search_to_signal.records.schema import ArchiveEvent, HeuristicRecord, StepRecord
 

@@ -1,22 +1,27 @@
-"""Checks of small blocks, so that damage to a file can be told by line and byte.
+"""Which bytes of which record of a changed file differ.
 
-SHA256SUMS says that a file changed; this index, read only then, says where. It holds a CRC-32 per block
-of at most 64 bytes; blocks begin anew at every line of a text file, so that damage to one line leaves the
-others alone.
+SHA256SUMS says that a file changed; BLOCKS.jsonl, read only then, says where. It holds a CRC-32 per block of
+at most 64 bytes. Blocks begin anew at every line of a text file, so damage to one line leaves the others be.
 """
 
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.provenance.checksums import listed_files
 
 BLOCKS = "BLOCKS.jsonl"
 BLOCK_BYTES = 64
+SHOWN = 5
 _TEXT = (".jsonl", ".json", ".csv", ".md", ".html", ".toml", ".log", ".svg")
+# What names a record, in the order in which people say it.
+_NAMES = ("run", "checkpoint", "step", "index", "prompt", "position", "operator", "id")
 
 
 class Blocks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,11 +41,9 @@ class Damage:
     last: int
 
 
-def _pieces(path: Path, data: bytes) -> list[bytes]:
-    if path.suffix not in _TEXT:
-        return [data]
-    *lines, rest = data.split(b"\n")
-    return [line + b"\n" for line in lines] + ([rest] if rest else [])
+def _pieces(path: Path) -> list[bytes]:
+    data = path.read_bytes()
+    return re.findall(rb"[^\n]*\n|[^\n]+", data) if path.suffix in _TEXT else [data]
 
 
 def _checks(piece: bytes) -> str:
@@ -50,9 +53,16 @@ def _checks(piece: bytes) -> str:
 
 def blocks_of(directory: Path, path: Path) -> Blocks:
     """The checks of a file below a directory."""
-    data = path.read_bytes()
-    pieces = _pieces(path, data)
-    return Blocks(str(path.relative_to(directory)), len(data), tuple(_checks(piece) for piece in pieces))
+    pieces = _pieces(path)
+    name = str(path.relative_to(directory))
+    return Blocks(name, sum(map(len, pieces)), tuple(map(_checks, pieces)))
+
+
+def write_blocks(directory: Path) -> None:
+    """Write the checks of every file below a directory."""
+    files = [path for path in listed_files(directory) if path != directory / BLOCKS]
+    rows = (msgspec.json.encode(blocks_of(directory, path)) + b"\n" for path in files)
+    (directory / BLOCKS).write_bytes(b"".join(rows))
 
 
 def read_blocks(directory: Path) -> dict[str, Blocks]:
@@ -67,17 +77,13 @@ def read_blocks(directory: Path) -> dict[str, Blocks]:
     return {row.path: row for row in rows}
 
 
-def _differing(recorded: str, piece: bytes) -> Iterator[tuple[int, int]]:
-    found = _checks(piece)
-    for start in range(0, max(len(recorded), len(found)), 8):
-        if recorded[start : start + 8] != found[start : start + 8]:
-            first = start // 8 * BLOCK_BYTES
-            yield first, min(first + BLOCK_BYTES, max(len(piece), first + 1)) - 1
-
-
 def _span(line: int | None, recorded: str, piece: bytes) -> Damage:
-    spans = list(_differing(recorded, piece))
-    return Damage(line, spans[0][0], spans[-1][1])
+    """From the first block that differs to the last one."""
+    found = _checks(piece)
+    starts = range(0, max(len(recorded), len(found)), 8)
+    wrong = [at // 8 for at in starts if recorded[at : at + 8] != found[at : at + 8]]
+    first, end = wrong[0] * BLOCK_BYTES, (wrong[-1] + 1) * BLOCK_BYTES
+    return Damage(line, first, max(first, min(end, len(piece)) - 1))
 
 
 def _common(first: Sequence[str], second: Sequence[str]) -> int:
@@ -91,18 +97,58 @@ def locate(recorded: Blocks, path: Path) -> list[Damage]:
     Where the number of lines changed, the first damage is the first line that differs and the last one the
     last line before the unchanged end; what lies between cannot be told apart.
     """
-    pieces = _pieces(path, path.read_bytes())
-    text = path.suffix in _TEXT
+    pieces = _pieces(path)
     found = [_checks(piece) for piece in pieces]
     if len(found) == len(recorded.lines):
-        return [
-            _span(number if text else None, old, piece)
-            for number, (old, new, piece) in enumerate(zip(recorded.lines, found, pieces, strict=True), 1)
-            if old != new
-        ]
+        rows = enumerate(zip(recorded.lines, found, pieces, strict=True), 1)
+        text = path.suffix in _TEXT
+        return [_span(n if text else None, old, piece) for n, (old, new, piece) in rows if old != new]
     head = _common(recorded.lines, found)
     tail = _common(recorded.lines[head:][::-1], found[head:][::-1])
-    return [
-        Damage(head + offset + 1, 0, max(len(piece), 1) - 1)
-        for offset, piece in enumerate(pieces[head : len(pieces) - tail] or [b""])
-    ]
+    changed = pieces[head : len(pieces) - tail] or [b""]
+    return [Damage(n, 0, max(len(piece), 1) - 1) for n, piece in enumerate(changed, head + 1)]
+
+
+def _named(line: bytes) -> str:
+    try:
+        fields: Any = msgspec.json.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""
+    if not isinstance(fields, dict):
+        return ""
+    return ", ".join(f"{name} {fields[name]}" for name in _NAMES if fields.get(name) is not None)
+
+
+def _record(lines: Sequence[bytes], number: int) -> str:
+    """What a line is, or which record it follows when nobody can read it."""
+    own, before = (_named(lines[n - 1]) if 1 <= n <= len(lines) else "" for n in (number, number - 1))
+    if own:
+        return f": the record of {own}"
+    return f": no readable record, after that of {before}" if before else ": no readable record"
+
+
+def _sentences(path: Path, found: Sequence[Damage]) -> Iterator[str]:
+    lines = _pieces(path)
+    for damage in found:
+        span = f"bytes {damage.first} to {damage.last}"
+        record = _record(lines, damage.line) if damage.line and path.suffix == ".jsonl" else ""
+        yield f"{span} of the file" if damage.line is None else f"line {damage.line}, {span}{record}"
+
+
+def _explained(recorded: Blocks, path: Path) -> list[str]:
+    found = locate(recorded, path)
+    if not found:
+        return ["every block is as recorded: the checksum was changed, not the file"]
+    size = path.stat().st_size
+    sizes = [] if size == recorded.size else [f"{size} bytes where {recorded.size} were recorded"]
+    more = [f"and {len(found) - SHOWN} more places"] if len(found) > SHOWN else []
+    return [*sizes, *_sentences(path, found[:SHOWN]), *more]
+
+
+def explain_changes(directory: Path, names: Sequence[str]) -> dict[str, list[str]]:
+    """For every changed file that the block index knows, where it differs; empty without a sound index."""
+    try:
+        index = read_blocks(directory)
+    except RunDirectoryError as error:
+        return {BLOCKS: [str(error)]}
+    return {name: _explained(index[name], directory / name) for name in names if name in index}

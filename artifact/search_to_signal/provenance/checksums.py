@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.provenance.images import image_sha256
+from search_to_signal.provenance.png import image_sha256
 from search_to_signal.records.files import TEMPORARY, write_atomically
 
 SUMS = "SHA256SUMS"

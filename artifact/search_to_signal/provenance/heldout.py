@@ -15,7 +15,8 @@ from search_to_signal.records.heldout import (
     HeldoutRecord,
     read_heldout,
 )
-from search_to_signal.records.manifest import COHORT, HELDOUT, read_manifest, run_directories
+from search_to_signal.records.layers import COHORT, HELDOUT
+from search_to_signal.records.manifest import read_manifest, run_directories
 from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, read_completions, read_records
 from search_to_signal.records.schema import HeuristicRecord, Outcome
 
@@ -40,8 +41,8 @@ def heldout_problems(directory: Path) -> Iterator[str]:
 
 def _setting_problems(manifest: HeldoutManifest, runs: dict[str, Path]) -> Iterator[str]:
     for run in runs.values():
-        config = read_manifest(run).config
-        if (manifest.purpose, manifest.problem) != (config["purpose"], config["problem"]):
+        facts = read_manifest(run).facts
+        if (manifest.purpose, manifest.problem) != (facts.purpose, facts.problem):
             yield f"heldout: it has another purpose or problem than {run.name}"
     problem = PROBLEMS.get(manifest.problem)
     if problem is not None:

@@ -1,4 +1,4 @@
-"""What an OK says at each level of checking: the sentences that the command prints and VERIFYING.md holds."""
+"""What an OK says at each level of checking: the command prints it, and docs/verifying.md says the same."""
 
 from types import MappingProxyType
 

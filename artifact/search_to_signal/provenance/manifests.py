@@ -40,19 +40,19 @@ _DIGITS = 1e-9
 
 def manifest_problems(run: Path, manifest: Manifest) -> Iterator[str]:
     """What a manifest says otherwise than the files beside it."""
-    config = manifest.config
+    config, facts = manifest.config, manifest.facts
     if read_json(run / CONFIG, dict[str, Any], f"{CONFIG} is missing") != config:
         yield f"{CONFIG} is not the configuration of the manifest"
     if canonical_sha256(config) != manifest.config_sha256:
         yield "config_sha256 is not that of the configuration"
-    if config["purpose"] not in _PURPOSES:
-        yield f"purpose is {config['purpose']!r}: there are {' and '.join(_PURPOSES)}"
+    if facts.purpose not in _PURPOSES:
+        yield f"purpose is {facts.purpose!r}: there are {' and '.join(_PURPOSES)}"
     yield from _isolation_problems(manifest.isolation, config)
-    problem = PROBLEMS.get(str(config["problem"]))
+    problem = PROBLEMS.get(facts.problem)
     if problem is not None and manifest.score_unit not in (None, score_unit(problem)):
         yield f"score_unit is {manifest.score_unit!r}, that of {problem.name} is {score_unit(problem)!r}"
-    yield from model_problems(str(config["model"]), manifest.model_files)
-    yield from _timing_problems(run, manifest, config["groups"])
+    yield from model_problems(facts.model, manifest.model_files)
+    yield from _timing_problems(run, manifest, facts.groups)
 
 
 def _isolation_problems(isolation: dict[str, str | bool], config: dict[str, Any]) -> Iterator[str]:

@@ -5,16 +5,10 @@ from pathlib import Path
 
 from search_to_signal.config import canonical_sha256
 from search_to_signal.provenance.checksums import sha256_file
+from search_to_signal.provenance.completion_texts import ParsedTexts, answer_problems
 from search_to_signal.provenance.manifests import LAYERS
-from search_to_signal.provenance.texts import Parsed, answer_problems
-from search_to_signal.records.manifest import (
-    COHORT,
-    PROBE,
-    Manifest,
-    read_manifest,
-    run_directories,
-    run_name,
-)
+from search_to_signal.records.layers import COHORT, PROBE
+from search_to_signal.records.manifest import Manifest, read_manifest, run_directories
 from search_to_signal.records.probe import (
     BANK,
     INITIAL,
@@ -27,7 +21,7 @@ from search_to_signal.records.reader import GENERATIONS, read_groups, read_recor
 from search_to_signal.records.schema import GenerationRecord, Outcome
 
 
-def probe_problems(directory: Path, manifest: ProbeManifest, parsed: Parsed) -> Iterator[str]:
+def probe_problems(directory: Path, manifest: ProbeManifest, parsed: ParsedTexts) -> Iterator[str]:
     """Contradictions of a probe, one line each; raises what reading raises."""
     cohort = {run.name: read_manifest(run) for run in run_directories(directory / COHORT)}
     bank = list(read_records(directory / PROBE / BANK, BankPrompt))
@@ -47,13 +41,14 @@ def _setting_problems(manifest: ProbeManifest, cohort: dict[str, Manifest]) -> I
     settings = {
         canonical_sha256({**run.config, "generation": _resized(run, manifest.completions)})
         for run in cohort.values()
-        if run.config["condition"] == "frozen"
+        if run.facts.condition == "frozen"
     }
     if manifest.config_sha256 not in settings:
         yield "config_sha256 is of no frozen run with its number of completions"
     for run in cohort.values():
         if any(
-            getattr(manifest, name) != run.config[name] for name in ("purpose", "problem", "split", "model")
+            getattr(manifest, name) != getattr(run.facts, name)
+            for name in ("purpose", "problem", "split", "model")
         ):
             yield "it has another purpose, problem, split or model than the cohort"
         if (manifest.source.sha256, manifest.model_files) != (run.source.sha256, run.model_files):
@@ -100,12 +95,12 @@ def _checkpoint_problems(checkpoint: ProbedCheckpoint, run: Manifest | None) -> 
         if not initial or told != ("frozen", None, None):
             yield "it is no checkpoint of the cohort"
         return
-    if told != (run.config["condition"], run.config["seed"], run.final_adapter_sha256):
-        yield f"it is not the final adapter of {run_name(str(run.config['condition']), run.config['seed'])}"
+    if told != (run.facts.condition, run.facts.seed, run.final_adapter_sha256):
+        yield f"it is not the final adapter of {run.facts.name}"
 
 
 def _answer_problems(
-    folder: Path, manifest: ProbeManifest, checkpoint: ProbedCheckpoint, parsed: Parsed
+    folder: Path, manifest: ProbeManifest, checkpoint: ProbedCheckpoint, parsed: ParsedTexts
 ) -> Iterator[str]:
     if Path(checkpoint.name).name != checkpoint.name:
         yield "its name is a path"

@@ -1,13 +1,18 @@
-"""Which source made a result: one hash over the files that decide it, and the state of the checkout."""
+"""Which source made a result: a hash over the files that decide it, the checkout, the locked packages."""
 
 import hashlib
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import tomli
+
+from search_to_signal.errors import ConfigError
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.manifest import Source
 
 ROOT = Path(__file__).resolve().parents[3]
+LOCK = ROOT / "uv.lock"
 _DECIDING = ("artifact/search_to_signal/**/*", "artifact/profiles/*.toml", "pyproject.toml", "uv.lock")
 
 
@@ -37,3 +42,11 @@ def source() -> Source:
         commit=_git("rev-parse", "HEAD"),
         clean=None if status is None else status == "",
     )
+
+
+def read_lock(path: Path = LOCK) -> dict[str, Any]:
+    """The lock as data; raises ConfigError when it cannot be read."""
+    try:
+        return tomli.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}; restore it, or make it with uv lock") from error

@@ -12,7 +12,7 @@ from search_to_signal.numerics import Floats
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.files import read_json
 from search_to_signal.records.groups import batch_of
-from search_to_signal.records.manifest import UPDATES as FOLDER
+from search_to_signal.records.layers import UPDATES as FOLDER
 from search_to_signal.records.manifest import Manifest, read_manifest, runs_below
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, read_groups, read_records
 from search_to_signal.records.updates import PAIRS, UPDATES, PairRecord, UpdateRecord, couples
@@ -93,8 +93,8 @@ def _update_problems(
         if record.run not in manifests:
             yield f"{where}: {SETUP} has no run {record.run}"
             continue
-        config = manifests[record.run].config
-        if any(getattr(record, name) != config[name] for name in ("purpose", "problem", "model")):
+        facts = manifests[record.run].facts
+        if any(getattr(record, name) != getattr(facts, name) for name in ("purpose", "problem", "model")):
             yield f"{where}: it has another purpose, problem or model than its run"
         same = first.setdefault((record.run, record.steps), record)
         if (same.fixed, same.training_tokens) != (record.fixed, record.training_tokens):

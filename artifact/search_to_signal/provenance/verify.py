@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.provenance.blocks import explain_changes
 from search_to_signal.provenance.checksums import SUMS, listed_files, nested_problems, sum_problems
-from search_to_signal.provenance.consistency import file_problems, record_problems
-from search_to_signal.provenance.explain import explanations
-from search_to_signal.provenance.lineage import lineage_problems
-from search_to_signal.provenance.texts import Parsed
+from search_to_signal.provenance.completion_texts import ParsedTexts
+from search_to_signal.provenance.layers import lineage_problems
+from search_to_signal.provenance.run_records import file_problems, record_problems
 from search_to_signal.records.files import special_files
 from search_to_signal.records.manifest import read_manifest, runs_below
 
@@ -22,7 +22,7 @@ class Verdict:
     problems: tuple[str, ...]
 
 
-def _run_problems(run: Path, parsed: Parsed) -> list[str]:
+def _run_problems(run: Path, parsed: ParsedTexts) -> list[str]:
     try:
         manifest = read_manifest(run)
     except RunDirectoryError as error:
@@ -35,7 +35,7 @@ def _run_problems(run: Path, parsed: Parsed) -> list[str]:
 
 def _told(directory: Path) -> list[str]:
     problems = sum_problems(directory)
-    where = explanations(directory, [name for name in problems if (directory / name).is_file()])
+    where = explain_changes(directory, [name for name in problems if (directory / name).is_file()])
     return [
         f"{name}: {what}" + (f": {'; '.join(where[name])}" if where.get(name) else "")
         for name, what in problems.items()
@@ -56,7 +56,7 @@ def verify(directory: Path, *, programs: bool = False) -> Verdict:
     runs = runs_below(directory)
     if not runs:
         raise RunDirectoryError(f"{directory} has {SUMS} but no run: check the path")
-    parsed = Parsed()
+    parsed = ParsedTexts()
     for run in runs:
         problems += _run_problems(run, parsed)
     problems += parsed.program_problems() if programs else ()

@@ -8,20 +8,12 @@ import msgspec
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.records.files import read_json, write_atomically
+from search_to_signal.records.layers import COHORT
 
 MANIFEST = "manifest.json"
 # In a directory of runs: the names of all that belong in it, written before the first begins.
 ROSTER = "runs.json"
-# The directories of a results directory; every evidence layer has one of its own, and none is pooled.
-COHORT = "cohort"
-RESTART = "restart"
-BREADTH = "breadth"
-ANCHOR = "anchor"
-PROBE = "probe"
-API = "api"
-UPDATES = "updates"
-HELDOUT = "heldout"
-AUDIT = "audit"
+# Beside the directories of the layers (``layers.py``).
 REPORT = "report"
 # Where a cohort keeps its unfinished runs; no reader takes them for runs.
 INTERRUPTED = "interrupted"
@@ -98,6 +90,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     checkout: Checkout | None = None
 
 
+    @property
+    def facts(self) -> "RunFacts":
+        """What its configuration says, whichever version wrote it."""
+        return msgspec.structs.replace(msgspec.convert(self.config, RunFacts), host=self.host)
+
+
 class _Generation(msgspec.Struct):
     group_size: int
     max_prompt_tokens: int | None = None
@@ -111,8 +109,12 @@ class _Parent(msgspec.Struct):
     completions_sha256: str = ""
 
 
-class _Config(msgspec.Struct):
-    """What readers take from a configuration of any version."""
+class RunFacts(msgspec.Struct, frozen=True):
+    """What readers of records ask of a run; keys of the configuration that are not here are for others.
+
+    ``condition`` is frozen or names a reward mapping, with ``+normalizer`` if need be; a restart has its
+    parent's. ``groups`` were due.
+    """
 
     purpose: str
     problem: str
@@ -122,9 +124,31 @@ class _Config(msgspec.Struct):
     seed: int
     groups: int
     generation: _Generation
-    layer: str = "cohort"
+    layer: str = COHORT
     normalizer: str = "group"
+    learning_rule: str = "grpo"
+    host: str = "reference"
     parent: _Parent | None = None
+
+    @property
+    def group_size(self) -> int:
+        """Completions per group."""
+        return self.generation.group_size
+
+    @property
+    def trained(self) -> bool:
+        """Whether a learner took part."""
+        return is_trained(self.condition, self.parent)
+
+    @property
+    def mapping(self) -> str:
+        """The reward mapping of the condition, ``frozen`` where there is none."""
+        return mapping_of(self.condition)
+
+    @property
+    def name(self) -> str:
+        """The run's directory name."""
+        return run_name(self.condition, self.seed)
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
@@ -138,10 +162,15 @@ def read_manifest(directory: Path) -> Manifest:
     missing = f"{directory} has no {MANIFEST}: it is not a run directory"
     manifest = read_json(directory / MANIFEST, Manifest, missing)
     try:
-        msgspec.convert(manifest.config, _Config)
+        msgspec.convert(manifest.config, RunFacts)
     except msgspec.ValidationError as error:
         raise RunDirectoryError(f"{directory / MANIFEST}: config: {error}; restore the file") from error
     return manifest
+
+
+def is_trained(condition: str, parent: object | None) -> bool:
+    """Whether a learner takes part in a run of that condition; ``parent`` is what it is a restart of."""
+    return condition != "frozen" and parent is None
 
 
 def run_name(condition: str, seed: int) -> str:

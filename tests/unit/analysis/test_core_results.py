@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from search_to_signal.analysis.aggregate import (
+from search_to_signal.analysis.results import Origin, Results
+from search_to_signal.analysis.tables.cells import (
+    Cell,
     count_above,
     count_directions,
     difference_cell,
@@ -13,9 +15,7 @@ from search_to_signal.analysis.aggregate import (
     mean_cell,
     total_cell,
 )
-from search_to_signal.analysis.cells import Cell, Origin
-from search_to_signal.analysis.core_table import core_results, core_seeds
-from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.tables.core import core_results, core_seeds
 
 Make = Callable[..., Path]
 

@@ -11,27 +11,50 @@ import pytest
 from spec.strategies import group, record
 from spec.synthetic_runs import write_synthetic_run
 
-from search_to_signal.analysis.admissions import admission_cells
-from search_to_signal.analysis.aggregate import combined_cell
-from search_to_signal.analysis.audit import audit
-from search_to_signal.analysis.bootstrap import coverage, intervals
-from search_to_signal.analysis.cells import Cell
-from search_to_signal.analysis.claim_matrix import claim_matrix, counts_under, normalizer_values
-from search_to_signal.analysis.collapse_windows import collapse_parts, collapses, windows
-from search_to_signal.analysis.controls import control_parts, controls
-from search_to_signal.analysis.coverage import coverage_parts
-from search_to_signal.analysis.credit import CLASSES, CandidateClass
-from search_to_signal.analysis.credit_tables import credit_by_class, credit_parts, run_counts, signal_cells
-from search_to_signal.analysis.formal import load_runs
-from search_to_signal.analysis.funnel import funnel_cells, funnels, operator_gains
-from search_to_signal.analysis.group_size import group_size, size_parts
-from search_to_signal.analysis.paired import few_seeds, paired, paired_signs
-from search_to_signal.analysis.recurrence import next_occurrence, recurrence_parts
-from search_to_signal.analysis.replay_tables import replay_context, replay_pairs
-from search_to_signal.analysis.results import Results
-from search_to_signal.analysis.runs import RecordedRun
-from search_to_signal.analysis.stages import stage_parts
-from search_to_signal.analysis.truncation import calls_after, truncated
+from search_to_signal.analysis.metrics.audit import audit
+from search_to_signal.analysis.metrics.credit import CLASSES, CandidateClass
+from search_to_signal.analysis.results import RecordedRun, Results, load_runs
+from search_to_signal.analysis.tables.audit import replay_context, replay_pairs
+from search_to_signal.analysis.tables.cells import Cell, combined_cell
+from search_to_signal.analysis.tables.core import (
+    calls_after,
+    coverage_parts,
+    next_occurrence,
+    recurrence_parts,
+    truncated,
+)
+from search_to_signal.analysis.tables.credit import (
+    control_parts,
+    controls,
+    credit_by_class,
+    credit_parts,
+    run_counts,
+    signal_cells,
+)
+from search_to_signal.analysis.tables.normalizers import (
+    claim_matrix,
+    counts_under,
+    group_size,
+    normalizer_values,
+    size_parts,
+)
+from search_to_signal.analysis.tables.paired import (
+    few_seeds,
+    interval_coverage,
+    intervals,
+    paired,
+    paired_signs,
+)
+from search_to_signal.analysis.tables.proposals import (
+    admission_cells,
+    collapse_parts,
+    collapses,
+    funnel_cells,
+    funnels,
+    operator_gains,
+    stage_parts,
+    windows,
+)
 from search_to_signal.errors import RecordError
 from search_to_signal.normalizer import NORMALIZERS, group_advantages
 from search_to_signal.provenance.checksums import write_sums
@@ -181,15 +204,15 @@ def test_recurrence_by_hand(native: RecordedRun) -> None:
         ],
     )
     assert next_occurrence(run).tolist() == [[2, np.inf], [np.inf] * 2, [np.inf] * 2, [np.inf] * 2]
-    assert values(recurrence_parts(run, horizon=2)) == [25.0, 50.0, 0.0, 50.0]
-    assert values(recurrence_parts(run, horizon=1))[0] == 0.0
-    assert values(recurrence_parts(run, horizon=4)) == [None] * 4
+    assert values(recurrence_parts(run, within=2)) == [25.0, 50.0, 0.0, 50.0]
+    assert values(recurrence_parts(run, within=1))[0] == 0.0
+    assert values(recurrence_parts(run, within=4)) == [None] * 4
 
 
 def test_no_advantage_is_not_positive(native: RecordedRun) -> None:
     """A completion without advantage counts among those that are not positive."""
     run = with_groups(native, [[record(step=t, response_sha256="a", advantage=0.0)] for t in range(3)])
-    assert values(recurrence_parts(run, horizon=1)) == [100.0, None, 100.0, None]
+    assert values(recurrence_parts(run, within=1)) == [100.0, None, 100.0, None]
 
 
 def test_windows_by_hand() -> None:
@@ -400,7 +423,7 @@ def test_intervals_state_their_measured_coverage(make_run: Make, tmp_path: Path)
         make_run(tmp_path / "cohort" / f"frozen-s{seed}", "frozen", seed)
         make_run(tmp_path / "cohort" / f"native-s{seed}", "native", seed, shift=0.01 * seed)
     table = intervals(Results(tmp_path))
-    share = coverage(5)
+    share = interval_coverage(5)
     assert share == pytest.approx(exact_coverage(5, 1500), abs=0.035)
     assert share < 0.9
     assert f"{share:.1%}" in table.note

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from tests.synthetic_updates import write_updates
 
-from search_to_signal.analysis.evidence import Evidence, read_evidence
 from search_to_signal.analysis.figures import PLOTS, draw_all
 from search_to_signal.analysis.figures.frame import Frame, lines
 from search_to_signal.analysis.figures.plot import Plot, redraw, write_plot
 from search_to_signal.analysis.figures.signal import CHANGES, changed_share
+from search_to_signal.analysis.tables.catalogue import Evidence, read_evidence
 
 Make = Callable[..., Path]
 DRAWN = tuple(plot for plot in PLOTS if plot.name != "heldout")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from spec.synthetic_runs import write_synthetic_run
 
-from search_to_signal.analysis.heldout import behaviours, heldout, optimality_gap
 from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.tables.evaluations import behaviours, heldout, optimality_gap
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.problems.references import reference_lengths
 from search_to_signal.provenance.checksums import sha256_file

@@ -9,21 +9,15 @@ from typing import Any
 import pytest
 from spec.synthetic_runs import write_synthetic_run
 
-from search_to_signal.analysis.anchor import anchor, anchor_realized
-from search_to_signal.analysis.api import api
-from search_to_signal.analysis.breadth import breadth, breadth_gains
-from search_to_signal.analysis.catalogue import catalogue
-from search_to_signal.analysis.cells import NoTableError
-from search_to_signal.analysis.comparable import at_one_horizon, require_comparable
-from search_to_signal.analysis.core_table import core_seeds
-from search_to_signal.analysis.evidence import read_evidence
 from search_to_signal.analysis.figures import draw_all
-from search_to_signal.analysis.heldout import heldout
-from search_to_signal.analysis.long_prompts import prompts_of
-from search_to_signal.analysis.paired import Comparison
-from search_to_signal.analysis.replay_tables import replay_pairs
-from search_to_signal.analysis.restart import restart, restart_paired, restart_signs
-from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.results import NoTableError, Results
+from search_to_signal.analysis.tables.anchor import anchor, anchor_realized
+from search_to_signal.analysis.tables.audit import replay_pairs
+from search_to_signal.analysis.tables.catalogue import catalogue, read_evidence
+from search_to_signal.analysis.tables.core import api, breadth, breadth_gains, core_seeds, prompts_of
+from search_to_signal.analysis.tables.evaluations import heldout
+from search_to_signal.analysis.tables.measures import Comparison, at_one_horizon, require_comparable
+from search_to_signal.analysis.tables.paired import restart, restart_paired, restart_signs
 from search_to_signal.errors import ContractError, RunDirectoryError
 from search_to_signal.provenance.checksums import sha256_file, write_sums
 from search_to_signal.records.anchor import AnchorBudget, AnchorContract, Clock, write_contract

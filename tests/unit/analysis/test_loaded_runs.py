@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from search_to_signal.analysis.formal import load_runs
+from search_to_signal.analysis.results import load_runs
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.records.manifest import Source, write_roster

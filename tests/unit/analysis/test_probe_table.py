@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from search_to_signal.analysis.probe import probe
 from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.tables.evaluations import probe
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.manifest import Manifest

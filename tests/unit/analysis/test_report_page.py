@@ -13,16 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from search_to_signal.analysis.cells import Origin
 from search_to_signal.analysis.page.cells import short_origins
 from search_to_signal.analysis.page.facts import MODELS, duration, read_facts
-from search_to_signal.analysis.page.layers import LAYERS
 from search_to_signal.analysis.page.ledger import read_ledger
 from search_to_signal.analysis.report import report
-from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.results import Origin, Results
 from search_to_signal.claims.tables import PUBLISHED
 from search_to_signal.cli import main
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.records.layers import LAYERS, in_paper_order
 
 Make = Callable[..., Path]
 FORMS = ("csv", "md", "tex")
@@ -135,7 +134,8 @@ def test_claims_of_layers_are_the_paper_s() -> None:
     """Names and strongest claims are those of the evidence matrix."""
     with (PUBLISHED / "evidence_matrix.csv").open(encoding="utf-8", newline="") as file:
         published = {row["Layer"]: row["Claim supported"] for row in csv.DictReader(file)}
-    assert {layer.name: layer.claim for layer in LAYERS} == published
+    assert {layer.name: layer.claim for layer in LAYERS if layer.row} == published
+    assert [layer.name for layer in in_paper_order() if layer.row] == list(published)
 
 
 def test_absent_tables_and_figures_have_reasons(html: str) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_to_signal.analysis.cells import Cell, Row, Table
-from search_to_signal.analysis.tables import to_csv, to_latex, to_markdown, write_table
+from search_to_signal.analysis.tables.cells import Cell, Row, Table
+from search_to_signal.analysis.tables.files import to_csv, to_latex, to_markdown, write_table
 
 ROWS = [["Condition", "Valid (%)"], ["tail_weighted", "75.00 ± 1.00"], ["my.pkg:a|b", "–"]]
 

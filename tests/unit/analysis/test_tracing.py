@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_to_signal.analysis.tracing import line_ranges
+from search_to_signal.analysis.page.tracing import line_ranges
 from search_to_signal.cli import main
 
 Make = Callable[..., Path]

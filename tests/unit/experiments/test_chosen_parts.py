@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from search_to_signal.analysis.formal import load_runs
+from search_to_signal.analysis.results import load_runs
 from search_to_signal.errors import ConfigError, MappingError, RunDirectoryError
 from search_to_signal.experiments.configuration import Profile
 from search_to_signal.experiments.released import Order, run_released

@@ -15,7 +15,8 @@ from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments import cluster
 from search_to_signal.experiments.cluster import needs
 from search_to_signal.experiments.configuration import Profile, RunConfig
-from search_to_signal.experiments.execution import Execution, Place, RunFailedError, execute
+from search_to_signal.experiments.execution import Execution, Place, RunFailedError
+from search_to_signal.experiments.runs import run_missing
 
 
 class Quiet:
@@ -135,7 +136,7 @@ def places(out: Path, *conditions: str) -> list[Place]:
 def test_a_cohort_runs_on_ray(ray: Ray, tmp_path: Path) -> None:
     """Every run is played once, the longest first; what it says and how far it is comes back."""
     progress = Quiet()
-    execute(places(tmp_path, "frozen", "native"), Execution(ray="auto"), progress)
+    run_missing(places(tmp_path, "frozen", "native"), Execution(ray="auto"), progress)
     assert progress.said == ["native-s1: fast", ("cohort/frozen-s1", 0, 9), "frozen-s1: fast"]
     assert (ray.options, ray.connected) == ([{"num_cpus": 1, "num_gpus": 0}] * 2, None)
 
@@ -150,9 +151,9 @@ def test_unfinished_runs_are_set_aside_before_they_are_sent(
     (made.directory / "config.json").write_bytes(b"")
     if resume:
         with pytest.raises(Task, match="File exists"):  # what is no failure of a run comes back whole
-            execute([made], Execution(ray="auto", resume=True), Quiet())
+            run_missing([made], Execution(ray="auto", resume=True), Quiet())
     else:
-        execute([made], Execution(ray="auto"), Quiet())
+        run_missing([made], Execution(ray="auto"), Quiet())
     assert (tmp_path / "interrupted" / "other-s1-1").exists() is not resume
 
 
@@ -167,7 +168,7 @@ def test_a_failure_on_ray_ends_the_others(ray: Ray, tmp_path: Path, condition: s
     """It is the same error of one line as here; what waits is cancelled and the connection closed."""
     todo = places(tmp_path, "first", condition, "waits", "waits too")
     with pytest.raises(RunFailedError, match=named):
-        execute(todo, Execution(ray="auto"), Quiet())
+        run_missing(todo, Execution(ray="auto"), Quiet())
     assert ray.cancelled == ["waits", "waits too"]
     assert ray.connected is None
 
@@ -176,10 +177,10 @@ def test_no_cluster_is_explained(ray: Ray, tmp_path: Path, monkeypatch: pytest.M
     """A wrong address and a missing package are errors that say which."""
     todo = places(tmp_path, "native")
     with pytest.raises(ConfigError, match="no Ray cluster at nowhere: no such host"):
-        execute(todo, Execution(ray="nowhere"), Quiet())
+        run_missing(todo, Execution(ray="nowhere"), Quiet())
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match="extra 'cluster'"):
-        execute(todo, Execution(ray="auto"), Quiet())
+        run_missing(todo, Execution(ray="auto"), Quiet())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -195,5 +196,5 @@ def test_a_run_asks_for_what_it_uses() -> None:
 def test_gpus_are_found(ray: Ray, tmp_path: Path) -> None:
     """On a cluster with GPUs every run gets one."""
     ray.resources["GPU"] = 2.0
-    execute(places(tmp_path, "native"), Execution(ray="auto"), Quiet())
+    run_missing(places(tmp_path, "native"), Execution(ray="auto"), Quiet())
     assert ray.options == [{"num_cpus": 1, "num_gpus": 1}]

@@ -18,8 +18,8 @@ from search_to_signal.experiments.execution import (
     Place,
     RunFailedError,
     StoppedError,
-    execute,
 )
+from search_to_signal.experiments.runs import run_missing
 
 # Stands for `python -m search_to_signal.cli run-one`: does what the name of its condition says.
 STUB = """#!{python} -S
@@ -90,7 +90,7 @@ def test_one_failure_ends_the_others_and_starts_no_more(
     with pytest.raises(
         RunFailedError, match=r"run cohort/fails-s1 ended with exit code 7 \(error: broken beyond"
     ):
-        execute(make("sleeps", "fails", "waits", "later"), Execution(jobs=2), Silent())
+        run_missing(make("sleeps", "fails", "waits", "later"), Execution(jobs=2), Silent())
     assert time.monotonic() - start < 30.0
     assert gone(int((tmp_path / "out" / "sleeps").read_text()))
     assert not (tmp_path / "out" / "waits").exists()
@@ -121,7 +121,7 @@ def test_a_signal_ends_the_children(
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(StoppedError, match="--resume"):
-        execute(make("sleeps", "waits"), Execution(jobs=1), Silent())
+        run_missing(make("sleeps", "waits"), Execution(jobs=1), Silent())
     thread.join()
     assert gone(int((tmp_path / "out" / "sleeps").read_text()))
     assert not (tmp_path / "out" / "waits").exists()
@@ -130,7 +130,7 @@ def test_a_signal_ends_the_children(
 
 def test_the_longest_run_starts_first(make: Callable[..., list[Place]], tmp_path: Path) -> None:
     """A trained run is longer than a frozen one, and more groups are longer than fewer."""
-    execute(make("frozen", "native", "short", native=9, short=4), Execution(jobs=1), Silent())
+    run_missing(make("frozen", "native", "short", native=9, short=4), Execution(jobs=1), Silent())
     times = {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in ("frozen", "native", "short")}
     assert sorted(times, key=lambda name: times[name]) == ["native", "frozen", "short"]
 
@@ -163,7 +163,7 @@ def test_a_run_ends_with_whoever_started_it() -> None:
 def test_ray_stays_unloaded() -> None:
     """Nothing on the way of a local run imports Ray."""
     code = (
-        "import sys, search_to_signal.cli, search_to_signal.experiments.cohort;"
+        "import sys, search_to_signal.cli, search_to_signal.experiments.runs;"
         "print('ray' in sys.modules, 'search_to_signal.experiments.cluster' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]

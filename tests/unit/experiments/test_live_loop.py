@@ -18,8 +18,8 @@ from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments.clock import timing
 from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.live import Live, run_live, starting_position
-from search_to_signal.experiments.output import run_files
 from search_to_signal.experiments.run import run
+from search_to_signal.experiments.run_files import run_files
 from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
 from search_to_signal.hosts import open_host
 from search_to_signal.hosts.base import Host
@@ -27,7 +27,7 @@ from search_to_signal.hosts.credit import credited
 from search_to_signal.learner.base import StepResult
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.problems import get_problem
-from search_to_signal.provenance.consistency import record_problems
+from search_to_signal.provenance.run_records import record_problems
 from search_to_signal.records.manifest import Manifest
 from search_to_signal.records.reader import STEPS, read_groups, read_records
 from search_to_signal.records.schema import CompletionRecord, StepRecord

@@ -9,9 +9,8 @@ import pytest
 
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.experiments import processor_time
-from search_to_signal.experiments.clock import StepClock
-from search_to_signal.experiments.processor_time import tree_seconds
+from search_to_signal.experiments import clock
+from search_to_signal.experiments.clock import StepClock, tree_seconds
 from search_to_signal.problems import get_problem
 
 BURNT = 0.3
@@ -89,7 +88,7 @@ def test_a_kernel_that_lists_no_children_gives_no_number(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A sum without the workers would look right; the step then has its wall time alone."""
-    monkeypatch.setattr(processor_time, "PROC", tmp_path)
+    monkeypatch.setattr(clock, "PROC", tmp_path)
     assert tree_seconds() is None
     timing = StepClock().timing(0)
     assert timing.processor_seconds is None

@@ -1,14 +1,12 @@
 """Adding a problem is one file that a profile names."""
 
 import importlib
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from search_to_signal import problems
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
@@ -16,21 +14,19 @@ from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import score_unit
 from search_to_signal.problems.inprocess import function_of, run_in_process
 
-README = Path(problems.__file__).parent / "README.md"
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "nearest_number.py"
 
 
 @pytest.fixture
-def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The README's file, stored where Python looks; yields the name that a profile gives it."""
-    (file,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
-    (tmp_path / "nearest_number.py").write_text(file, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The page's file, where Python looks; yields the name that a profile gives it."""
+    monkeypatch.syspath_prepend(EXAMPLE.parent)
     yield "nearest_number:problem"
     sys.modules.pop("nearest_number", None)
 
 
-def test_the_readme_example_adds_a_problem(example: str) -> None:
-    """The README's file gives the same scores in process and through isolated workers."""
+def test_the_example_adds_a_problem(example: str) -> None:
+    """The page's file gives the same scores in process and through isolated workers."""
     problem = get_problem(example)
     assert run_in_process(problem, function_of(problem.seed.code), "train") == [-0.0, -1.0]
     with EvaluationPool(problem, "train", EvaluationSettings()) as pool:

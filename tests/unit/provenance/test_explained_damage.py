@@ -7,12 +7,17 @@ from pathlib import Path
 import pytest
 from PIL import Image, PngImagePlugin
 
-from search_to_signal.provenance.blocks import BLOCK_BYTES, BLOCKS, Damage, blocks_of, locate
+from search_to_signal.provenance.blocks import (
+    BLOCK_BYTES,
+    BLOCKS,
+    Damage,
+    blocks_of,
+    explain_changes,
+    locate,
+)
 from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, read_sums, sum_problems, write_sums
-from search_to_signal.provenance.crate import CRATE
-from search_to_signal.provenance.explain import explanations
-from search_to_signal.provenance.images import image_sha256
-from search_to_signal.provenance.sbom import SBOM
+from search_to_signal.provenance.png import image_sha256
+from search_to_signal.provenance.ro_crate import CRATE
 from search_to_signal.provenance.seal import seal
 from search_to_signal.provenance.verify import verify
 
@@ -62,7 +67,7 @@ def test_verify_says_which_bytes_of_which_record(make_run: Callable[..., Path], 
     fields = json.loads(lines[1])
     lines[1] = lines[1].replace(b'"detail":"', b'"detail":"!', 1)
     path.write_bytes(b"".join(lines))
-    (told,) = explanations(out, ["cohort/native-s1/completions.jsonl"]).values()
+    (told,) = explain_changes(out, ["cohort/native-s1/completions.jsonl"]).values()
     assert told[0].endswith("were recorded")
     assert "line 2, bytes " in told[1]
     assert f"the record of step {fields['step']}, index {fields['index']}" in told[1]
@@ -82,10 +87,10 @@ def test_a_changed_checksum_is_told_from_a_changed_file(
 
 
 def test_a_sealed_directory_is_sound_and_complete(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    """The seal leaves bill, crate, index and lists, and verify accepts all of it."""
+    """The seal leaves crate, index and lists, and verify accepts all of it."""
     out = sealed(make_run, tmp_path)
     assert verify(out).problems == ()
-    assert {SBOM, CRATE, BLOCKS, DATA_SUMS} <= set(read_sums(out))
+    assert {CRATE, BLOCKS, DATA_SUMS} <= set(read_sums(out))
     graph = {part["@id"]: part for part in json.loads((out / CRATE).read_bytes())["@graph"]}
     assert graph["./"]["name"] == "a title"
     assert {"@id": "report/figure.png"} in graph["./"]["hasPart"]
@@ -96,9 +101,9 @@ def test_a_damaged_index_is_a_problem_and_hides_none(make_run: Callable[..., Pat
     """When the index itself is unreadable, the changed file is still named."""
     out = sealed(make_run, tmp_path)
     (out / BLOCKS).write_bytes(b"{")
-    (out / SBOM).write_bytes(b"{}")
+    (out / CRATE).write_bytes(b"{}")
     problems = verify(out).problems
-    assert any(problem.startswith(f"{SBOM}: bytes differ") for problem in problems)
+    assert any(problem.startswith(f"{CRATE}: bytes differ") for problem in problems)
     assert any(problem.startswith(f"{BLOCKS}: bytes differ") for problem in problems)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.checksums import write_sums
-from search_to_signal.provenance.consistency import record_problems
+from search_to_signal.provenance.run_records import record_problems
 from search_to_signal.provenance.verify import verify
 from search_to_signal.records.manifest import read_manifest
 

@@ -5,10 +5,6 @@ from collections.abc import Iterator
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from search_to_signal.analysis.admissions import admission_cells
-from search_to_signal.analysis.collapse_windows import COLUMNS as COLLAPSE_COLUMNS
-from search_to_signal.analysis.collapse_windows import collapse_parts
-from search_to_signal.analysis.evidence import Evidence
 from search_to_signal.analysis.figures.frame import Frame, Value, lines, value_of
 from search_to_signal.analysis.figures.marks import dots
 from search_to_signal.analysis.figures.plot import Plot
@@ -24,11 +20,18 @@ from search_to_signal.analysis.figures.style import (
     shown,
     zero_line,
 )
-from search_to_signal.analysis.funnel import STAGES, funnels
-from search_to_signal.analysis.measures import VALID, VALID_ONLY
-from search_to_signal.analysis.recurrence import COLUMNS as RECURRENCE_COLUMNS
-from search_to_signal.analysis.recurrence import HORIZON, recurrence_parts
-from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.results import RecordedRun
+from search_to_signal.analysis.tables.catalogue import Evidence
+from search_to_signal.analysis.tables.core import RECURRENCE_COLUMNS, recurrence_parts
+from search_to_signal.analysis.tables.core import RECURRENCE_GROUPS as HORIZON
+from search_to_signal.analysis.tables.measures import VALID, VALID_ONLY
+from search_to_signal.analysis.tables.proposals import (
+    COLLAPSE_COLUMNS,
+    FUNNEL,
+    admission_cells,
+    collapse_parts,
+    funnels,
+)
 
 _ADMITTED, _PRECISION = "admitted", "precision"
 _AROUND = (VALID, VALID_ONLY)
@@ -53,7 +56,7 @@ def atlas_table(evidence: Evidence) -> str:
 def _funnels(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
     for operator, (_, *shares) in funnels(run).items():
         if operator != "all":
-            for (stage, _), cell in zip(STAGES, shares, strict=True):
+            for (stage, _), cell in zip(FUNNEL, shares, strict=True):
                 yield "a", operator, stage, value_of(cell)
 
 
@@ -97,14 +100,14 @@ def _draw_funnels(figure: SubFigure, frame: Frame) -> None:
     for axes, operator in zip(figure.subplots(1, len(operators), sharey=True), operators, strict=True):
         own = frame.where(part=operator)
         for condition in own.names("condition"):
-            shares = [own.where(condition=condition, what=stage).mean() for stage, _ in STAGES]
+            shares = [own.where(condition=condition, what=stage).mean() for stage, _ in FUNNEL]
             axes.plot(
                 shares, dashes(condition), color=color(condition), marker=marker(condition), markersize=3
             )
         if not any(row["value"] for row in own.rows):
             axes.text(2, 50, "never drawn", ha="center", color=GREY)
         axes.set_title(shown(operator))
-        axes.set_xticks(range(len(STAGES)), _SHORT, rotation=55, ha="right", rotation_mode="anchor")
+        axes.set_xticks(range(len(FUNNEL)), _SHORT, rotation=55, ha="right", rotation_mode="anchor")
         axes.set_ylim(-3, 103)
         axes.grid(axis="y", color=GREY, alpha=0.25, lw=0.4)
     axes = figure.axes[0]

@@ -6,8 +6,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from search_to_signal.analysis.cells import NoTableError
-from search_to_signal.analysis.evidence import Evidence
 from search_to_signal.analysis.figures.frame import Frame, Value, lines, value_of
 from search_to_signal.analysis.figures.marks import bands, joined
 from search_to_signal.analysis.figures.plot import Plot
@@ -25,10 +23,10 @@ from search_to_signal.analysis.figures.style import (
     sign,
     zero_line,
 )
-from search_to_signal.analysis.measures import AUC, FINAL_BEST, differences
-from search_to_signal.analysis.paired import Comparison, against
-from search_to_signal.analysis.restart import beside_live, comparisons
-from search_to_signal.analysis.results import Results, Runs
+from search_to_signal.analysis.results import NoTableError, Results, Runs
+from search_to_signal.analysis.tables.catalogue import Evidence
+from search_to_signal.analysis.tables.measures import AUC, FINAL_BEST, Comparison, against, differences
+from search_to_signal.analysis.tables.paired import restart_comparisons, restarts_and_live
 from search_to_signal.records.groups import OUTCOMES
 from search_to_signal.records.schema import Outcome
 
@@ -102,8 +100,8 @@ def _over_frozen(runs: Runs) -> tuple[Comparison, ...]:
 def _single_gains(results: Results) -> tuple[tuple[Comparison, ...], tuple[Comparison, ...]]:
     """Live and restarted runs over Frozen, over one horizon; live ones alone where no restart compares."""
     try:
-        _, live = beside_live(results)
-        return _over_frozen(live), tuple(c for c in comparisons(results) if c.second == "live/frozen")
+        _, live = restarts_and_live(results)
+        return _over_frozen(live), tuple(c for c in restart_comparisons(results) if c.second == "live/frozen")
     except NoTableError:
         return _over_frozen(results.cohort), ()
 

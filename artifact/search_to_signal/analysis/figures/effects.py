@@ -4,7 +4,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from search_to_signal.analysis.evidence import Evidence
 from search_to_signal.analysis.figures.frame import Frame, lines, value_of
 from search_to_signal.analysis.figures.plot import Plot
 from search_to_signal.analysis.figures.style import (
@@ -19,9 +18,10 @@ from search_to_signal.analysis.figures.style import (
     spread_out,
     zero_line,
 )
-from search_to_signal.analysis.measures import ALL, STREAM, differences
-from search_to_signal.analysis.paired import comparisons, few_seeds
-from search_to_signal.analysis.stages import stage_parts
+from search_to_signal.analysis.tables.catalogue import Evidence
+from search_to_signal.analysis.tables.measures import ALL, STREAM, differences
+from search_to_signal.analysis.tables.paired import comparisons, few_seeds
+from search_to_signal.analysis.tables.proposals import stage_parts
 
 _LETTERS = "abcdefghij"
 

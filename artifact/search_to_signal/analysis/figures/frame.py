@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search_to_signal.analysis.cells import Cell
-from search_to_signal.analysis.tables import to_csv
+from search_to_signal.analysis.tables.cells import Cell
+from search_to_signal.analysis.tables.files import to_csv
 from search_to_signal.numerics import Floats
 
 Value = str | int | float | None

@@ -3,8 +3,6 @@
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from search_to_signal.analysis.cells import NoTableError
-from search_to_signal.analysis.evidence import Evidence
 from search_to_signal.analysis.figures.frame import Frame, lines, value_of
 from search_to_signal.analysis.figures.marks import dodged, joined
 from search_to_signal.analysis.figures.plot import Plot
@@ -19,9 +17,18 @@ from search_to_signal.analysis.figures.style import (
     spread_out,
     zero_line,
 )
-from search_to_signal.analysis.measures import AUC, CORE, FINAL_BEST, VALID, VALID_ONLY, differences
-from search_to_signal.analysis.paired import against
-from search_to_signal.analysis.restart import beside_live
+from search_to_signal.analysis.results import NoTableError
+from search_to_signal.analysis.tables.catalogue import Evidence
+from search_to_signal.analysis.tables.measures import (
+    AUC,
+    CORE,
+    FINAL_BEST,
+    VALID,
+    VALID_ONLY,
+    against,
+    differences,
+)
+from search_to_signal.analysis.tables.paired import restarts_and_live
 
 _RESTART = (FINAL_BEST, AUC, VALID, VALID_ONLY)
 
@@ -72,9 +79,9 @@ def _draw_cells(axes: Axes, frame: Frame) -> None:
 def restart_table(evidence: Evidence) -> str:
     """Restarted and live runs of the same seeds over one horizon, with the Frozen runs beside them.
 
-    Raises NoTableError as ``beside_live`` does.
+    Raises NoTableError as ``restarts_and_live`` does.
     """
-    restarts, cohort = beside_live(evidence.results)
+    restarts, cohort = restarts_and_live(evidence.results)
     wanted = {(run.condition, run.seed) for run in restarts}
     live = [run for run in cohort if run.condition == "frozen" or (run.condition, run.seed) in wanted]
     rows = [

@@ -8,12 +8,10 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from search_to_signal.analysis.cells import NoTableError
-from search_to_signal.analysis.evidence import Evidence
 from search_to_signal.analysis.figures.frame import Frame
 from search_to_signal.analysis.figures.style import SETTINGS
-from search_to_signal.analysis.horizons import horizon_note
-from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.results import NoTableError, Results
+from search_to_signal.analysis.tables.catalogue import Evidence, horizon_note
 
 _PNG_DPI = 200
 

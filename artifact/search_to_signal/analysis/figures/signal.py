@@ -12,10 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 
-from search_to_signal.analysis.cells import NoTableError
-from search_to_signal.analysis.claim_matrix import recorded_credit
-from search_to_signal.analysis.credit_tables import trained
-from search_to_signal.analysis.evidence import Evidence
 from search_to_signal.analysis.figures.frame import Frame, Value, lines, value_of
 from search_to_signal.analysis.figures.marks import dodged
 from search_to_signal.analysis.figures.plot import Plot
@@ -34,11 +30,12 @@ from search_to_signal.analysis.figures.style import (
     sign,
     spread_out,
 )
-from search_to_signal.analysis.matched import COSINE, OF_COMPLETIONS, OF_TOKENS, STEPS, VARIANTS
-from search_to_signal.analysis.metrics import improves
-from search_to_signal.analysis.replay_tables import audited_cells
-from search_to_signal.analysis.results import Results
-from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.metrics.search import improves
+from search_to_signal.analysis.results import NoTableError, RecordedRun, Results
+from search_to_signal.analysis.tables.audit import audited_cells
+from search_to_signal.analysis.tables.catalogue import Evidence
+from search_to_signal.analysis.tables.credit import recorded_credit, trained
+from search_to_signal.analysis.tables.matched import COSINE, OF_COMPLETIONS, OF_TOKENS, STEPS, VARIANTS
 from search_to_signal.numerics import Floats
 
 TOLERANCE = 1e-3
@@ -101,7 +98,7 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
         table = evidence.table("replay_pairs")
     except NoTableError:
         return
-    tasks = {cell: str(runs[0].config["problem"]) for cell, runs in audited_cells(evidence.results).items()}
+    tasks = {cell: runs[0].facts.problem for cell, runs in audited_cells(evidence.results).items()}
     for row in table.rows:
         cell, pair = row.label.split("/", 1)
         same = value_of(table.cell(row.label, "Equivalent (%)"))

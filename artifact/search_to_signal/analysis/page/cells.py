@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from search_to_signal.analysis.cells import Cell, Origin, Table
-from search_to_signal.analysis.tracing import line_ranges
+from search_to_signal.analysis.page.tracing import line_ranges
+from search_to_signal.analysis.results import Origin
+from search_to_signal.analysis.tables.cells import Cell, Table
 
 _LONGEST = 60
 

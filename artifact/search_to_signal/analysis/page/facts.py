@@ -39,7 +39,7 @@ class Run:
     @property
     def layer(self) -> str:
         """The evidence layer that it was made for."""
-        return str(self.manifest.config.get("layer", "cohort"))
+        return self.manifest.facts.layer
 
     @property
     def seconds(self) -> float | None:
@@ -64,7 +64,7 @@ def read_facts(directory: Path) -> Facts:
     """The manifests of all layers; raises RunDirectoryError or ModelFileError for an unreadable file."""
     places = runs_below(directory)
     runs = tuple(Run(p.relative_to(directory).as_posix(), read_manifest(p)) for p in places)
-    models = {str(run.manifest.config["model"]): run.manifest for run in runs}
+    models = {run.manifest.facts.model: run.manifest for run in runs}
     return Facts(runs, {name: _card(name, manifest) for name, manifest in sorted(models.items())})
 
 
@@ -124,7 +124,7 @@ def time_rows(runs: Sequence[Run]) -> list[list[str]]:
             parts = (timing.generation, timing.evaluation, timing.update, timing.other)
             shares = [f"{100 * part / timing.total:.1f}" for part in parts]
             speed = [f"{timing.total:.1f}", f"{timing.groups_per_minute:.1f}"]
-            rows.append([run.path, str(run.manifest.config["groups"]), *speed, *shares])
+            rows.append([run.path, str(run.manifest.facts.groups), *speed, *shares])
     return rows
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from search_to_signal.analysis.page.layers import LAYERS
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.records.layers import in_paper_order
 
 LEDGER = Path("claims") / "claims.csv"
 COLUMNS = (
@@ -16,7 +16,7 @@ COLUMNS = (
     *("direction", "embedded", "beside"),
 )
 MISSING = "no counterpart"
-NAMES = {"protocol": "Settings", **{layer.key: layer.name for layer in LAYERS}}
+NAMES = {"protocol": "Settings", **{layer.key: layer.name for layer in in_paper_order()}}
 # What a reader looks for first; verdicts that are not named here come last.
 ORDER = (
     *("inconsistent", "text and equation disagree", "implemented otherwise"),

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from search_to_signal.analysis.cells import Table
-from search_to_signal.analysis.evidence import Evidence
 from search_to_signal.analysis.figures import Drawn
 from search_to_signal.analysis.page.cells import ShownTable, shown_table
 from search_to_signal.analysis.page.facts import Facts, described, layer_times, time_rows
-from search_to_signal.analysis.page.layers import LAYERS, layer_states
+from search_to_signal.analysis.page.layers import layer_states
 from search_to_signal.analysis.page.ledger import NAMES, Verdicts
+from search_to_signal.analysis.tables.catalogue import Evidence
+from search_to_signal.analysis.tables.cells import Table
+from search_to_signal.records.layers import get_layer, in_paper_order
 
-_OTHER = "Beyond the layers"
 _HEADLINE = "core_results"
 _PIXELS_PER_INCH = 140
 
@@ -84,10 +84,9 @@ def _pictures(evidence: Evidence, drawn: Drawn) -> list[Picture]:
 
 def _sections(tables: Sequence[Table]) -> dict[str, list[ShownTable]]:
     """Tables by the name of their layer, in the paper's order."""
-    names = {layer.key: layer.name for layer in LAYERS}
-    sections: dict[str, list[ShownTable]] = {name: [] for name in (*names.values(), _OTHER)}
+    sections: dict[str, list[ShownTable]] = {layer.name: [] for layer in in_paper_order()}
     for table in tables:
-        sections[names.get(table.layer, _OTHER)].append(shown_table(table))
+        sections[get_layer(table.layer).name].append(shown_table(table))
     return {name: found for name, found in sections.items() if found}
 
 

@@ -1,0 +1,1 @@
+"""Numbers of recorded groups and runs: arrays in, numbers out, no tables."""

@@ -1,0 +1,267 @@
+"""The shared-record audit: which reward differences survive the normalizer, counted over recorded groups.
+
+Everything is a sum over groups, so that a replay of any length keeps a fixed amount of state. Source:
+paper, Signal-Propagation Analysis; tolerances by D21.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from itertools import combinations
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_to_signal.analysis.metrics.credit import CreditCounts, count_credit
+from search_to_signal.analysis.metrics.readings import (
+    TOLERANCE,
+    Readings,
+    ReadingTally,
+    Tallies,
+    reading_tallies,
+)
+from search_to_signal.analysis.metrics.search import beats_frontier, improves
+from search_to_signal.normalizer import Normalizer, advantages
+from search_to_signal.numerics import Bools, Floats, midranks
+from search_to_signal.records.groups import GroupBatch
+from search_to_signal.rewards.base import RewardMapping, rewards_of, severity
+from search_to_signal.rewards.tail_weighted import novel_scores, repeated_responses
+
+Key = TypeVar("Key")
+Tally = TypeVar("Tally", "PairTally", CreditCounts, "ContextTally", ReadingTally, int)
+TOLERANCES = (0.0, 1e-6, TOLERANCE)
+AFFINE = 1e-9
+EXACT = 8192
+# The leading 8 mantissa bits and the exponent of a float64 number its bin: 0.4 % wide, from 2^-60 to 2^44.
+_SHIFT = 44
+_LOWEST = int(np.float64(2.0**-60).view(np.int64)) >> _SHIFT
+_BINS = (60 + 44) * 256
+
+
+@dataclass(frozen=True)
+class Magnitudes:
+    """Summary of non-negative numbers; two summaries add.
+
+    Up to 8192 numbers are kept, so their median is exact; beyond that it is good to 0.2 %. Numbers
+    below 2^-60 count as zero there.
+    """
+
+    number: int
+    total: float
+    largest: float
+    kept: Floats | None
+    bins: NDArray[np.int64]
+
+    @staticmethod
+    def of(values: Floats) -> "Magnitudes":
+        """Summarize (N,) finite non-negative numbers."""
+        keys = (np.ascontiguousarray(values).view(np.int64) >> _SHIFT) - _LOWEST + 1
+        bins = np.bincount(np.clip(keys, 0, _BINS), minlength=_BINS + 1)
+        largest = float(values.max(initial=0.0))
+        kept = values if len(values) <= EXACT else None
+        return Magnitudes(len(values), float(values.sum()), largest, kept, bins)
+
+    def __add__(self, other: "Magnitudes") -> "Magnitudes":
+        small = self.number + other.number <= EXACT and self.kept is not None and other.kept is not None
+        return Magnitudes(
+            self.number + other.number,
+            self.total + other.total,
+            max(self.largest, other.largest),
+            np.concatenate([self.kept, other.kept]) if small else None,
+            self.bins + other.bins,
+        )
+
+    @property
+    def mean(self) -> float | None:
+        """Arithmetic mean, None of nothing."""
+        return self.total / self.number if self.number else None
+
+    @property
+    def median(self) -> float | None:
+        """Median, None of nothing."""
+        if not self.number:
+            return None
+        if self.kept is not None:
+            return float(np.median(self.kept))
+        bin_of = np.searchsorted(np.cumsum(self.bins), (self.number + 1) // 2)
+        if bin_of == 0:
+            return 0.0
+        edges = (np.array([bin_of - 1, bin_of]) + _LOWEST) << _SHIFT
+        return float(edges.view(np.float64).mean())
+
+
+@dataclass(frozen=True)
+class PairTally:
+    """What two mappings have in common under one normalizer, summed over groups.
+
+    ``equivalent`` and ``by_construction`` count groups at each of TOLERANCES; the latter those whose
+    rewards are positive affine images of each other, or flat in both. ``reordered`` counts groups
+    whose advantages do not have the same weak order.
+    """
+
+    groups: int
+    equivalent: NDArray[np.int64]
+    by_construction: NDArray[np.int64]
+    affine: int
+    reordered: int
+    differences: Magnitudes
+
+    def __add__(self, other: "PairTally") -> "PairTally":
+        names = [field.name for field in fields(self)]
+        return PairTally(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+@dataclass(frozen=True)
+class ContextTally:
+    """How often one context indicator, put ahead of score, changes the order of a group."""
+
+    groups: int
+    constant: int
+    reordered: int
+
+    def __add__(self, other: "ContextTally") -> "ContextTally":
+        names = [field.name for field in fields(self)]
+        return ContextTally(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Tallies of a replay; two audits add.
+
+    ``pairs`` by (problem, normalizer, mapping, mapping), ``credit`` by (problem, normalizer, mapping),
+    ``context`` by (problem, indicator), ``groups`` by problem, ``readings`` by (problem, reading of a
+    decision, mapping). The problem "all" sums the others.
+    """
+
+    pairs: Mapping[tuple[str, str, str, str], PairTally]
+    credit: Mapping[tuple[str, str, str], CreditCounts]
+    context: Mapping[tuple[str, str], ContextTally]
+    groups: Mapping[str, int]
+    readings: Readings = field(default_factory=dict)
+
+    def __add__(self, other: "Audit") -> "Audit":
+        names = [field.name for field in fields(self)]
+        return Audit(**{name: _merged(getattr(self, name), getattr(other, name)) for name in names})
+
+
+EMPTY = Audit({}, {}, {}, {})
+
+
+def audit(
+    batches: Iterable[tuple[str, GroupBatch]],
+    mappings: Mapping[str, RewardMapping],
+    normalizers: Mapping[str, Normalizer],
+) -> Audit:
+    """Replay every mapping and normalizer on every (problem, batch), sum per problem, and add "all"."""
+    return summed(tally(problem, batch, mappings, normalizers) for problem, batch in batches)
+
+
+def summed(parts: Iterable[Audit]) -> Audit:
+    """The sum of tallies per problem, and over all problems as "all"."""
+    total = EMPTY
+    for part in parts:
+        total = total + part
+    whole = EMPTY
+    for problem in total.groups:
+        whole = whole + _renamed(total, problem, "all")
+    return total + whole
+
+
+def tally(
+    problem: str,
+    batch: GroupBatch,
+    mappings: Mapping[str, RewardMapping],
+    normalizers: Mapping[str, Normalizer],
+) -> Audit:
+    """The audit of one batch."""
+    rewards = {name: rewards_of(mapping, batch) for name, mapping in mappings.items()}
+    couples = list(combinations(mappings, 2))
+    related = {(a, b): affinely_related(rewards[a].reward, rewards[b].reward) for a, b in couples}
+    pairs, credit = {}, {}
+    for name, normalizer in normalizers.items():
+        signal = {key: advantages(normalizer, r.reward, r.components) for key, r in rewards.items()}
+        for a, b in couples:
+            pairs[problem, name, a, b] = _compare(signal[a], signal[b], related[a, b])
+        for key, values in signal.items():
+            credit[problem, name, key] = count_credit(batch, values)
+    context = {(problem, name): counted for name, counted in context_tallies(batch).items()}
+    readings = by_problem(problem, reading_tallies(batch, mappings))
+    return Audit(pairs, credit, context, {problem: len(batch.outcome)}, readings)
+
+
+def by_problem(problem: str, tallies: Tallies) -> dict[tuple[str, str, str], ReadingTally]:
+    """Tallies of readings as an audit keeps them."""
+    return {(problem, *key): counted for key, counted in tallies.items()}
+
+
+def affinely_related(first: Floats, second: Floats) -> Bools:
+    """(N,): second = a first + c with a > 0, to 1e-9 of the spread, or both flat.
+
+    Such groups are equivalent by construction: a normalizer that removes shift and scale cannot tell
+    the rewards apart but for its stabilizer.
+    """
+    related: Bools = np.abs(_direction(first) - _direction(second)).max(axis=1) <= AFFINE
+    return related
+
+
+def context_tallies(groups: GroupBatch) -> dict[str, ContextTally]:
+    """Tally the paper's four context indicators: comparator, frontier, score novelty, response repetition."""
+    score = np.where(groups.valid, groups.score, 0.0)
+    failure = severity(groups, valid=0.0)
+    by_score = midranks(failure, score)
+    tallies = {}
+    for name, indicator in _indicators(groups).items():
+        raised = midranks(failure, np.where(groups.valid, indicator, 0.0), score)
+        ones, valid = (indicator & groups.valid).sum(axis=1), groups.valid.sum(axis=1)
+        tallies[name] = ContextTally(
+            groups=len(score),
+            constant=int(((ones == 0) | (ones == valid)).sum()),
+            reordered=int((raised != by_score).any(axis=1).sum()),
+        )
+    return tallies
+
+
+def _indicators(groups: GroupBatch) -> dict[str, Bools]:
+    return {
+        "comparator": improves(groups),
+        "frontier": beats_frontier(groups),
+        "score_novelty": novel_scores(groups),
+        "response_repetition": ~repeated_responses(groups),
+    }
+
+
+def _compare(first: Floats, second: Floats, related: Bools) -> PairTally:
+    gap = np.abs(first - second).max(axis=1)
+    close = gap[None, :] <= np.array(TOLERANCES)[:, None]
+    return PairTally(
+        groups=len(gap),
+        equivalent=close.sum(axis=1),
+        by_construction=(close & related).sum(axis=1),
+        affine=int(related.sum()),
+        reordered=int((midranks(first) != midranks(second)).any(axis=1).sum()),
+        differences=Magnitudes.of(gap),
+    )
+
+
+def _direction(rewards: Floats) -> Floats:
+    """Centred rewards over their largest magnitude; zeros for a flat group."""
+    shifted = rewards - rewards.min(axis=1, keepdims=True)
+    centred = shifted - shifted.mean(axis=1, keepdims=True)
+    length = np.abs(centred).max(axis=1, keepdims=True)
+    direction: Floats = np.divide(centred, length, out=np.zeros_like(centred), where=length > 0.0)
+    return direction
+
+
+def _merged(first: Mapping[Key, Tally], second: Mapping[Key, Tally]) -> dict[Key, Tally]:
+    return {**first, **{key: first[key] + tally if key in first else tally for key, tally in second.items()}}
+
+
+def _renamed(total: Audit, problem: str, name: str) -> Audit:
+    """The tallies of one problem under another name."""
+    return Audit(
+        {(name, *key[1:]): tally for key, tally in total.pairs.items() if key[0] == problem},
+        {(name, *key[1:]): tally for key, tally in total.credit.items() if key[0] == problem},
+        {(name, *key[1:]): tally for key, tally in total.context.items() if key[0] == problem},
+        {name: total.groups[problem]},
+        {(name, *key[1:]): tally for key, tally in total.readings.items() if key[0] == problem},
+    )

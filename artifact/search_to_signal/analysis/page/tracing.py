@@ -1,0 +1,93 @@
+"""From a cell of a table back to the lines of records that it was computed from."""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from search_to_signal.analysis.results import Origin
+from search_to_signal.analysis.tables.catalogue import Catalogue
+from search_to_signal.analysis.tables.cells import Cell, Row, Table
+
+_WIDTH = 160
+_HASH = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{56}\b")
+
+
+def line_ranges(lines: Sequence[int] | None) -> str:
+    """Rising line numbers as ranges such as ``1-240, 301``; None are all lines, nothing is no line."""
+    if lines is None:
+        return "all lines"
+    if not lines:
+        return "no lines"
+    return ("line " if len(lines) == 1 else "lines ") + ", ".join(_joined(lines))
+
+
+def _joined(lines: Sequence[int]) -> Iterator[str]:
+    start = last = lines[0]
+    for line in lines[1:]:
+        if line != last + 1:
+            yield _range(start, last)
+            start = line
+        last = line
+    yield _range(start, last)
+
+
+def _range(start: int, last: int) -> str:
+    return f"{start}" if start == last else f"{start}-{last}"
+
+
+def traced(cell: Cell, where: str, directory: Path, shown: int = 0) -> Iterator[str]:
+    """Yield lines of text: value, n, spread and formula, then every origin with ``shown`` of its records.
+
+    Origins lie below ``directory``. Raises OSError when a record file is gone.
+    """
+    yield where
+    yield f"  value    {cell.text() if cell.value is None else repr(cell.value)}"
+    if cell.spread is not None:
+        yield f"  spread   {cell.spread!r} (sample standard deviation)"
+    yield f"  n        {cell.n}"
+    yield f"  formula  {cell.formula}"
+    for origin in cell.origins:
+        yield f"  records  {origin.path}: {line_ranges(origin.lines)}"
+        for number, text in islice(_records(directory / origin.path, origin), shown):
+            yield f"    {number}: {text}"
+
+
+def _records(path: Path, origin: Origin) -> Iterator[tuple[int, str]]:
+    wanted = None if origin.lines is None else set(origin.lines)
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, start=1):
+            if wanted is None or number in wanted:
+                yield number, _short(line.rstrip("\n"))
+
+
+def _short(text: str) -> str:
+    """Hashes cut to eight digits, and the whole to a line of a terminal or two."""
+    plain = _HASH.sub(r"\1…", text)
+    return plain if len(plain) <= _WIDTH else f"{plain[:_WIDTH]}…"
+
+
+def table_names(found: Catalogue) -> Iterator[str]:
+    """Yield a line per table, and one per table that there is not, with the reason."""
+    width = max(map(len, [*(table.name for table in found.tables), *found.absent]), default=0)
+    for table in found.tables:
+        yield f"{table.name:{width}}  {table.title} ({table.layer}; {len(table.rows)} rows)"
+    for name, reason in found.absent.items():
+        yield f"{name:{width}}  absent: {reason}"
+
+
+def table_parts(table: Table) -> Iterator[str]:
+    """Yield the title, the columns and the rows of a table."""
+    yield f"{table.name}: {table.title}. {table.note}"
+    yield "columns"
+    yield from (f"  {column}" for column in table.columns)
+    yield f"rows ({table.label})"
+    yield from (f"  {row.label}" for row in table.rows)
+
+
+def row_values(table: Table, row: Row) -> Iterator[str]:
+    """Yield every value of a row under its column's name."""
+    width = max(map(len, table.columns))
+    yield f"{table.name} / {row.label}"
+    for column, cell in zip(table.columns, row.cells, strict=True):
+        yield f"  {column:{width}}  {cell.text()}  (n = {cell.n})"

@@ -1,0 +1,104 @@
+"""Which runs may stand in one table: complete, unchanged, of one protocol, and none of their cohort missing.
+
+A builder that took what it finds would make a table that looks complete and is not; so everything that
+does not belong is refused by name (paper, supplement, Provenance and Exclusions).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.provenance.checksums import SUMS, read_sums, sha256_file
+from search_to_signal.records.manifest import (
+    MANIFEST,
+    Manifest,
+    normalizer_of,
+    read_manifest,
+    read_roster,
+    run_directories,
+    run_name,
+)
+from search_to_signal.records.reader import COMPLETIONS, STEPS, TIMINGS
+
+# What the runs of one cohort may differ in; a condition may name its normalizer.
+OWN = ("condition", "seed", "normalizer")
+# What two layers have to share before a run of one is compared with a run of the other.
+SHARED = ("problem", "split", "model", "search", "generation", "evaluation")
+_READ = (MANIFEST, COMPLETIONS, STEPS, TIMINGS)
+
+
+def read_cohort(directory: Path, own: Sequence[str] = OWN) -> dict[Path, Manifest]:
+    """The manifests of the runs at or directly below a directory, which may differ in ``own`` alone.
+
+    Raises RunDirectoryError, naming the run, where there is none, one is unfinished, changed, of another
+    protocol, or missing from the directory's roster or from conditions x seeds.
+    """
+    manifests = {place: read_manifest(place) for place in run_directories(directory)}
+    if not manifests:
+        raise RunDirectoryError(f"{directory} holds no run: give the directory of a run or of a cohort")
+    for place, manifest in manifests.items():
+        _check_finished(place, manifest)
+    _check_protocol(directory, manifests, own)
+    _check_grid(directory, manifests)
+    return manifests
+
+
+def protocol(manifest: Manifest, own: Sequence[str] = OWN) -> dict[str, Any]:
+    """Everything that the runs of one cohort have in common."""
+    shared = {key: value for key, value in manifest.config.items() if key not in own}
+    checkout = manifest.checkout.sha256 if manifest.checkout else None
+    made = {"source": manifest.source.sha256, "model files": manifest.model_files}
+    return {**shared, **made, "host": manifest.host, "checkout": checkout}
+
+
+def _check_finished(place: Path, manifest: Manifest) -> None:
+    if manifest.status != "complete":
+        raise RunDirectoryError(f"{place} is unfinished: finish or remove it, then report again")
+    sums = read_sums(place)
+    for name in _READ:
+        if name in sums and (not (place / name).is_file() or sha256_file(place / name) != sums[name]):
+            raise RunDirectoryError(
+                f"{place / name} is missing or differs from its {SUMS}: restore it from its archive, or rerun"
+            )
+
+
+def _check_protocol(directory: Path, manifests: Mapping[Path, Manifest], own: Sequence[str]) -> None:
+    protocols = {place: protocol(manifest, own) for place, manifest in manifests.items()}
+    written = {place: repr(sorted(found.items())) for place, found in protocols.items()}
+    common = Counter(written.values()).most_common(1)[0][0]
+    usual = next(found for place, found in protocols.items() if written[place] == common)
+    strange = {
+        place.name: [key for key in {**usual, **other} if usual.get(key) != other.get(key)]
+        for place, other in protocols.items()
+        if other != usual
+    }
+    mixed = {
+        manifest.facts.normalizer
+        for manifest in manifests.values()
+        if not normalizer_of(manifest.facts.condition, "")
+    }
+    if len(mixed) > 1:
+        raise RunDirectoryError(
+            f"{directory} mixes normalizers under conditions that name none: {', '.join(sorted(mixed))}. "
+            "Report each in a directory of its own"
+        )
+    if strange:
+        named = [f"{name} (in {', '.join(sorted(keys))})" for name, keys in strange.items()]
+        raise RunDirectoryError(
+            f"{directory} mixes protocols; other than the rest: {', '.join(named)}. "
+            "Report each protocol in a directory of its own"
+        )
+
+
+def _check_grid(directory: Path, manifests: Mapping[Path, Manifest]) -> None:
+    held = Counter((m.facts.condition, m.facts.seed) for m in manifests.values())
+    twice = [run_name(condition, seed) for (condition, seed), number in held.items() if number > 1]
+    whole = product(sorted({condition for condition, _ in held}), sorted({seed for _, seed in held}))
+    missing = {run_name(condition, seed) for condition, seed in whole if (condition, seed) not in held}
+    missing |= set(read_roster(directory)) - {place.name for place in manifests}
+    if twice or missing:
+        what = f"has no run {', '.join(sorted(missing))}" if missing else f"holds {', '.join(twice)} twice"
+        raise RunDirectoryError(f"{directory} {what}: a table over the rest would look complete")

@@ -1,0 +1,186 @@
+"""Frozen search for as long as an online run took (paper, tab. gate4-resource).
+
+``anchor`` uses the group budgets of the contract, which was written before any result; ``anchor_realized``
+uses, beyond the paper, the time that every step of the Frozen run really took. Time is what the contract's
+clock counts (D30).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from search_to_signal.analysis.results import Origin, RecordedRun, Results
+from search_to_signal.analysis.tables.cells import Cell, Cells, Row, Table, difference_cell, over_seeds
+from search_to_signal.analysis.tables.measures import FINAL_BEST, VALID, VALID_ONLY, require_comparable
+from search_to_signal.errors import ContractError, RunDirectoryError
+from search_to_signal.provenance.checksums import sha256_file
+from search_to_signal.records.anchor import (
+    CLOCKS,
+    AnchorBudget,
+    AnchorContract,
+    Clock,
+    realized_groups,
+)
+from search_to_signal.records.layers import COHORT
+from search_to_signal.records.reader import TIMINGS
+
+BUDGET_COLUMNS = (
+    "Online groups",
+    "Frozen groups",
+    "Online final",
+    "Frozen final",
+    "Final difference",
+    "Valid difference (points)",
+    "Valid-only difference",
+)
+LARGEST_GAP = 20.0
+"""Percent of the online time; beyond it a budget is no match in time, and its row is flagged."""
+
+GAP, FLAG = "Time gap (%)", f"Gap beyond {LARGEST_GAP:g} %"
+REALIZED_COLUMNS = (
+    "Online seconds",
+    "Frozen seconds at budget",
+    GAP,
+    FLAG,
+    "Wall time gap (%)",
+    "Matched groups",
+    "Frozen final when matched",
+    "Final difference when matched",
+)
+Pair = tuple[AnchorBudget, RecordedRun, RecordedRun]
+
+
+def anchored(results: Results) -> Iterator[Pair]:
+    """(budget, online run, Frozen run) of every row of the contract.
+
+    Raises ContractError without a contract or where it follows from other timings, RunDirectoryError naming
+    a run that is missing, too short or of another protocol, NoTableError for a horizon not in the contract.
+    """
+    budgets = _contract(results).budgets
+    online = {(run.condition, run.seed): run for run in results.cohort}
+    frozen = {run.seed: run for run in results.anchor}
+    for budget in budgets:
+        run, base = online.get((budget.condition, budget.seed)), frozen.get(budget.seed)
+        if run is None or base is None:
+            missing = f"cohort run {budget.condition}" if run is None else "anchor run frozen"
+            raise RunDirectoryError(
+                f"the contract has a budget for {missing}-s{budget.seed}, which is missing"
+            )
+        if len(base.groups) < budget.groups:
+            raise RunDirectoryError(f"{base.path} is shorter than its budget of {budget.groups} groups")
+        horizons = (budget.online_groups, budget.groups)
+        require_comparable(run, base.first(budget.groups), horizons)
+        yield budget, run, base
+
+
+def budget_cells(budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun) -> Cells:
+    """BUDGET_COLUMNS of one row: the online run against the exact prefix of the Frozen run."""
+    head = frozen.first(budget.groups)
+    pairs = {m: (m.cell(online), m.cell(head)) for m in (FINAL_BEST, VALID, VALID_ONLY)}
+    contract = Origin("anchor/contract.json")
+    return (
+        Cell(
+            float(len(online.groups)),
+            formula="groups of the online run",
+            origins=(online.everything,),
+            decimals=1,
+        ),
+        Cell(float(budget.groups), formula="budget of the contract", origins=(contract,), decimals=1),
+        *pairs[FINAL_BEST],
+        *(difference_cell(one, other) for one, other in pairs.values()),
+    )
+
+
+def realized_cells(clock: Clock, budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun) -> Cells:
+    """REALIZED_COLUMNS of one row. A Frozen run that ends before the online run's time has no match."""
+    count = realized_groups(frozen.seconds(clock).tolist(), float(online.seconds(clock).sum()))
+    matched = 0 < count < len(frozen.groups)
+    best = FINAL_BEST.cell(frozen.first(count)) if matched else FINAL_BEST.of(None, frozen.everything)
+    return (
+        *_time_cells(clock, budget, online, frozen),
+        Cell(
+            float(count) if matched else None,
+            formula="longest Frozen prefix within the online seconds",
+            origins=_clocks(online, frozen),
+            decimals=1,
+        ),
+        best,
+        difference_cell(FINAL_BEST.cell(online), best),
+    )
+
+
+def _time_cells(clock: Clock, budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun) -> Cells:
+    spent, used, gap = _times(clock, budget, online, frozen)
+    _, _, wall = _times("wall", budget, online, frozen)
+    far = None if gap is None else int(abs(gap) > LARGEST_GAP)
+    both, formula = _clocks(online, frozen), "(Frozen - online) / online seconds, in percent"
+    return (
+        Cell(spent, formula=f"sum of {CLOCKS[clock]}, set-up excluded", origins=both[:1], decimals=1),
+        Cell(used, formula=f"{CLOCKS[clock]} of the budgeted prefix", origins=both[1:], decimals=1),
+        Cell(gap, formula=formula, origins=both, decimals=2),
+        Cell(far, formula=f"runs whose time gap is beyond {LARGEST_GAP:g} %", origins=both),
+        Cell(wall, formula=f"{formula}, wall time", origins=both, decimals=2),
+    )
+
+
+def _times(
+    clock: Clock, budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun
+) -> tuple[float, float, float | None]:
+    """Online seconds, Frozen seconds at the budget, and the gap in percent of the first."""
+    spent, used = float(online.seconds(clock).sum()), float(frozen.seconds(clock)[: budget.groups].sum())
+    return spent, used, 100.0 * (used - spent) / spent if spent else None
+
+
+def _clocks(online: RecordedRun, frozen: RecordedRun) -> tuple[Origin, Origin]:
+    return Origin(online.file(TIMINGS)), Origin(frozen.file(TIMINGS))
+
+
+def anchor(results: Results) -> Table:
+    """Endpoints at the contract's group budgets, online minus Frozen."""
+    rows = _rows(results, budget_cells)
+    note = (
+        f"Group budgets from the contract, of {CLOCKS[results.contract.clock]} (D30); not exact time "
+        "matches. Higher differences favour online updating."
+    )
+    return Table("anchor", "Resource anchor", "anchor", BUDGET_COLUMNS, rows, "Condition", note)
+
+
+def anchor_realized(results: Results) -> Table:
+    """What the budgets cost in time, and endpoints of the Frozen prefix that took the online run's time."""
+    clock = results.contract.clock
+    rows = _rows(results, partial(realized_cells, clock))
+    note = (
+        f"Times are {CLOCKS[clock]} (D30), set-up excluded; a dash where the Frozen run was too short for a "
+        f"match. {_flagged(rows[-len(results.contract.budgets) :])}"
+    )
+    return Table(
+        "anchor_realized", "Realized-time matches", "anchor", REALIZED_COLUMNS, rows, "Condition", note
+    )
+
+
+def _flagged(rows: Sequence[Row]) -> str:
+    """In words, which rows of single runs have a gap that is too large to speak of equal times."""
+    gap, flag = REALIZED_COLUMNS.index(GAP), REALIZED_COLUMNS.index(FLAG)
+    far = [f"{row.label} ({row.cells[gap].value:+.1f} %)" for row in rows if row.cells[flag].value == 1]
+    if not far:
+        return f"No gap is beyond {LARGEST_GAP:g} %."
+    return f"FLAGGED, gap beyond {LARGEST_GAP:g} %, no comparison at equal time: {', '.join(far)}."
+
+
+def _contract(results: Results) -> AnchorContract:
+    contract, cohort = results.contract, results.directory / COHORT
+    for name, digest in contract.timings_sha256.items():
+        file = cohort / name / TIMINGS
+        if not file.is_file() or sha256_file(file) != digest:
+            raise ContractError(f"the anchor's contract follows from other timings than {file}: restore both")
+    return contract
+
+
+def _rows(
+    results: Results, cells_of: Callable[[AnchorBudget, RecordedRun, RecordedRun], Cells]
+) -> tuple[Row, ...]:
+    pairs = [(online, cells_of(budget, online, frozen)) for budget, online, frozen in anchored(results)]
+    rows: list[Row] = []
+    for condition in dict.fromkeys(run.condition for run, _ in pairs):
+        seeds = [{"": cells} for run, cells in pairs if run.condition == condition]
+        rows += over_seeds(condition, seeds)
+    return (*rows, *(Row(run.name, cells) for run, cells in pairs))

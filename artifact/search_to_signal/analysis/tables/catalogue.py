@@ -1,0 +1,211 @@
+"""Every table that follows from the records of a results directory, and why some of them do not.
+
+A new table is a function from ``Results`` to ``Table`` in the module of its family, and one entry here:
+report, page, ``s2s trace`` and ``s2s verify --tables`` follow.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from search_to_signal.analysis.results import NoTableError, Results
+from search_to_signal.analysis.tables.anchor import anchor, anchor_realized
+from search_to_signal.analysis.tables.audit import AUDIT_TABLES, replay_context, replay_pairs, sensitivity
+from search_to_signal.analysis.tables.cells import Table
+from search_to_signal.analysis.tables.core import (
+    api,
+    breadth,
+    breadth_gains,
+    core_results,
+    core_seeds,
+    coverage,
+    prompts_of,
+    recurrence,
+    truncation,
+)
+from search_to_signal.analysis.tables.credit import controls, credit_by_class, signal
+from search_to_signal.analysis.tables.evaluations import behaviours, heldout, probe
+from search_to_signal.analysis.tables.matched import (
+    cosine_table,
+    mapping_table,
+    matched_table,
+    move_table,
+    normalizer_table,
+)
+from search_to_signal.analysis.tables.measures import at_one_horizon, groups_of, in_groups
+from search_to_signal.analysis.tables.normalizers import claim_matrix, group_size, normalizer_values
+from search_to_signal.analysis.tables.paired import (
+    intervals,
+    paired,
+    paired_signs,
+    restart,
+    restart_paired,
+    restart_signs,
+)
+from search_to_signal.analysis.tables.proposals import (
+    admissions,
+    collapses,
+    operator_gains,
+    operators,
+    stages,
+)
+from search_to_signal.errors import ConfigError
+from search_to_signal.records.layers import ANCHOR, BREADTH, COHORT, RESTART
+
+Builder = Callable[[Results], Table]
+SMOKE = "smoke_"
+BUILDERS: Mapping[str, Builder] = {
+    "core_results": core_results,
+    "core_seeds": core_seeds,
+    "paired": paired,
+    "paired_signs": paired_signs,
+    "intervals": intervals,
+    "operators": operators,
+    "operator_gains": operator_gains,
+    "stages": stages,
+    "admissions": admissions,
+    "credit": credit_by_class,
+    "signal": signal,
+    "controls": controls,
+    "normalizer_values": normalizer_values,
+    "claim_matrix": claim_matrix,
+    "group_size": group_size,
+    "replay_pairs": replay_pairs,
+    "replay_context": replay_context,
+    "sensitivity": sensitivity,
+    "matched_mappings": matched_table(mapping_table),
+    "matched_normalizers": matched_table(normalizer_table),
+    "matched_cosines": matched_table(cosine_table),
+    "matched_moves": matched_table(move_table),
+    "coverage": coverage,
+    "behaviours": behaviours,
+    "recurrence": recurrence,
+    "collapses": collapses,
+    "truncation": truncation,
+    "prompts": prompts_of(COHORT),
+    "heldout": heldout,
+    "restart": restart,
+    "restart_paired": restart_paired,
+    "restart_signs": restart_signs,
+    "restart_prompts": prompts_of(RESTART),
+    "breadth": breadth,
+    "breadth_gains": breadth_gains,
+    "breadth_prompts": prompts_of(BREADTH),
+    "anchor": anchor,
+    "anchor_realized": anchor_realized,
+    "anchor_prompts": prompts_of(ANCHOR),
+    "probe": probe,
+    "api": api,
+}
+"""The tables of a report, in its order."""
+
+TRACED: Mapping[str, Builder] = {**BUILDERS, **AUDIT_TABLES}
+"""With the tables that lie in the audit's directory."""
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The tables of a results directory, and the reason for each that it does not have."""
+
+    tables: tuple[Table, ...]
+    absent: Mapping[str, str]
+
+
+def build(results: Results, name: str) -> Table:
+    """One table by name, its note with the horizon of its layer.
+
+    Tables of smoke runs bear the prefix ``smoke_``, asked for with or without it.
+
+    Raises ConfigError that lists the names, NoTableError where there is nothing to build it from, and
+    RunDirectoryError, RecordError or ContractError where a layer is damaged.
+    """
+    plain = name.removeprefix(SMOKE)
+    if plain not in TRACED or (name != plain and not results.smoke):
+        raise ConfigError(f"there is no table {name!r}: choose one of {', '.join(TRACED)}")
+    table = TRACED[plain](results)
+    note = f"{table.note} {horizon_note(results, table.layer)}"
+    return replace(table, name=f"{SMOKE if results.smoke else ''}{plain}", note=note)
+
+
+def catalogue(results: Results, names: Iterable[str] = BUILDERS) -> Catalogue:
+    """Every table; a layer that has not run gives none. Damaged layers raise as in ``build``."""
+    tables, absent = [], {}
+    for name in names:
+        try:
+            tables.append(build(results, name))
+        except NoTableError as reason:
+            absent[name] = str(reason)
+    return Catalogue(tuple(tables), absent)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A results directory with every table that follows from it: what figures and pages are made of."""
+
+    results: Results
+    found: Catalogue
+
+    @property
+    def smoke(self) -> bool:
+        """Whether all of it was made for a smoke test, and proves nothing."""
+        return self.results.smoke
+
+    @property
+    def unit(self) -> str:
+        """What the scores of the cohort measure, such as minus tour length."""
+        return self.results.cohort[0].unit
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """The tables by name, without the prefix of smoke runs."""
+        return {table.name.removeprefix(SMOKE): table for table in self.found.tables}
+
+    def table(self, name: str) -> Table:
+        """A table by its name; raises NoTableError with the reason where there is none."""
+        tables = self.tables
+        if name not in tables:
+            raise NoTableError(self.found.absent.get(name, f"there is no table {name}"))
+        return tables[name]
+
+
+def read_evidence(directory: Path) -> Evidence:
+    """Read a results directory; raises as load_runs and catalogue do."""
+    results = Results(directory)
+    return Evidence(results, catalogue(results))
+
+
+def horizon_note(results: Results, layer: str) -> str:
+    """One sentence; layers without runs of their own stand on the cohort. Raises as the layer does."""
+    horizon = _HORIZONS.get(layer, lambda results: groups_of(results.cohort))
+    return f"Horizon: {horizon(results)}."
+
+
+def _restart(results: Results) -> str:
+    again, live = groups_of(results.restart), groups_of(results.cohort)
+    if again == live:
+        return live
+    try:
+        cut = at_one_horizon((*results.restart, *results.cohort))
+    except NoTableError:
+        return f"restarts of {again} and live runs of {live}, not compared"
+    return f"restarts of {again} and live runs of {live}, compared over the first {len(cut[0].groups)}"
+
+
+def _breadth(results: Results) -> str:
+    cells = {name: groups_of(runs) for name, runs in results.breadth.items()}
+    if len(set(cells.values())) == 1:
+        return next(iter(cells.values()))
+    return ", ".join(f"{groups} in {name}" for name, groups in cells.items())
+
+
+def _anchor(results: Results) -> str:
+    budgets = in_groups(budget.groups for budget in results.contract.budgets)
+    return f"online runs of {groups_of(results.cohort)}, Frozen to its budgets of {budgets}"
+
+
+_HORIZONS: Mapping[str, Callable[[Results], str]] = {
+    "restart": _restart,
+    "breadth": _breadth,
+    "anchor": _anchor,
+    "api": lambda results: groups_of(results.api),
+}

@@ -1,0 +1,241 @@
+"""Tables whose every cell knows the records behind it, and how cells of seeds become one.
+
+The run seed is the unit, and every aggregate carries its n."""
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import mean, stdev
+
+from search_to_signal.analysis.results import Origin, RecordedRun
+from search_to_signal.errors import ConfigError
+
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value with its number of units ``n``, the formula in words, and the records behind it.
+
+    ``value`` is None where the quantity does not exist; ``spread`` is a sample standard deviation over n.
+    ``terms`` are numerator and denominator of a ratio whose aggregate is the ratio of their means (D29).
+    """
+
+    value: float | int | str | None
+    n: int = 1
+    formula: str = ""
+    origins: tuple[Origin, ...] = ()
+    decimals: int = 4
+    spread: float | None = None
+    terms: tuple[float, float] | None = None
+
+    def text(self) -> str:
+        """For people, rounded; a dash where there is no value."""
+        if self.value is None:
+            return NOTHING
+        if isinstance(self.value, str | int):
+            return str(self.value)
+        spread = "" if self.spread is None else f" ± {self.spread:.{self.decimals}f}"
+        return f"{self.value:.{self.decimals}f}{spread}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row's label, unique in its table, and one cell per column."""
+
+    label: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of one evidence layer. ``note`` says what a reader must know, such as units and n."""
+
+    name: str
+    title: str
+    layer: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    label: str = ""
+    note: str = ""
+
+    def row(self, label: str) -> Row:
+        """The row of that label; raises ConfigError that lists the labels."""
+        rows = {item.label: item for item in self.rows}
+        if label not in rows:
+            raise ConfigError(f"table {self.name} has no row {label!r}: choose one of {', '.join(rows)}")
+        return rows[label]
+
+    def cell(self, row: str, column: str) -> Cell:
+        """The cell of a row and a column by name; raises ConfigError that lists the names."""
+        found = self.row(row)
+        if column not in self.columns:
+            known = ", ".join(self.columns)
+            raise ConfigError(f"table {self.name} has no column {column!r}: choose one of {known}")
+        return found.cells[self.columns.index(column)]
+
+    def text_rows(self) -> list[list[str]]:
+        """Heading and rows as rounded text."""
+        heading = [self.label, *self.columns]
+        return [heading, *([row.label, *(cell.text() for cell in row.cells)] for row in self.rows)]
+
+
+def percent_cell(part: float, whole: float, formula: str, *origins: Origin, decimals: int = 2) -> Cell:
+    """100 part / whole, without a value where whole is zero: absent is not zero."""
+    value = None if whole == 0 else 100.0 * part / whole
+    return Cell(value, formula=f"{formula}, in percent", origins=origins, decimals=decimals)
+
+
+Cells = tuple[Cell, ...]
+Parts = Mapping[str, Cells]
+"""The cells of one run: by part of the run (an operator, a stage), or under "" for the whole."""
+
+PartsOf = Callable[[RecordedRun], Parts]
+Combine = Callable[[Sequence[Cell]], Cell]
+
+
+def mean_cell(cells: Sequence[Cell]) -> Cell:
+    """Mean and sample standard deviation over n runs; one missing value makes the mean missing."""
+    return _averaged(cells, _numbers(cells), f"mean over {len(cells)} seeds of ({cells[0].formula})")
+
+
+def known_mean_cell(cells: Sequence[Cell]) -> Cell:
+    """The mean over those runs that have a value; n is their number. For events that a run may lack."""
+    known = [cell for cell in cells if cell.value is not None]
+    formula = f"mean over the {len(known)} of {len(cells)} seeds with a value of ({cells[0].formula})"
+    return _averaged(cells, _numbers(known), formula)
+
+
+def total_cell(cells: Sequence[Cell]) -> Cell:
+    """Sum of counts over n runs."""
+    values = [cell.value for cell in cells if isinstance(cell.value, int)]
+    formula = f"sum over {len(cells)} seeds of ({cells[0].formula})"
+    return Cell(sum(values), len(cells), formula, _origins(cells), cells[0].decimals)
+
+
+def ratio_cell(cells: Sequence[Cell]) -> Cell:
+    """Mean numerator over mean denominator of n runs (D29), so that shares still add up over classes.
+
+    Missing where a run lacks its terms, or all denominators are zero. Without a deviation: it is no mean of
+    the runs' ratios.
+    """
+    terms = [cell.terms for cell in cells if cell.terms is not None]
+    above, below = (mean(column) for column in zip(*terms, strict=True)) if terms else (0.0, 0.0)
+    value = above / below if len(terms) == len(cells) and below else None
+    formula = f"mean numerator / mean denominator over {len(cells)} seeds (D29) of ({cells[0].formula})"
+    return Cell(value, len(cells), formula, _origins(cells), cells[0].decimals)
+
+
+def listed_cell(cells: Sequence[Cell]) -> Cell:
+    """The texts of n runs side by side, in their order."""
+    text = ", ".join(cell.text() for cell in cells)
+    return Cell(text, len(cells), f"of {len(cells)} seeds: {cells[0].formula}", _origins(cells))
+
+
+def combined_cell(cells: Sequence[Cell]) -> Cell:
+    """Counts add up, texts are listed, ratios with terms are ratios of means, everything else is averaged."""
+    if all(isinstance(cell.value, int) for cell in cells):
+        return total_cell(cells)
+    if all(isinstance(cell.value, str) for cell in cells):
+        return listed_cell(cells)
+    return ratio_cell(cells) if any(cell.terms for cell in cells) else mean_cell(cells)
+
+
+def count_above(cells: Sequence[Cell], turn: float = 0.0) -> Cell:
+    """In how many of n seeds the value lies strictly above ``turn``; missing where a seed has no value."""
+    return _count(cells, "above", operator.gt, turn)
+
+
+def count_directions(cells: Sequence[Cell]) -> Mapping[str, Cell]:
+    """In how many of n seeds a difference is better (above zero), equal (exactly zero) and worse.
+
+    The three add up to n; missing where a seed has no difference.
+    """
+    return {
+        "better": _count(cells, "above", operator.gt),
+        "equal": _count(cells, "equal to", operator.eq),
+        "worse": _count(cells, "below", operator.lt),
+    }
+
+
+def _count(
+    cells: Sequence[Cell], where: str, holds: Callable[[float, float], bool], turn: float = 0.0
+) -> Cell:
+    values = _numbers(cells)
+    number = None if values is None else sum(holds(value, turn) for value in values)
+    return Cell(number, len(cells), f"seeds with ({cells[0].formula}) {where} {turn:g}", _origins(cells))
+
+
+def difference_cell(first: Cell, second: Cell, decimals: int | None = None) -> Cell:
+    """first - second of one seed; missing where either is."""
+    a, b = first.value, second.value
+    known = isinstance(a, int | float) and isinstance(b, int | float)
+    value = float(a - b) if known else None  # type: ignore[operator]
+    formula = f"({first.formula}) minus the same of the second run"
+    return Cell(
+        value,
+        formula=formula,
+        origins=_origins([first, second]),
+        decimals=first.decimals if decimals is None else decimals,
+    )
+
+
+def summarized(
+    runs: Sequence[RecordedRun], parts_of: PartsOf, combine: Combine = combined_cell
+) -> tuple[Row, ...]:
+    """Rows CONDITION over its seeds, then rows CONDITION-sSEED; parts of a run follow after a slash."""
+    return (*condition_rows(runs, parts_of, combine), *seed_rows(runs, parts_of))
+
+
+def condition_rows(
+    runs: Sequence[RecordedRun], parts_of: PartsOf, combine: Combine = combined_cell
+) -> tuple[Row, ...]:
+    """One row per condition and part, over seeds; runs come by condition."""
+    rows: list[Row] = []
+    for condition, members in groupby(runs, key=lambda run: run.condition):
+        rows += over_seeds(condition, [parts_of(run) for run in members], combine)
+    return tuple(rows)
+
+
+def seed_rows(runs: Sequence[RecordedRun], parts_of: PartsOf) -> tuple[Row, ...]:
+    """One row per run and part."""
+    return tuple(Row(label(run.name, key), cells) for run in runs for key, cells in parts_of(run).items())
+
+
+def over_seeds(name: str, seeds: Sequence[Parts], combine: Combine = combined_cell) -> list[Row]:
+    """One row per part, its cells combined over seeds."""
+    return [
+        Row(
+            label(name, key),
+            tuple(combine(cells) for cells in zip(*(parts[key] for parts in seeds), strict=True)),
+        )
+        for key in seeds[0]
+    ]
+
+
+def seed_numbers(numbers: Iterable[int]) -> str:
+    """How many seeds there are, in words: ``n = 3 seeds``, or every number that occurs."""
+    found = sorted(set(numbers))
+    return f"n = {' or '.join(map(str, found))} seed{'' if found == [1] else 's'}"
+
+
+def label(name: str, part: str) -> str:
+    """A row's label."""
+    return f"{name}/{part}" if part else name
+
+
+def _numbers(cells: Sequence[Cell]) -> list[float] | None:
+    values = [float(cell.value) for cell in cells if isinstance(cell.value, int | float)]
+    return values if values and len(values) == len(cells) else None
+
+
+def _averaged(cells: Sequence[Cell], values: Sequence[float] | None, formula: str) -> Cell:
+    n = len(cells) if values is None else len(values)
+    value = None if values is None else mean(values)
+    spread = stdev(values) if values is not None and len(values) > 1 else None
+    return Cell(value, n, formula, _origins(cells), cells[0].decimals, spread)
+
+
+def _origins(cells: Sequence[Cell]) -> tuple[Origin, ...]:
+    return tuple(dict.fromkeys(origin for cell in cells for origin in cell.origins))

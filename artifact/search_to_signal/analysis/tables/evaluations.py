@@ -1,0 +1,226 @@
+"""Evaluations after the runs: final heuristics on other sizes, programs by behaviour, checkpoints by prompts.
+
+Paper, fig. heldout; supplement, tab. common-context; programs by behaviour are ours.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from search_to_signal.analysis.metrics.search import ratio
+from search_to_signal.analysis.results import Origin, RecordedRun, Results
+from search_to_signal.analysis.tables.cells import (
+    Cell,
+    Cells,
+    Parts,
+    Row,
+    Table,
+    mean_cell,
+    percent_cell,
+    summarized,
+)
+from search_to_signal.analysis.tables.measures import VALID_ONLY
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.numerics import Floats
+from search_to_signal.problems.references import reference_lengths
+from search_to_signal.provenance.checksums import sha256_file
+from search_to_signal.records.heldout import (
+    BEHAVIOURS,
+    SCORES,
+    BehaviourRecord,
+    HeldoutManifest,
+    HeldoutRecord,
+    read_heldout,
+)
+from search_to_signal.records.layers import HELDOUT, PROBE
+from search_to_signal.records.probe import (
+    BANK,
+    BankPrompt,
+    ProbedCheckpoint,
+    ProbeManifest,
+    ProbeRecord,
+    read_probe,
+)
+from search_to_signal.records.reader import COMPLETIONS, read_records
+from search_to_signal.records.schema import Operator
+
+BEHAVIOUR_COLUMNS = (
+    "Valid completions",
+    "Distinct programs",
+    "Distinct behaviours",
+    "Behaviours per program (%)",
+    "Behaviours per completion (%)",
+)
+_MEANS = "Means of the seeds' values ± sample standard deviation."
+
+
+def _checked_heldout(results: Results) -> HeldoutManifest:
+    """The manifest, held to its files and to the cohort that it read.
+
+    Raises NoTableError where the evaluation has not run, RunDirectoryError naming what has changed.
+    """
+    folder = results.folder(HELDOUT)
+    manifest = read_heldout(folder)
+    for name, digest in manifest.files.items():
+        if sha256_file(folder / name) != digest:
+            raise RunDirectoryError(f"{folder / name} is not the recorded one: restore it, or evaluate again")
+    found = {run.path: sha256_file(run.directory / COMPLETIONS) for run in results.cohort}
+    if found != manifest.runs:
+        raise RunDirectoryError(f"{folder} was made from another cohort: move it away and evaluate again")
+    return manifest
+
+
+def optimality_gap(scores: Floats, lengths: Floats) -> float:
+    """Mean over instances of (tour length - reference length) / reference length, in percent.
+
+    scores: (instances,) minus tour lengths; lengths: (instances,) of the reference tours. Lower is better;
+    a negative gap would mean a tour shorter than the reference.
+    """
+    return float(100.0 * np.mean((-scores - lengths) / lengths))
+
+
+def heldout(results: Results) -> Table:
+    """Score and, for TSP, optimality gap of every run's final heuristic, by split."""
+    manifest = _checked_heldout(results)
+    records = list(read_records(results.folder(HELDOUT) / SCORES, HeldoutRecord))
+    sized = manifest.problem == "tsp"
+    columns = [f"{what} {split}" for split in manifest.splits for what in ("Score", "Gap (%)")[: 1 + sized]]
+    rows = summarized(results.cohort, partial(_score_parts, records, manifest.splits, sized), mean_cell)
+    count = "all instances" if manifest.instances is None else f"the first {manifest.instances} instances"
+    note = f"Final best heuristics on {count} of each split; a gap is to reference tours, lower is better."
+    note = f"{note} {_MEANS}"
+    return Table("heldout", "Held-out instances", HELDOUT, tuple(columns), rows, "Condition", note)
+
+
+def behaviours(results: Results) -> Table:
+    """Distinct programs and distinct behaviours of every run's valid completions."""
+    manifest = _checked_heldout(results)
+    file = results.folder(HELDOUT) / BEHAVIOURS
+    known = {record.program_sha256: record for record in read_records(file, BehaviourRecord)}
+    rows = summarized(results.cohort, partial(_behaviour_parts, known, file), mean_cell)
+    where = f"{manifest.behaviour_instances or 'all'} instances of {manifest.behaviour_split}"
+    note = f"Programs in canonical form; behaviours are equal scores on each of {where}. {_MEANS}"
+    return Table("behaviours", "Semantic coverage", HELDOUT, BEHAVIOUR_COLUMNS, rows, "Condition", note)
+
+
+def _score_parts(
+    records: Sequence[HeldoutRecord], splits: Sequence[str], sized: bool, run: RecordedRun
+) -> Parts:
+    cells: list[Cell] = []
+    for split in splits:
+        line, record = _heldout_record(records, run, split)
+        origin = Origin(f"{HELDOUT}/{SCORES}", (line,))
+        scores = np.array(record.scores)
+        mean = float(scores.mean()) if len(scores) else None
+        cells.append(Cell(mean, formula="mean score over instances", origins=(origin,)))
+        if sized:
+            gap = optimality_gap(scores, reference_lengths(split)[: len(scores)]) if len(scores) else None
+            formula = "mean over instances of (length - reference) / reference, in percent"
+            cells.append(Cell(gap, formula=formula, origins=(origin,), decimals=2))
+    return {"": tuple(cells)}
+
+
+def _heldout_record(
+    records: Sequence[HeldoutRecord], run: RecordedRun, split: str
+) -> tuple[int, HeldoutRecord]:
+    for line, record in enumerate(records, start=1):
+        if (record.run, record.split) == (run.path, split):
+            return line, record
+    raise RunDirectoryError(f"the held-out scores have no line for {run.path} on {split}: evaluate again")
+
+
+def _behaviour_parts(known: dict[str, BehaviourRecord], file: Path, run: RecordedRun) -> Parts:
+    valid = [record for group in run.groups for record in group if record.score is not None]
+    programs = dict.fromkeys(record.program_sha256 for record in valid if record.program_sha256)
+    unknown = [program for program in programs if program not in known]
+    if unknown:
+        raise RunDirectoryError(f"{file} lacks program {unknown[0]} of {run.path}: evaluate again")
+    behaviours = {known[program].behaviour_sha256 for program in programs} - {None}
+    lines = run.completions(run.batch.valid)
+    behaved = Origin(f"{HELDOUT}/{BEHAVIOURS}")
+    return {"": _behaviour_cells(len(valid), len(programs), len(behaviours), lines, behaved)}
+
+
+def _behaviour_cells(valid: int, programs: int, behaviours: int, lines: Origin, behaved: Origin) -> Cells:
+    return (
+        Cell(float(valid), formula="valid completions", origins=(lines,), decimals=1),
+        Cell(float(programs), formula="distinct canonical programs", origins=(lines,), decimals=1),
+        Cell(float(behaviours), formula="distinct behaviours", origins=(lines, behaved), decimals=1),
+        percent_cell(behaviours, programs, "distinct behaviours / distinct programs", lines, behaved),
+        percent_cell(behaviours, valid, "distinct behaviours / valid completions", lines, behaved),
+    )
+
+
+PROBE_COLUMNS = (
+    "Completions",
+    "Valid",
+    "Valid (%)",
+    "Valid-only perf.",
+    "Improve | valid (%)",
+    "Best-of-group improve (%)",
+)
+
+
+def improving(record: ProbeRecord, prompt: BankPrompt) -> bool:
+    """Valid and above every base of its prompt; never without a comparator (D05)."""
+    if record.score is None or not prompt.base_scores or prompt.operator is Operator.CREATION:
+        return False
+    return record.score > max(prompt.base_scores)
+
+
+def checkpoint_cells(records: Sequence[ProbeRecord], bank: Mapping[int, BankPrompt], path: str) -> Cells:
+    """PROBE_COLUMNS of one checkpoint."""
+    lines = Origin(path)
+    valid = [record.score for record in records if record.score is not None]
+    better = [record for record in records if improving(record, bank[record.prompt])]
+    prompts = {record.prompt for record in records}
+    hit = len({record.prompt for record in better})
+    return (
+        Cell(len(records), formula="completions", origins=(lines,)),
+        Cell(len(valid), formula="valid completions", origins=(lines,)),
+        percent_cell(len(valid), len(records), "valid completions / completions", lines),
+        VALID_ONLY.of(ratio(sum(valid), len(valid)), lines),
+        percent_cell(len(better), len(valid), "completions above every base / valid completions", lines),
+        percent_cell(hit, len(prompts), "prompts with an improvement / prompts", lines),
+    )
+
+
+def probe(results: Results) -> Table:
+    """One row per checkpoint, the model before any update first."""
+    folder = results.folder(PROBE)
+    manifest = read_probe(folder)
+    bank = _bank(folder, manifest)
+    rows = tuple(
+        Row(c.name, checkpoint_cells(_answers(folder, manifest, c), bank, f"{PROBE}/{c.name}.jsonl"))
+        for c in manifest.checkpoints
+    )
+    note = f"{manifest.prompts} prompts, {manifest.completions} completions of every checkpoint to each."
+    return Table("probe", "Common-context probe", "probe", PROBE_COLUMNS, rows, "Checkpoint", note)
+
+
+def _bank(folder: Path, manifest: ProbeManifest) -> dict[int, BankPrompt]:
+    if manifest.status != "complete":
+        raise RunDirectoryError(f"{folder} is unfinished: finish the probe, then report again")
+    _check_file(folder / BANK, manifest.bank_sha256)
+    return {prompt.prompt: prompt for prompt in read_records(folder / BANK, BankPrompt)}
+
+
+def _answers(folder: Path, manifest: ProbeManifest, checkpoint: ProbedCheckpoint) -> list[ProbeRecord]:
+    file = folder / f"{checkpoint.name}.jsonl"
+    _check_file(file, checkpoint.records_sha256)
+    records = list(read_records(file, ProbeRecord))
+    if (
+        len(records) != manifest.prompts * manifest.completions
+        or checkpoint.bank_sha256 != manifest.bank_sha256
+    ):
+        raise RunDirectoryError(f"{file} does not answer the whole bank: run the probe again")
+    return records
+
+
+def _check_file(file: Path, sha256: str) -> None:
+    if not file.is_file() or sha256_file(file) != sha256:
+        raise RunDirectoryError(
+            f"{file} is missing or not the recorded one: restore it, or run the probe again"
+        )

@@ -1,0 +1,214 @@
+"""The paper's measures of a run as cells, and their differences between two runs that may be compared.
+
+Every difference in a table and every pair in a figure comes through here (paper, equal-horizon effects).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from search_to_signal.analysis.metrics.search import (
+    improve_yield,
+    strict_frontier_yield,
+    valid_only_performance,
+    valid_rate,
+)
+from search_to_signal.analysis.protocols import SHARED, protocol
+from search_to_signal.analysis.results import NoTableError, Origin, RecordedRun
+from search_to_signal.analysis.tables.cells import (
+    Cell,
+    Cells,
+    PartsOf,
+    Row,
+    difference_cell,
+    label,
+    mean_cell,
+    over_seeds,
+)
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.records.groups import GroupBatch
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A field of RunMetrics as a column; ``change`` heads the column of its differences."""
+
+    field: str
+    heading: str
+    change: str
+    formula: str
+    factor: float = 1.0
+    decimals: int = 4
+
+    def cell(self, run: RecordedRun) -> Cell:
+        """Its value in a run."""
+        return self.of(getattr(run.metrics, self.field), run.everything)
+
+    def of(self, value: float | None, *origins: Origin) -> Cell:
+        """A value of this measure in the unit of its column."""
+        scaled = value if value is None or self.factor == 1.0 else self.factor * value
+        return Cell(scaled, formula=self.formula, origins=origins, decimals=self.decimals)
+
+
+def _share(field: str, heading: str, formula: str) -> Measure:
+    change = heading.replace("(%)", "(points)")
+    return Measure(field, heading, change, f"{formula}, in percent", factor=100.0, decimals=2)
+
+
+FINAL_BEST = Measure(
+    "final_best", "Final best", "Final best", "best score after the last group, the seed heuristic included"
+)
+AUC = Measure(
+    "trajectory_auc", "Trajectory AUC", "Trajectory AUC", "mean over groups of the best score so far (D19)"
+)
+VALID = _share("valid_rate", "Valid (%)", "valid completions / completions")
+VALID_ONLY = Measure(
+    "valid_only_performance", "Valid-only perf.", "Valid-only perf.", "mean score of valid completions"
+)
+IMPROVE = _share(
+    "improve_yield", "Improve yield (%)", "completions better than their best prompt base / completions"
+)
+FRONTIER = _share(
+    "strict_frontier_yield", "Frontier (%)", "completions better than the frontier before them / completions"
+)
+RESPONSES = _share("response_uniqueness", "Unique responses (%)", "distinct response texts / completions")
+PROMPTS = _share("prompt_uniqueness", "Unique prompts (%)", "distinct prompts / groups")
+PARENTS = _share("parent_uniqueness", "Unique parents (%)", "distinct sets of parents / groups")
+CORE = (FINAL_BEST, AUC, VALID, VALID_ONLY, IMPROVE)
+STREAM = (VALID, VALID_ONLY, IMPROVE, FRONTIER)
+ALL = (*CORE, FRONTIER, RESPONSES, PROMPTS, PARENTS)
+CHANGES = tuple(measure.change for measure in ALL)
+SEED_COLUMNS = (*(measure.heading for measure in (*CORE, FRONTIER)), "Training tokens")
+_OF_BATCH: dict[str, Callable[[GroupBatch], float | None]] = {
+    "valid_rate": valid_rate,
+    "valid_only_performance": valid_only_performance,
+    "improve_yield": improve_yield,
+    "strict_frontier_yield": strict_frontier_yield,
+}
+
+
+def stream_cells(batch: GroupBatch, origin: Origin) -> Cells:
+    """The measures of the proposal stream, in the order of STREAM, over some groups of a run."""
+    return tuple(measure.of(_OF_BATCH[measure.field](batch), origin) for measure in STREAM)
+
+
+def measured(run: RecordedRun, measures: Sequence[Measure] = ALL) -> Cells:
+    """The cells of one run."""
+    return tuple(measure.cell(run) for measure in measures)
+
+
+def seed_cells(run: RecordedRun) -> Cells:
+    """The cells of SEED_COLUMNS."""
+    return (*measured(run, (*CORE, FRONTIER)), _training_tokens(run))
+
+
+def _training_tokens(run: RecordedRun) -> Cell:
+    """Tokens that entered the loss, over all steps."""
+    total = sum(step.training_tokens for step in run.steps)
+    return Cell(total, formula="sum of training tokens over steps", origins=(run.every_step,))
+
+
+def differences(first: RecordedRun, second: RecordedRun, measures: Sequence[Measure] = ALL) -> Cells:
+    """first - second in every measure."""
+    return tuple(map(difference_cell, measured(first, measures), measured(second, measures)))
+
+
+def require_comparable(
+    first: RecordedRun, second: RecordedRun, contract: tuple[int, int] | None = None
+) -> None:
+    """Refuse two runs whose difference would mean something else than their conditions.
+
+    Horizons are equal, or in groups those that a ``contract`` fixed before any result.
+    Raises RunDirectoryError where problem, model, search, source or seed differ, NoTableError where horizons
+    do: such runs are whole, and still tell about themselves.
+    """
+    one, other = protocol(first.manifest), protocol(second.manifest)
+    keys = (*SHARED, "source", "model files")
+    different = [key for key in keys if one.get(key) != other.get(key)]
+    if different or first.seed != second.seed:
+        what = ", ".join(different or ["seed"])
+        raise RunDirectoryError(f"{first.path} and {second.path} differ in {what}: they are not matched")
+    found = (len(first.groups), len(second.groups))
+    if found != (contract or found[:1] * 2):
+        raise NoTableError(
+            f"{first.path} has {groups_of([first])} and {second.path} {groups_of([second])}: "
+            "runs of unequal horizons are not compared"
+        )
+
+
+def at_one_horizon(runs: Sequence[RecordedRun]) -> tuple[RecordedRun, ...]:
+    """Runs of several layers as they may be compared; smoke runs are cut to the shortest.
+
+    Raises NoTableError for formal runs of unequal horizons.
+    """
+    lengths = {len(run.groups) for run in runs}
+    if len(lengths) < 2:
+        return tuple(runs)
+    if any(run.facts.purpose != "smoke" for run in runs):
+        raise NoTableError(f"runs of {groups_of(runs)} are not compared: give them one horizon")
+    return tuple(run.first(min(lengths)) for run in runs)
+
+
+def groups_of(runs: Iterable[RecordedRun]) -> str:
+    """The horizon of some runs in words, from the shortest to the longest where they differ."""
+    return in_groups(len(run.groups) for run in runs)
+
+
+def in_groups(lengths: Iterable[int]) -> str:
+    """Numbers of groups in words."""
+    found = sorted(set(lengths))
+    return f"{found[0]} groups" if len(found) == 1 else f"{found[0]} to {found[-1]} groups"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Pairs of runs, first minus second, one per seed; raises as require_comparable does."""
+
+    first: str
+    second: str
+    pairs: tuple[tuple[RecordedRun, RecordedRun], ...]
+
+    def __post_init__(self) -> None:
+        for one, other in self.pairs:
+            require_comparable(one, other)
+
+    @property
+    def name(self) -> str:
+        """As rows of tables call it."""
+        return f"{self.first} minus {self.second}"
+
+    def of_seed(self, seed: int) -> str:
+        """Its row for one seed."""
+        return f"{self.first}-s{seed} minus {self.second}-s{seed}"
+
+
+def against(runs: Sequence[RecordedRun], condition: str) -> tuple[Comparison, ...]:
+    """Every other trained condition of a cohort minus this one, seed by seed.
+
+    Raises NoTableError where the cohort has no such condition, or no other.
+    """
+    base = {run.seed: run for run in runs if run.condition == condition}
+    names = dict.fromkeys(run.condition for run in runs if run.condition not in (condition, "frozen"))
+    if not base or not names:
+        raise NoTableError(f"the cohort has nothing to compare with {condition}")
+    return tuple(
+        Comparison(name, condition, tuple((r, base[r.seed]) for r in runs if r.condition == name))
+        for name in names
+    )
+
+
+def paired_rows(comparisons: Sequence[Comparison], parts_of: PartsOf) -> tuple[Row, ...]:
+    """Rows of every comparison over its seeds, then of every pair."""
+    over, single = [], []
+    for comparison in comparisons:
+        pairs = [(parts_of(one), parts_of(other)) for one, other in comparison.pairs]
+        seeds = [
+            {key: tuple(map(difference_cell, one[key], other[key])) for key in one} for one, other in pairs
+        ]
+        over += over_seeds(comparison.name, seeds, mean_cell)
+        names = [comparison.of_seed(one.seed) for one, _ in comparison.pairs]
+        single += [
+            Row(label(name, key), cells)
+            for name, parts in zip(names, seeds, strict=True)
+            for key, cells in parts.items()
+        ]
+    return (*over, *single)

@@ -1,0 +1,219 @@
+"""Credit that recorded groups would have had under another normalizer, or in smaller groups.
+
+Nothing is generated or trained again, so this says what the learner would have been told, not what it would
+have become. The paper names ties in groups of four as a limit.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+
+import numpy as np
+
+from search_to_signal.analysis.metrics.credit import (
+    CandidateClass,
+    ClassCredit,
+    CreditCounts,
+    count_credit,
+    credit_table,
+    zero_advantage_share,
+)
+from search_to_signal.analysis.results import NoTableError, RecordedRun, Results, Runs
+from search_to_signal.analysis.tables.cells import (
+    Cell,
+    Parts,
+    Row,
+    Table,
+    combined_cell,
+    count_above,
+    label,
+    percent_cell,
+    seed_numbers,
+    summarized,
+)
+from search_to_signal.analysis.tables.credit import (
+    OVER_SEEDS,
+    class_cells,
+    enrichment_cell,
+    recorded_credit,
+    run_counts,
+    trained,
+)
+from search_to_signal.analysis.tables.measures import against
+from search_to_signal.errors import ConfigError, MappingError
+from search_to_signal.normalizer import (
+    NORMALIZERS,
+    Normalizer,
+    advantages,
+    advantages_by_group,
+    find_normalizer,
+)
+from search_to_signal.records.groups import GroupBatch
+from search_to_signal.rewards import find_mapping
+from search_to_signal.rewards.base import rewards_of
+from search_to_signal.seeding import stream
+
+COLUMNS = tuple(NORMALIZERS)
+
+
+def _mass_cell(entry: ClassCredit) -> Cell:
+    return Cell(entry.mass_share, formula="credit mass share", decimals=3)
+
+
+QUANTITIES: Mapping[str, tuple[CandidateClass, Callable[[ClassCredit], Cell], float]] = {
+    "enrichment of parent improvers": (CandidateClass.PARENT_IMPROVING, enrichment_cell, 1.0),
+    "enrichment of frontier improvers": (CandidateClass.STRICT_FRONTIER, enrichment_cell, 1.0),
+    "enrichment of valid non-improvers": (CandidateClass.NON_IMPROVING, enrichment_cell, 1.0),
+    "credit mass of valid non-improvers": (CandidateClass.NON_IMPROVING, _mass_cell, 0.5),
+}
+"""Class, its quantity in one run, and the value that the claim about it turns on."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A quantity and the value that its claim turns on; cells by normalizer, then by (named) seed."""
+
+    name: str
+    threshold: float
+    seeds: tuple[str, ...]
+    columns: tuple[tuple[Cell, ...], ...]
+
+
+def counts_under(run: RecordedRun, normalizer: Normalizer) -> CreditCounts:
+    """Credit of a run had its rewards gone through this normalizer."""
+    rewards, components = recorded_credit(run)
+    return run_counts(run, advantages(normalizer, rewards, components))
+
+
+def normalizer_values(results: Results) -> Table:
+    """The quantities themselves by normalizer, over seeds and for every seed."""
+    found, head = results.once(quantities), "Condition/quantity"
+    rows = [Row(one.name, tuple(map(combined_cell, one.columns))) for one in found]
+    rows += [
+        Row(*row) for one in found for row in zip(one.seeds, zip(*one.columns, strict=True), strict=True)
+    ]
+    note = f"Recorded rewards through every normalizer. {OVER_SEEDS}"
+    return Table("normalizer_values", "Credit by normalizer", "cohort", COLUMNS, tuple(rows), head, note)
+
+
+def claim_matrix(results: Results) -> Table:
+    """In how many seeds each quantity lies above the value that its claim turns on, by normalizer."""
+    found = results.once(quantities)
+    rows = [
+        Row(
+            f"{one.name} > {one.threshold:g}",
+            tuple(count_above(cells, one.threshold) for cells in one.columns),
+        )
+        for one in found
+    ]
+    note = (
+        "Seeds in which it holds, strictly; a claim survives where the count stays that of the first column. "
+        f"{seed_numbers(len(one.seeds) for one in found)}."
+    )
+    return Table("claim_matrix", "Claims by normalizer", "cohort", COLUMNS, tuple(rows), "Claim", note)
+
+
+def quantities(results: Results) -> list[Quantity]:
+    """Every claim's quantity of every condition, then the differences of signal density."""
+    runs = trained(results)
+    counts = {run.name: [counts_under(run, n) for n in NORMALIZERS.values()] for run in runs}
+    found = []
+    for condition in dict.fromkeys(run.condition for run in runs):
+        same = [run for run in runs if run.condition == condition]
+        for name, (candidate_class, cell_of, threshold) in QUANTITIES.items():
+            columns = tuple(
+                tuple(
+                    _with_origins(cell_of(_entry(counts[run.name][i], candidate_class)), run) for run in same
+                )
+                for i in range(len(NORMALIZERS))
+            )
+            seeds = tuple(label(run.name, name) for run in same)
+            found.append(Quantity(label(condition, name), threshold, seeds, columns))
+    return found + _density(runs, counts)
+
+
+def _entry(counts: CreditCounts, name: CandidateClass) -> ClassCredit:
+    return next(entry for entry in credit_table(counts) if entry.candidate_class is name)
+
+
+def _density(runs: Runs, counts: Mapping[str, Sequence[CreditCounts]]) -> list[Quantity]:
+    """Share of groups without any advantage: each condition minus Native, seed by seed."""
+    try:
+        comparisons = against(runs, "native")
+    except NoTableError:
+        return []
+    what, found = "zero-advantage share", []
+    for one in comparisons:
+        columns = tuple(
+            tuple(_with_origins(_gap(counts[a.name][i], counts[b.name][i]), a, b) for a, b in one.pairs)
+            for i in range(len(NORMALIZERS))
+        )
+        seeds = tuple(label(one.of_seed(run.seed), what) for run, _ in one.pairs)
+        found.append(Quantity(label(one.name, what), 0.0, seeds, columns))
+    return found
+
+
+def _gap(first: CreditCounts, second: CreditCounts) -> Cell:
+    one, other = zero_advantage_share(first), zero_advantage_share(second)
+    value = None if one is None or other is None else one - other
+    return Cell(value, formula="share of groups without any advantage, minus Native's", decimals=3)
+
+
+def _with_origins(cell: Cell, *runs: RecordedRun) -> Cell:
+    origins = tuple(run.everything for run in runs)
+    return replace(cell, formula=f"{cell.formula} under the normalizer", origins=origins)
+
+
+SUBSAMPLES = 8
+_SIZE_CLASSES = (
+    CandidateClass.NON_IMPROVING,
+    CandidateClass.PARENT_IMPROVING,
+    CandidateClass.STRICT_FRONTIER,
+)
+SIZE_COLUMNS = (
+    "Zero advantage (%)",
+    "Credit mass valid_non_improving (%)",
+    *(f"Enrichment {name.value}" for name in _SIZE_CLASSES),
+)
+_BY_COMPLETION = ("outcome", "score", "archive_gap", "exposure", "response", "matches_base_code")
+
+
+def subsampled(batch: GroupBatch, size: int, rng: np.random.Generator) -> GroupBatch:
+    """The same groups with ``size`` of their completions, drawn without replacement, in their order."""
+    order = rng.permuted(np.tile(np.arange(batch.outcome.shape[1]), (len(batch.outcome), 1)), axis=1)
+    chosen = np.sort(order[:, :size], axis=1)
+    parts = {name: np.take_along_axis(getattr(batch, name), chosen, axis=1) for name in _BY_COMPLETION}
+    return replace(batch, **parts)
+
+
+def size_parts(run: RecordedRun) -> Parts:
+    """SIZE_COLUMNS of a run for every group size from 2 to its own."""
+    return {f"G={size}": _size_cells(run, size) for size in range(2, run.batch.outcome.shape[1] + 1)}
+
+
+def group_size(results: Results) -> Table:
+    """Zero-advantage share and credit by class as groups shrink, by each run's mapping and normalizer."""
+    note = f"Recorded groups, {SUBSAMPLES} subsamples each below full size. {OVER_SEEDS}"
+    try:
+        rows = summarized(trained(results), size_parts)
+    except (ConfigError, MappingError) as error:
+        raise NoTableError(str(error)) from error
+    return Table("group_size", "Group size", "cohort", SIZE_COLUMNS, rows, "Condition/size", note)
+
+
+def _size_cells(run: RecordedRun, size: int) -> tuple[Cell, ...]:
+    mapping, normalizer = find_mapping(run.facts.mapping), find_normalizer(run.facts.normalizer)
+    rng = stream(run.seed, "group_size", size)
+    whole = size == run.batch.outcome.shape[1]
+    samples = [run.batch] if whole else [subsampled(run.batch, size, rng) for _ in range(SUBSAMPLES)]
+    rewards = [rewards_of(mapping, sample) for sample in samples]
+    counts = [
+        count_credit(sample, advantages_by_group(normalizer, r.reward, r.components))
+        for sample, r in zip(samples, rewards, strict=True)
+    ]
+    total = reduce(add, counts)
+    origin = run.everything
+    rows = {e.candidate_class: class_cells(total, e, origin) for e in credit_table(total)}
+    zero = percent_cell(total.zero_groups, total.groups, "groups without any advantage / groups", origin)
+    return (zero, rows[_SIZE_CLASSES[0]][2], *(rows[name][3] for name in _SIZE_CLASSES))

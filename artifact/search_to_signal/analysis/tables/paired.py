@@ -1,0 +1,241 @@
+"""Within-seed differences, two runs of one seed at a time, never pools; their directions and intervals.
+
+Paper, fig. paired-effects; Checkpoint and Search-State Attribution; supplement, Live versus population-reset
+search.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from search_to_signal.analysis.results import NoTableError, RecordedRun, Results, Runs
+from search_to_signal.analysis.tables.cells import (
+    Cell,
+    Cells,
+    Row,
+    Table,
+    count_directions,
+    label,
+    mean_cell,
+    seed_numbers,
+    summarized,
+)
+from search_to_signal.analysis.tables.measures import (
+    ALL,
+    CHANGES,
+    SEED_COLUMNS,
+    Comparison,
+    against,
+    at_one_horizon,
+    differences,
+    measured,
+    paired_rows,
+    seed_cells,
+)
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.numerics import Floats
+from search_to_signal.seeding import stream
+
+DIRECTIONS = "Seeds in which the first is better (strictly above), equal (to the last bit) and worse."
+
+
+def comparisons(results: Results) -> tuple[Comparison, ...]:
+    """Each trained condition minus Frozen, and each minus Native where the cohort has it."""
+    runs = results.cohort
+    found = against(runs, "frozen")
+    others = {run.condition for run in runs} - {"frozen", "native"}
+    has_native = any(run.condition == "native" for run in runs)
+    return (*found, *against(runs, "native")) if others and has_native else found
+
+
+def paired(results: Results) -> Table:
+    """Same-seed differences of every measure of the live cohort."""
+    note = "First minus second, seed by seed; mean ± sample standard deviation over seeds."
+    return _paired("paired", "Paired differences", "cohort", results.once(comparisons), note)
+
+
+def paired_signs(results: Results) -> Table:
+    """In how many seeds the first condition is above, equal to and below the second, measure by measure."""
+    title = "Directions of paired differences"
+    return _signs("paired_signs", title, "cohort", results.once(comparisons))
+
+
+def few_seeds(numbers: Iterable[int]) -> str:
+    """How many seeds the comparisons have, and the least p that a test on so few can give.
+
+    Of the 2^n ways to flip the signs of n differences, the one with all in one direction and its mirror
+    image are the most extreme: a two-sided sign-flipping test gives at least 2/2^n.
+    """
+    found = sorted(set(numbers))
+    least = " or ".join(f"{2.0 / 2**n:.3g}" for n in found)
+    return f"With {seed_numbers(found)} a two-sided sign-flipping test cannot give p below {least}."
+
+
+def _signs(name: str, title: str, layer: str, comparisons: Sequence[Comparison]) -> Table:
+    """Three rows per comparison: the seeds with a positive difference, with none, and with a negative one."""
+    rows = []
+    for comparison in comparisons:
+        seeds = [differences(one, other) for one, other in comparison.pairs]
+        columns = [count_directions(cells) for cells in zip(*seeds, strict=True)]
+        rows += [Row(label(comparison.name, k), tuple(column[k] for column in columns)) for k in columns[0]]
+    note = f"{DIRECTIONS} {few_seeds(len(c.pairs) for c in comparisons)}"
+    return Table(name, title, layer, CHANGES, tuple(rows), "Comparison/direction", note)
+
+
+def _paired(name: str, title: str, layer: str, comparisons: Sequence[Comparison], note: str) -> Table:
+    rows = paired_rows(comparisons, lambda run: {"": measured(run)})
+    note = f"{note} {few_seeds(len(c.pairs) for c in comparisons)}"
+    return Table(name, title, layer, CHANGES, rows, "Comparison", note)
+
+
+def restart_runs(results: Results) -> Runs:
+    """The restarts, each held to its live parent: the same adapter, and no update since.
+
+    Raises RunDirectoryError naming a restart without parent, of another adapter, or that was trained.
+    """
+    parents = {(run.condition, run.seed): run for run in results.cohort}
+    for run in results.restart:
+        parent = parents.get((run.condition, run.seed))
+        if parent is None:
+            raise RunDirectoryError(f"{run.path} has no live parent in the cohort: restore {run.name} there")
+        if parent.manifest.final_adapter_sha256 != run.manifest.initial_adapter_sha256:
+            raise RunDirectoryError(f"{run.path} did not start from the final adapter of {parent.path}")
+        if any(step.training_tokens or step.adapter_sha256 for step in run.steps):
+            raise RunDirectoryError(f"{run.path} has optimizer steps: a restart has none")
+    return results.restart
+
+
+def restarts_and_live(results: Results) -> tuple[Runs, Runs]:
+    """(restarts, live cohort) over one horizon; raises NoTableError where formal ones have several."""
+    restarts = restart_runs(results)
+    runs = at_one_horizon((*restarts, *results.cohort))
+    return runs[: len(restarts)], runs[len(restarts) :]
+
+
+def restart_comparisons(results: Results) -> tuple[Comparison, ...]:
+    """Restart minus Frozen and minus its live parent, per condition, and restarts minus Native's restart.
+
+    Raises NoTableError as ``restarts_and_live`` does.
+    """
+    runs, cohort = restarts_and_live(results)
+    live = {(run.condition, run.seed): run for run in cohort}
+    found: list[Comparison] = []
+    for condition in dict.fromkeys(run.condition for run in runs):
+        same = [run for run in runs if run.condition == condition]
+        for other in ("frozen", condition):
+            pairs = tuple((r, live[other, r.seed]) for r in same if (other, r.seed) in live)
+            if len(pairs) == len(same):
+                found.append(Comparison(f"restart/{condition}", f"live/{other}", pairs))
+    return (*found, *_between(runs))
+
+
+def restart(results: Results) -> Table:
+    """Every measure of the restarted searches, by condition and run."""
+    rows = summarized(restart_runs(results), lambda run: {"": seed_cells(run)})
+    note = "Final adapter, fresh population, no update; mean ± sample standard deviation over seeds."
+    return Table("restart", "Frozen restarts", "restart", SEED_COLUMNS, rows, "Condition", note)
+
+
+def restart_paired(results: Results) -> Table:
+    """Same-seed differences of restarts to Frozen, to their live parents, and to each other."""
+    note = "First minus second, seed by seed; layers are compared, never pooled."
+    return _paired("restart_paired", "Restarts compared", "restart", results.once(restart_comparisons), note)
+
+
+def restart_signs(results: Results) -> Table:
+    """In how many seeds the restart is above, equal to and below what it is compared with."""
+    found = results.once(restart_comparisons)
+    return _signs("restart_signs", "Directions of restarts", "restart", found)
+
+
+def _between(runs: Sequence[RecordedRun]) -> list[Comparison]:
+    try:
+        found = against(runs, "native")
+    except NoTableError:
+        return []
+    return [Comparison(f"restart/{c.first}", f"restart/{c.second}", c.pairs) for c in found]
+
+
+LEAST_SEEDS = 5
+"""With n seeds a resample is n times the lowest seed with probability n^-n. Below five seeds that alone is
+1/27 (n = 3) or 1/256 (n = 4): at three the lower end of a 95 % interval is the lowest seed itself and says
+nothing that the seeds do not. Above, an interval still covers less often than it says:
+``interval_coverage`` measures how often, and the table prints it."""
+
+DRAWS = 10_000
+LEVEL = 0.95
+TRIALS = 4_000
+INTERVAL_COLUMNS = ("Mean", "Low", "High", "Seeds", "Measured coverage (%)")
+
+
+def percentile_interval(values: Sequence[float], rng: np.random.Generator) -> tuple[float, float]:
+    """Percentile interval of the mean of n independent seeds; values: (n,).
+
+    Raises NoTableError below LEAST_SEEDS: then only the seeds themselves may be shown, as the paper does.
+    """
+    if len(values) < LEAST_SEEDS:
+        raise NoTableError(
+            f"too few seeds for an interval ({len(values)}, {LEAST_SEEDS} are needed): read the seed rows"
+        )
+    seeds = np.asarray(values)
+    means: Floats = seeds[rng.integers(len(seeds), size=(DRAWS, len(seeds)))].mean(axis=1)
+    low, high = np.quantile(means, [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0])
+    return float(low), float(high)
+
+
+def interval_coverage(seeds: int) -> float:
+    """How often ``percentile_interval`` of so many normal values covers their mean, over TRIALS samples.
+
+    Seeds of a run need not be normal; this is what the method does where nothing else is wrong. Raises
+    NoTableError below LEAST_SEEDS.
+    """
+    rng = stream(0, "bootstrap", "coverage", seeds)
+    ends = [percentile_interval(sample, rng) for sample in rng.normal(size=(TRIALS, seeds)).tolist()]
+    return sum(low <= 0.0 <= high for low, high in ends) / TRIALS
+
+
+def intervals(results: Results) -> Table:
+    """Intervals of every condition's means, and of same-seed differences, each resampled by itself.
+
+    Stratified: seeds are resampled within a condition, and a difference resamples pairs of one seed whole.
+    Raises NoTableError below LEAST_SEEDS.
+    """
+    seeds: dict[str, list[Cells]] = {}
+    for run in results.cohort:
+        seeds.setdefault(run.condition, []).append(measured(run))
+    for comparison in results.once(comparisons):
+        seeds[comparison.name] = [differences(one, other) for one, other in comparison.pairs]
+    covered = {n: interval_coverage(n) for n in sorted({len(cells) for cells in seeds.values()})}
+    rows = tuple(row for name, cells in seeds.items() for row in _interval_rows(name, cells, covered))
+    note, head = _interval_note(rows, covered), "Condition/measure"
+    return Table("intervals", "Bootstrap intervals", "cohort", INTERVAL_COLUMNS, rows, head, note)
+
+
+def _interval_note(rows: Sequence[Row], covered: Mapping[int, float]) -> str:
+    """What the intervals are called, what they cover, and how many there are at once."""
+    sizes = [row.cells[0].n for row in rows if row.cells[1].value is not None]
+    errors = {n: math.sqrt(share * (1.0 - share) / TRIALS) for n, share in covered.items()}
+    measured = ", ".join(f"{covered[n]:.1%} ± {errors[n]:.1%} at n = {n}" for n in sorted(set(sizes)))
+    missed = sum(1.0 - covered[n] for n in sizes)
+    return (
+        f"Percentile intervals of the mean over seeds, nominally {LEVEL:.0%}; {DRAWS} resamples. "
+        f"Measured on {TRIALS} simulated samples of normal seeds (± standard error) they cover {measured}. "
+        f"{len(sizes)} intervals stand here at once, uncorrected: at that coverage about {missed:.0f} of "
+        "them miss their mean."
+    )
+
+
+def _interval_rows(name: str, seeds: Sequence[Cells], covered: Mapping[int, float]) -> Iterator[Row]:
+    for measure, cells in zip(ALL, zip(*seeds, strict=True), strict=True):
+        middle = mean_cell(cells)
+        values = [float(cell.value) for cell in cells if isinstance(cell.value, int | float)]
+        rng = stream(0, "bootstrap", name, measure.field)
+        ends = percentile_interval(values, rng) if middle.value is not None else (None, None)
+        formula = f"end of the {LEVEL:.0%} percentile interval of the {middle.formula}"
+        interval = [Cell(end, len(cells), formula, middle.origins, middle.decimals) for end in ends]
+        size = Cell(len(cells), len(cells), "seeds", middle.origins)
+        share = None if middle.value is None else 100.0 * covered[middle.n]
+        formula = f"of {TRIALS} samples of {middle.n} normal values those whose interval covers, in percent"
+        coverage = Cell(share, middle.n, formula, middle.origins, 1)
+        yield Row(label(name, measure.heading), (middle, *interval, size, coverage))

@@ -1,0 +1,1 @@
+"""One module per evidence layer, named by the layer's key: from profile and results to records."""

@@ -1,0 +1,10 @@
+"""Evidence layer "directional breadth": single-seed cells, task x model, never pooled with the cohort."""
+
+from search_to_signal.experiments.layers.cells import run_cells
+from search_to_signal.experiments.runs import Reproduction
+from search_to_signal.records.layers import BREADTH
+
+
+def run(asked: Reproduction) -> None:
+    """Run every cell; raises RunDirectoryError when there are runs of a cell that the profile lacks."""
+    run_cells(asked, BREADTH, asked.profile.breadth)

@@ -1,0 +1,14 @@
+"""Evidence layer "formal live cohort": conditions x seeds, search and learner side by side."""
+
+from search_to_signal.experiments.layers.anchor import fix_contract
+from search_to_signal.experiments.runs import Reproduction
+from search_to_signal.records.layers import COHORT
+
+
+def run(asked: Reproduction) -> None:
+    """Run the cohort; raises RunDirectoryError where its directory holds anything else."""
+    profile, results = asked.profile, asked.results
+    asked.run_all({results / COHORT: profile.runs()})
+    if profile.anchor is not None:
+        # Now, before anything reads what the runs achieved.
+        fix_contract(profile, profile.anchor, results)

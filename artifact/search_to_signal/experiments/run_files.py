@@ -1,0 +1,141 @@
+"""The files of one run directory while it is written: record files, and checkpoints to go on from."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from search_to_signal.config import canonical_json
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.evaluation.candidates import Run
+from search_to_signal.records.files import sync_directory, write_atomically
+from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS
+from search_to_signal.records.writer import Mark, RecordWriter
+
+# What only an unfinished run needs; it goes when the run is complete.
+CHECKPOINTS = "checkpoint"
+_KEPT = 2  # checkpoints
+# Where each kind of record goes, within the run directory.
+NAMES = {
+    "completions": COMPLETIONS,
+    "steps": STEPS,
+    "generations": GENERATIONS,
+    "heuristics": HEURISTICS,
+    "timings": TIMINGS,
+    "evaluations": f"{CHECKPOINTS}/evaluations.jsonl",
+}
+
+
+class EvaluationNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the evaluation pool knows of one program, by the pool's key; the last note of a key holds."""
+
+    key: str
+    run: Run
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Open writers of a run directory."""
+
+    directory: Path
+    completions: RecordWriter
+    steps: RecordWriter
+    generations: RecordWriter
+    heuristics: RecordWriter
+    timings: RecordWriter
+    evaluations: RecordWriter
+
+    def marks(self) -> dict[str, Mark]:
+        """Have every file on disk as it is, and say what each of them holds."""
+        return {name: getattr(self, name).mark() for name in NAMES}
+
+
+@contextmanager
+def run_files(directory: Path, marks: Mapping[str, Mark] | None = None) -> Iterator[RunFiles]:
+    """Open every record file: of a fresh run directory, or where its ``marks`` say.
+
+    Raises RecordError, before a byte changes, when a file is there already or is not as marked.
+    """
+    (directory / CHECKPOINTS).mkdir(exist_ok=True)
+    with ExitStack() as stack:
+        writers = {
+            name: stack.enter_context(RecordWriter(directory / file, marks[name] if marks else None))
+            for name, file in NAMES.items()
+        }
+        for writer in writers.values():
+            writer.cut()
+        sync_directory(directory)
+        yield RunFiles(directory, **writers)
+
+
+class Learned(Protocol):
+    """A learner that can be written down."""
+
+    def dump(self) -> bytes: ...
+
+
+class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """After ``done`` groups. ``learner`` is the SHA-256 of the learner's file, None when frozen."""
+
+    done: int
+    files: dict[str, Mark]
+    learner: str | None
+
+
+def save_checkpoint(files: RunFiles, done: int, learner: Learned | None) -> None:
+    """Write a checkpoint and forget all but the last two; every moment of this can be the last one.
+
+    Records and learner are on disk before the file that speaks of them has its name.
+    """
+    folder, marks, digest = files.directory / CHECKPOINTS, files.marks(), None
+    if learner is not None:
+        data = learner.dump()
+        digest = hashlib.sha256(data).hexdigest()
+        write_atomically(_learner(folder, done), data)
+    checkpoint = Checkpoint(done=done, files=marks, learner=digest)
+    write_atomically(folder / f"{done:08d}.json", canonical_json(checkpoint))
+    for old in _files(folder)[:-_KEPT]:
+        os.unlink(old)
+        _learner(folder, int(old.stem)).unlink(missing_ok=True)
+
+
+def newest_checkpoint(directory: Path) -> tuple[Checkpoint, bytes | None] | None:
+    """The last whole checkpoint of a run directory with its learner; None when none was ever made.
+
+    Raises RunDirectoryError when there are some and none is whole.
+    """
+    folder = directory / CHECKPOINTS
+    found = _files(folder)
+    for file in reversed(found):
+        if (whole := _read(folder, file)) is not None:
+            return whole
+    if found:
+        raise RunDirectoryError(
+            f"no checkpoint in {folder} is whole: restore it from a copy, or run again without --resume, "
+            "which sets the run aside"
+        )
+    return None
+
+
+def _read(folder: Path, file: Path) -> tuple[Checkpoint, bytes | None] | None:
+    try:
+        checkpoint = msgspec.json.decode(file.read_bytes(), type=Checkpoint)
+        learner = _learner(folder, checkpoint.done).read_bytes() if checkpoint.learner else None
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+    if learner is not None and hashlib.sha256(learner).hexdigest() != checkpoint.learner:
+        return None
+    return checkpoint, learner
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.json"))
+
+
+def _learner(folder: Path, done: int) -> Path:
+    return folder / f"{done:08d}.safetensors"

@@ -1,0 +1,128 @@
+"""Any number of runs: where each of them goes, what is already there, and the rest executed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.experiments.configuration import Profile, RunConfig
+from search_to_signal.experiments.directory import RUN, held
+from search_to_signal.experiments.execution import Execution, Place, execute
+from search_to_signal.generators.opening import model_files
+from search_to_signal.progress import Progress
+from search_to_signal.provenance.checksums import SUMS, write_sums
+from search_to_signal.provenance.source import source
+from search_to_signal.provenance.verify import verify
+from search_to_signal.records.layers import COHORT
+from search_to_signal.records.manifest import read_manifest, run_directories, runs_below, write_roster
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A profile, the results directory that it runs into, how its runs are executed and who is told."""
+
+    profile: Profile
+    results: Path
+    how: Execution
+    progress: Progress
+
+    def run_all(self, plan: Mapping[Path, Sequence[RunConfig]]) -> list[Path]:
+        """``run_all`` for the runs of these directories."""
+        return run_all(plan, self.how, self.progress)
+
+    def finished_cohort(self) -> Path:
+        """``finished_cohort`` of the profile."""
+        return finished_cohort(self.profile, self.results)
+
+
+def _place(config: RunConfig, directory: Path, source_sha256: str, weights: dict[str, str]) -> Place:
+    found = held(RUN, directory, lambda manifest: manifest.config_sha256 == config.sha256)
+    if found is None or found.status != "complete" or not (directory / SUMS).is_file():
+        return Place(config, directory, done=False)
+    remedy = "give another --out, or move it away"
+    if (found.source.sha256, found.model_files) != (source_sha256, weights):
+        raise RunDirectoryError(f"{directory} holds this run of another version of source or model: {remedy}")
+    if problems := verify(directory).problems:
+        raise RunDirectoryError(f"{directory} is complete but damaged ({problems[0]}): {remedy}")
+    return Place(config, directory, done=True)
+
+
+def places(configs: Sequence[RunConfig], out: Path) -> list[Place]:
+    """Where each run goes; raises RunDirectoryError, before anything is touched, where it cannot."""
+    if out.exists() and not out.is_dir():
+        raise RunDirectoryError(f"{out} is no directory: give another --out, or move it away")
+    expected = {config.name for config in configs}
+    for found in run_directories(out) if out.is_dir() else []:
+        if found == out or found.name not in expected:
+            raise RunDirectoryError(f"{found} already holds another run: give another --out, or move it away")
+    sha256 = source().sha256
+    models = {config.model: model_files(config.generation, config.model) for config in configs}
+    return [_place(config, out / config.name, sha256, models[config.model]) for config in configs]
+
+
+def run_all(plan: Mapping[Path, Sequence[RunConfig]], how: Execution, progress: Progress) -> list[Path]:
+    """Run what is missing of every directory's runs, all of them in one pool; returns the run directories.
+
+    Complete runs are verified and kept, unfinished ones begin again, or with ``how.resume`` go on. Raises
+    RunDirectoryError before anything starts where a directory holds something else.
+    """
+    todo = [place for out, configs in plan.items() for place in places(configs, out)]
+    for out, configs in plan.items():
+        write_roster(out, (config.name for config in configs))
+    run_missing(todo, how, progress)
+    for out in plan:
+        write_sums(out)
+    return [place.directory for place in todo]
+
+
+def run_missing(places: Sequence[Place], how: Execution, progress: Progress) -> None:
+    """Run every place that is not done, the longest first, here or on a cluster.
+
+    Raises RunFailedError or StoppedError as ``execute`` does. An unfinished directory is never deleted.
+    """
+    for place in places:
+        if place.done:
+            progress.say(f"{place.config.label}: complete and verified, kept")
+    todo = sorted((place for place in places if not place.done), key=_length, reverse=True)
+    if how.ray is not None:
+        from search_to_signal.experiments.cluster import execute_on_ray
+
+        execute_on_ray(todo, how, progress)
+    elif todo:
+        execute(todo, how, progress)
+
+
+def _length(place: Place) -> int:
+    """How long a run takes beside others: an update costs about as much as a generation."""
+    return place.config.groups * (2 if place.config.trained else 1)
+
+
+def finished_cohort(profile: Profile, results: Path) -> Path:
+    """The cohort's directory, where all its runs are complete; raises RunDirectoryError otherwise.
+
+    Only manifests are read: a layer checks itself what it takes from a run, and the cohort verified the rest.
+    """
+    cohort, sha256 = results / COHORT, source().sha256
+    missing = [
+        config.name for config in profile.runs() if not _complete(config, cohort / config.name, sha256)
+    ]
+    if missing:
+        raise RunDirectoryError(
+            f"{cohort} lacks {', '.join(missing)}, complete and of this source, for this layer to stand on: "
+            "run the cohort first (s2s run ... --layer cohort)"
+        )
+    return cohort
+
+
+def _complete(config: RunConfig, directory: Path, source_sha256: str) -> bool:
+    if not (directory / SUMS).is_file():
+        return False
+    found = read_manifest(directory)
+    facts = (found.status, found.config_sha256, found.source.sha256)
+    return facts == ("complete", config.sha256, source_sha256)
+
+
+def unfinished(directory: Path) -> str:
+    """The runs below a directory that were begun and not finished, for people; empty when there is none."""
+    runs = [run for run in runs_below(directory) if read_manifest(run).status != "complete"]
+    return ", ".join(str(run.relative_to(directory)) for run in runs)

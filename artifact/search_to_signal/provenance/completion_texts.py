@@ -1,0 +1,182 @@
+"""Do the recorded texts say what the records say of them? Texts are parsed here, and nothing of them runs."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from search_to_signal.problems import PROBLEMS
+from search_to_signal.programs.canonical import program_sha256, sha256_text
+from search_to_signal.programs.parsing import Failure, Proposal, mentions_randomness, parse
+from search_to_signal.records.reader import HEURISTICS
+from search_to_signal.records.schema import (
+    ArchiveEvent,
+    CompletionRecord,
+    GenerationRecord,
+    HeuristicRecord,
+    Outcome,
+    StepRecord,
+)
+
+GRPO, REFERENCE = "grpo", "reference"
+# What an isolated run ended with, by the outcomes that it can be recorded as.
+_FINISHED = ("ok", "nondeterministic")
+_PARTS = {"fallback", "repeat"}
+
+
+@dataclass
+class ParsedTexts:
+    """What texts and code of a results directory say, each looked at once.
+
+    ``programs`` is the recorded hash of every code; ``scores`` are those of valid programs, by problem, split
+    and code: equal code has one score (D20).
+    """
+
+    texts: dict[str, Proposal | Failure] = field(default_factory=dict)
+    programs: dict[str, str | None] = field(default_factory=dict)
+    scores: dict[tuple[str, str, str], float] = field(default_factory=dict)
+
+    def text(self, text: str) -> Proposal | Failure:
+        """``parse``."""
+        if text not in self.texts:
+            self.texts[text] = parse(text)
+        return self.texts[text]
+
+    def program_problems(self) -> Iterator[str]:
+        """Recorded hashes that are not those of the canonical code; a millisecond for each program."""
+        for code, recorded in self.programs.items():
+            if recorded != program_sha256(code):
+                yield f"program {recorded} is not the hash of the code that it is recorded for"
+
+
+def answer_problems(record: Any, text: str, config: Mapping[str, Any], parsed: ParsedTexts) -> Iterator[str]:
+    """What a text contradicts in its completion or probe record."""
+    if record.response_sha256 != sha256_text(text):
+        yield "response_sha256 is not that of its text"
+    found = parsed.text(text)
+    if isinstance(found, Failure):
+        told = (record.outcome, record.detail, record.evaluation, record.program_sha256, record.score)
+        if told != (found.outcome, found.detail, "not_run", None, None):
+            yield f"recorded as {record.outcome.value}, its text is {found.outcome.value} and cannot have run"
+        return
+    if record.program_sha256 != parsed.programs.setdefault(found.code, record.program_sha256):
+        yield "program_sha256 is not the one that equal code has elsewhere"
+    yield from _ending_problems(record, found.code, config)
+    if record.score is not None:
+        key = (str(config["problem"]), str(config["split"]), found.code)
+        if parsed.scores.setdefault(key, record.score) != record.score:
+            yield f"score {record.score}, the same program scored {parsed.scores[key]} elsewhere"
+
+
+def _ending_problems(record: Any, code: str, config: Mapping[str, Any]) -> Iterator[str]:
+    ending, *notes = record.evaluation.split(", ")
+    random = mentions_randomness(code)
+    if config.get("evaluation", {}).get("randomness", "text") == "behaviour":
+        random = ending == "nondeterministic"
+    if ending in _FINISHED:
+        due = Outcome.RANDOMNESS if random else Outcome.VALID
+    else:
+        due = Outcome.MISSING_FUNCTION if ending == "no_function" else Outcome.RUNTIME_FAILURE
+    if record.outcome is not due or ending == "not_run" or not _PARTS.issuperset(notes):
+        yield f"recorded as {record.outcome.value}, its evaluation ({record.evaluation}) says {due.value}"
+
+
+@dataclass
+class TextReplay:
+    """The texts of one run, held against its records group by group.
+
+    ``heuristics`` are the stored ones by step and index; ``ends`` the last tokens of completions that ended.
+    """
+
+    config: Mapping[str, Any]
+    parsed: ParsedTexts
+    heuristics: Mapping[tuple[int, int], HeuristicRecord]
+    ends: set[int] = field(default_factory=set)
+
+    def problems(
+        self, group: tuple[CompletionRecord, ...], step: StepRecord, generation: GenerationRecord
+    ) -> Iterator[str]:
+        """What the texts of a group contradict in its records."""
+        where = f"step {step.step}"
+        if generation.step != step.step or len(generation.completions) != len(group):
+            yield f"{where}: generations.jsonl has other completions"
+            return
+        if sha256_text(generation.prompt) != step.prompt_sha256:
+            yield f"{where}: prompt_sha256 is not that of the prompt"
+        yield from (f"{where}: {problem}" for problem in self._tokens(group, step, generation))
+        for record, text in zip(group, generation.completions, strict=True):
+            problems = [*answer_problems(record, text, self.config, self.parsed), *self._stored(record, text)]
+            if record.problem != self.config["problem"]:
+                problems.append(f"problem {record.problem}, the configuration says {self.config['problem']}")
+            ours = self.config.get("host", REFERENCE) == REFERENCE
+            if ours and (record.exposure is None) != (record.score is None):
+                problems.append(f"exposure {record.exposure} with score {record.score}")
+            yield from (f"{where}, completion {record.index}: {problem}" for problem in problems)
+
+    def _stored(self, record: CompletionRecord, text: str) -> Iterator[str]:
+        stored = self.heuristics.get((record.step, record.index))
+        if record.archive_event is not ArchiveEvent.ADMITTED or stored is None:
+            return
+        found = self.parsed.text(text)
+        expected = (found.idea, found.code) if isinstance(found, Proposal) else None
+        if (stored.idea, stored.code) != expected or stored.operator is not record.operator:
+            yield f"{HEURISTICS} has other idea, code or operator than its text"
+
+    def _tokens(
+        self, group: tuple[CompletionRecord, ...], step: StepRecord, generation: GenerationRecord
+    ) -> Iterator[str]:
+        read = [len(generation.prompt_ids)] * len(group)
+        drawn = [len(ids) for ids in generation.completion_ids]
+        if generation.requests:
+            read = [request.prompt_tokens for request in generation.requests]
+            drawn = [request.completion_tokens for request in generation.requests]
+        if [record.prompt_tokens for record in group] != read:
+            yield "prompt_tokens are not those of the prompt"
+        if [record.completion_tokens for record in group] != drawn:
+            yield "completion_tokens are not those of the completions"
+        cut = [self._truncated(generation, index) for index in range(len(drawn))]
+        if any(due not in (None, r.truncated) for r, due in zip(group, cut, strict=False)):
+            yield "truncated is not what its completions say"
+        yield from self._trained(group, step, sum(drawn))
+
+    def _truncated(self, generation: GenerationRecord, index: int) -> bool | None:
+        """Whether a completion was cut at the limit; None where its tokens cannot tell."""
+        if generation.requests:
+            return generation.requests[index].finish_reason == "length"
+        limit = self.config["generation"].get("max_completion_tokens")
+        ids = generation.completion_ids[index]
+        if limit is None or not ids or len(ids) > limit:
+            return None
+        if len(ids) < limit:
+            self.ends.add(ids[-1])
+            return False
+        return ids[-1] not in self.ends if self.ends else None
+
+    def _trained(self, group: tuple[CompletionRecord, ...], step: StepRecord, drawn: int) -> Iterator[str]:
+        if self.config.get("learning_rule", GRPO) != GRPO:
+            return
+        learner = self.config.get("learner", {})
+        idle = step.zero_advantage and learner.get("zero_advantage") == "skip"
+        if learner.get("truncated") == "exclude":
+            drawn = sum(record.completion_tokens for record in group if not record.truncated)
+        if step.adapter_sha256 is not None and step.training_tokens != (0 if idle else drawn):
+            yield f"training_tokens is {step.training_tokens}, its completions have {drawn}"
+
+
+def store_problems(
+    heuristics: list[HeuristicRecord], config: Mapping[str, Any], parsed: ParsedTexts
+) -> Iterator[str]:
+    """Ids against code, and the seed against the problem's, where that is one of ours."""
+    problem = PROBLEMS.get(str(config["problem"]))
+    for line, heuristic in enumerate(heuristics, start=1):
+        where = f"{HEURISTICS}:{line}"
+        if heuristic.id != parsed.programs.setdefault(heuristic.code, heuristic.id):
+            yield f"{where}: the id is not the one that equal code has elsewhere"
+        if heuristic.operator is None:
+            key = (str(config["problem"]), str(config["split"]), heuristic.code)
+            if parsed.scores.setdefault(key, heuristic.score) != heuristic.score:
+                yield f"{where}: score {heuristic.score}, elsewhere the same program has {parsed.scores[key]}"
+            seed = problem.seed if problem else heuristic
+            if line > 1 or (heuristic.idea, heuristic.code) != (seed.idea, seed.code):
+                yield f"{where}: it is not the seed heuristic of {config['problem']}"
+            if (heuristic.step, heuristic.index) != (0, 0):
+                yield f"{where}: a seed heuristic has step and index 0"

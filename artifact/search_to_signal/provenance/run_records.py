@@ -1,0 +1,179 @@
+"""Do the records of a run agree with each other, and with the mapping that the run claims?"""
+
+from collections.abc import Iterator
+from itertools import pairwise, zip_longest
+from math import isfinite
+from pathlib import Path
+
+from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError, S2SError
+from search_to_signal.normalizer import advantages, find_normalizer
+from search_to_signal.provenance.adapters import adapter_problems
+from search_to_signal.provenance.archive import RELEASED, ArchiveReplay, archive_replay
+from search_to_signal.provenance.completion_texts import GRPO, ParsedTexts, TextReplay, store_problems
+from search_to_signal.provenance.manifests import manifest_problems
+from search_to_signal.provenance.prompt_lengths import prompt_problems
+from search_to_signal.records.groups import batch_of
+from search_to_signal.records.manifest import Manifest, RunFacts, normalizer_of
+from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
+from search_to_signal.records.schema import (
+    ArchiveEvent,
+    CompletionRecord,
+    GenerationRecord,
+    HeuristicRecord,
+    Outcome,
+    StepRecord,
+)
+from search_to_signal.rewards import find_mapping, rewards_of
+
+Group = tuple[CompletionRecord, ...]
+
+
+def _outcome_problems(group: Group) -> Iterator[str]:
+    for record in group:
+        where = f"step {record.step}, completion {record.index}"
+        if (record.score is not None) != (record.outcome is Outcome.VALID):
+            yield f"{where}: outcome {record.outcome.value} with score {record.score}"
+        if (record.archive_event is ArchiveEvent.INVALID) != (record.score is None):
+            yield f"{where}: archive event {record.archive_event.value} with score {record.score}"
+
+
+def _step_problems(group: Group, step: StepRecord) -> Iterator[str]:
+    scores = [r.score for r in group if r.score is not None and r.archive_event is ArchiveEvent.ADMITTED]
+    before = [] if step.frontier_before is None else [step.frontier_before]
+    expected = {
+        "valid": sum(record.score is not None for record in group),
+        "admitted": len(scores),
+        "frontier_before": group[0].frontier,
+        "frontier_after": max([*scores, *before], default=None),
+        "operator": group[0].operator,
+        "prompt_sha256": group[0].prompt_sha256,
+    }
+    for name, value in expected.items():
+        if getattr(step, name) != value:
+            yield f"step {step.step}: {name} is {getattr(step, name)}, its completions say {value}"
+
+
+def _credit_problems(group: Group, facts: RunFacts) -> Iterator[str]:
+    mapping, normalizer = facts.mapping, facts.normalizer
+    if not facts.trained:
+        if any(record.reward is not None or record.advantage is not None for record in group):
+            yield f"step {group[0].step}: a frozen run has rewards"
+        return
+    try:
+        credit = rewards_of(find_mapping(mapping), batch_of([group]))
+        due = advantages(find_normalizer(normalizer), credit.reward, credit.components)
+    except (ConfigError, IllFormedGroupError, MappingError) as error:
+        yield f"step {group[0].step}: {error}"
+        return
+    parts = [{name: values[0, i] for name, values in credit.components.items()} for i in range(len(group))]
+    if [record.components for record in group] != parts:
+        yield f"step {group[0].step}: recorded reward components are not those of {mapping}"
+    if [record.reward for record in group] != credit.reward[0].tolist():
+        yield f"step {group[0].step}: recorded rewards are not those of {mapping}"
+    if [record.advantage for record in group] != due[0].tolist():
+        yield f"step {group[0].step}: recorded advantages are not those of normalizer {normalizer}"
+
+
+def _chain_problems(steps: list[StepRecord]) -> Iterator[str]:
+    for previous, step in pairwise(steps):
+        # A collapse keeps the best member, so it does not break the chain.
+        if step.frontier_before != previous.frontier_after:
+            yield f"step {step.step}: frontier does not continue from step {previous.step}"
+
+
+def _learning_problems(group: Group, step: StepRecord, facts: RunFacts) -> Iterator[str]:
+    where, mapping, trained = f"step {step.step}", facts.mapping, facts.trained
+    if step.mapping != (mapping if trained else None):
+        yield f"{where}: mapping is {step.mapping}, that of the run's condition is {mapping}"
+    zero = all(record.advantage == 0 for record in group) if trained else None
+    if step.zero_advantage is not zero:
+        yield f"{where}: zero_advantage is {step.zero_advantage}, its completions say {zero}"
+    numbers = (step.loss, step.kl, step.grad_norm)
+    # What another rule minimizes is not known here; whatever it tells is a number.
+    due = [n for n in numbers if n is not None] if facts.learning_rule != GRPO else numbers
+    if trained and step.training_tokens and not all(n is not None and isfinite(n) for n in due):
+        yield f"{where}: a trained step has no finite loss, KL or gradient norm"
+    if not (trained and step.training_tokens) and (numbers != (None,) * 3 or step.training_tokens):
+        yield f"{where}: nothing was trained, and there is a loss, KL, gradient norm or token"
+    if step.grad_norm is not None and step.grad_norm < 0:
+        yield f"{where}: grad_norm is negative"
+
+
+def _group_problems(
+    directory: Path, manifest: Manifest, steps: list[StepRecord], texts: TextReplay, archive: ArchiveReplay
+) -> Iterator[str]:
+    facts = manifest.facts
+    recorded = read_groups(directory), steps, read_records(directory / GENERATIONS, GenerationRecord)
+    for number, (group, step, generation) in enumerate(zip_longest(*recorded)):
+        if group is None or step is None or group[0].step != step.step or step.step != number:
+            yield "completions.jsonl and steps.jsonl do not hold the same steps"
+            return
+        if generation is None:
+            yield f"{GENERATIONS} ends before step {step.step}"
+            return
+        if len(group) != facts.group_size:
+            yield f"step {step.step}: {len(group)} completions in the group"
+        yield from _outcome_problems(group)
+        yield from _step_problems(group, step)
+        yield from prompt_problems(group, step, manifest.config["generation"])
+        yield from archive.problems(group, step)
+        yield from _credit_problems(group, facts)
+        # The released host keeps its tokens and its learner to itself.
+        if manifest.host != RELEASED:
+            yield from texts.problems(group, step, generation)
+            yield from _learning_problems(group, step, facts)
+
+
+def _problems(directory: Path, manifest: Manifest, parsed: ParsedTexts) -> Iterator[str]:
+    config = manifest.config
+    steps = list(read_records(directory / STEPS, StepRecord))
+    yield from _chain_problems(steps)
+    heuristics = list(read_records(directory / HEURISTICS, HeuristicRecord))
+    if manifest.host != RELEASED:
+        yield from store_problems(heuristics, config, parsed)
+    archive = archive_replay(heuristics, config.get("search", {}), manifest.host)
+    if not archive.seeds:
+        yield f"{HEURISTICS} has no seed heuristic"
+        return
+    stored = {(h.step, h.index): h for h in heuristics if h.operator is not None}
+    yield from _group_problems(directory, manifest, steps, TextReplay(config, parsed, stored), archive)
+    yield from archive.store_problems(heuristics)
+    if len(steps) != manifest.facts.groups:
+        yield f"{len(steps)} steps are recorded, the configuration asks for {manifest.facts.groups}"
+
+
+def _file_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
+    if manifest.config.get("host", "reference") != manifest.host:
+        yield f"host is {manifest.host}, the configuration is not one of its runs"
+    condition, normalizer = manifest.facts.condition, manifest.facts.normalizer
+    if normalizer_of(condition, normalizer) != normalizer:
+        yield f"normalizer is {normalizer}, condition {condition} names another one"
+    if manifest.host == RELEASED:
+        return
+    yield from manifest_problems(directory, manifest)
+    steps = list(read_records(directory / STEPS, StepRecord))
+    yield from adapter_problems(directory, manifest, steps, manifest.facts.trained)
+
+
+def record_problems(directory: Path, manifest: Manifest, parsed: ParsedTexts | None = None) -> list[str]:
+    """Contradictions within a run's records, one line each; an unreadable line is one too.
+
+    ``parsed`` carries what was parsed from one run to the next, whose equal programs have equal scores.
+    """
+    return _told(_problems(directory, manifest, parsed or ParsedTexts()))
+
+
+def file_problems(directory: Path, manifest: Manifest) -> list[str]:
+    """What manifest, configuration, timings and adapter of a run contradict in each other, one line each."""
+    return _told(_file_problems(directory, manifest))
+
+
+def _told(found: Iterator[str]) -> list[str]:
+    problems: list[str] = []
+    try:
+        problems.extend(found)
+    except (S2SError, OSError) as error:
+        problems.append(str(error))
+    except (KeyError, TypeError, ValueError) as error:
+        problems.append(f"the manifest's configuration cannot be read ({type(error).__name__}: {error})")
+    return problems

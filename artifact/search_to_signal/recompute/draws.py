@@ -1,0 +1,85 @@
+"""Every round of a recorded run drawn again from its seed: operator, parents, prompt, exposure, state."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from search_to_signal.errors import RecordError
+from search_to_signal.experiments.other_exposures import has_search
+from search_to_signal.hosts import REFERENCE
+from search_to_signal.hosts.base import Question
+from search_to_signal.hosts.reference import ReferenceHost
+from search_to_signal.problems import PROBLEMS
+from search_to_signal.records.manifest import read_manifest
+from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
+from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
+from search_to_signal.search.replay import Round, evaluated
+from search_to_signal.search.settings import SearchSettings
+from search_to_signal.search.state import seed_member
+from search_to_signal.seeding import stream
+
+# Sums of a few shares; another processor may round the last bits otherwise.
+_TOLERANCE = 1e-9
+
+
+def draw_problems(run: Path) -> Iterator[str]:
+    """Where a run departs from what its seed and its scores draw; it ends there, since all else follows.
+
+    Only our own host is asked, and no problem of somebody's own for its prompts: other runs are left out.
+    """
+    manifest = read_manifest(run)
+    problem = PROBLEMS.get(manifest.facts.problem)
+    if problem is None or manifest.host != REFERENCE or not has_search(run):
+        return
+    try:
+        settings = msgspec.convert(manifest.config["search"], SearchSettings)
+    except msgspec.ValidationError as error:
+        raise RecordError(f"{run} has other settings of the search than this version: {error}") from error
+    seed = next(read_records(run / HEURISTICS, HeuristicRecord))
+    host = ReferenceHost(problem, settings)
+    state = host.start(seed_member(problem.seed, seed.score))
+    steps = read_records(run / STEPS, StepRecord)
+    generations = read_records(run / GENERATIONS, GenerationRecord)
+    for step, group, generation in zip(steps, read_groups(run), generations, strict=True):
+        played = Round(step.step, step.operator, step.collapsed, group, generation.completions)
+        question = host.ask(state, stream(manifest.facts.seed, "search", step.step))
+        results = [evaluated(*pair) for pair in zip(group, generation.completions, strict=True)]
+        reach = host.exposures(question, results)
+        found = [*_question_problems(question, played), *_exposure_problems(played, reach)]
+        if not _asked(question.prompt.user, generation.prompt):
+            found.append("the prompt is not the one that the search asks")
+        effect = host.play(question, results, step.step)
+        state = effect.state
+        if (step.archive_size, step.stagnation) != (len(effect.archive), effect.stagnation):
+            found.append("archive_size or stagnation is not that of the search")
+        if found:
+            yield from (f"step {step.step}: {text}" for text in found)
+            return
+
+
+def _asked(user: str, prompt: str) -> bool:
+    """Whether a recorded prompt shows a user message, as text or in the JSON that an endpoint was sent."""
+    if user in prompt:
+        return True
+    try:
+        sent = msgspec.json.decode(prompt.encode("utf-8", "surrogatepass"), type=list[dict[str, str]])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+    return [message.get("content") for message in sent if message.get("role") == "user"] == [user]
+
+
+def _question_problems(question: Question, played: Round) -> Iterator[str]:
+    parents, bases = tuple(p.id for p in question.parents), tuple(b.score for b in question.bases)
+    if (question.operator, question.collapsed) != (played.operator, played.collapsed):
+        yield f"the search draws {question.operator.value}, recorded is {played.operator.value} or a collapse"
+    if any((record.parents, record.base_scores) != (parents, bases) for record in played.records):
+        yield "the search draws other parents"
+
+
+def _exposure_problems(played: Round, reach: Sequence[float | None]) -> Iterator[str]:
+    for record, due in zip(played.records, reach, strict=True):
+        found = record.exposure
+        if (found is None) != (due is None) or not math.isclose(found or 0.0, due or 0.0, abs_tol=_TOLERANCE):
+            yield f"completion {record.index} has exposure {found}, the search gives {due}"

@@ -1,0 +1,124 @@
+"""The lines of docs/container.md against what the image is, as far as that can be told without an engine."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tomli
+
+from search_to_signal.cli import main
+from search_to_signal.experiments.configuration import PROFILES
+
+ROOT = Path(__file__).parents[3]
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+TAKES_A_VALUE = ("--network", "--entrypoint", "--tmpfs", "--shm-size", "--gpus", "-v", "-e", "--user")
+FORMER = """mkdir -p results
+docker build --build-arg EXTRAS="gpu cluster" -t search-to-signal .
+docker run --rm --network none --read-only -v "$PWD/results:/results" search-to-signal smoke
+docker run --rm --network none --read-only -v "$PWD/results:/results" search-to-signal
+docker run --rm -v "$PWD/results:/results:ro" --entrypoint s2s search-to-signal verify /results/embedded
+"""
+
+
+def documented() -> str:
+    """The fenced block of the page."""
+    page = (ROOT / "docs" / "container.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)
+    return str(block)
+
+
+def split_run(words: list[str]) -> tuple[dict[str, list[str]], str, list[str]]:
+    """Options, image and arguments of a ``docker run``."""
+    options: dict[str, list[str]] = {}
+    place = 2
+    while words[place].startswith("-"):
+        name = words[place]
+        taken = 1 if name in TAKES_A_VALUE else 0
+        options.setdefault(name, []).extend(words[place + 1 : place + 1 + taken])
+        place += 1 + taken
+    return options, words[place], words[place + 1 :]
+
+
+def mount_problems(options: dict[str, list[str]], writable: set[str], made: set[str]) -> Iterator[str]:
+    """Mounts that an engine would make as root, or that user 10001 could not write."""
+    for mount in options.get("-v", []):
+        place, target, *mode = mount.removeprefix("$PWD/").split(":")
+        if place not in made and mode != ["ro"]:
+            yield f"nobody made {place}: the engine makes it as root"
+        if mode != ["ro"] and place not in writable:
+            yield f"user 10001 cannot write {place}"
+        if target == "/results" and "VOLUME /results" not in DOCKERFILE:
+            yield "the image has no volume /results"
+
+
+def command_problems(options: dict[str, list[str]], arguments: list[str], done: set[str]) -> Iterator[str]:
+    """What the entry point would not take, and results that no line before made."""
+    (entry,) = options.get("--entrypoint", ["reproduce"])
+    if entry == "reproduce":
+        known = {path.stem for path in PROFILES.glob("*.toml")} | {"test"}
+        if len(arguments) != 1 or arguments[0] not in known:
+            yield f"{arguments} names no profile: the default command is another"
+        else:
+            done.add(f"/results/{arguments[0]}")
+    elif entry == "s2s" and not done & set(arguments):
+        yield f"{' '.join(arguments)} reads what no line before it has made"
+    elif entry not in ("s2s", "pytest"):
+        yield f"{entry} is not in the image"
+
+
+def problems(lines: str) -> list[str]:
+    """What would go wrong when the lines are run as written, in order, on a fresh checkout."""
+    images, done = set[str](), set[str]()
+    made, writable = {"mounts"}, set[str]()
+    found: list[str] = []
+    extras = tomli.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for line in lines.splitlines():
+        words = shlex.split(line, comments=True)
+        made |= {words[2]} if words[:2] == ["mkdir", "-p"] else set()
+        writable |= {words[-1]} if "chmod" in words and "1777" in words else set()
+        if words[:2] == ["docker", "build"]:
+            images.add(words[words.index("-t") + 1])
+            given = [extra for word in words if word.startswith("EXTRAS=") for extra in word[7:].split()]
+            found += [f"{line}: no extra {extra}" for extra in given if extra not in extras]
+        if words[:2] == ["docker", "run"]:
+            options, image, arguments = split_run(words)
+            told = [] if image in images else [f"nobody built {image}"]
+            told += [*mount_problems(options, writable, made), *command_problems(options, arguments, done)]
+            found += [f"{line}: {problem}" for problem in told]
+    return found
+
+
+def test_the_lines_work_in_their_order() -> None:
+    """Directories are made and writable first, images built, profiles named, results made before reading."""
+    assert documented().count("docker run") > 5
+    assert problems(documented()) == []
+
+
+def test_lines_that_fail_are_told() -> None:
+    """A mount that user 10001 cannot write, a default command that is another profile, results of nobody."""
+    told = "\n".join(problems(FORMER))
+    assert "user 10001 cannot write results" in told
+    assert "names no profile" in told
+    assert "reads what no line before it has made" in told
+    assert "the engine makes it as root" in "\n".join(problems(FORMER.replace("mkdir -p results\n", "")))
+
+
+def test_commands_in_the_lines_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every s2s command of the lines has a help page."""
+    commands = re.findall(r"--entrypoint s2s \S+ (\S+)", documented())
+    assert commands
+    for command in commands:
+        with pytest.raises(SystemExit) as stop:
+            main([command, "--help"])
+        assert stop.value.code == 0
+    capsys.readouterr()
+
+
+def test_the_image_has_what_the_page_says() -> None:
+    """User, entry point and default command are those that the page names; signatures have their tool."""
+    assert re.search(r"^USER 10001:10001$", DOCKERFILE, re.MULTILINE)
+    assert 'ENTRYPOINT ["/opt/search-to-signal/reproduce.sh"]' in DOCKERFILE
+    assert 'CMD ["smoke"]' in DOCKERFILE
+    assert "openssh-client" in DOCKERFILE

@@ -1,0 +1,116 @@
+"""What the pages say exists: links, options, keys, fields, figures, floors and examples."""
+
+import importlib
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+from spec.strategies import group
+from tests.docs.reference import UNSAID, pages, profile_tables, record_kinds
+
+from search_to_signal.analysis.catalogue import BUILDERS, build
+from search_to_signal.analysis.results import Results
+from search_to_signal.cli import main
+from search_to_signal.records.schema import Outcome
+from search_to_signal.rewards import get_mapping, rewards_of
+
+ROOT = Path(__file__).parents[3]
+PAGES = sorted(
+    path for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "artifact").rglob("*.md"))
+)
+FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every relative link of a page is a file or directory of this repository, and every anchor a heading."""
+    for target in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        place, _, anchor = target.partition("#")
+        found = (page.parent / place).resolve() if place else page
+        assert found.exists(), f"{page.name} links to {target}"
+        assert found.is_relative_to(ROOT)
+        if anchor:
+            heads = re.findall(r"^#+ (.*)$", found.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Every ``s2s COMMAND ...`` of a page, in words."""
+    text = page.read_text(encoding="utf-8")
+    found = re.findall(r"(?:^ {4}|^\| `|`|^)(?:\.venv/bin/)?(s2s [a-z][^`\n]*)", text, re.MULTILINE)
+    bare = [re.split(r" {2,}", command)[0] for command in found]
+    return [shlex.split(re.sub("['\"]", "", command)) for command in bare]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_and_options_exist(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command that a page names has a help page, which names every option that the page gives it."""
+    for _, command, *rest in commands(page):
+        with pytest.raises(SystemExit) as stop:
+            main([command, "--help"])
+        told = capsys.readouterr().out
+        assert stop.value.code == 0, f"{page.name}: there is no command s2s {command}"
+        for option in (word for word in rest if word.startswith("--")):
+            assert re.search(rf"{option}\b", told), f"{page.name}: s2s {command} has no {option}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    """A path below artifact, spec, tests or docs in code type is there."""
+    for path in re.findall(r"`((?:artifact|spec|tests|docs)/[\w./*-]+)`", page.read_text(encoding="utf-8")):
+        assert list(ROOT.glob(path.rstrip("/"))), f"{page.name} names {path}"
+
+
+def test_reference_tables_are_those_of_the_code() -> None:
+    """No key of a profile, field of a record, room or figure is missing or unexplained."""
+    for path, text in pages().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python -m tests.docs.reference"
+        assert f"| {UNSAID} |" not in text, f"{path.name}: say what the new row is for"
+    marked = {path.stem: re.findall(r"<!-- table: (.*) -->", text) for path, text in pages().items()}
+    assert sorted(marked["profiles"]) == sorted(dict(profile_tables()))
+    assert sorted(marked["records"]) == sorted(record_kinds())
+
+
+def test_the_readme_is_short() -> None:
+    """A stranger finishes it: at most 900 words."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
+
+
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_examples_stand_in_the_page_word_for_word(example: Path) -> None:
+    """What the page shows is the file that tests run."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "adding.md").read_text("utf-8"), re.DOTALL)
+    assert example.read_text(encoding="utf-8") in blocks
+
+
+def test_the_example_of_a_table_is_traced(
+    make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its line in the catalogue the table is built, and its cells know their records."""
+    make_run(tmp_path / "cohort" / "native-s1", "native", 1)
+    monkeypatch.syspath_prepend(ROOT / "docs" / "examples")
+    lengths = importlib.import_module("my_table").lengths
+    monkeypatch.setitem(cast(dict[str, object], BUILDERS), "lengths", lengths)
+    table = build(Results(tmp_path), "lengths")
+    cell = table.cell("native", "Tokens")
+    assert cell.value > 0
+    assert all((tmp_path / origin.path).is_file() for origin in cell.origins)
+
+
+def test_the_example_of_a_mapping_keeps_the_specification(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Valid gets half a point, an improvement the other half, a failure nothing."""
+    monkeypatch.syspath_prepend(ROOT / "docs" / "examples")
+    mapping = get_mapping("my_rewards:improver")
+    batch = group([2.0, 1.0, Outcome.RUNTIME_FAILURE], bases=[1.0], frontier=1.0)
+    assert rewards_of(mapping, batch).reward.tolist() == [[1.0, 0.5, 0.0]]
+    creation = group([2.0, Outcome.MISSING_CODE], bases=[], frontier=1.0)
+    assert rewards_of(mapping, creation).reward.tolist() == [[0.5, 0.0]]

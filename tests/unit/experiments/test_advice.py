@@ -1,0 +1,40 @@
+"""A profile that trains an embedded model at a rate for large ones is told so, and runs."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from search_to_signal.experiments.advice import warnings_of
+from search_to_signal.experiments.configuration import PROFILES, load_profile
+from search_to_signal.learner.settings import LearnerSettings
+
+TEXT = """purpose = "smoke"
+problem = "tsp"
+split = "embedded"
+model = "qwen2-2.1m"
+conditions = ["frozen", "native"]
+seeds = [1]
+groups = 2
+"""
+
+
+def test_a_profile_without_a_learner_is_warned(tmp_path: Path) -> None:
+    """The default rate is the paper's: the line names model, setting and a rate that works."""
+    (tmp_path / "mine.toml").write_text(TEXT)
+    profile = load_profile(str(tmp_path / "mine.toml"))
+    (line,) = warnings_of(profile)
+    assert "qwen2-2.1m is trained at learner.learning_rate 5e-05" in line
+    assert "0.0008" in line
+    frozen = msgspec.structs.replace(profile, conditions=("frozen",))
+    assert list(warnings_of(frozen)) == []
+    other = msgspec.structs.replace(profile, model="mounts/Qwen2.5-7B-Instruct")
+    assert list(warnings_of(other)) == []
+    faster = msgspec.structs.replace(profile, learner=LearnerSettings(learning_rate=8e-4))
+    assert list(warnings_of(faster)) == []
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in PROFILES.glob("*.toml")))
+def test_shipped_profiles_need_no_warning(name: str) -> None:
+    """What we ship trains at a rate that fits its models."""
+    assert list(warnings_of(load_profile(name))) == []
