@@ -38,7 +38,7 @@ SIDEWAYS = {
     # A program is loaded one way, in a worker and in this process.
     ("problems", "programs.loading"),
     # A profile ends with the ledger beside its report.
-    ("experiments", "claims.beside"),
+    ("experiments", "claims.report"),
     ("experiments", "provenance"),
     # A table is refused where a record file is not the one that was checksummed.
     ("analysis", "provenance.checksums"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from search_to_signal.analysis.report import report
 from search_to_signal.analysis.tables.matched import matched_page
-from search_to_signal.claims.beside import ledger_beside
+from search_to_signal.claims.report import write_ledger
 from search_to_signal.errors import RunDirectoryError, S2SError
 from search_to_signal.experiments.implementation import implementation
 from search_to_signal.experiments.normalizer_replay import replay
@@ -93,7 +93,7 @@ def _audit(directory: Path, out: Path) -> Iterator[str]:
 
 def _report(directory: Path, out: Path) -> Iterator[str]:
     if (directory / REPORT).is_dir():
-        report(directory, out, lambda written: ledger_beside(written, implementation()))
+        report(directory, out, lambda written: write_ledger(written, implementation()))
         yield from _differences(directory / REPORT, out, set())
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from search_to_signal.analysis.report import report
-from search_to_signal.claims.beside import ledger_beside
+from search_to_signal.claims.report import write_ledger
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.experiments.anchor import fix_contract, run_anchors
 from search_to_signal.experiments.api_reference import run_references
@@ -155,4 +155,4 @@ def _evaluated(profile: Profile, results: Path, progress: Progress) -> Path | No
     progress.say("replaying the recorded groups under every mapping and normalizer")
     recorded = [*run_directories(cohort), *runs_below(results / BREADTH), *runs_below(results / AUDIT)]
     replay(recorded, results / AUDIT, list(MAPPINGS), list(NORMALIZERS))
-    return report(results, results / REPORT, lambda written: ledger_beside(written, implementation()))
+    return report(results, results / REPORT, lambda written: write_ledger(written, implementation()))
