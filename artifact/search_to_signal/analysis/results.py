@@ -151,20 +151,20 @@ class RecordedRun:
         """Path of one of the run's files, relative to the results directory."""
         return (PurePosixPath(self.path) / name).as_posix()
 
-    def first(self, groups: int) -> "RecordedRun":
+    def prefix(self, groups: int) -> "RecordedRun":
         """The exact stored prefix of that many groups; raises RecordError when fewer are stored."""
         head = tuple(prefix(self.groups, groups))
         return replace(self, groups=head, steps=self.steps[:groups])
 
     @property
-    def everything(self) -> Origin:
+    def all_completions(self) -> Origin:
         """Every completion of the run, or of its prefix."""
         if len(self.groups) < self.facts.groups:
             return self.completions_of(0, len(self.groups))
         return Origin(self.file(COMPLETIONS))
 
     @property
-    def every_step(self) -> Origin:
+    def all_steps(self) -> Origin:
         """Every step record of the run, or of its prefix."""
         if len(self.steps) < self.facts.groups:
             return self.steps_at(range(len(self.steps)))

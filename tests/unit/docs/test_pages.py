@@ -11,8 +11,8 @@ import pytest
 from spec.strategies import group
 from tests.docs.reference import UNSAID, pages, profile_tables, record_kinds
 
-from search_to_signal.analysis.catalogue import BUILDERS, build
 from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.tables.catalogue import BUILDERS, build
 from search_to_signal.cli import main
 from search_to_signal.records.schema import Outcome
 from search_to_signal.rewards import get_mapping, rewards_of
