@@ -2,10 +2,8 @@
 
 import numpy as np
 
-from search_to_signal.analysis.aggregate import Parts, summarized
-from search_to_signal.analysis.cells import Cell, Table, percent_cell
-from search_to_signal.analysis.results import Results
-from search_to_signal.analysis.runs import RecordedRun
+from search_to_signal.analysis.results import RecordedRun, Results
+from search_to_signal.analysis.tables.cells import Cell, Parts, Table, percent_cell, summarized
 
 COLUMNS = ("Tokens", "Cut (%)")
 
@@ -14,7 +12,7 @@ def length_cells(run: RecordedRun) -> Parts:
     """Mean tokens of a completion, and the share that was cut; the records behind each."""
     tokens = [record.completion_tokens for group in run.groups for record in group]
     cut = np.array([[record.truncated for record in group] for group in run.groups])
-    mean = Cell(float(np.mean(tokens)), formula="mean tokens of a completion", origins=(run.everything,))
+    mean = Cell(float(np.mean(tokens)), formula="mean tokens of a completion", origins=(run.all_completions,))
     share = percent_cell(int(cut.sum()), cut.size, "cut completions / completions", run.completions(cut))
     return {"": (mean, share)}
 

@@ -37,9 +37,9 @@ REPORT = """
 import json, resource, sys, time
 from pathlib import Path
 from search_to_signal.analysis.report import HTML, report
-from search_to_signal.claims.beside import ledger_beside
+from search_to_signal.claims.report import write_ledger
 start, out = time.perf_counter(), Path(sys.argv[2])
-report(Path(sys.argv[1]), out, ledger_beside)
+report(Path(sys.argv[1]), out, write_ledger)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 used = {"total": time.perf_counter() - start, "processor": time.process_time(), "peak_mib": peak}
 print(json.dumps({**used, "page_mib": (out / HTML).stat().st_size / 2**20}))

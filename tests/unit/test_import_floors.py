@@ -39,7 +39,7 @@ SIDEWAYS = {
     # A program is loaded one way, in a worker and in this process.
     ("problems", "programs.loading"),
     # A profile ends with the ledger beside its report.
-    ("experiments", "claims.beside"),
+    ("experiments", "claims.report"),
     ("experiments", "provenance"),
     # A table is refused where a record file is not the one that was checksummed.
     ("analysis", "provenance.checksums"),
@@ -168,7 +168,7 @@ def test_a_ring_is_found() -> None:
         ("corpus", "search.state"),
         ("search", "corpus.pairs"),
         ("analysis", "provenance.verify"),
-        ("provenance", "analysis.runs"),
+        ("provenance", "analysis.results"),
         ("analysis", "search.archive"),
         ("provenance", "experiments.run"),
         ("hosts", "cli"),

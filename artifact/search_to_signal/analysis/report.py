@@ -6,7 +6,7 @@ from pathlib import Path
 from search_to_signal.analysis.figures import Drawn, draw_all
 from search_to_signal.analysis.page.facts import Facts, read_facts, time_rows
 from search_to_signal.analysis.page.layers import layer_states
-from search_to_signal.analysis.page.ledger import Verdicts, read_ledger
+from search_to_signal.analysis.page.ledger import JudgedLedger, read_ledger
 from search_to_signal.analysis.page.render import render
 from search_to_signal.analysis.tables.catalogue import Evidence, read_evidence
 from search_to_signal.analysis.tables.cells import Row, Table
@@ -43,7 +43,7 @@ def report(directory: Path, out: Path, ledger: Callable[[Path], None] | None = N
     return page
 
 
-def _parts(evidence: Evidence, drawn: Drawn, facts: Facts, verdicts: Verdicts | None) -> Iterator[str]:
+def _parts(evidence: Evidence, drawn: Drawn, facts: Facts, verdicts: JudgedLedger | None) -> Iterator[str]:
     tables = evidence.tables
     yield "# What ran"
     if evidence.smoke:
@@ -82,7 +82,7 @@ def _search(evidence: Evidence) -> str:
     return f"Live search{host} on {facts.problem} ({facts.split} instances), {groups}.{untrained}"
 
 
-def _judged(verdicts: Verdicts) -> str:
+def _judged(verdicts: JudgedLedger) -> str:
     counts = ", ".join(f"{len(rows)} {name}" for name, rows in verdicts.by_verdict.items())
     ours = f"{verdicts.beside} have our own estimate beside them"
     return f"The paper's numbers: {verdicts.total} entries, {counts}; {ours}."

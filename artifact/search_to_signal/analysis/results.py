@@ -151,20 +151,20 @@ class RecordedRun:
         """Path of one of the run's files, relative to the results directory."""
         return (PurePosixPath(self.path) / name).as_posix()
 
-    def first(self, groups: int) -> "RecordedRun":
+    def prefix(self, groups: int) -> "RecordedRun":
         """The exact stored prefix of that many groups; raises RecordError when fewer are stored."""
         head = tuple(prefix(self.groups, groups))
         return replace(self, groups=head, steps=self.steps[:groups])
 
     @property
-    def everything(self) -> Origin:
+    def all_completions(self) -> Origin:
         """Every completion of the run, or of its prefix."""
         if len(self.groups) < self.facts.groups:
             return self.completions_of(0, len(self.groups))
         return Origin(self.file(COMPLETIONS))
 
     @property
-    def every_step(self) -> Origin:
+    def all_steps(self) -> Origin:
         """Every step record of the run, or of its prefix."""
         if len(self.steps) < self.facts.groups:
             return self.steps_at(range(len(self.steps)))
@@ -226,13 +226,13 @@ class Results:
     def cohort(self) -> Runs:
         """The live cohort; a directory without layers is taken for a cohort, or a run, itself."""
         if (self.directory / COHORT).is_dir():
-            return self._runs(COHORT)
+            return self.runs(COHORT)
         return load_runs(self.directory)
 
     @cached_property
     def restart(self) -> Runs:
         """Runs that start from a final adapter with a fresh population."""
-        return self._runs(RESTART, (*OWN, "parent"))
+        return self.runs(RESTART, (*OWN, "parent"))
 
     @cached_property
     def breadth(self) -> dict[str, Runs]:
@@ -247,7 +247,7 @@ class Results:
     @cached_property
     def anchor(self) -> Runs:
         """Frozen runs long enough for every group budget of the contract; lengths may differ by seed."""
-        return self._runs(ANCHOR, (*OWN, "groups"))
+        return self.runs(ANCHOR, (*OWN, "groups"))
 
     @cached_property
     def contract(self) -> AnchorContract:
@@ -257,7 +257,7 @@ class Results:
     @cached_property
     def api(self) -> Runs:
         """Frozen runs through an OpenAI-compatible endpoint."""
-        return self._runs(API)
+        return self.runs(API)
 
     @cached_property
     def smoke(self) -> bool:
@@ -291,9 +291,10 @@ class Results:
         cells = sorted(path for path in (self.directory / layer).glob("*") if run_directories(path))
         if not cells:
             raise NoTableError(f"layer {layer} has not run")
-        return {path.name: self._runs(f"{layer}/{path.name}") for path in cells}
+        return {path.name: self.runs(f"{layer}/{path.name}") for path in cells}
 
-    def _runs(self, path: str, own: Sequence[str] = OWN) -> Runs:
+    def runs(self, path: str, own: Sequence[str] = OWN) -> Runs:
+        """The runs of a layer, or of a cell of one; ``own`` are the settings in which they may differ."""
         folder = self.folder(path)
         if not run_directories(folder):
             raise NoTableError(f"layer {path} has not run")

@@ -39,7 +39,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class _Split:
+class _Signs:
     """How many of our numbers lie above, below and on the turn; ``unit`` is what each is of."""
 
     above: int
@@ -59,7 +59,7 @@ def estimate(counterpart: Counterpart, published: Scope, report: Mapping[str, Ta
         ours = Scope(report, {})
         values = evaluate(counterpart.ours, ours)
         whole = evaluate(counterpart.whole, ours) if counterpart.whole else None
-        split = _split(evaluate(counterpart.compared, ours))
+        split = _signs(evaluate(counterpart.compared, ours))
         sign = _sign(counterpart, published)
     except LedgerError as error:
         return Estimate(Direction.MISSING, str(error).partition(" (in ")[0])
@@ -108,15 +108,15 @@ def _sign(counterpart: Counterpart, published: Scope) -> int | None:
     return 1 if value.lo > 0 else -1 if value.hi < 0 else None
 
 
-def _split(value: Value) -> _Split:
+def _signs(value: Value) -> _Signs:
     above = sum(item.lo > 0 for item in value.items)
     below = sum(item.hi < 0 for item in value.items)
     seeds = [label for label in value.labels if label]
     distinct = len(seeds) == len(set(seeds)) == len(value.items)
-    return _Split(above, below, len(value.items) - above - below, "seeds" if distinct else "comparisons")
+    return _Signs(above, below, len(value.items) - above - below, "seeds" if distinct else "comparisons")
 
 
-def _directed(split: _Split, sign: int, said: str) -> Estimate:
+def _directed(split: _Signs, sign: int, said: str) -> Estimate:
     same, opposite = (split.above, split.below)[::sign]
     most = Direction.TIED
     if same != opposite:
@@ -125,7 +125,7 @@ def _directed(split: _Split, sign: int, said: str) -> Estimate:
     return Estimate(most, f"same direction in {same} of {split.n} {split.unit}, {rest}; {said}")
 
 
-def _statement(counterpart: Counterpart, split: _Split, said: str) -> Estimate:
+def _statement(counterpart: Counterpart, split: _Signs, said: str) -> Estimate:
     rest = f"{split.below} below, {split.equal} equal; {said}"
     counted = f"{split.above} of {split.n} {split.unit} above, {rest}"
     if counterpart.kind == "mixed" and split.n < 2:

@@ -192,7 +192,7 @@ AGGREGATES: dict[str, Callable[[Sequence[Interval]], Interval]] = {
 }
 
 
-def shown(node: ast.expr, scope: Scope) -> str:
+def format_numbers(node: ast.expr, scope: Scope) -> str:
     """The numbers that a name or a selection of cells stands for, without their rounding."""
     return ", ".join(f"{float(item.lo + item.hi) / 2:.10g}" for item in _value(node, scope).items)
 

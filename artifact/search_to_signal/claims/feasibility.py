@@ -31,7 +31,7 @@ class Feasibility:
     numbers: int
     conflicts: tuple[str, ...]
 
-    def said(self) -> str:
+    def summary(self) -> str:
         """One line."""
         asked = f"{self.relations} linear relations over {self.numbers} rounded numbers"
         if not self.conflicts:

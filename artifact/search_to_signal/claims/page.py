@@ -70,7 +70,7 @@ def terminal(ledger: Ledger, findings: Sequence[Finding]) -> str:
     for finding in misfits(findings):
         entry, value = finding.entry, f" = {finding.entry.value}" if finding.entry.value else ""
         lines.append(f"{finding.verdict.value.upper()} {entry.id}: {entry.quantity}{value}; {finding.reason}")
-    lines.append(feasibility(ledger).said())
+    lines.append(feasibility(ledger).summary())
     return "\n".join(lines) + "\n"
 
 
@@ -116,7 +116,7 @@ def misfits(findings: Sequence[Finding]) -> list[Finding]:
 
 def _misfits(ledger: Ledger, findings: Sequence[Finding]) -> Iterator[str]:
     """Everything that does not fit, or that nothing is so, and the notes that a reader needs beside it."""
-    wrong, said = misfits(findings), feasibility(ledger).said()
+    wrong, said = misfits(findings), feasibility(ledger).summary()
     yield _entries(wrong) if wrong else "Nothing: every check of a published number can be met."
     yield f"{said[0].upper()}{said[1:]}."
     yield "What to know of single checks:"

@@ -13,7 +13,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 
 from search_to_signal.claims.embedded import Estimate, estimate
-from search_to_signal.claims.expressions import Scope, evaluate, parse, references, shown, text_of
+from search_to_signal.claims.expressions import Scope, evaluate, format_numbers, parse, references, text_of
 from search_to_signal.claims.intervals import Interval
 from search_to_signal.claims.ledger import IMPLEMENTATION, SETTINGS, Entry, Ledger
 from search_to_signal.claims.tables import Table, facts_table
@@ -74,7 +74,7 @@ def _finding(ledger: Ledger, entry: Entry, scope: Scope, report: Mapping[str, Ta
     neighbour, counterpart = entry.checks.beside, ledger.counterparts.get(entry.id)
     try:
         outcomes = list(_outcomes(entry, scope))
-        beside = f"{neighbour} = {shown(parse(neighbour), scope)}" if neighbour else ""
+        beside = f"{neighbour} = {format_numbers(parse(neighbour), scope)}" if neighbour else ""
     except LedgerError as error:
         raise LedgerError(f"{entry.id}: {error}") from error
     ours = estimate(counterpart, scope, report) if counterpart and report is not None else None
@@ -163,6 +163,6 @@ _TRUTH = {
 
 def _with_numbers(text: str, scope: Scope) -> str:
     """The formula, followed by the numbers that its names stand for."""
-    named = {ast.unparse(node): shown(node, scope) for _, node in references(parse(text))}
+    named = {ast.unparse(node): format_numbers(node, scope) for _, node in references(parse(text))}
     numbers = "; ".join(f"{name} = {value}" for name, value in named.items())
     return f"{text} [{numbers}]" if numbers else text

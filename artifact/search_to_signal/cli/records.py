@@ -10,7 +10,7 @@ from search_to_signal.records.files import storage_errors
 
 def _report(arguments: argparse.Namespace) -> int:
     from search_to_signal.analysis.report import HTML, report
-    from search_to_signal.claims.beside import ledger_beside
+    from search_to_signal.claims.report import write_ledger
     from search_to_signal.experiments.implementation import implementation
     from search_to_signal.records.manifest import MANIFEST
 
@@ -21,7 +21,7 @@ def _report(arguments: argparse.Namespace) -> int:
         )
     out = arguments.out or arguments.directory / "report"
     with storage_errors(out, AGAIN):
-        page = report(arguments.directory, out, lambda written: ledger_beside(written, implementation()))
+        page = report(arguments.directory, out, lambda written: write_ledger(written, implementation()))
     show(page)
     print(f"s2s: open {page.with_name(HTML)} in a browser")
     print(f"s2s: report in {page.parent}")

@@ -23,7 +23,7 @@ def _trace(arguments: argparse.Namespace) -> int:
 
 
 def _lines(arguments: argparse.Namespace) -> Iterator[str]:
-    from search_to_signal.analysis.page.tracing import row_values, table_names, table_parts, traced
+    from search_to_signal.analysis.page.tracing import row_values, table_names, table_parts, trace_cell
     from search_to_signal.analysis.results import Results
     from search_to_signal.analysis.tables.catalogue import TRACED, build, catalogue
 
@@ -37,7 +37,7 @@ def _lines(arguments: argparse.Namespace) -> Iterator[str]:
         return row_values(table, table.row(arguments.row))
     cell = table.cell(arguments.row, arguments.column)
     where = f"{table.name} / {arguments.row} / {arguments.column}"
-    return traced(cell, where, arguments.directory, arguments.show)
+    return trace_cell(cell, where, arguments.directory, arguments.show)
 
 
 def register(add: Add) -> None:

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 from search_to_signal.analysis.report import report
-from search_to_signal.claims.beside import ledger_beside
+from search_to_signal.claims.report import write_ledger
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.experiments import layers
 from search_to_signal.experiments.advice import warnings_of
@@ -94,4 +94,4 @@ def _evaluated(results: Path, progress: Progress) -> Path | None:
 
 def write_report(results: Path, out: Path) -> Path:
     """The report of a results directory with the ledger of the paper's numbers; returns its page."""
-    return report(results, out, lambda written: ledger_beside(written, implementation()))
+    return report(results, out, lambda written: write_ledger(written, implementation()))

@@ -6,7 +6,7 @@ import pytest
 from tests.synthetic_results import write_synthetic_results
 
 from search_to_signal.analysis.report import report
-from search_to_signal.claims.beside import ledger_beside
+from search_to_signal.claims.report import write_ledger
 
 
 @pytest.fixture(scope="session")
@@ -14,7 +14,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Cohort, restarts, breadth and API reference of synthetic runs, with report and ledger inside."""
     root = tmp_path_factory.mktemp("synthetic") / "results"
     write_synthetic_results(root, conditions=("frozen", "native", "factorized"), seeds=(1, 2), groups=30)
-    report(root, root / "report", ledger_beside)
+    report(root, root / "report", write_ledger)
     return root
 
 

@@ -401,12 +401,12 @@ def test_the_papers_normalizer_gives_the_recorded_credit(pair: Results) -> None:
 
 def test_a_prefix_is_exact(native: RecordedRun) -> None:
     """The first two groups of a run, with its lines; more than are stored is an error."""
-    head = native.first(2)
+    head = native.prefix(2)
     assert head.groups == native.groups[:2]
-    assert list(head.everything.lines or ()) == list(range(1, 9))
+    assert list(head.all_completions.lines or ()) == list(range(1, 9))
     assert head.metrics.final_best == pytest.approx(-6.8)
     with pytest.raises(RecordError, match="only 4"):
-        native.first(5)
+        native.prefix(5)
 
 
 def exact_coverage(seeds: int, trials: int) -> float:

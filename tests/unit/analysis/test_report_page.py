@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from search_to_signal.analysis.page.cells import short_origins
-from search_to_signal.analysis.page.facts import MODELS, duration, read_facts
+from search_to_signal.analysis.page.facts import MODELS, format_duration, read_facts
 from search_to_signal.analysis.page.ledger import read_ledger
 from search_to_signal.analysis.report import report
 from search_to_signal.analysis.results import Origin, Results
@@ -29,8 +29,8 @@ AGAIN = """
 import sys
 from pathlib import Path
 from search_to_signal.analysis.report import report
-from search_to_signal.claims.beside import ledger_beside
-report(Path(sys.argv[1]), Path(sys.argv[2]), ledger_beside)
+from search_to_signal.claims.report import write_ledger
+report(Path(sys.argv[1]), Path(sys.argv[2]), write_ledger)
 """
 CELL = re.compile(r"<summary>([^<]*)</summary><p><b>(.*?)</b><br>(.*?)<br>(.*?)<br><code>(.*?)</code></p>")
 
@@ -228,7 +228,7 @@ def test_shares_of_time_are_shown(make_run: Make, tmp_path: Path) -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     """Seconds, minutes and hours as people read them."""
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_origins_in_short() -> None:

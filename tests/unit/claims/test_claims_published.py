@@ -268,7 +268,7 @@ def test_numbers_that_fit_alone_and_not_together(edited: Edit) -> None:
     assert Verdict.INCONSISTENT not in {finding.verdict for finding in judge(ledger)}
     found = feasibility(ledger)
     assert found.conflicts
-    assert found.said().startswith("JOINTLY IMPOSSIBLE")
+    assert found.summary().startswith("JOINTLY IMPOSSIBLE")
 
 
 def test_a_sentence_that_its_equation_contradicts(edited: Edit) -> None:

@@ -11,8 +11,8 @@ import pytest
 from spec.strategies import group
 from tests.docs.reference import UNSAID, pages, profile_tables, record_kinds
 
-from search_to_signal.analysis.catalogue import BUILDERS, build
 from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.tables.catalogue import TRACED, build
 from search_to_signal.cli import main
 from search_to_signal.records.schema import Outcome
 from search_to_signal.rewards import get_mapping, rewards_of
@@ -99,7 +99,7 @@ def test_the_example_of_a_table_is_traced(
     make_run(tmp_path / "cohort" / "native-s1", "native", 1)
     monkeypatch.syspath_prepend(ROOT / "docs" / "examples")
     lengths = importlib.import_module("my_table").lengths
-    monkeypatch.setitem(cast(dict[str, object], BUILDERS), "lengths", lengths)
+    monkeypatch.setitem(cast(dict[str, object], TRACED), "lengths", lengths)
     table = build(Results(tmp_path), "lengths")
     cell = table.cell("native", "Tokens")
     assert cell.value > 0

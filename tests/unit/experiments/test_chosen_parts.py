@@ -162,7 +162,7 @@ def test_conditions_of_several_normalizers_stand_in_one_table(make_run: Make, tm
     """Where the condition names it, the normalizer is what is compared."""
     make_run(tmp_path / "native-s1", seed=1)
     make_run(tmp_path / "native+rank-s1", config={"normalizer": "rank", "condition": "native+rank"}, seed=1)
-    assert [(run.condition, run.normalizer) for run in load_runs(tmp_path)] == [
+    assert [(run.condition, run.manifest.facts.normalizer) for run in load_runs(tmp_path)] == [
         ("native", "group"),
         ("native+rank", "rank"),
     ]

@@ -8,7 +8,7 @@ import pytest
 from tests.synthetic_results import write_synthetic_results
 
 from search_to_signal.analysis.report import report
-from search_to_signal.claims.beside import ledger_beside
+from search_to_signal.claims.report import write_ledger
 from search_to_signal.experiments.implementation import implementation
 from search_to_signal.experiments.layers.normalizer_replay import replay
 from search_to_signal.normalizer import NORMALIZERS
@@ -25,7 +25,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cells = [*runs_below(root / "breadth"), *runs_below(root / "audit")]
     recorded = [*run_directories(root / "cohort"), *cells]
     replay(recorded, root / "audit", list(MAPPINGS), list(NORMALIZERS))
-    report(root, root / "report", lambda written: ledger_beside(written, implementation()))
+    report(root, root / "report", lambda written: write_ledger(written, implementation()))
     return root
 
 

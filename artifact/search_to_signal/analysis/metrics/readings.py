@@ -193,7 +193,7 @@ def changed_rankings(readings: Readings, problem: str, reading: str) -> list[Cha
     return [Change(name, before[name], after[name]) for name in before if before[name] != after[name]]
 
 
-def said(change: Change) -> str:
+def describe_change(change: Change) -> str:
     """A changed ranking in words."""
     return f"{change.quantity}: {change.chosen} becomes {change.other}"
 

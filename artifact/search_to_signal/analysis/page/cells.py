@@ -36,7 +36,7 @@ class ShownTable:
         return f"s2s trace . {self.table.name} ROW COLUMN"
 
 
-def shown_table(table: Table) -> ShownTable:
+def show_table(table: Table) -> ShownTable:
     """A table with the way back from every cell."""
     rows = tuple(
         (

@@ -80,7 +80,7 @@ def _card(name: str, manifest: Manifest) -> Card | None:
         raise ModelFileError(f"cannot read {path}: {error}; make it again with s2s card") from error
 
 
-def described(facts: Facts) -> list[tuple[str, str]]:
+def describe(facts: Facts) -> list[tuple[str, str]]:
     """Heading and text of everything that the runs have in common, or differ in."""
     manifests = [run.manifest for run in facts.runs]
     return [
@@ -128,7 +128,7 @@ def time_rows(runs: Sequence[Run]) -> list[list[str]]:
     return rows
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Seconds as people read them."""
     if seconds < 60:
         return f"{seconds:.1f} s"
@@ -140,7 +140,7 @@ def duration(seconds: float) -> str:
 def _loops(runs: Sequence[Run]) -> str:
     known = [run.seconds for run in runs if run.seconds is not None]
     missing = "" if len(known) == len(runs) else f" ({len(runs) - len(known)} without timing)"
-    return f"{duration(sum(known))}{missing}" if known else "not recorded"
+    return f"{format_duration(sum(known))}{missing}" if known else "not recorded"
 
 
 def _model(name: str, card: Card | None) -> str:

@@ -27,7 +27,7 @@ Row = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Verdicts:
+class JudgedLedger:
     """The entries of a ledger by verdict, in the order of ORDER."""
 
     by_verdict: Mapping[str, tuple[Row, ...]]
@@ -57,7 +57,7 @@ class Verdicts:
         return Counter({name: n for name, n in found.items() if name and name != MISSING})
 
 
-def read_ledger(report: Path) -> Verdicts | None:
+def read_ledger(report: Path) -> JudgedLedger | None:
     """The ledger beside a report, None where none was written.
 
     Raises RunDirectoryError for one that cannot be read.
@@ -73,4 +73,4 @@ def read_ledger(report: Path) -> Verdicts | None:
         raise RunDirectoryError(f"{path} lacks columns: make it again with s2s claims")
     found = dict.fromkeys(row["verdict"] for row in rows)
     verdicts = sorted(found, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
-    return Verdicts({name: tuple(row for row in rows if row["verdict"] == name) for name in verdicts})
+    return JudgedLedger({name: tuple(row for row in rows if row["verdict"] == name) for name in verdicts})

@@ -9,10 +9,10 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from search_to_signal.analysis.figures import Drawn
-from search_to_signal.analysis.page.cells import ShownTable, shown_table
-from search_to_signal.analysis.page.facts import Facts, described, layer_times, time_rows
+from search_to_signal.analysis.page.cells import ShownTable, show_table
+from search_to_signal.analysis.page.facts import Facts, describe, layer_times, time_rows
 from search_to_signal.analysis.page.layers import layer_states
-from search_to_signal.analysis.page.ledger import NAMES, Verdicts
+from search_to_signal.analysis.page.ledger import NAMES, JudgedLedger
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.records.layers import get_layer, in_paper_order
@@ -33,7 +33,7 @@ class Picture:
     tables: tuple[str, ...]
 
 
-def render(evidence: Evidence, drawn: Drawn, facts: Facts, ledger: Verdicts | None) -> str:
+def render(evidence: Evidence, drawn: Drawn, facts: Facts, ledger: JudgedLedger | None) -> str:
     """The page as text."""
     loader = PackageLoader("search_to_signal.analysis.page")
     environment = Environment(
@@ -42,7 +42,9 @@ def render(evidence: Evidence, drawn: Drawn, facts: Facts, ledger: Verdicts | No
     return environment.get_template("page.html").render(**_content(evidence, drawn, facts, ledger))
 
 
-def _content(evidence: Evidence, drawn: Drawn, facts: Facts, ledger: Verdicts | None) -> Mapping[str, Any]:
+def _content(
+    evidence: Evidence, drawn: Drawn, facts: Facts, ledger: JudgedLedger | None
+) -> Mapping[str, Any]:
     config = evidence.results.cohort[0].config
     return {
         "smoke": evidence.smoke,
@@ -52,14 +54,14 @@ def _content(evidence: Evidence, drawn: Drawn, facts: Facts, ledger: Verdicts | 
         "conditions": list(dict.fromkeys(run.condition for run in evidence.results.cohort)),
         "seeds": sorted({run.seed for run in evidence.results.cohort}),
         "unit": evidence.unit,
-        "facts": described(facts),
+        "facts": describe(facts),
         "layers": layer_states(evidence),
         "layer_times": layer_times(facts.runs),
         "time_rows": time_rows(facts.runs),
         "settings": _settings(config),
         "pictures": _pictures(evidence, drawn),
         "absent_figures": drawn.absent,
-        "headline": shown_table(evidence.table(_HEADLINE)),
+        "headline": show_table(evidence.table(_HEADLINE)),
         "sections": _sections([t for t in evidence.found.tables if not t.name.endswith(_HEADLINE)]),
         "absent": evidence.found.absent,
         "ledger": ledger,
@@ -86,7 +88,7 @@ def _sections(tables: Sequence[Table]) -> dict[str, list[ShownTable]]:
     """Tables by the name of their layer, in the paper's order."""
     sections: dict[str, list[ShownTable]] = {layer.name: [] for layer in in_paper_order()}
     for table in tables:
-        sections[get_layer(table.layer).name].append(shown_table(table))
+        sections[get_layer(table.layer).name].append(show_table(table))
     return {name: found for name, found in sections.items() if found}
 
 

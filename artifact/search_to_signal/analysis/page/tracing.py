@@ -36,7 +36,7 @@ def _range(start: int, last: int) -> str:
     return f"{start}" if start == last else f"{start}-{last}"
 
 
-def traced(cell: Cell, where: str, directory: Path, shown: int = 0) -> Iterator[str]:
+def trace_cell(cell: Cell, where: str, directory: Path, shown: int = 0) -> Iterator[str]:
     """Yield lines of text: value, n, spread and formula, then every origin with ``shown`` of its records.
 
     Origins lie below ``directory``. Raises OSError when a record file is gone.

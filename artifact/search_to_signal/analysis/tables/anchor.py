@@ -68,20 +68,20 @@ def anchored(results: Results) -> Iterator[Pair]:
         if len(base.groups) < budget.groups:
             raise RunDirectoryError(f"{base.path} is shorter than its budget of {budget.groups} groups")
         horizons = (budget.online_groups, budget.groups)
-        require_comparable(run, base.first(budget.groups), horizons)
+        require_comparable(run, base.prefix(budget.groups), horizons)
         yield budget, run, base
 
 
 def budget_cells(budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun) -> Cells:
     """BUDGET_COLUMNS of one row: the online run against the exact prefix of the Frozen run."""
-    head = frozen.first(budget.groups)
+    head = frozen.prefix(budget.groups)
     pairs = {m: (m.cell(online), m.cell(head)) for m in (FINAL_BEST, VALID, VALID_ONLY)}
     contract = Origin("anchor/contract.json")
     return (
         Cell(
             float(len(online.groups)),
             formula="groups of the online run",
-            origins=(online.everything,),
+            origins=(online.all_completions,),
             decimals=1,
         ),
         Cell(float(budget.groups), formula="budget of the contract", origins=(contract,), decimals=1),
@@ -94,7 +94,7 @@ def realized_cells(clock: Clock, budget: AnchorBudget, online: RecordedRun, froz
     """REALIZED_COLUMNS of one row. A Frozen run that ends before the online run's time has no match."""
     count = realized_groups(frozen.seconds(clock).tolist(), float(online.seconds(clock).sum()))
     matched = 0 < count < len(frozen.groups)
-    best = FINAL_BEST.cell(frozen.first(count)) if matched else FINAL_BEST.of(None, frozen.everything)
+    best = FINAL_BEST.cell(frozen.prefix(count)) if matched else FINAL_BEST.of(None, frozen.all_completions)
     return (
         *_time_cells(clock, budget, online, frozen),
         Cell(

@@ -30,10 +30,10 @@ from search_to_signal.analysis.metrics.readings import (
     ReadingTally,
     changed_rankings,
     chosen_rankings,
+    describe_change,
     exposure_tallies,
     moved_rates,
     readings_of,
-    said,
 )
 from search_to_signal.analysis.metrics.search import ratio
 from search_to_signal.analysis.results import NoTableError, Origin, RecordedRun, Results, Runs
@@ -192,9 +192,9 @@ def _audit_tables(results: Results) -> dict[str, Table]:
     results.folder(LAYER)
     runs = _runs(results)
     parts = (tally(run.facts.problem, run.batch, MAPPINGS, NORMALIZERS) for run in runs)
-    origins = {"all": tuple(run.everything for run in runs)}
+    origins = {"all": tuple(run.all_completions for run in runs)}
     for problem in {run.facts.problem for run in runs}:
-        origins[problem] = tuple(run.everything for run in runs if run.facts.problem == problem)
+        origins[problem] = tuple(run.all_completions for run in runs if run.facts.problem == problem)
     return audit_tables(summed(chain(parts, _exposed(results, runs))), origins)
 
 
@@ -276,7 +276,7 @@ def _reading_rows(audit: Audit) -> Rows:
                 "changed_share": ratio(one.changed, one.groups),
                 "max_difference": one.largest,
                 **{f"points_{name.value}": points for name, points in moved_rates(one).items()},
-                "rankings_changed": "; ".join(map(said, changes)) or "none",
+                "rankings_changed": "; ".join(map(describe_change, changes)) or "none",
             }
             yield (problem, DECISIONS[reading], reading, mapping), values, one.groups
 
@@ -313,7 +313,7 @@ def _tallies(results: Results) -> dict[str, list[Audit]]:
 def _audits(results: Results) -> dict[str, tuple[Audit, Origins]]:
     cells = audited_cells(results)
     return {
-        cell: (summed(parts), tuple(run.everything for run in cells[cell]))
+        cell: (summed(parts), tuple(run.all_completions for run in cells[cell]))
         for cell, parts in results.once(_tallies).items()
     }
 
@@ -331,7 +331,7 @@ def _recorded(results: Results) -> tuple[Audit, Origins]:
     """Every recorded group, and the exposures that a replay computed otherwise."""
     runs = [run for cell in audited_cells(results).values() for run in cell]
     parts = (part for cell in results.once(_tallies).values() for part in cell)
-    return summed(chain(parts, _exposed(results, runs))), tuple(run.everything for run in runs)
+    return summed(chain(parts, _exposed(results, runs))), tuple(run.all_completions for run in runs)
 
 
 def _pair_cells(tally: PairTally, origins: tuple[Origin, ...]) -> tuple[Cell, ...]:
@@ -355,7 +355,7 @@ def _reading_cells(
 ) -> tuple[Cell, ...]:
     share = ratio(100 * tally.changed, tally.groups)
     rate = "share of the class with positive advantage under the reading minus under the choice, in points"
-    orders = "; ".join(map(said, changes)) or "no ranking changes"
+    orders = "; ".join(map(describe_change, changes)) or "no ranking changes"
     return (
         Cell(tally.groups, tally.groups, "recorded groups", origins),
         Cell(tally.changed, tally.groups, "groups with an advantage that changes", origins),

@@ -142,9 +142,9 @@ def combined_cell(cells: Sequence[Cell]) -> Cell:
     return ratio_cell(cells) if any(cell.terms for cell in cells) else mean_cell(cells)
 
 
-def count_above(cells: Sequence[Cell], turn: float = 0.0) -> Cell:
-    """In how many of n seeds the value lies strictly above ``turn``; missing where a seed has no value."""
-    return _count(cells, "above", operator.gt, turn)
+def count_above(cells: Sequence[Cell], threshold: float = 0.0) -> Cell:
+    """In how many of n seeds a value lies strictly above ``threshold``; missing where a seed has none."""
+    return _count(cells, "above", operator.gt, threshold)
 
 
 def count_directions(cells: Sequence[Cell]) -> Mapping[str, Cell]:
@@ -160,11 +160,11 @@ def count_directions(cells: Sequence[Cell]) -> Mapping[str, Cell]:
 
 
 def _count(
-    cells: Sequence[Cell], where: str, holds: Callable[[float, float], bool], turn: float = 0.0
+    cells: Sequence[Cell], where: str, holds: Callable[[float, float], bool], threshold: float = 0.0
 ) -> Cell:
     values = _numbers(cells)
-    number = None if values is None else sum(holds(value, turn) for value in values)
-    return Cell(number, len(cells), f"seeds with ({cells[0].formula}) {where} {turn:g}", _origins(cells))
+    number = None if values is None else sum(holds(value, threshold) for value in values)
+    return Cell(number, len(cells), f"seeds with ({cells[0].formula}) {where} {threshold:g}", _origins(cells))
 
 
 def difference_cell(first: Cell, second: Cell, decimals: int | None = None) -> Cell:

@@ -88,7 +88,7 @@ def truncated(online: RecordedRun, frozen: RecordedRun) -> Parts:
     calls = "completions of Frozen that reached the evaluator"
     return {
         "": (
-            Cell(float(budget), formula=calls, origins=(frozen.everything,), decimals=0),
+            Cell(float(budget), formula=calls, origins=(frozen.all_completions,), decimals=0),
             Cell(float(kept), formula="groups within these calls", origins=(prefix,), decimals=1),
             best,
             base,
@@ -145,7 +145,7 @@ def api_cells(run: RecordedRun) -> Parts:
         "completion tokens": sum(record.completion_tokens for record in records),
     }
     counts = (
-        Cell(float(number), formula=f"{what} over all requests", origins=(run.everything,), decimals=0)
+        Cell(float(number), formula=f"{what} over all requests", origins=(run.all_completions,), decimals=0)
         for what, number in tokens.items()
     )
     return {"": (*(measure.cell(run) for measure in _API_MEASURES), *counts)}
@@ -194,7 +194,7 @@ def coverage(results: Results) -> Table:
 
 
 def _distinct(keys: Sequence[Hashable], what: str, run: RecordedRun) -> Cell:
-    return percent_cell(len(set(keys)), len(keys), f"distinct {what}", run.everything)
+    return percent_cell(len(set(keys)), len(keys), f"distinct {what}", run.all_completions)
 
 
 RECURRENCE_GROUPS = 25
@@ -264,9 +264,9 @@ def prompt_cells(runs: Sequence[RecordedRun]) -> Cells:
     """PROMPT_COLUMNS over the groups of one or several runs."""
     lost = [cut for run in runs for cut in prompt_cuts(run) if cut]
     longest = max(tokens for run in runs for tokens in prompt_lengths(run))
-    steps = tuple(run.every_step for run in runs)
+    steps = tuple(run.all_steps for run in runs)
     where = tuple(run.steps_at([t for t, cut in enumerate(prompt_cuts(run)) if cut]) for run in runs)
-    read = (*steps, *(run.everything for run in runs))
+    read = (*steps, *(run.all_completions for run in runs))
     return (
         Cell(sum(len(run.steps) for run in runs), len(runs), "groups, one prompt each", steps),
         Cell(len(lost), len(runs), "prompts over their limit", where),

@@ -89,12 +89,12 @@ def credit_parts(run: RecordedRun) -> Parts:
     """CLASS_COLUMNS by candidate class."""
     counts = run_counts(run)
     entries = credit_table(counts)
-    return {one.candidate_class.value: class_cells(counts, one, run.everything) for one in entries}
+    return {one.candidate_class.value: class_cells(counts, one, run.all_completions) for one in entries}
 
 
 def signal_cells(run: RecordedRun) -> Parts:
     """SIGNAL_COLUMNS of one run."""
-    counts, origin = run_counts(run), run.everything
+    counts, origin = run_counts(run), run.all_completions
     zero = "groups with no advantage at all / groups"
     valid = "groups without improver that give a valid non-improver positive advantage / groups"
     anyone = "groups without improver that give anyone positive advantage / groups without improver"
@@ -175,7 +175,7 @@ def controls(results: Results) -> Table:
 
 def _control_cells(draws: list[CreditCounts], run: RecordedRun) -> tuple[Cell, ...]:
     total = reduce(add, draws)
-    origins = (run.everything,)
+    origins = (run.all_completions,)
     zero = "groups without any advantage / groups"
     return (
         *(replace(enrichment_cell(entry), origins=origins) for entry in credit_table(total)),

@@ -41,7 +41,7 @@ class Measure:
 
     def cell(self, run: RecordedRun) -> Cell:
         """Its value in a run."""
-        return self.of(getattr(run.metrics, self.field), run.everything)
+        return self.of(getattr(run.metrics, self.field), run.all_completions)
 
     def of(self, value: float | None, *origins: Origin) -> Cell:
         """A value of this measure in the unit of its column."""
@@ -104,7 +104,7 @@ def seed_cells(run: RecordedRun) -> Cells:
 def _training_tokens(run: RecordedRun) -> Cell:
     """Tokens that entered the loss, over all steps."""
     total = sum(step.training_tokens for step in run.steps)
-    return Cell(total, formula="sum of training tokens over steps", origins=(run.every_step,))
+    return Cell(total, formula="sum of training tokens over steps", origins=(run.all_steps,))
 
 
 def differences(first: RecordedRun, second: RecordedRun, measures: Sequence[Measure] = ALL) -> Cells:
@@ -145,7 +145,7 @@ def at_one_horizon(runs: Sequence[RecordedRun]) -> tuple[RecordedRun, ...]:
         return tuple(runs)
     if any(run.facts.purpose != "smoke" for run in runs):
         raise NoTableError(f"runs of {groups_of(runs)} are not compared: give them one horizon")
-    return tuple(run.first(min(lengths)) for run in runs)
+    return tuple(run.prefix(min(lengths)) for run in runs)
 
 
 def groups_of(runs: Iterable[RecordedRun]) -> str:

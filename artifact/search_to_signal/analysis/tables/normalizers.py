@@ -161,7 +161,7 @@ def _gap(first: CreditCounts, second: CreditCounts) -> Cell:
 
 
 def _with_origins(cell: Cell, *runs: RecordedRun) -> Cell:
-    origins = tuple(run.everything for run in runs)
+    origins = tuple(run.all_completions for run in runs)
     return replace(cell, formula=f"{cell.formula} under the normalizer", origins=origins)
 
 
@@ -213,7 +213,7 @@ def _size_cells(run: RecordedRun, size: int) -> tuple[Cell, ...]:
         for sample, r in zip(samples, rewards, strict=True)
     ]
     total = reduce(add, counts)
-    origin = run.everything
+    origin = run.all_completions
     rows = {e.candidate_class: class_cells(total, e, origin) for e in credit_table(total)}
     zero = percent_cell(total.zero_groups, total.groups, "groups without any advantage / groups", origin)
     return (zero, rows[_SIZE_CLASSES[0]][2], *(rows[name][3] for name in _SIZE_CLASSES))

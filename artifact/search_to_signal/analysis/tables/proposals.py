@@ -69,7 +69,7 @@ def funnel_cells(batch: GroupBatch, origin: Origin) -> Cells:
 def funnels(run: RecordedRun) -> Parts:
     """The funnel of every operator, and of all together; an operator that was never drawn has no shares."""
     shape = run.batch.outcome.shape
-    parts: dict[str, Cells] = {"all": funnel_cells(run.batch, run.everything)}
+    parts: dict[str, Cells] = {"all": funnel_cells(run.batch, run.all_completions)}
     for operator in Operator:
         drawn = np.array([one is operator for one in run.operators])
         lines = run.completions(np.broadcast_to(drawn[:, None], shape))
@@ -173,7 +173,7 @@ def _window_cells(run: RecordedRun, measure: Measure, counts: Cells, before: Flo
     """COLLAPSE_COLUMNS of one measure; before and after: (windows,), NaN where a side has no value."""
     both = ~np.isnan(before) & ~np.isnan(after)
     sides = ((before, "before"), (after, "after"), (after - before, "after minus before"))
-    origins = (run.everything,)
+    origins = (run.all_completions,)
     return (
         Cell(int(both.any()), formula="runs with such a window", origins=origins),
         *counts,
@@ -209,7 +209,7 @@ def _stream_values(run: RecordedRun, start: int, stop: int) -> list[float]:
 def _window_mean(values: Floats, measure: Measure, what: str, run: RecordedRun) -> Cell:
     formula = f"mean over windows with a value on both sides of ({measure.formula}) {what} the collapse"
     value = float(values.mean()) if len(values) else None
-    return Cell(value, formula=formula, origins=(run.everything,), decimals=measure.decimals)
+    return Cell(value, formula=formula, origins=(run.all_completions,), decimals=measure.decimals)
 
 
 ADMISSION_COLUMNS = ("Admissions", "Beat the frontier", "Precision (%)", "Admitted (%)")
@@ -225,7 +225,7 @@ def admission_cells(run: RecordedRun) -> Parts:
             Cell(admitted, formula="completions taken into the archive", origins=(chosen,)),
             Cell(beat, formula="admissions better than the frontier before their group", origins=(above,)),
             percent_cell(beat, admitted, "admissions that beat the frontier / admissions", chosen),
-            percent_cell(admitted, run.admitted.size, "admissions / completions", run.everything),
+            percent_cell(admitted, run.admitted.size, "admissions / completions", run.all_completions),
         )
     }
 

@@ -10,7 +10,7 @@ from search_to_signal.claims.verdicts import Facts, judge
 FOLDER = "claims"
 
 
-def ledger_beside(report: Path, facts: Facts | None = None) -> None:
+def write_ledger(report: Path, facts: Facts | None = None) -> None:
     """Judge every entry beside the tables of a report; writes claims.csv and claims.md into report/claims.
 
     ``facts`` is what this repository implements. Raises LedgerError where ledger or tables are damaged.
