@@ -74,6 +74,8 @@ def execute(places: Sequence[Place], how: Execution, progress: Progress) -> None
     """
     for place in places:
         if place.done:
+            groups = place.config.groups
+            progress.update(place.config.label, groups, groups)
             progress.say(f"{place.config.label}: complete and verified, kept")
     todo = sorted((place for place in places if not place.done), key=_length, reverse=True)
     if how.ray is not None:
@@ -178,6 +180,7 @@ def run_place(
     command += ["--checkpoint-every", str(how.checkpoint_every), "--wait", str(wait_s)]
     command += ["--parent", str(os.getpid()), *(["--resume"] if how.resume else [])]
     said = ""
+    progress.update(place.config.label, 0, place.config.groups, "loading the model")
     with storage_errors(directory.parent), children.start(command, log, place.config.threads) as process:
         assert process.stdin is not None
         assert process.stdout is not None

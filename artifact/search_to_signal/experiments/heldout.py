@@ -73,7 +73,7 @@ def heldout(directory: Path, settings: HeldoutSettings, progress: Progress) -> P
     """
     runs, out = Results(directory).cohort, directory / HELDOUT
     problem = get_problem(str(runs[0].config["problem"]))
-    splits = tuple(split for split in problem.splits if split.startswith("heldout"))
+    splits = heldout_splits(problem)
     if not splits:
         raise ConfigError(f"{problem.name} has no held-out split: there is nothing to evaluate on")
     manifest = _manifest(runs, problem, splits, settings)
@@ -89,6 +89,11 @@ def heldout(directory: Path, settings: HeldoutSettings, progress: Progress) -> P
     done = msgspec.structs.replace(manifest, status="complete", files=files, isolation=isolation)
     write_heldout(out, done)
     return out
+
+
+def heldout_splits(problem: Problem) -> tuple[str, ...]:
+    """The names of a problem's held-out splits, in its order."""
+    return tuple(split for split in problem.splits if split.startswith("heldout"))
 
 
 def _kept(out: Path, manifest: HeldoutManifest) -> bool:

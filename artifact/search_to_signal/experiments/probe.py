@@ -133,6 +133,7 @@ def run_probe(profile: Profile, results: Path, how: Execution, progress: Progres
     kept = {probed.name for probed in manifest.checkpoints}
     for checkpoint in planned:
         if checkpoint.name in kept:
+            progress.update(f"probe/{checkpoint.name}", manifest.prompts, manifest.prompts)
             progress.say(f"probe/{checkpoint.name}: complete and verified, kept")
             continue
         isolation, done = _probed(config, checkpoint, cohort, directory, progress)
