@@ -16,7 +16,7 @@ PLAIN_SECONDS = 30.0
 LINE_LIMIT = 1000
 _REDRAWN_PER_SECOND = 2
 _BAR_WIDTH = 12
-_JUSTIFY: tuple["JustifyMethod", ...] = ("left", "right", "right", "left")
+_JUSTIFY: tuple["JustifyMethod", ...] = ("left", "right", "right")
 
 
 def one_line(text: str, limit: int = LINE_LIMIT) -> str:
@@ -112,7 +112,8 @@ def _rows(running: Iterable[Status], now: float) -> "RenderableType":
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(width=_BAR_WIDTH)
     for justify in _JUSTIFY:
-        table.add_column(no_wrap=True, overflow="ellipsis", justify=justify)
+        table.add_column(no_wrap=True, justify=justify)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
     for status in running:
         bar = ProgressBar(total=status.total, completed=status.done, width=_BAR_WIDTH)
         count, age = f"{status.done}/{status.total}", duration(now - status.since)

@@ -15,13 +15,19 @@ class Task(NamedTuple):
     """A part of the work: its layer is what ``name`` has before the first slash.
 
     ``steps`` may be an estimate until the task reports. ``cost`` is what a step takes beside the steps of
-    other tasks. ``is_run``: whether it is a run of a search, which are counted.
+    other tasks, ``setup`` what comes before the first, in the same unit. ``is_run``: whether it is a run of a
+    search, which are counted.
     """
 
     name: str
     steps: int
     cost: float = 1.0
+    setup: float = 0.0
     is_run: bool = False
+
+    def costs(self, steps: int) -> float:
+        """What the first ``steps`` of it cost."""
+        return self.setup + steps * self.cost if steps else 0.0
 
     @property
     def layer(self) -> str:
@@ -69,8 +75,8 @@ class Workload:
             task = self._tasks.setdefault(name, Task(name, total))
             before = self._begun.get(name)
             since = before.since if before else self.clock()
-            gained = done - before.done if before else int(done == 1)
-            self._worked += max(gained, 0) * task.cost
+            seen = before.done if before else done * (done > 1)
+            self._worked += max(task.costs(done) - task.costs(seen), 0.0)
             self._begun[name] = status = Status(task, done, total, note, since)
             return status
 
@@ -105,8 +111,8 @@ class Workload:
                 if layers.index(task.layer) < current and (status is None or not status.finished):
                     continue
                 steps, done = (status.total, status.done) if status else (task.steps, 0)
-                whole += steps * task.cost
-                rest += max(steps - done, 0) * task.cost
+                whole += task.costs(steps)
+                rest += max(task.costs(steps) - task.costs(done), 0.0)
         return whole, rest
 
     def heading(self) -> str:

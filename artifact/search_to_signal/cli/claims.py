@@ -4,8 +4,11 @@ import argparse
 from pathlib import Path
 
 from search_to_signal.cli.base import AGAIN, Add
-from search_to_signal.errors import ConfigError, LedgerError
+from search_to_signal.errors import ConfigError, LedgerError, reason
 from search_to_signal.records.files import storage_errors
+
+# Problems of a document that are printed.
+_SHOWN = 20
 
 
 def _claims(arguments: argparse.Namespace) -> int:
@@ -33,14 +36,20 @@ def _claims(arguments: argparse.Namespace) -> int:
 
 def _document(path: Path) -> int:
     from search_to_signal.claims.coverage import differences
+    from search_to_signal.claims.tables import PUBLISHED, load_index
 
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        raise ConfigError(f"cannot read {path} ({reason(error)}): give the paper's LaTeX source") from error
     problems = differences(content)
-    for problem in problems:
+    for problem in problems[:_SHOWN]:
         print(f"PROBLEM {problem}")
+    if problems[_SHOWN:]:
+        document = load_index(PUBLISHED).document
+        print(
+            f"and {len(problems) - _SHOWN} more; the ledger belongs to: {document.title}, {document.sha256}"
+        )
     print(f"s2s: {'FAILED' if problems else 'OK'}: {len(problems)} problems")
     return 1 if problems else 0
 

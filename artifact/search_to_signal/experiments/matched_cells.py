@@ -131,7 +131,7 @@ def compare_cell(
     torch.set_num_threads(settings.threads)
     todo = plans(settings, cell.config.learner)
     task, done, total = f"updates/{cell.config.cell}", 0, len(todo) * len(cell.credit)
-    progress.update(task, done, total, "loading the model")
+    progress.update(task, done, total, "starting")
     given = _prepared(cell, settings)
     before = initially(given)
     for plan in todo:

@@ -7,7 +7,7 @@ from search_to_signal.experiments.audit_cells import audit_cells
 from search_to_signal.experiments.breadth import cells
 from search_to_signal.experiments.configuration import FROZEN, Profile, RunConfig
 from search_to_signal.experiments.heldout import heldout_splits
-from search_to_signal.experiments.layer_settings import ApiReference, UpdateSettings
+from search_to_signal.experiments.layer_settings import ApiReference, ProbeSettings, UpdateSettings
 from search_to_signal.problems import get_problem
 from search_to_signal.records.manifest import run_name
 from search_to_signal.records.probe import INITIAL
@@ -17,11 +17,13 @@ from search_to_signal.workload import Task
 _TRAINED, _SERVED, _UPDATE, _HELDOUT, _PROGRAM = 2.0, 0.7, 0.5, 5.0, 0.2
 # How many times the cohort's groups the time of training may buy a Frozen run; the contract comes later.
 _ANCHOR_GROUPS = 2
+# Loading the libraries and the model.
+_SETUP = 10.0
 _PROGRAMS_PER_COMPLETION = 0.5
 
 
 def _runs(configs: Iterable[RunConfig]) -> list[Task]:
-    return [Task(run.label, run.groups, _TRAINED if run.trained else 1.0, True) for run in configs]
+    return [Task(run.label, run.groups, _TRAINED if run.trained else 1.0, _SETUP, True) for run in configs]
 
 
 def _restarts(profile: Profile) -> list[Task]:
@@ -29,7 +31,7 @@ def _restarts(profile: Profile) -> list[Task]:
     chosen = (settings and settings.conditions) or profile.conditions
     groups = (settings and settings.groups) or profile.groups
     return [
-        Task(f"restart/{run.name}", groups, is_run=True)
+        Task(f"restart/{run.name}", groups, setup=_SETUP, is_run=True)
         for run in profile.runs()
         if run.trained and run.condition in chosen
     ]
@@ -37,12 +39,15 @@ def _restarts(profile: Profile) -> list[Task]:
 
 def _anchors(profile: Profile) -> list[Task]:
     groups = _ANCHOR_GROUPS * profile.groups
-    return [Task(f"anchor/{run_name(FROZEN, seed)}", groups, is_run=True) for seed in profile.seeds]
+    return [
+        Task(f"anchor/{run_name(FROZEN, seed)}", groups, setup=_SETUP, is_run=True) for seed in profile.seeds
+    ]
 
 
 def _probes(profile: Profile) -> list[Task]:
+    settings = profile.probe or ProbeSettings()
     names = [INITIAL, *(run.name for run in profile.runs() if run.trained)]
-    return [Task(f"probe/{name}", profile.probe.prompts if profile.probe else 0) for name in names]
+    return [Task(f"probe/{name}", settings.prompts, setup=_SETUP) for name in names]
 
 
 def _references(profile: Profile) -> list[Task]:
@@ -56,7 +61,9 @@ def _updates(profile: Profile) -> list[Task]:
     credits = len(settings.mappings) * len(settings.normalizers)
     optimizers = settings.groups + 1 + (settings.groups > 1)
     names = dict.fromkeys(run.cell for run in (*profile.runs(), *breadth))
-    return [Task(f"updates/{name}", credits * optimizers, _UPDATE * settings.groups) for name in names]
+    return [
+        Task(f"updates/{name}", credits * optimizers, _UPDATE * settings.groups, _SETUP) for name in names
+    ]
 
 
 def _heldout(profile: Profile) -> list[Task]:

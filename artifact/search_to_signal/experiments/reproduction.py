@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from search_to_signal.analysis.report import report
 from search_to_signal.claims.beside import ledger_beside
-from search_to_signal.errors import ConfigError, RunDirectoryError
+from search_to_signal.errors import ConfigError, RunDirectoryError, reason
 from search_to_signal.experiments.anchor import fix_contract, run_anchors
 from search_to_signal.experiments.api_reference import run_references
 from search_to_signal.experiments.audit_cells import run_audit_cells
@@ -102,14 +104,29 @@ def chosen_layers(profile: Profile, names: Sequence[str]) -> list[Layer]:
     return [layer for layer in asked if not names or layer.name in names]
 
 
+def require_place(results: Path) -> None:
+    """Raise RunDirectoryError where a results directory cannot be made or written; leaves nothing behind."""
+    if results.exists() and not results.is_dir():
+        raise RunDirectoryError(f"{results} is no directory: give another --out, or move it away")
+    missing = [path for path in (results, *results.parents) if not path.exists()]
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=results).close()
+    except OSError as error:
+        raise RunDirectoryError(f"cannot write to {results} ({reason(error)}): give another --out") from error
+    finally:
+        for path in missing:
+            with suppress(OSError):
+                path.rmdir()
+
+
 def require_parts(profile: Profile, results: Path) -> None:
     """Raise, before the first run starts, where a later one could not.
 
     ModelFileError for a model that is not here as its list says, DataHashError for instances other than the
     recorded ones, RunDirectoryError for a results directory that is none. The layers hash the weights.
     """
-    if results.exists() and not results.is_dir():
-        raise RunDirectoryError(f"{results} is no directory: give another --out, or move it away")
+    require_place(results)
     parts: list[Profile | BreadthCell | AuditCell] = [profile, *profile.breadth, *profile.audit]
     for model in sorted({part.model for part in parts}):
         require_model(profile.generation, model)

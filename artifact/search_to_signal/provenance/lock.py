@@ -8,7 +8,7 @@ from typing import Any
 import tomli
 from packaging.markers import Marker
 
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, reason
 from search_to_signal.provenance.source import ROOT
 
 LOCK = ROOT / "uv.lock"
@@ -44,7 +44,9 @@ def read_lock(path: Path = LOCK) -> dict[str, Any]:
     try:
         return tomli.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}; restore it, or make it with uv lock") from error
+        raise ConfigError(
+            f"cannot read {path}: {reason(error)}; restore it, or make it with uv lock"
+        ) from error
 
 
 def _applies(dependency: Mapping[str, Any]) -> bool:
