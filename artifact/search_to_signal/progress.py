@@ -54,7 +54,8 @@ class PlainProgress:
 
     def say(self, line: str) -> None:
         """Print one line at once."""
-        print(line, flush=True)
+        # One write: runs side by side report from threads of their own.
+        print(f"{line}\n", end="", flush=True)
 
     def tell(self) -> None:
         """Print how far everything is, if anything runs."""

@@ -17,7 +17,6 @@ def _run(arguments: argparse.Namespace) -> int:
     from search_to_signal.experiments.planned_work import planned_work
     from search_to_signal.experiments.reproduction import chosen_layers, reproduce
 
-    print(f"s2s: running profile {arguments.profile} into {arguments.out}", flush=True)
     profile = load_profile(arguments.profile)
     layers = [layer.name for layer in chosen_layers(profile, arguments.layer)]
     with progress_display(planned_work(profile, layers)) as progress:

@@ -145,6 +145,7 @@ def reproduce(
     """
     chosen = chosen_layers(profile, names)
     require_parts(profile, results)
+    progress.say(f"running {', '.join(layer.name for layer in chosen)} into {results}")
     with storage_errors(results):
         for layer in chosen:
             start = time.perf_counter()
