@@ -1,6 +1,7 @@
 """The lock pins every file by hash and stays readable for tools other than uv, Nix among them."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +9,8 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
 from search_to_signal.provenance.lock import PROJECT, needed, read_lock
-from search_to_signal.provenance.source import ROOT
+
+ROOT = Path(__file__).parents[1]
 
 PACKAGES: list[dict[str, Any]] = read_lock()["package"]
 THIRD_PARTY = [package for package in PACKAGES if package["name"] != PROJECT]

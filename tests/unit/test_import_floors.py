@@ -14,7 +14,7 @@ PACKAGE = "search_to_signal"
 ROOT = Path(search_to_signal.__file__).parent
 
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "config", "seeding", "workload", "progress", "runtime", "plugins", "numerics"),
+    ("errors", "config", "seeding", "workload", "progress", "runtime", "plugins", "numerics", "package_data"),
     ("records",),
     ("problems", "programs", "rewards", "normalizer"),
     ("evaluation", "generators", "learner"),

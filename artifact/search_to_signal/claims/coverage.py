@@ -17,8 +17,9 @@ from search_to_signal.claims.extraction import labels as labels_of
 from search_to_signal.claims.extraction import numbers as numbers_of
 from search_to_signal.claims.ledger import Ledger
 from search_to_signal.claims.loading import load_ledger
-from search_to_signal.claims.tables import PUBLISHED, Table, load_index, read_toml
+from search_to_signal.claims.tables import Table, load_index, read_toml
 from search_to_signal.errors import LedgerError, reason
+from search_to_signal.package_data import PUBLISHED
 
 LIST = "numbers.csv"
 WORDS = "labels.csv"

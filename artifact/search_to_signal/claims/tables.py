@@ -16,8 +16,8 @@ from search_to_signal.claims.extraction import numbers_in
 from search_to_signal.claims.intervals import Interval, is_number, rounded
 from search_to_signal.config import load_toml
 from search_to_signal.errors import ConfigError, LedgerError, reason
+from search_to_signal.package_data import PUBLISHED
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "published"
 T = TypeVar("T")
 _SEED = re.compile(r"-s(\d+)(?=$|[ /])")
 _LONG_FORM = ("row", "column", "value", "spread", "n")

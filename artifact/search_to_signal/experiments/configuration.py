@@ -25,12 +25,12 @@ from search_to_signal.experiments.layer_settings import (
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import get_normalizer
+from search_to_signal.package_data import PROFILES
 from search_to_signal.problems import get_problem
 from search_to_signal.records.manifest import file_name, run_name
 from search_to_signal.rewards import get_mapping
 from search_to_signal.search.settings import SearchSettings
 
-PROFILES = Path(__file__).resolve().parents[2] / "profiles"
 FROZEN = "frozen"
 CONFIG = "config.json"
 ADAPTER = "adapter"

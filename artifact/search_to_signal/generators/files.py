@@ -4,8 +4,8 @@ import hashlib
 from pathlib import Path
 
 from search_to_signal.errors import ModelFileError
+from search_to_signal.package_data import MODELS
 
-MODELS = Path(__file__).resolve().parents[2] / "models"
 CHECKSUMS = "SHA256SUMS"
 
 

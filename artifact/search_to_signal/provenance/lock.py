@@ -9,9 +9,8 @@ import tomli
 from packaging.markers import Marker
 
 from search_to_signal.errors import ConfigError, reason
-from search_to_signal.provenance.source import ROOT
+from search_to_signal.package_data import LOCK
 
-LOCK = ROOT / "uv.lock"
 PROJECT = "search-to-signal"
 # The image's platform; markers are judged for it on every machine, so that every machine says the same.
 LINUX = {

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from search_to_signal.provenance.lock import LOCK, PROJECT, Pinned, direct, needed, read_lock
+from search_to_signal.package_data import LOCK
+from search_to_signal.provenance.lock import PROJECT, Pinned, direct, needed, read_lock
 
 SBOM = "sbom.cdx.json"
 

@@ -10,7 +10,8 @@ import pytest
 from search_to_signal.errors import ConfigError
 from search_to_signal.provenance.lock import needed, read_lock
 from search_to_signal.provenance.sbom import bill_of_materials
-from search_to_signal.provenance.source import ROOT
+
+ROOT = Path(__file__).parents[3]
 
 EXPORTS = ROOT / "artifact" / "lock"
 UV = shutil.which("uv") or shutil.which(str(ROOT / ".uv" / "bin" / "uv"))
