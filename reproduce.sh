@@ -76,9 +76,17 @@ run_profile() {
     .venv/bin/s2s run --resume --profile "$1" --out "$out"
     .venv/bin/s2s verify --tables "$out"
     (cd "$out" && sha256sum -c --strict --quiet SHA256SUMS)
-    say "OK: results in $out"
+    if [[ -f $out/report/report.html ]]; then
+        say "OK: results in $out; open $out/report/report.html"
+    else
+        say "OK: results in $out"
+    fi
 }
 
+if (($# > 1)); then
+    say "error: one argument, a profile or test; '${*:2}' is more: set S2S_RESULTS for the results' place, and see s2s run --help"
+    exit 2
+fi
 case ${1:-embedded} in
     -h | --help) usage ;;
     test) run_tests ;;

@@ -1,14 +1,17 @@
 """The lock pins every file by hash and stays readable for tools other than uv, Nix among them."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
-from search_to_signal.provenance.source import ROOT, read_lock
+from search_to_signal.provenance.source import read_lock
 from spec.lock import PROJECT, needed
+
+ROOT = Path(__file__).parents[1]
 
 PACKAGES: list[dict[str, Any]] = read_lock()["package"]
 THIRD_PARTY = [package for package in PACKAGES if package["name"] != PROJECT]

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, reason
 
 T = TypeVar("T")
 
@@ -64,9 +64,15 @@ def load_toml(path: Path, kind: type[T]) -> T:
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {error}; correct or remove that key") from error
+        raise ConfigError(f"{path}: {error}; {_remedy(str(error))}") from error
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
+        raise ConfigError(f"cannot read {path}: {reason(error)}") from error
+
+
+def _remedy(problem: str) -> str:
+    if "missing required field" in problem:
+        return "add that key"
+    return "correct its name, or remove it" if "unknown field" in problem else "correct that value"
 
 
 def canonical_json(value: Any) -> bytes:

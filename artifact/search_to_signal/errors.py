@@ -7,6 +7,11 @@ class S2SError(Exception):
     exit_code = 1
 
 
+def reason(error: Exception) -> str:
+    """Why something failed, in words: of an OSError what the system says, without its number and path."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
 class ConfigError(S2SError):
     """A profile or option is unknown, missing or out of range."""
 

@@ -1,17 +1,22 @@
-"""Progress on long work: one live line per task on a terminal, plain lines everywhere else."""
+"""Progress on long work: a few live lines on a terminal, a plain line every half minute everywhere else."""
 
 import sys
-import time
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
-    from rich.progress import TaskID
+from search_to_signal.workload import Status, Task, Workload, duration
 
-PLAIN_SECONDS = 10.0
+if TYPE_CHECKING:
+    from rich.console import Console, JustifyMethod, RenderableType
+    from rich.live import Live
+
+PLAIN_SECONDS = 30.0
 LINE_LIMIT = 1000
+_REDRAWN_PER_SECOND = 2
+_BAR_WIDTH = 12
+_JUSTIFY: tuple["JustifyMethod", ...] = ("left", "right", "right")
 
 
 def one_line(text: str, limit: int = LINE_LIMIT) -> str:
@@ -26,62 +31,145 @@ def one_line(text: str, limit: int = LINE_LIMIT) -> str:
 
 
 class Progress(Protocol):
-    """Where long work reports to."""
+    """Where long work reports to: how many of a task's steps are done, and lines for people."""
 
     def update(self, task: str, done: int, total: int, note: str = "") -> None: ...
     def say(self, line: str) -> None: ...
 
 
 class PlainProgress:
-    """A line now and then, at least one at the end of every task."""
+    """A line when a task begins and when it ends; ``tell`` prints one about all that is under way."""
 
-    def __init__(self) -> None:
-        self._last: dict[str, float] = {}
+    def __init__(self, work: Workload | None = None) -> None:
+        self._work = work or Workload()
+        self._begun: set[str] = set()
 
     def update(self, task: str, done: int, total: int, note: str = "") -> None:
-        """Print when the task has said nothing for PLAIN_SECONDS, or is done."""
-        now = time.monotonic()
-        if done < total and now - self._last.get(task, 0.0) < PLAIN_SECONDS:
-            return
-        self._last[task] = now
-        self.say(f"{task}: {done}/{total} {note}".rstrip())
+        """Take note; print the first and the last of a task, but for what was done before."""
+        self._work.update(task, done, total, note)
+        first = task not in self._begun
+        if first if done < total else not first or total == 1:
+            self.say(f"{task}: {done}/{total} {note}".rstrip())
+        self._begun.add(task)
 
     def say(self, line: str) -> None:
         """Print one line at once."""
-        print(line, flush=True)
+        # One write: runs side by side report from threads of their own.
+        print(f"{line}\n", end="", flush=True)
+
+    def tell(self) -> None:
+        """Print how far everything is, if anything runs."""
+        running = self._work.running
+        tasks = "; ".join(f"{_short(task)} {task.done}/{task.total} {task.note}".rstrip() for task in running)
+        if running:
+            self.say(f"[{self._work.heading()}] {tasks}" if self._work.has_plan else tasks)
 
 
 class LiveProgress:
-    """Bars that redraw in place."""
+    """A line for all the work and one per running task, redrawn in place; what finished is not drawn."""
 
-    def __init__(self, bars: "RichProgress") -> None:
-        self._bars = bars
-        self._tasks: dict[str, TaskID] = {}
+    def __init__(self, work: Workload, console: "Console") -> None:
+        self._work, self._console = work, console
 
     def update(self, task: str, done: int, total: int, note: str = "") -> None:
-        """Move the task's bar."""
-        if task not in self._tasks:
-            self._tasks[task] = self._bars.add_task(task, total=total, note=note)
-        self._bars.update(self._tasks[task], completed=done, note=note)
+        """Take note; the next drawing shows it."""
+        self._work.update(task, done, total, note)
 
     def say(self, line: str) -> None:
-        """Print one line above the bars."""
-        self._bars.console.print(line, markup=False, highlight=False)
+        """Print one line above what is redrawn."""
+        self._console.print(line, markup=False, highlight=False)
+
+    def draw(self) -> "RenderableType":
+        """The lines as they are now; the first tasks that fit where more run than the terminal has lines."""
+        from rich.console import Group
+        from rich.text import Text
+
+        running = self._work.running
+        room = max(self._console.height - 4, 1)
+        lines: list[RenderableType] = [_rows(running[:room], self._work.clock())] if running else []
+        if running[room:]:
+            lines.append(Text(f"... and {len(running) - room} more"))
+        if self._work.has_plan:
+            lines.insert(0, _overall(self._work))
+        return Group(*lines)
+
+
+def _overall(work: Workload) -> "RenderableType":
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(width=_BAR_WIDTH)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_row(ProgressBar(total=1.0, completed=work.share, width=_BAR_WIDTH), work.heading())
+    return table
+
+
+def _rows(running: Iterable[Status], now: float) -> "RenderableType":
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(width=_BAR_WIDTH)
+    for justify in _JUSTIFY:
+        table.add_column(no_wrap=True, justify=justify)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    for status in running:
+        bar = ProgressBar(total=status.total, completed=status.done, width=_BAR_WIDTH)
+        count, age = f"{status.done}/{status.total}", duration(now - status.since)
+        table.add_row(bar, *(Text(part) for part in (_short(status), count, age, status.note)))
+    return table
+
+
+def _short(status: Status) -> str:
+    """A task's name without its layer, which is named beside all of them."""
+    return status.task.name.partition("/")[2] or status.task.name
 
 
 @contextmanager
-def progress_display() -> Iterator[Progress]:
-    """Live bars on a terminal, plain lines otherwise."""
+def _telling(progress: PlainProgress) -> Iterator[None]:
+    """``tell`` every PLAIN_SECONDS, also while nothing reports."""
+    ended = threading.Event()
+
+    def tell() -> None:
+        while not ended.wait(PLAIN_SECONDS):
+            progress.tell()
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        teller.join()
+
+
+def _live(progress: LiveProgress, console: "Console") -> "Live":
+    from rich.live import Live
+
+    return Live(
+        console=console,
+        get_renderable=progress.draw,
+        refresh_per_second=_REDRAWN_PER_SECOND,
+        transient=True,
+        vertical_overflow="crop",
+    )
+
+
+@contextmanager
+def progress_display(planned: Iterable[Task] = ()) -> Iterator[Progress]:
+    """Live lines on a terminal, plain ones otherwise; ``planned`` is all the work, where it is known."""
+    work = Workload(planned)
     if not sys.stdout.isatty():
-        yield PlainProgress()
+        plain = PlainProgress(work)
+        with _telling(plain):
+            yield plain
         return
     # Loading it takes longer than most commands that draw nothing.
     from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as RichProgress
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
-    with RichProgress(
-        *columns, TimeElapsedColumn(), TextColumn("{task.fields[note]}"), console=Console()
-    ) as bars:
-        yield LiveProgress(bars)
+    console = Console()
+    live = LiveProgress(work, console)
+    with _live(live, console):
+        yield live

@@ -31,6 +31,8 @@ COMMANDS = (
     "serve",
     "conformance",
     "released",
+    "list",
+    "compare",
 )
 
 Make = Callable[..., Path]

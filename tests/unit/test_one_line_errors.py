@@ -3,7 +3,9 @@
 import os
 import resource
 import shutil
+import socket
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ import msgspec
 import pytest
 
 from search_to_signal.cli import main
-from search_to_signal.errors import ConfigError, ModelFileError
+from search_to_signal.errors import ConfigError, MappingError, ModelFileError
+from search_to_signal.experiments.execution import StoppedError, stoppable
 from search_to_signal.generators.files import CHECKSUMS, model_directory
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.provenance.verify import verify
@@ -151,6 +154,128 @@ def test_results_go_into_a_directory(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["run", "--profile", "smoke", "--out", str(file)]) == 4
     assert is_one_line(capsys.readouterr().err)
     assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize("place", ["/proc/results", "file/results"])
+def test_a_place_that_cannot_be_made_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Before anything runs, with the reason and the option to change."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert main(["run", "--profile", "smoke", "--out", place]) == 4
+    err = capsys.readouterr().err
+    assert is_one_line(err)
+    assert f"cannot write to {place} (" in err
+    assert "give another --out" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+RETURNED = {
+    "a bare array": ("np.zeros(batch.outcome.shape)", "return rewards.Rewards"),
+    "an error": ("1 / 0", "ZeroDivisionError"),
+    "not a number": ("Rewards({}, np.full(batch.outcome.shape, np.nan))", "not finite"),
+    "words": ("Rewards({'a': np.full(batch.outcome.shape, 'x')}, np.zeros(batch.outcome.shape))", "numbers"),
+    "unnamed components": ("Rewards(np.zeros(3), np.zeros(batch.outcome.shape))", "by name"),
+}
+
+
+@pytest.mark.parametrize("returned", RETURNED)
+def test_what_a_mapping_may_not_return_is_one_line(make_run: Make, tmp_path: Path, returned: str) -> None:
+    """The mapping is named, with what it did."""
+    run = make_run(tmp_path / "native-s1", "native", 1)
+    expression, said = RETURNED[returned]
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np\nfrom search_to_signal.rewards import Rewards\nclass M:\n    name = 'm'\n"
+        f"    def __call__(self, batch):\n        return {expression}\nmine = M()\n"
+    )
+    arguments = ("replay", str(run), "--mapping", "mine:mine", "--out", str(tmp_path / "out"))
+    code, err = ended(*arguments, cwd=tmp_path)
+    assert (code, is_one_line(err)) == (MappingError.exit_code, True), err
+    assert "mapping m" in err
+    assert said in err
+
+
+PROFILE = """purpose = "smoke"
+problem = "tsp"
+split = "embedded"
+model = "qwen2-2.1m"
+conditions = ["frozen"]
+seeds = [1]
+groups = 1
+"""
+KEYS = {
+    "missing": (PROFILE.replace("groups = 1\n", ""), "`groups`; add that key"),
+    "unknown": (PROFILE + "gruops = 1\n", "`gruops`; correct its name, or remove it"),
+    "of another type": (PROFILE.replace("groups = 1", "groups = 'x'"), "$.groups`; correct that value"),
+    "out of range": (PROFILE + "[learner]\nlearning_rate = -1.0\n", "learning_rate is -1.0: give a number"),
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_what_to_do_with_a_key_fits_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str) -> None:
+    """A missing key is added, an unknown one removed, a wrong value corrected."""
+    text, said = KEYS[key]
+    (tmp_path / "mine.toml").write_text(text)
+    code = main(["run", "--profile", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "out")])
+    err = capsys.readouterr().err
+    assert (code, is_one_line(err)) == (ConfigError.exit_code, True), err
+    assert said in err
+
+
+def test_a_cluster_that_is_not_there_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where nothing listens, Ray is not left to try for minutes."""
+    (tmp_path / "mine.toml").write_text(PROFILE)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    options = ["--profile", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "out")]
+    before = time.monotonic()
+    assert main(["run", *options, "--ray", address]) == ConfigError.exit_code
+    assert time.monotonic() - before < 60.0
+    err = capsys.readouterr().err
+    assert is_one_line(err)
+    assert f"no Ray cluster at {address} (Connection refused)" in err
+
+
+def test_another_document_is_not_read_out_number_by_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A text that is not the paper ends in a few lines and the name of the one that is."""
+    (tmp_path / "other.tex").write_text("Nothing of it.")
+    assert main(["claims", "--document", str(tmp_path / "other.tex")]) == 1
+    out = capsys.readouterr().out
+    assert out.count("\n") < 30
+    assert "From Search to Signal" in out
+
+
+def test_a_file_that_cannot_be_read_is_named_without_numbers(make_run: Make, tmp_path: Path) -> None:
+    """A directory where a record file should be: path and reason, no errno."""
+    run = make_run(tmp_path / "native-s1", "native", 1)
+    (run / "steps.jsonl").unlink()
+    (run / "steps.jsonl").mkdir()
+    problems = "\n".join(verify(run).problems)
+    assert f"cannot read {run / 'steps.jsonl'}: Is a directory; restore it" in problems
+    assert "Errno" not in problems
+
+
+def test_the_paper_profile_says_where_its_models_go(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without weights the directory to fill or mount is named."""
+    code = main(["run", "--profile", "paper", "--out", str(tmp_path / "out")])
+    err = capsys.readouterr().err
+    assert (code, is_one_line(err)) == (ModelFileError.exit_code, True), err
+    assert "put the model's files into /" in err
+    assert "mount" in err
+
+
+@pytest.mark.parametrize(("resume", "said"), [(True, "the same command goes on"), (False, "with --resume")])
+def test_the_advice_after_a_stop_fits_the_command(resume: bool, said: str) -> None:
+    """Who resumed already gives the same command again."""
+    with pytest.raises(StoppedError, match=said), stoppable(resume):
+        raise KeyboardInterrupt
 
 
 def _no_directory(model: Path) -> None:

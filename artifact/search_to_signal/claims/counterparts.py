@@ -8,8 +8,9 @@ from typing import Literal
 import msgspec
 
 from search_to_signal.claims.expressions import parse
-from search_to_signal.claims.tables import PUBLISHED, read_toml
+from search_to_signal.claims.tables import read_toml
 from search_to_signal.errors import LedgerError
+from search_to_signal.package_data import PUBLISHED
 
 FILE = "counterparts.toml"
 Kind = Literal["difference", "ratio", "level", "seeds", "end", "value", "every", "most", "mixed", "not every"]

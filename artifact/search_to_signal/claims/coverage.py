@@ -17,8 +17,9 @@ from search_to_signal.claims.extraction import labels as labels_of
 from search_to_signal.claims.extraction import numbers as numbers_of
 from search_to_signal.claims.ledger import Ledger
 from search_to_signal.claims.loading import load_ledger
-from search_to_signal.claims.tables import PUBLISHED, Table, load_index, read_toml
-from search_to_signal.errors import LedgerError
+from search_to_signal.claims.tables import Table, load_index, read_toml
+from search_to_signal.errors import LedgerError, reason
+from search_to_signal.package_data import PUBLISHED
 
 LIST = "numbers.csv"
 WORDS = "labels.csv"
@@ -54,7 +55,7 @@ def _load(path: Path, kind: type[T]) -> list[T]:
         rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
         return [msgspec.convert(row, kind, strict=False) for row in rows]
     except (OSError, UnicodeDecodeError, msgspec.ValidationError) as error:
-        raise LedgerError(f"cannot read {path}: {error}") from error
+        raise LedgerError(f"cannot read {path}: {reason(error)}") from error
 
 
 def uncovered(

@@ -20,8 +20,9 @@ from search_to_signal.claims.ledger import (
     LedgerFile,
     Passage,
 )
-from search_to_signal.claims.tables import PUBLISHED, Table, cell_name, load_published, read_toml
+from search_to_signal.claims.tables import Table, cell_name, load_published, read_toml
 from search_to_signal.errors import LedgerError
+from search_to_signal.package_data import PUBLISHED
 from search_to_signal.records.layers import LAYERS
 
 

@@ -15,9 +15,9 @@ import msgspec
 from search_to_signal.claims.extraction import numbers_in
 from search_to_signal.claims.intervals import Interval, is_number, rounded
 from search_to_signal.config import load_toml
-from search_to_signal.errors import ConfigError, LedgerError
+from search_to_signal.errors import ConfigError, LedgerError, reason
+from search_to_signal.package_data import PUBLISHED
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "published"
 T = TypeVar("T")
 _SEED = re.compile(r"-s(\d+)(?=$|[ /])")
 _LONG_FORM = ("row", "column", "value", "spread", "n")
@@ -197,7 +197,7 @@ def _read(path: Path, entry: TableEntry | None = None) -> Table:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise LedgerError(f"cannot read {path}: {error}") from error
+        raise LedgerError(f"cannot read {path}: {reason(error)}") from error
     head, *rows = list(csv.reader(io.StringIO(text))) or [[]]
     if any(len(row) != len(head) for row in rows) or len(set(head)) != len(head):
         raise LedgerError(f"{path} has rows of different lengths or a heading twice: restore the file")

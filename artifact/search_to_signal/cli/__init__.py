@@ -6,12 +6,15 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.metadata import version
 
 from search_to_signal.cli import (
     checking,
     claims,
+    comparing,
     heldout,
     hosts,
+    listing,
     models,
     records,
     running,
@@ -24,6 +27,20 @@ from search_to_signal.errors import RunDirectoryError, S2SError
 from search_to_signal.progress import one_line
 from search_to_signal.runtime import wait_without_spinning
 
+_GROUPS = (
+    running,
+    records,
+    comparing,
+    tracing,
+    updates,
+    heldout,
+    checking,
+    claims,
+    hosts,
+    models,
+    serving,
+    listing,
+)
 # Characters of an error that are printed.
 _TOLD = 4000
 _REMEDY = "check that it is there, with rights and room to write"
@@ -35,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         description="From Search to Signal: run, check and read search-coupled online post-training.",
         epilog="example: s2s run --profile smoke --out results/smoke && s2s verify results/smoke",
     )
+    parser.add_argument("--version", action="version", version=f"s2s {version('search-to-signal')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, command: Command, text: str, example: str) -> argparse.ArgumentParser:
@@ -42,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(command=command)
         return sub
 
-    for group in (running, records, tracing, updates, heldout, checking, claims, hosts, models, serving):
+    for group in _GROUPS:
         group.register(add)
     return parser
 

@@ -4,8 +4,11 @@ import argparse
 from pathlib import Path
 
 from search_to_signal.cli.base import AGAIN, Add
-from search_to_signal.errors import ConfigError, LedgerError
+from search_to_signal.errors import ConfigError, LedgerError, reason
 from search_to_signal.records.files import storage_errors
+
+# Problems of a document that are printed, of the first and of the last.
+_SHOWN = 10
 
 
 def _claims(arguments: argparse.Namespace) -> int:
@@ -33,13 +36,21 @@ def _claims(arguments: argparse.Namespace) -> int:
 
 def _document(path: Path) -> int:
     from search_to_signal.claims.coverage import differences
+    from search_to_signal.claims.tables import load_index
+    from search_to_signal.package_data import PUBLISHED
 
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        raise ConfigError(f"cannot read {path} ({reason(error)}): give the paper's LaTeX source") from error
     problems = differences(content)
-    for problem in problems:
+    left_out = problems[_SHOWN:-_SHOWN]
+    for problem in problems[:_SHOWN]:
+        print(f"PROBLEM {problem}")
+    if left_out:
+        document = load_index(PUBLISHED).document
+        print(f"... {len(left_out)} more; the ledger belongs to: {document.title}, {document.sha256} ...")
+    for problem in problems[_SHOWN:][-_SHOWN:]:
         print(f"PROBLEM {problem}")
     print(f"s2s: {'FAILED' if problems else 'OK'}: {len(problems)} problems")
     return 1 if problems else 0

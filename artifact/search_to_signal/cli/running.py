@@ -14,10 +14,12 @@ from search_to_signal.progress import one_line, progress_display
 def _run(arguments: argparse.Namespace) -> int:
     from search_to_signal.experiments.configuration import load_profile
     from search_to_signal.experiments.execution import Execution
-    from search_to_signal.experiments.reproduction import reproduce
+    from search_to_signal.experiments.planned_work import planned_work
+    from search_to_signal.experiments.reproduction import chosen_layers, reproduce
 
     profile = load_profile(arguments.profile)
-    with progress_display() as progress:
+    layers = [layer.key for layer in chosen_layers(profile, arguments.layer)]
+    with progress_display(planned_work(profile, layers)) as progress:
         how = Execution(profile.jobs, profile.checkpoint_every, arguments.resume, arguments.ray)
         page = reproduce(profile, arguments.out, how, progress, arguments.layer)
     if page is not None:

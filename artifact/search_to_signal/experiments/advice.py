@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from search_to_signal.experiments.configuration import FROZEN, Profile
 from search_to_signal.experiments.layers.settings import BreadthCell
-from search_to_signal.generators.files import MODELS
+from search_to_signal.package_data import MODELS
 
 EMBEDDED_RATE = 8e-4
 """The learning rate that shipped profiles give embedded models; the default, 5e-5, is the paper's at 7B."""

@@ -5,12 +5,13 @@ project. A run whose node is lost goes on from its last checkpoint on another.
 """
 
 import importlib
+import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.errors import ConfigError, S2SError
+from search_to_signal.errors import ConfigError, S2SError, reason
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.directory import set_aside
 from search_to_signal.experiments.execution import (
@@ -27,6 +28,7 @@ from search_to_signal.records.reader import STEPS
 # How often a run may lose its node.
 _RETRIES = 8
 _POLL_S = 1.0
+_CONNECT_S = 5.0
 # A lost node may take a moment to notice; until then its run still holds its directory.
 _WAIT_S = 60.0
 
@@ -69,7 +71,7 @@ def execute_on_ray(todo: Sequence[Place], how: Execution, progress: Progress) ->
     """
     ray = _connected(how.ray)
     try:
-        with stoppable():
+        with stoppable(how.resume):
             _watch(ray, _submitted(ray, todo, how), progress)
     finally:
         ray.shutdown()
@@ -80,11 +82,25 @@ def _connected(address: str | None) -> Any:
         ray = importlib.import_module("ray")
     except ImportError as error:
         raise ConfigError("Ray is not installed: install the project with its extra 'cluster'") from error
+    _require_listener(address)
     try:
         ray.init(address=address, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ConfigError(f"there is no Ray cluster at {address}: {error}") from error
     return ray
+
+
+def _require_listener(address: str | None) -> None:
+    """Raise ConfigError where nothing listens at HOST:PORT; Ray itself would try for minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return  # "auto" and the like, which Ray refuses at once
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"there is no Ray cluster at {address} ({reason(error)}): give the address that ray start printed"
+        ) from error
 
 
 def _submitted(ray: Any, todo: Sequence[Place], how: Execution) -> dict[Any, Place]:

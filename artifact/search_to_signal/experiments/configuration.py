@@ -28,13 +28,13 @@ from search_to_signal.hosts.base import HostSetup
 from search_to_signal.learner import GRPO, get_rule, rule_code
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import DEFAULT, get_normalizer
+from search_to_signal.package_data import PROFILES
 from search_to_signal.problems import get_problem
 from search_to_signal.records.layers import COHORT, LAYERS, get_layer
 from search_to_signal.records.manifest import file_name, is_trained, mapping_of, normalizer_of, run_name
 from search_to_signal.rewards import get_mapping
 from search_to_signal.search.settings import SearchSettings
 
-PROFILES = Path(__file__).resolve().parents[2] / "profiles"
 FROZEN = "frozen"
 CONFIG = "config.json"
 ADAPTER = "adapter"

@@ -70,7 +70,7 @@ def execute(todo: Sequence[Place], how: Execution, progress: Progress) -> None:
     Raises RunFailedError when a run fails, which ends the others, and StoppedError on Ctrl-C or SIGTERM;
     whatever was ended can go on.
     """
-    with stoppable(), ThreadPoolExecutor(how.jobs) as workers, Children() as children:
+    with stoppable(how.resume), ThreadPoolExecutor(how.jobs) as workers, Children() as children:
         started = [workers.submit(run_place, place, how, progress, children) for place in todo]
         done, _ = wait(started, return_when=FIRST_EXCEPTION)
         for future in done:
@@ -78,14 +78,15 @@ def execute(todo: Sequence[Place], how: Execution, progress: Progress) -> None:
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
+def stoppable(resume: bool) -> Iterator[None]:
     """Within it Ctrl-C and SIGTERM are a StoppedError; off the main thread there is no handler to set."""
     main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, signal.default_int_handler) if main else None
     try:
         yield
     except KeyboardInterrupt:
-        raise StoppedError("stopped; the same command with --resume goes on with what was begun") from None
+        again = "the same command" if resume else "the same command with --resume"
+        raise StoppedError(f"stopped; {again} goes on with what was begun") from None
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before)
@@ -158,6 +159,7 @@ def run_place(
     command += ["--checkpoint-every", str(how.checkpoint_every), "--wait", str(wait_s)]
     command += ["--parent", str(os.getpid()), *(["--resume"] if how.resume else [])]
     said = ""
+    progress.update(place.config.label, 0, place.config.groups, "starting")
     with storage_errors(directory.parent), children.start(command, log, place.config.threads) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from search_to_signal.analysis.report import report
 from search_to_signal.claims.report import write_ledger
-from search_to_signal.errors import ConfigError, RunDirectoryError
+from search_to_signal.errors import ConfigError, RunDirectoryError, reason
 from search_to_signal.experiments import layers
 from search_to_signal.experiments.advice import warnings_of
 from search_to_signal.experiments.configuration import Profile
@@ -41,14 +43,29 @@ def run_layer(layer: Layer, asked: Reproduction) -> None:
     import_module(f"{layers.__name__}.{layer.key}").run(asked)
 
 
+def require_place(results: Path) -> None:
+    """Raise RunDirectoryError where a results directory cannot be made or written; leaves nothing behind."""
+    if results.exists() and not results.is_dir():
+        raise RunDirectoryError(f"{results} is no directory: give another --out, or move it away")
+    missing = [path for path in (results, *results.parents) if not path.exists()]
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=results).close()
+    except OSError as error:
+        raise RunDirectoryError(f"cannot write to {results} ({reason(error)}): give another --out") from error
+    finally:
+        for path in missing:
+            with suppress(OSError):
+                path.rmdir()
+
+
 def require_parts(profile: Profile, results: Path) -> None:
     """Raise, before the first run starts, where a later one could not.
 
     ModelFileError for a model that is not here as its list says, DataHashError for instances other than the
     recorded ones, RunDirectoryError for a results directory that is none. The layers hash the weights.
     """
-    if results.exists() and not results.is_dir():
-        raise RunDirectoryError(f"{results} is no directory: give another --out, or move it away")
+    require_place(results)
     parts: list[Profile | BreadthCell | AuditCell] = [profile, *profile.breadth, *profile.audit]
     for model in sorted({part.model for part in parts}):
         require_model(profile.generation, model)
@@ -68,6 +85,7 @@ def reproduce(
     chosen = chosen_layers(profile, names)
     require_parts(profile, results)
     asked = Reproduction(profile, results, how, progress)
+    progress.say(f"running {', '.join(layer.key for layer in chosen)} into {results}")
     for line in warnings_of(profile):
         progress.say(line)
     with storage_errors(results):

@@ -82,6 +82,8 @@ def run_missing(places: Sequence[Place], how: Execution, progress: Progress) -> 
     """
     for place in places:
         if place.done:
+            groups = place.config.groups
+            progress.update(place.config.label, groups, groups)
             progress.say(f"{place.config.label}: complete and verified, kept")
     todo = sorted((place for place in places if not place.done), key=_length, reverse=True)
     if how.ray is not None:

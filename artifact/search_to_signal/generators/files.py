@@ -4,8 +4,8 @@ import hashlib
 from pathlib import Path
 
 from search_to_signal.errors import ModelFileError
+from search_to_signal.package_data import MODELS
 
-MODELS = Path(__file__).resolve().parents[2] / "models"
 CHECKSUMS = "SHA256SUMS"
 
 
@@ -15,9 +15,13 @@ def model_directory(name_or_path: str) -> Path:
         if candidate.is_dir():
             return candidate
     known = ", ".join(sorted(path.name for path in MODELS.glob("*") if path.is_dir()))
-    raise ModelFileError(
-        f"there is no model {name_or_path!r}: give one of {known}, or the path of a model directory"
-    )
+    remedy = f"give one of {known}, or the path of a model directory"
+    if "/" in name_or_path:
+        remedy = (
+            f"put the model's files into {Path(name_or_path).absolute()} (in a container, mount a directory "
+            f"that holds them) with a {CHECKSUMS}, or {remedy}"
+        )
+    raise ModelFileError(f"there is no model {name_or_path!r}: {remedy}")
 
 
 def _sha256(path: Path) -> str:

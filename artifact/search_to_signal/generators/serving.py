@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, reason
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.local import LocalGenerator
 
@@ -162,7 +162,7 @@ def serving(
         server = ThreadingHTTPServer(("127.0.0.1", port), _handler(served, intercept))
     except OSError as error:
         raise ConfigError(
-            f"cannot listen on port {port}: {error}; give another port, or 0 for any"
+            f"cannot listen on port {port} ({reason(error)}): give another port, or 0 for any"
         ) from error
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.errors import S2SError
+from search_to_signal.errors import S2SError, reason
 from search_to_signal.provenance.adapters import ADAPTER, CONFIG
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.provenance.completion_texts import ParsedTexts
@@ -142,7 +142,9 @@ def lineage_problems(directory: Path, parsed: ParsedTexts) -> list[str]:
 def _told(layer: Iterator[str]) -> Iterator[str]:
     try:
         yield from layer
-    except (S2SError, OSError) as error:
+    except S2SError as error:
         yield str(error)
+    except OSError as error:
+        yield f"cannot read {error.filename}: {reason(error)}; restore it"
     except (KeyError, TypeError, ValueError) as error:
         yield f"a manifest cannot be read ({type(error).__name__}: {error})"

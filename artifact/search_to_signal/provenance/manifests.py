@@ -9,17 +9,16 @@ import msgspec
 
 from search_to_signal.config import canonical_sha256
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.package_data import MODELS
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import score_unit
 from search_to_signal.provenance.checksums import SUMS
-from search_to_signal.provenance.source import ROOT
 from search_to_signal.records.files import read_json
 from search_to_signal.records.manifest import Manifest, Timing
 from search_to_signal.records.reader import TIMINGS, read_records
 from search_to_signal.records.schema import StepTiming
 
 CONFIG = "config.json"
-MODELS = ROOT / "artifact" / "models"
 # What the sandbox reports of a worker; ``isolation`` may hold nothing else.
 LAYERS = frozenset(
     {

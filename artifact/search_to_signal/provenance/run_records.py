@@ -5,7 +5,7 @@ from itertools import pairwise, zip_longest
 from math import isfinite
 from pathlib import Path
 
-from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError, S2SError
+from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError, S2SError, reason
 from search_to_signal.normalizer import advantages, find_normalizer
 from search_to_signal.provenance.adapters import adapter_problems
 from search_to_signal.provenance.archive import RELEASED, ArchiveReplay, archive_replay
@@ -172,8 +172,10 @@ def _told(found: Iterator[str]) -> list[str]:
     problems: list[str] = []
     try:
         problems.extend(found)
-    except (S2SError, OSError) as error:
+    except S2SError as error:
         problems.append(str(error))
+    except OSError as error:
+        problems.append(f"cannot read {error.filename}: {reason(error)}; restore it")
     except (KeyError, TypeError, ValueError) as error:
         problems.append(f"the manifest's configuration cannot be read ({type(error).__name__}: {error})")
     return problems

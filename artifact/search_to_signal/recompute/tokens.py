@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.generators.base import ChatPrompt, last_tokens, messages, sent_messages
-from search_to_signal.generators.files import MODELS
 from search_to_signal.generators.settings import GenerationSettings
+from search_to_signal.package_data import MODELS
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.recompute.findings import Finding
 from search_to_signal.records.schema import GenerationRecord

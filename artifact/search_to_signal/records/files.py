@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.errors import RunDirectoryError, reason
 
 # A name that ends so is a file that was never finished.
 TEMPORARY = ".tmp"
@@ -46,7 +46,7 @@ def read_json(path: Path, kind: type[T], missing: str) -> T:
     except FileNotFoundError as error:
         raise RunDirectoryError(missing) from error
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error
+        raise RunDirectoryError(f"cannot read {path}: {reason(error)}; restore the file") from error
 
 
 def special_files(directory: Path) -> dict[str, str]:

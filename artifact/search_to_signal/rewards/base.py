@@ -62,10 +62,13 @@ def rewards_of(mapping: RewardMapping, groups: GroupBatch) -> Rewards:
     if not isinstance(rewards, Rewards):
         found = type(rewards).__name__
         raise MappingError(f"mapping {mapping.name} returned {found}: return rewards.Rewards")
+    if not isinstance(rewards.components, Mapping):
+        found = type(rewards.components).__name__
+        raise MappingError(f"mapping {mapping.name}: components are {found}: give a dict of arrays by name")
     for name, values in {**rewards.components, "reward": rewards.reward}.items():
         if np.shape(values) != shape:
             raise MappingError(f"mapping {mapping.name}: {name} has shape {np.shape(values)}, groups {shape}")
-        if not np.isfinite(values).all():
+        if np.asarray(values).dtype.kind not in "fiub" or not np.isfinite(values).all():
             raise MappingError(f"mapping {mapping.name}: {name} is not finite everywhere: give numbers alone")
     return rewards
 

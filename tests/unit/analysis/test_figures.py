@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from tests.synthetic_updates import write_updates
 
 from search_to_signal.analysis.figures import PLOTS, draw_all
@@ -156,6 +157,50 @@ def test_the_signal_figure_shows_every_task_of_the_audit(figures: Path, evidence
         equivalent = table.cell(f"{row['condition']}/{row['part']}", "Equivalent (%)").value
         assert float(row["value"]) == pytest.approx(100.0 - equivalent)
     assert len(own) == len(table.rows)
+
+
+def test_one_task_and_model_looks_alike_in_both_panels(results: Path, tmp_path: Path) -> None:
+    """Panels c and d give a task one colour and a model one marker, whatever their order."""
+    shutil.copytree(results, tmp_path / "results")
+    write_updates(tmp_path / "results" / "updates")
+    plot = next(plot for plot in PLOTS if plot.name == "learner_path")
+    path = write_plot(plot, read_evidence(tmp_path / "results"), tmp_path / "figures")
+    frame = Frame.read(path.with_suffix(".csv").read_text())
+    looks: dict[str, set[tuple[str, str]]] = {}
+    # In another order of the cells, places would give other looks.
+    for given in (frame, Frame(tuple(reversed(frame.rows)))):
+        figure = Figure(figsize=plot.size, layout="constrained")
+        plot.draw(figure, given)
+        for axes in figure.subfigs[1].axes:
+            for line in axes.get_lines():
+                looks.setdefault(line.get_label(), set()).add((line.get_color(), line.get_marker()))
+    assert {"tsp tiny", "cvrp tiny"} <= set(looks)
+    assert all(len(found) == 1 for found in looks.values())
+    colors = {hue for found in looks.values() for hue, _ in found}
+    assert len(colors) == len({label.split()[0] for label in looks})
+
+
+def test_the_caption_says_what_these_data_say(figures: Path, evidence: Evidence) -> None:
+    """What panel a shows of every change stands in the caption, and no conclusion written before."""
+    plot = next(plot for plot in PLOTS if plot.name == "learner_path")
+    caption = plot.remarked(figures / "learner_path.png").caption
+    assert "erases" not in caption
+    told = caption.partition("cubed ")[2].replace("%", " ").split()
+    runs = [run for run in evidence.results.cohort if run.condition == "native"]
+    shares = [changed_share(run, CHANGES["cubed"]) for run in runs]
+    assert {f"{max(shares):.0f}", f"{min(shares):.0f}"} <= set(told)
+
+
+def test_no_axis_of_breadth_mixes_units(figures: Path) -> None:
+    """Cells whose scores are of another unit stand in a row of panels of their own."""
+    plot = next(plot for plot in PLOTS if plot.name == "breadth")
+    frame = Frame.read((figures / "breadth.csv").read_text())
+    other = frame.names("cell")[0]
+    rows = tuple({**row, "unit": "items" if row["cell"] == other else row["unit"]} for row in frame.rows)
+    for given in (frame, Frame(rows)):
+        figure = Figure(layout="constrained")
+        plot.draw(figure, given)
+        assert len(figure.axes) == len(given.names("unit")) * len(given.names("measure"))
 
 
 def test_the_normalizer_erases_shifts_only(evidence: Evidence) -> None:

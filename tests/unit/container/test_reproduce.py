@@ -41,3 +41,14 @@ def test_what_the_comparison_found(tmp_path: Path, code: int, said: str) -> None
     lines = [line.removeprefix("s2s: ") for line in done.stdout.splitlines() if "host" in line]
     assert len(lines) == 1
     assert lines[0].startswith(said)
+
+
+def test_more_than_one_argument_is_refused(tmp_path: Path) -> None:
+    """What would be ignored is named, before anything is set up."""
+    shutil.copy(ROOT / "reproduce.sh", tmp_path)
+    done = subprocess.run(
+        ["bash", tmp_path / "reproduce.sh", "smoke", "--out", "mine"], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "'--out mine'" in done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["reproduce.sh"]

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from spec.lock import needed
 
-from search_to_signal.provenance.source import ROOT, read_lock
+from search_to_signal.provenance.source import read_lock
+
+ROOT = Path(__file__).parents[3]
 
 EXPORTS = ROOT / "artifact" / "lock"
 UV = shutil.which("uv") or shutil.which(str(ROOT / ".uv" / "bin" / "uv"))

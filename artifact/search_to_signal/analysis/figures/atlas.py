@@ -35,6 +35,7 @@ from search_to_signal.analysis.tables.proposals import (
 
 _ADMITTED, _PRECISION = "admitted", "precision"
 _AROUND = (VALID, VALID_ONLY)
+_ROOM = 1.1  # for the marker of the largest value
 _SHORT = ("parsed", "executable", "valid", "parent-impr.", "frontier")
 
 
@@ -122,8 +123,9 @@ def _draw_admissions(axes: Axes, frame: Frame) -> None:
         axes.plot(x, y, marker(condition), color=color(condition), markerfacecolor="white", mew=0.8)
     axes.set_xlabel("admitted (% of completions)")
     axes.set_ylabel("beat the frontier\n(% of admissions)")
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
+    for set_limits, what in ((axes.set_xlim, _ADMITTED), (axes.set_ylim, _PRECISION)):
+        known = frame.where(what=what).known().numbers()
+        set_limits(0, _ROOM * max(known.max(initial=0.0), 1.0))
     letter(axes, "b", "Admissions")
 
 
@@ -133,6 +135,8 @@ def _draw_dots(axes: Axes, frame: Frame, otherwise: str) -> None:
         return
     zero_line(axes, vertical=False)
     dots(axes, frame)
+    counts = [len(frame.where(condition=condition).known().rows) for condition in frame.names("condition")]
+    axes.set_xticks(range(len(counts)), [f"n = {count}" for count in counts])
 
 
 ATLAS = Plot(
@@ -141,10 +145,10 @@ ATLAS = Plot(
     f"""The live cohort. (a) Funnels by operator, mean over seeds, none where a seed never drew the
     operator; a creation has no parent to improve on. (b) How much was admitted to the archive, and how
     much of that beat the frontier before its group; a marker is a run. (c) Validity and valid-only
-    performance after a collapse minus before it, mean over a run's windows with a value on both sides. (d)
-    Share of responses whose exact text recurs within {HORIZON} later groups: with positive advantage minus
-    without. Open markers are seeds, bars their means. All of it is descriptive and identifies no effect of
-    an operator or a collapse.""",
+    performance after a collapse minus before it, mean over a run's windows with a value on both sides;
+    n is the runs that have one. (d) Share of responses whose exact text recurs within {HORIZON} later
+    groups: with positive advantage minus without. Open markers are seeds, bars their means. All of it
+    is descriptive and identifies no effect of an operator or a collapse.""",
     atlas_table,
     _draw,
     (7.0, 5.0),

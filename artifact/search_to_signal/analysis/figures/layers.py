@@ -53,17 +53,23 @@ def breadth_table(evidence: Evidence) -> str:
 
 
 def _draw_breadth(figure: Figure, frame: Frame) -> None:
-    grid = figure.subplots(1, len(CORE), sharey=True)
-    cells = frame.names("cell")
-    for axes, which, measure in zip(grid, "abcde", frame.names("measure"), strict=False):
-        zero_line(axes)
-        _draw_cells(axes, frame.where(measure=measure))
-        letter(axes, which, measure.replace("Trajectory ", "").replace("Improve yield", "Improve"))
-        axes.locator_params(axis="x", nbins=3)
-    units = [frame.where(cell=cell).rows[0]["unit"].replace("minus ", "minus\n") for cell in cells]
-    grid[0].set_yticks(range(len(cells)), [f"{c}\n{unit}" for c, unit in zip(cells, units, strict=True)])
-    grid[0].set_ylim(len(cells) - 0.5, -0.5)
-    grid[len(CORE) // 2].set_xlabel("online minus Frozen, one seed per cell")
+    """One row of panels per unit, so that no axis mixes two."""
+    units = frame.names("unit")
+    sizes = [len(frame.where(unit=unit).names("cell")) for unit in units]
+    grid = figure.subplots(len(units), len(CORE), squeeze=False, height_ratios=[1 + size for size in sizes])
+    for panels, unit in zip(grid, units, strict=True):
+        own = frame.where(unit=unit)
+        for axes, measure in zip(panels, frame.names("measure"), strict=False):
+            zero_line(axes)
+            _draw_cells(axes, own.where(measure=measure))
+            axes.locator_params(axis="x", nbins=3)
+            axes.set_yticks(range(len(own.names("cell"))), [])
+        panels[0].set_yticks(range(len(own.names("cell"))), own.names("cell"))
+        panels[0].set_ylabel(f"scores in\n{unit}")
+    for axes, which, measure in zip(grid[0], "abcde", frame.names("measure"), strict=False):
+        short = measure.replace("Trajectory ", "").replace("Improve yield", "Improve")
+        letter(axes, which, short.replace("(points)", "(pts)"))
+    grid[-1][len(CORE) // 2].set_xlabel("online minus Frozen, one seed per cell")
     key(figure, frame.names("condition"))
 
 
@@ -74,6 +80,7 @@ def _draw_cells(axes: Axes, frame: Frame) -> None:
         for offset, condition in zip(spread_out(len(conditions), 0.4), conditions, strict=True):
             values = frame.where(cell=cell, condition=condition).numbers()
             axes.plot(values, [place + offset] * len(values), marker(condition), color=color(condition))
+    axes.set_ylim(len(frame.names("cell")) - 0.5, -0.5)
 
 
 def restart_table(evidence: Evidence) -> str:
@@ -145,10 +152,11 @@ BREADTH = Plot(
     "breadth",
     "Directional breadth",
     """Online minus Frozen in single-seed cells of other tasks and models. Markers are observed directions,
-    no estimates of uncertainty, and cells are never averaged. Right of zero favours online updating.""",
+    no estimates of uncertainty, and cells are never averaged. Right of zero favours online updating.
+    Every row has one unit, and every panel a scale of its own.""",
     breadth_table,
     _draw_breadth,
-    (7.0, 2.6),
+    (7.0, 3.2),
     ("breadth", "breadth_gains"),
     layers=("breadth",),
 )

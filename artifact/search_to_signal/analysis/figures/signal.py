@@ -4,19 +4,19 @@ Paper, fig. signal-propagation: mechanism separation, no efficacy.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import cycle
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
 
 from search_to_signal.analysis.figures.frame import Frame, Value, lines, value_of
 from search_to_signal.analysis.figures.marks import dodged
 from search_to_signal.analysis.figures.plot import Plot
 from search_to_signal.analysis.figures.style import (
     BLACK,
+    GREEN,
     ORANGE,
     PURPLE,
     SKY,
@@ -44,11 +44,12 @@ TOLERANCE = 1e-3
 UPDATES = "matched_mappings"
 _SHARES = {"prevalence": "Prevalence (%)", "mass": "Credit mass (%)", "enrichment": "Enrichment"}
 _MEASURES = {
-    COSINE: "cosine",
-    OF_COMPLETIONS: "max. withheld diff. of\ncompletion means",
-    OF_TOKENS: "max. withheld diff. of\nsingle tokens",
+    COSINE: "cosine of\nadapter changes",
+    OF_COMPLETIONS: "max. withheld diff. of\ncompletion means (nats)",
+    OF_TOKENS: "max. withheld diff. of\nsingle tokens (nats)",
 }
-_STYLES = ((BLACK, "o"), (ORANGE, "^"), (SKY, "s"), (PURPLE, "D"))
+_TASK_COLORS = {"tsp": BLACK, "cvrp": ORANGE, "obp": SKY, "op": PURPLE}
+_MODEL_MARKERS = ("o", "^", "s", "D", "v")
 
 Change = Callable[[Floats, RecordedRun], Floats]
 CHANGES: Mapping[str, Change] = {
@@ -68,19 +69,21 @@ def changed_share(run: RecordedRun, change: Change) -> float:
 
 
 def signal_table(evidence: Evidence) -> str:
-    """Panels a to d: condition (in c and d: the cell), seed, part, what, value; in c and d the style.
+    """Panels a to d: condition (in c and d: the cell), seed, part, what and value.
 
-    In d also the steps. Rows of b without a seed are over seeds.
+    In c and d also the task, as ``style``, the model and ``n``: groups in c, comparisons in d, which has its
+    ``steps`` besides. Rows of b without a seed are over seeds.
     """
     rows = [*_changes(evidence.results), *_credit(evidence), *_pairs(evidence), *_updates(evidence)]
-    return lines(("panel", "condition", "seed", "part", "what", "value", "style", "steps"), rows)
+    columns = ("panel", "condition", "seed", "part", "what", "value", "style", "model", "n", "steps")
+    return lines(columns, [(*row, *[None] * (len(columns) - len(row))) for row in rows])
 
 
 def _changes(results: Results) -> Iterator[tuple[Value, ...]]:
     for run in trained(results):
         for name, change in CHANGES.items():
             changed = changed_share(run, change)
-            yield "a", run.condition, run.seed, name, "groups changed (%)", changed, "", None
+            yield "a", run.condition, run.seed, name, "groups changed (%)", changed
 
 
 def _credit(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
@@ -90,7 +93,7 @@ def _credit(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
     for row in table.rows:
         name, part = row.label.split("/", 1)
         for what, column in _SHARES.items():
-            yield "b", *names[name], part, what, value_of(table.cell(row.label, column)), "", None
+            yield "b", *names[name], part, what, value_of(table.cell(row.label, column))
 
 
 def _pairs(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
@@ -98,12 +101,14 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
         table = evidence.table("replay_pairs")
     except NoTableError:
         return
-    tasks = {cell: runs[0].facts.problem for cell, runs in audited_cells(evidence.results).items()}
+    facts = {cell: runs[0].facts for cell, runs in audited_cells(evidence.results).items()}
     for row in table.rows:
-        cell, pair = row.label.split("/", 1)
-        same = value_of(table.cell(row.label, "Equivalent (%)"))
+        place, pair = row.label.split("/", 1)
+        found, cell = facts[place], table.cell(row.label, "Equivalent (%)")
+        same = value_of(cell)
         apart = None if same is None else 100.0 - same
-        yield "c", cell, None, pair, "separated (%)", apart, tasks[cell], None
+        task, model = found.problem, Path(found.model).name
+        yield "c", place, None, pair, "separated (%)", apart, task, model, cell.n
 
 
 def _updates(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
@@ -117,9 +122,11 @@ def _updates(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
         cell, variant = place.rsplit(", ", 1)
         if variant in (VARIANTS["fresh"], VARIANTS["history"]):
             steps = table.cell(row.label, STEPS).value
+            task, model = cell.split(" ", 1)
             for what in _MEASURES:
-                value = value_of(table.cell(row.label, what))
-                yield "d", cell, None, pair.replace(" – ", ", "), what, value, cell, steps
+                found, names = table.cell(row.label, what), pair.replace(" – ", ", ")
+                look = task, Path(model).name, found.n
+                yield "d", cell, None, names, what, value_of(found), *look, steps
 
 
 def _draw(figure: Figure, frame: Frame) -> None:
@@ -130,30 +137,30 @@ def _draw(figure: Figure, frame: Frame) -> None:
     seeded = frame.where(panel="a")
     key(top, seeded.names("condition"), (sign("completions"), sign("credit", ""), scores(seeded)))
     pairs, *updates = bottom.subplots(1, 1 + len(_MEASURES))
-    _draw_cells(pairs, frame.where(panel="c"), "the normalizer replay has not run")
+    lower = Frame(tuple(row for row in frame.rows if row["panel"] in "cd"))
+    models = sorted(lower.names("model"))
+    _draw_cells(pairs, frame.where(panel="c"), models, "the normalizer replay has not run")
     letter(pairs, "c", "Same records")
     pairs.set_xlabel("groups told\napart (%)")
     pairs.set_xlim(-4, 104)
-    _below(pairs, "upper right", 1.05)
     for axes, (what, name) in zip(updates, _MEASURES.items(), strict=True):
         head = axes is updates[0]
-        _draw_cells(axes, frame.where(panel="d", what=what), "matched updates have not run" if head else "")
+        own = frame.where(panel="d", what=what)
+        _draw_cells(axes, own, models, "matched updates have not run" if head else "")
         axes.set_xlabel(name)
         axes.locator_params(axis="x", nbins=3)
-        if (legend := _below(axes, "upper left", 0.0)) is not None:
-            legend.set_in_layout(False)  # it reaches under the next panels
-            legend.set_visible(head)
         if not head or frame.where(panel="d").names("part") == frame.where(panel="c").names("part"):
             axes.tick_params(axis="y", labelleft=False)
     letter(updates[0], "d", _protocol(frame))
+    looks = dict.fromkeys((row["style"], row["model"]) for row in lower.rows)
+    handles = [_mark(task, model, models) for task, model in looks]
+    bottom.legend(handles=handles, loc="outside lower center", ncols=4, columnspacing=1.2)
 
 
-def _below(axes: Axes, corner: str, x: float) -> Legend | None:
-    """Put a panel's legend, if it has one, below it, with its corner at this share of the width."""
-    if (legend := axes.get_legend()) is not None:
-        legend.set_loc(corner)
-        legend.set_bbox_to_anchor((x, -0.28), transform=axes.transAxes)
-    return legend
+def _mark(task: str, model: str, models: Sequence[str]) -> Line2D:
+    """A task's colour with a model's marker, the same ones in both panels."""
+    hue, shape = _TASK_COLORS.get(task, GREEN), _MODEL_MARKERS[models.index(model) % len(_MODEL_MARKERS)]
+    return Line2D([], [], color=hue, marker=shape, linestyle="none", markersize=3.5, label=f"{task} {model}")
 
 
 def _protocol(frame: Frame) -> str:
@@ -165,13 +172,35 @@ def _protocol(frame: Frame) -> str:
 
 
 def _remark(frame: Frame) -> str:
-    steps = _steps(frame.where(panel="d"))
-    alone = "each group alone, one step with a fresh optimizer, mean over groups."
+    return " ".join(filter(None, (_kept(frame.where(panel="a")), _counted(frame.where(panel="d")))))
+
+
+def _kept(frame: Frame) -> str:
+    """What each change of the rewards moved here, lowest to highest seed of each condition."""
+    told = []
+    for part in frame.names("part"):
+        own = frame.where(part=part)
+        ranges = (f"{_range(own.where(condition=c).numbers())} ({shown(c)})" for c in own.names("condition"))
+        told.append(f"{part} {', '.join(ranges)}")
+    return f"Groups moved in (a), by seed: {'; '.join(told)}." if told else ""
+
+
+def _range(values: Floats) -> str:
+    low, high = (f"{value:.0f}" for value in (values.min(), values.max()))
+    return f"{low} %" if low == high else f"{low} to {high} %"
+
+
+def _counted(frame: Frame) -> str:
+    steps = _steps(frame)
+    if not steps:
+        return ""
+    most = max((int(n) for n in frame.where(steps="1").names("n") if n), default=0)
+    alone = f"each group alone, one step with a fresh optimizer, mean over n = {most} groups per cell."
     if not steps[1:]:
-        return f"In (d): {alone}" if steps else ""
+        return f"In (d): {alone}"
     return (
         f"Filled in (d): {steps[-1]} consecutive groups in sequence, one step each with one optimizer, like "
-        f"the paper's matched updates. Open: {alone}"
+        f"the paper's matched updates, n = 1 sequence per cell. Open: {alone}"
     )
 
 
@@ -212,43 +241,38 @@ def _beside(axes: Axes, text: str, x: float, y: float) -> None:
     axes.annotate(text, (x, y), (4, 0), textcoords="offset points", va="center", fontsize=5.5)
 
 
-def _draw_cells(axes: Axes, frame: Frame, otherwise: str) -> None:
-    """One line per pair of mappings, one marker per cell, a legend entry per style; fewer steps are open."""
-    pairs, cells, styles = frame.names("part"), frame.names("condition"), frame.names("style")
+def _draw_cells(axes: Axes, frame: Frame, models: Sequence[str], otherwise: str) -> None:
+    """One line per pair of mappings, one marker per cell; fewer steps are open."""
+    pairs, cells = frame.names("part"), frame.names("condition")
     if not pairs:
         empty(axes, otherwise)
         return
     places = dict(zip(cells, spread_out(len(cells), 0.65), strict=True))
-    *fewer, most = sorted(frame.names("steps"), key=lambda name: int(name or 0))
-    for style, (hue, shape) in zip(styles, cycle(_STYLES), strict=False):
-        for steps in (*fewer, most):
-            rows = frame.where(style=style, steps=steps).rows
-            y = [places[row["condition"]] + pairs.index(row["part"]) for row in rows]
-            look: dict[str, Any] = {"label": style} if steps == most else {"markerfacecolor": "white"}
-            axes.plot(_numbers(rows), y, shape, color=hue, markersize=3.5, **look)
+    most = max(frame.names("steps"), key=lambda name: int(name or 0))
+    for row in sorted(frame.rows, key=lambda row: row["steps"] == most):
+        mark = _mark(row["style"], row["model"], models)
+        mark.set_data([float(row["value"] or "nan")], [places[row["condition"]] + pairs.index(row["part"])])
+        if row["steps"] != most:
+            mark.set_markerfacecolor("white")
+        axes.add_line(mark)
+    axes.autoscale_view()
     axes.set_yticks(range(len(pairs)), [shown(pair).replace(", ", ",\n", 1) for pair in pairs])
     axes.set_ylim(len(pairs) - 0.5, -0.5)
     axes.locator_params(axis="x", nbins=4)
-    axes.legend(ncols=2, handletextpad=0.1, columnspacing=0.8)
-
-
-def _numbers(rows: Sequence[Mapping[str, str]]) -> list[float]:
-    return [float(row["value"] or "nan") for row in rows]
 
 
 SIGNAL = Plot(
     "learner_path",
     "Learner-path audit",
-    """(a) Share of groups whose advantages move by more than 0.001 when their recorded rewards are
-    shifted by the group's frontier, multiplied by ten, set to zero for all but improvers, or cubed.
-    Group standardization erases shifts and nearly erases scale; gating and spacing survive. Open
+    """(a) Share of groups whose advantages move by more than 0.001 when their recorded rewards are shifted
+    by the group's frontier, multiplied by ten, set to zero for all but improvers, or cubed. Open
     markers are seeds, bars their means. (b) Prevalence of each candidate class (open) and its share of
     positive advantage mass (filled), means over seeds; beside them the second over the first, the
-    enrichment (D29). (c) Share of a cell's recorded groups, its runs together, in which two mappings give
-    advantages that differ by more than 0.001; a marker is a cell, task and model, and its shape the task.
+    enrichment (D29). (c) Share of a cell's recorded groups, its runs together, in which two mappings
+    give advantages that differ by more than 0.001. In (c) and (d) a colour is a task, a shape a model.
     (d) Two mappings from one adapter on the same tokens: cosine of the adapter changes, and the largest
-    difference of log-probabilities in withheld contexts, of means over each completion's tokens and of
-    single tokens. This separates mechanisms; it shows no efficacy.""",
+    difference of log-probabilities, in nats, in withheld contexts, of means over each completion's
+    tokens and of single tokens. This separates mechanisms; it shows no efficacy.""",
     signal_table,
     _draw,
     (7.0, 5.6),

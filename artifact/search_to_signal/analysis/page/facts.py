@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.errors import ModelFileError
+from search_to_signal.package_data import MODELS
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.manifest import Manifest, read_manifest, runs_below
 
-MODELS = Path(__file__).resolve().parents[3] / "models"
 CARD = "card.json"
 _PACKAGES = ("torch", "transformers", "trl", "peft", "numpy", "numba")
 

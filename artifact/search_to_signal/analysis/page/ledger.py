@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.errors import RunDirectoryError, reason
 from search_to_signal.records.layers import in_paper_order
 
 LEDGER = Path("claims") / "claims.csv"
@@ -68,7 +68,9 @@ def read_ledger(report: Path) -> JudgedLedger | None:
     try:
         rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise RunDirectoryError(f"cannot read {path}: {error}; make it again with s2s claims") from error
+        raise RunDirectoryError(
+            f"cannot read {path}: {reason(error)}; make it again with s2s claims"
+        ) from error
     if any(None in row.values() or not {*COLUMNS, "verdict"} <= set(row) for row in rows):
         raise RunDirectoryError(f"{path} lacks columns: make it again with s2s claims")
     found = dict.fromkeys(row["verdict"] for row in rows)

@@ -75,8 +75,8 @@ def heldout(directory: Path, settings: HeldoutSettings, progress: Progress) -> P
     without held-out instances.
     """
     runs, out = Results(directory).cohort, directory / HELDOUT
-    problem = get_problem(runs[0].manifest.facts.problem)
-    splits = tuple(split for split in problem.splits if split.startswith("heldout"))
+    problem = get_problem(runs[0].facts.problem)
+    splits = heldout_splits(problem)
     if not splits:
         raise ConfigError(f"{problem.name} has no held-out split: there is nothing to evaluate on")
     manifest = _manifest(runs, problem, splits, settings)
@@ -98,6 +98,11 @@ def run(asked: Reproduction) -> None:
     """Evaluate the cohort of a profile; raises RunDirectoryError when it is not finished."""
     asked.finished_cohort()
     heldout(asked.results, asked.profile.heldout or HeldoutSettings(), asked.progress)
+
+
+def heldout_splits(problem: Problem) -> tuple[str, ...]:
+    """The names of a problem's held-out splits, in its order."""
+    return tuple(split for split in problem.splits if split.startswith("heldout"))
 
 
 def _kept(out: Path, manifest: HeldoutManifest) -> bool:

@@ -132,6 +132,7 @@ def run(asked: Reproduction) -> None:
     kept = {probed.name for probed in manifest.checkpoints}
     for checkpoint in planned:
         if checkpoint.name in kept:
+            asked.progress.update(f"probe/{checkpoint.name}", manifest.prompts, manifest.prompts)
             asked.progress.say(f"probe/{checkpoint.name}: complete and verified, kept")
             continue
         isolation, done = _probed(config, checkpoint, cohort, directory, asked.progress)

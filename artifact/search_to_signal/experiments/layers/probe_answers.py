@@ -66,6 +66,7 @@ def answer(
     records do not depend on which checkpoints were probed before. Raises RecordError when a prompt comes
     out otherwise than it was recorded.
     """
+    progress.update(f"probe/{checkpoint.name}", 0, len(bank), "starting")
     keep_freed_memory()
     torch.set_num_threads(config.threads)
     unfinished = file.with_suffix(".partial")

@@ -1,7 +1,7 @@
 """One recorded run in the matched update layer: its window of groups, its updates, their records."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,36 +129,42 @@ def compare_cell(
 ) -> None:
     """Make every update of a cell and write its records; credit that breaks an update is left out."""
     torch.set_num_threads(settings.threads)
+    todo = plans(settings, cell.config.learner)
+    task, done, total = f"updates/{cell.config.cell}", 0, len(todo) * len(cell.credit)
+    progress.update(task, done, total, "starting")
     given = _prepared(cell, settings)
     before = initially(given)
-    todo = plans(settings, cell.config.learner)
-    for done, plan in enumerate(todo, start=1):
+    for plan in todo:
         rows = {key: values[list(plan.places)] for key, values in cell.credit.items()}
-        moved = _play(given, plan, rows, progress)
+        moved = {}
+        for key, result in _play(given, plan, rows, progress):
+            done += 1
+            progress.update(task, done, total, f"{plan.variant}, {'/'.join(key)}")
+            if result is not None:
+                moved[key] = result
         for key, result in moved.items():
             updates.write(_update_record(cell, plan, key, rows[key], result, before))
         for one, other in couples(settings.mappings, settings.normalizers):
             if one in moved and other in moved:
                 pairs.write(_pair_record(cell, plan, (one, other), rows, moved))
-        task = f"matched updates {cell.config.problem} {cell.config.model}"
-        progress.update(task, done, len(todo), f"{plan.variant} {len(plan.places)} steps")
 
 
 def _play(
     given: Matched, plan: Plan, rows: Mapping[Credit, Floats], progress: Progress
-) -> dict[Credit, Moved]:
-    """The update of every credit; equal credits share one, which is the same bits by determinism."""
+) -> Iterator[tuple[Credit, Moved | None]]:
+    """The update of every credit, None where it breaks; equal credits share one, by determinism the same."""
     shared: dict[bytes, Moved] = {}
-    moved = {}
+    result: Moved | None
     for key, credit in rows.items():
         seen = credit.astype(np.float32).tobytes()
         try:
             if seen not in shared:
                 shared[seen] = update(given, plan.places, credit, plan.learner)
-            moved[key] = shared[seen]
+            result = shared[seen]
         except LearnerError as error:
             progress.say(f"matched updates: {plan.variant} {'/'.join(key)} left out: {error}")
-    return moved
+            result = None
+        yield key, result
 
 
 def _update_record(

@@ -5,13 +5,12 @@ from pathlib import Path
 import tomli
 
 from search_to_signal.hosts.base import HostError
-
-_PIN = Path(__file__).resolve().parents[3] / "calm" / "pin.toml"
+from search_to_signal.package_data import PIN
 
 
 def pinned() -> str:
     """The revision that the paper pins, as it prints it: the first digits of a commit."""
-    return str(tomli.loads(_PIN.read_text(encoding="utf-8"))["revision"])
+    return str(tomli.loads(PIN.read_text(encoding="utf-8"))["revision"])
 
 
 def revision_of(path: Path) -> tuple[Path, str] | None:

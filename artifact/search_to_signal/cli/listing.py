@@ -1,0 +1,116 @@
+"""Command that lists what a profile or another command may name."""
+
+import argparse
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from search_to_signal.cli.base import Add
+from search_to_signal.errors import ConfigError
+
+Row = tuple[str, str]
+
+
+def _first_line(thing: Any) -> str:
+    return (thing.__doc__ or "").strip().partition("\n")[0]
+
+
+def _named(builtins: Mapping[str, Any], group: str) -> list[Row]:
+    """What the package has by name, then what installed packages register as entry points of the group."""
+    own = [(name, _first_line(thing)) for name, thing in builtins.items()]
+    return [*own, *((point.name, point.value) for point in entry_points(group=group))]
+
+
+def _profiles() -> list[Row]:
+    from search_to_signal.package_data import PROFILES
+
+    def comment(path: Path) -> str:
+        return path.read_text(encoding="utf-8").lstrip("# ").partition("\n")[0].partition(". ")[0]
+
+    return [(path.stem, comment(path)) for path in sorted(PROFILES.glob("*.toml"))]
+
+
+def _mappings() -> list[Row]:
+    from search_to_signal.rewards import GROUP, MAPPINGS
+
+    return [("frozen", "No mapping: the model is not trained."), *_named(MAPPINGS, GROUP)]
+
+
+def _alternatives() -> list[Row]:
+    from search_to_signal.rewards import READINGS
+
+    return [(one.mapping.name, f"{one.chosen}, other reading of {one.decision}") for one in READINGS]
+
+
+def _normalizers() -> list[Row]:
+    from search_to_signal.normalizer import GROUP, NORMALIZERS
+
+    return _named(NORMALIZERS, GROUP)
+
+
+def _problems() -> list[Row]:
+    from search_to_signal.problems import GROUP, PROBLEMS
+
+    own = [(name, f"splits {', '.join(problem.splits)}") for name, problem in PROBLEMS.items()]
+    return [*own, *_named({}, GROUP)]
+
+
+def _hosts() -> list[Row]:
+    from search_to_signal.hosts import GROUP, REFERENCE, RELEASED
+
+    return [
+        (REFERENCE, "Our search, run by s2s run."),
+        (RELEASED, "A checkout of the released CALM, run by s2s released."),
+        *_named({}, GROUP),
+    ]
+
+
+def _rules() -> list[Row]:
+    from search_to_signal.learner import GROUP, RULES
+
+    return [*((name, _first_line(type(rule))) for name, rule in RULES.items()), *_named({}, GROUP)]
+
+
+def _layers() -> list[Row]:
+    from search_to_signal.records.layers import LAYERS
+
+    return [(layer.key, f"{layer.name}: {layer.claim}") for layer in LAYERS]
+
+
+def _models() -> list[Row]:
+    from search_to_signal.package_data import MODELS
+
+    return [(path.name, str(path)) for path in sorted(MODELS.glob("*")) if path.is_dir()]
+
+
+KINDS: dict[str, Callable[[], Iterable[Row]]] = {
+    "profiles": _profiles,
+    "layers": _layers,
+    "mappings": _mappings,
+    "alternatives": _alternatives,
+    "normalizers": _normalizers,
+    "problems": _problems,
+    "hosts": _hosts,
+    "rules": _rules,
+    "models": _models,
+}
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    if arguments.kind is not None and arguments.kind not in KINDS:
+        raise ConfigError(f"nothing is called {arguments.kind!r}: list one of {', '.join(KINDS)}")
+    for kind in [arguments.kind] if arguments.kind else KINDS:
+        rows = list(KINDS[kind]())
+        width = max((len(name) for name, _ in rows), default=0)
+        print(f"{kind}:")
+        for name, text in rows:
+            print(f"  {name:{width}}  {text}".rstrip())
+    return 0
+
+
+def register(add: Add) -> None:
+    """Add list."""
+    text = "profiles, layers, mappings, normalizers, problems, hosts and models by name"
+    command = add("list", _list, text, "s2s list mappings")
+    command.add_argument("kind", nargs="?", help=f"one of {', '.join(KINDS)} (default: all)")

@@ -1,0 +1,60 @@
+"""``s2s list`` names what a profile may name, and each name it gives is one that works."""
+
+import pytest
+
+from search_to_signal.cli import main
+from search_to_signal.cli.listing import KINDS
+from search_to_signal.experiments.configuration import load_profile
+from search_to_signal.generators.files import model_directory
+from search_to_signal.normalizer import get_normalizer
+from search_to_signal.problems import get_problem
+from search_to_signal.rewards import get_mapping
+
+
+def listed(kind: str) -> list[str]:
+    """The names of a kind."""
+    return [name for name, _ in KINDS[kind]()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "get"),
+    [
+        ("profiles", load_profile),
+        ("alternatives", get_mapping),
+        ("normalizers", get_normalizer),
+        ("problems", get_problem),
+        ("models", model_directory),
+    ],
+)
+def test_every_name_can_be_used(kind: str, get: object) -> None:
+    """What is listed is found under that name."""
+    assert listed(kind)
+    for name in listed(kind):
+        assert get(name) is not None  # type: ignore[operator]
+
+
+def test_mappings_are_conditions() -> None:
+    """Frozen, then everything that a condition may name."""
+    frozen, *mappings = listed("mappings")
+    assert frozen == "frozen"
+    assert [get_mapping(name).name for name in mappings] == mappings
+
+
+def test_all_of_it_or_one_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a kind every kind has a heading; an unknown one is refused with the known ones."""
+    assert main(["list"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if line[:1] != " "] == [
+        f"{k}:" for k in KINDS
+    ]
+    assert main(["list", "models"]) == 0
+    assert "qwen2-2.1m" in capsys.readouterr().out
+    assert main(["list", "cats"]) == 2
+    assert "profiles" in capsys.readouterr().err
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Program and version, nothing else."""
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith("s2s ")

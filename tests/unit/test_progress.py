@@ -1,0 +1,136 @@
+"""What a long command shows: a few lines on a small terminal, plain lines elsewhere, and the time left."""
+
+import io
+import time
+
+import pytest
+from rich.console import Console
+
+from search_to_signal import progress as displays
+from search_to_signal.experiments.configuration import load_profile
+from search_to_signal.experiments.planned_work import planned_work
+from search_to_signal.experiments.reproduction import LAYERS
+from search_to_signal.progress import LiveProgress, PlainProgress, progress_display
+from search_to_signal.workload import Task, Workload
+
+PLAN = [
+    Task("cohort/native-s1", 10, cost=2.0, is_run=True),
+    Task("cohort/frozen-s1", 10, is_run=True),
+    Task("probe/initial", 10),
+]
+
+
+class Clock:
+    """A clock that stands still."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def drawn(live: LiveProgress, console: Console) -> list[str]:
+    """The lines of a drawing, as wide as the terminal at most."""
+    with console.capture() as capture:
+        console.print(live.draw())
+    return capture.get().rstrip().splitlines()
+
+
+def test_what_finished_takes_no_line() -> None:
+    """Forty finished tasks and two running ones are three lines on 80 x 24."""
+    console = Console(width=80, height=24, file=io.StringIO())
+    live = LiveProgress(
+        Workload(Task(f"breadth/a-long-cell-name/native-s{n}", 5) for n in range(42)), console
+    )
+    for number in range(42):
+        live.update(
+            f"breadth/a-long-cell-name/native-s{number}", 5 if number < 40 else 2, 5, "best -4.8 " * 9
+        )
+    lines = drawn(live, console)
+    assert len(lines) == 3
+    assert all(len(line) <= 80 for line in lines)
+    assert "2/5" in lines[1]
+    assert "a-long-cell-name/native-s41" in lines[2]
+
+
+def test_more_tasks_than_lines_are_counted() -> None:
+    """Where more run than the terminal has lines, the display stays inside it and says how many more."""
+    console = Console(width=80, height=24, file=io.StringIO())
+    live = LiveProgress(Workload(), console)
+    for number in range(60):
+        live.update(f"cohort/native-s{number}", 1, 5)
+    lines = drawn(live, console)
+    assert len(lines) < 24
+    assert lines[-1] == "... and 40 more"
+
+
+def test_the_heading_counts_layers_and_runs() -> None:
+    """Layer k of n, run i of m; a task that is no run is not counted as one."""
+    work = Workload(PLAN)
+    work.update("cohort/native-s1", 0, 10)
+    assert work.heading().startswith("cohort: layer 1 of 2, run 1 of 2, 0 %")
+    work.update("cohort/native-s1", 10, 10)
+    work.update("cohort/frozen-s1", 10, 10)
+    work.update("probe/initial", 1, 10)
+    assert work.heading().startswith("probe: layer 2 of 2, run 2 of 2, 78 %")
+
+
+def test_the_time_left_follows_the_speed_and_the_costs() -> None:
+    """Half the dear task in 100 s: the other half and two tasks at half its price take another 300 s."""
+    clock = Clock()
+    work = Workload(PLAN, clock)
+    work.update("cohort/native-s1", 0, 10)
+    assert work.seconds_left() is None
+    clock.now = 100.0
+    work.update("cohort/native-s1", 5, 10)
+    assert work.seconds_left() == pytest.approx(300.0)
+
+
+def test_what_was_done_before_is_no_speed() -> None:
+    """A run that goes on at group 9, and one that was kept, make the rest neither shorter nor faster."""
+    clock = Clock()
+    work = Workload(PLAN, clock)
+    work.update("cohort/frozen-s1", 10, 10)
+    work.update("cohort/native-s1", 8, 10)
+    clock.now = 60.0
+    work.update("cohort/native-s1", 9, 10)
+    assert work.seconds_left() == pytest.approx(60.0 * (2.0 + 10.0) / 2.0)
+
+
+def test_earlier_layers_are_done_when_a_later_one_begins() -> None:
+    """An estimate that was too large, or a layer that was kept, leaves no rest."""
+    work = Workload(PLAN)
+    work.update("probe/initial", 10, 10)
+    assert work.share == 1.0
+
+
+def test_plain_lines_come_while_nothing_reports(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Off a terminal a task is named when it begins, and its state is told again and again."""
+    monkeypatch.setattr(displays, "PLAIN_SECONDS", 0.01)
+    with progress_display(PLAN) as progress:
+        progress.update("cohort/native-s1", 3, 10, "best -4.9")
+        seen, end = "", time.monotonic() + 30.0
+        while "[cohort: layer 1 of 2" not in seen and time.monotonic() < end:
+            seen += capsys.readouterr().out
+    assert seen.startswith("cohort/native-s1: 3/10 best -4.9\n")
+    assert "native-s1 3/10 best -4.9\n" in seen.partition("[cohort")[2]
+
+
+def test_what_was_there_already_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """A task that is first seen finished says nothing of its own."""
+    plain = PlainProgress()
+    plain.update("cohort/native-s1", 10, 10)
+    plain.say("cohort/native-s1: complete and verified, kept")
+    assert capsys.readouterr().out == "cohort/native-s1: complete and verified, kept\n"
+
+
+@pytest.mark.parametrize("name", ["smoke", "embedded", "cohort"])
+def test_every_layer_of_a_profile_is_planned(name: str) -> None:
+    """No layer that a profile asks for is missing from its plan, and every task has steps."""
+    profile = load_profile(name)
+    layers = [layer.name for layer in LAYERS if layer.wanted(profile)]
+    tasks = planned_work(profile, layers)
+    assert list(dict.fromkeys(task.layer for task in tasks)) == layers
+    assert all(task.steps > 0 for task in tasks)
