@@ -28,7 +28,7 @@ def heldout_problems(directory: Path) -> Iterator[str]:
         return
     manifest = read_heldout(folder)
     place = directory / COHORT if (directory / COHORT).is_dir() else directory
-    runs = {str(run.relative_to(directory)): run for run in run_directories(place)}
+    runs = {str(run.relative_to(directory)): run for run in _in_order(run_directories(place))}
     if manifest.runs != {name: sha256_file(run / COMPLETIONS) for name, run in runs.items()}:
         yield "heldout: it was made of other completions than the cohort's"
         return
@@ -37,6 +37,16 @@ def heldout_problems(directory: Path) -> Iterator[str]:
     yield from _setting_problems(manifest, runs)
     yield from (f"heldout: {problem}" for problem in _score_problems(folder, manifest, runs))
     yield from (f"heldout: {problem}" for problem in _behaviour_problems(folder, runs))
+
+
+def _in_order(runs: list[Path]) -> list[Path]:
+    """Runs as the evaluation took them: frozen ones first, then by condition and seed."""
+
+    def order(run: Path) -> tuple[bool, str, int]:
+        facts = read_manifest(run).facts
+        return facts.condition != "frozen", facts.condition, facts.seed
+
+    return sorted(runs, key=order)
 
 
 def _setting_problems(manifest: HeldoutManifest, runs: dict[str, Path]) -> Iterator[str]:
