@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from search_to_signal.config import canonical_json
-from search_to_signal.errors import S2SError
+from search_to_signal.errors import RunFailedError, StoppedError
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.directory import log_file, set_aside
 from search_to_signal.progress import Progress, one_line
@@ -26,18 +26,6 @@ ERROR_PREFIX = "error: "
 # Anything else that looks like it, a model's text perhaps, is a line for people.
 _PROGRESS = re.compile(rf"{PROGRESS_PREFIX}(?P<done>\d{{1,9}}) (?P<total>\d{{1,9}}) ?(?P<note>.*)")
 _ENDING_S = 10.0
-
-
-class RunFailedError(S2SError):
-    """A run's process ended without completing its directory."""
-
-    exit_code = 10
-
-
-class StoppedError(S2SError):
-    """Somebody asked for the end before the last run."""
-
-    exit_code = 130
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from typing import Literal
 import msgspec
 
 from search_to_signal.config import canonical_sha256
-from search_to_signal.errors import ConfigError, ModelFileError, RunDirectoryError
+from search_to_signal.errors import ConfigError, ModelFileError, RunDirectoryError, StoppedError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.experiments.clock import StepClock, timing
+from search_to_signal.experiments.clock import StepClock
 from search_to_signal.experiments.directory import (
     begin,
     begun,
@@ -28,8 +28,7 @@ from search_to_signal.experiments.directory import (
     refuse_occupied,
     set_aside,
 )
-from search_to_signal.experiments.execution import StoppedError
-from search_to_signal.experiments.run_files import run_files
+from search_to_signal.experiments.run_files import read_timing, run_files
 from search_to_signal.generators.api import listed_models
 from search_to_signal.generators.files import model_directory
 from search_to_signal.hosts.released.asking import Count, count_with
@@ -200,7 +199,7 @@ def _completed(manifest: Manifest, observer: Observer, out: Path) -> Manifest:
     assert manifest.checkout is not None
     counted = observer.counted_by
     checkout = msgspec.structs.replace(manifest.checkout, tokenizer=counted)
-    return msgspec.structs.replace(manifest, status="complete", timing=timing(out), checkout=checkout)
+    return msgspec.structs.replace(manifest, status="complete", timing=read_timing(out), checkout=checkout)
 
 
 @contextmanager

@@ -9,13 +9,12 @@ import msgspec
 import torch
 
 from search_to_signal.evaluation.pool import EvaluationPool
-from search_to_signal.experiments.clock import timing
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.directory import finish, interrupted, owned, refuse_occupied, take
 from search_to_signal.experiments.learning import begin_restart, begin_training, open_run_generator
 from search_to_signal.experiments.live import Live, Parts, Position, run_live, starting_position
 from search_to_signal.experiments.resuming import ResumePoint, known_evaluations, replayed_state
-from search_to_signal.experiments.run_files import run_files
+from search_to_signal.experiments.run_files import read_timing, run_files
 from search_to_signal.generators.loopback import reachable
 from search_to_signal.generators.opening import open_generator
 from search_to_signal.hosts import open_host
@@ -101,5 +100,5 @@ def _completed(manifest: Manifest, live: Live) -> Manifest:
         isolation=dict(live.pool.layers()),
         initial_adapter_sha256=training.initial_sha256 if training else manifest.initial_adapter_sha256,
         final_adapter_sha256=training.sha256 if training else None,
-        timing=timing(live.files.directory),
+        timing=read_timing(live.files.directory),
     )
