@@ -29,7 +29,7 @@ _POLL_S = 1.0
 _WAIT_S = 60.0
 
 
-class _Said:
+class _KeptLines:
     """Keeps what a run says for whoever started it; its progress is read from its records."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class _Said:
 
 
 def _remote_run(place: Place, how: Execution) -> list[str]:
-    said = _Said()
+    said = _KeptLines()
     with Children() as children:
         run_place(place, how, said, children, _WAIT_S)
     return said.lines

@@ -155,7 +155,7 @@ def run_place(
         for line in process.stdout:
             said = one_line(line.decode(errors="replace"))
             if not said.startswith(ERROR_PREFIX):  # which is told once, with the run's exit code
-                _pass_on(said, place.config, progress)
+                _report_line(said, place.config, progress)
         code = process.wait()
     if code != 0:
         why = f" ({said})" if said.startswith(ERROR_PREFIX) else ""
@@ -168,7 +168,7 @@ def _environment(threads: int) -> dict[str, str]:
     return {**os.environ, **fixed, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
 
-def _pass_on(line: str, config: RunConfig, progress: Progress) -> None:
+def _report_line(line: str, config: RunConfig, progress: Progress) -> None:
     if found := _PROGRESS.fullmatch(line):
         progress.update(config.label, int(found["done"]), int(found["total"]), found["note"])
     else:
