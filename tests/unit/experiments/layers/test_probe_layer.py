@@ -139,7 +139,7 @@ def test_a_finished_probe_is_kept(results: Path, asked: list[str]) -> None:
 
 def test_a_stopped_probe_goes_on(results: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped in its second checkpoint, it ends with the same files and asks the first one no more."""
-    answered = probe._probed
+    answered = probe._probe_checkpoint
 
     def stop(*arguments: Any) -> Any:
         if arguments[1].name == "native-s42":
