@@ -9,9 +9,8 @@ import msgspec
 from search_to_signal.config import canonical_json, canonical_sha256
 from search_to_signal.experiments.clock import timing
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.group import Judged, completion_records
+from search_to_signal.experiments.group import Judged, completion_records, step_record
 from search_to_signal.experiments.recorded import recorded_rounds
-from search_to_signal.experiments.step_records import step_record
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.hosts.credit import credited
 from search_to_signal.hosts.reference import ReferenceHost

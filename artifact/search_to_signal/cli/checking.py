@@ -73,7 +73,7 @@ def _recompute(arguments: argparse.Namespace) -> Sequence[str]:
     from search_to_signal.hosts import get_host
     from search_to_signal.problems import get_problem
     from search_to_signal.recompute.directory import Options, recompute
-    from search_to_signal.recompute.means import Sample
+    from search_to_signal.recompute.tools import Sample
 
     for problem in arguments.problem:
         get_problem(problem)

@@ -26,8 +26,8 @@ from search_to_signal.provenance.verify import verify
 from search_to_signal.recompute.completions import Text, text_findings
 from search_to_signal.recompute.directory import Options, Recomputed, recompute
 from search_to_signal.recompute.findings import Ending, differences
-from search_to_signal.recompute.means import Sample
 from search_to_signal.recompute.programs import Bench, Evaluations, limits_here
+from search_to_signal.recompute.tools import Sample
 from search_to_signal.records.manifest import Manifest, write_manifest
 from search_to_signal.records.probe import ProbeRecord
 from search_to_signal.records.reader import read_groups, read_records

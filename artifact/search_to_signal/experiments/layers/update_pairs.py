@@ -58,10 +58,10 @@ class Cell:
     @property
     def run(self) -> str:
         """The run's name in records."""
-        return run_name(self.directory)
+        return run_place(self.directory)
 
 
-def run_name(directory: Path) -> str:
+def run_place(directory: Path) -> str:
     """Layer and name of a run, as it lies in a results directory."""
     return "/".join(directory.resolve().parts[-2:])
 
@@ -137,7 +137,7 @@ def compare_cell(
     for plan in todo:
         rows = {key: values[list(plan.places)] for key, values in cell.credit.items()}
         moved = {}
-        for key, result in _play(given, plan, rows, progress):
+        for key, result in _run_updates(given, plan, rows, progress):
             done += 1
             progress.update(task, done, total, f"{plan.variant}, {'/'.join(key)}")
             if result is not None:
@@ -149,7 +149,7 @@ def compare_cell(
                 pairs.write(_pair_record(cell, plan, (one, other), rows, moved))
 
 
-def _play(
+def _run_updates(
     given: Matched, plan: Plan, rows: Mapping[Credit, Floats], progress: Progress
 ) -> Iterator[tuple[Credit, Moved | None]]:
     """The update of every credit, None where it breaks; equal credits share one, by determinism the same."""
