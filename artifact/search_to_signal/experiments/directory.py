@@ -89,7 +89,7 @@ def refuse_occupied(directory: Path, resume: bool) -> None:
         raise RunDirectoryError(f"{directory} {what}: give another --out, or move it away")
 
 
-def take(directory: Path, descriptor: int, config: RunConfig) -> OpenedRun:
+def open_run(directory: Path, descriptor: int, config: RunConfig) -> OpenedRun:
     """Begin a run, or take up the one that is there; ``descriptor`` is its locked configuration file.
 
     Raises RunDirectoryError, touching nothing, when what is there is another run or is damaged.

@@ -11,7 +11,7 @@ import torch
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.clock import timing
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.directory import finish, interrupted, owned, refuse_occupied, take
+from search_to_signal.experiments.directory import finish, interrupted, open_run, owned, refuse_occupied
 from search_to_signal.experiments.learning import begin_restart, begin_training, open_run_generator
 from search_to_signal.experiments.live import Live, Parts, Position, run_live, starting_position
 from search_to_signal.experiments.resuming import ResumePoint, known_evaluations, replayed_state
@@ -67,7 +67,7 @@ def run(
     torch.set_num_threads(config.threads)
     with storage_errors(directory), owned(directory, wait_s) as descriptor:
         refuse_occupied(directory, resume)
-        manifest, point = take(directory, descriptor, config)
+        manifest, point = open_run(directory, descriptor, config)
         if manifest.status == "running":
             with assemble(config) as parts, run_files(directory, point and point.marks) as files:
                 if point is not None:
