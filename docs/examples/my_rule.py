@@ -8,7 +8,7 @@ import torch
 from search_to_signal.errors import ConfigError
 from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
-from search_to_signal.learner.checkpoint import dumped, restore
+from search_to_signal.learner.checkpoint import dump_state, load_state
 from search_to_signal.learner.loss import token_group, token_log_probabilities
 
 
@@ -40,11 +40,11 @@ class PolicyGradientLearner:
 
     def dump(self) -> bytes:
         """Adapter and optimizer as bytes."""
-        return dumped(self._trained, self._optimizer)
+        return dump_state(self._trained, self._optimizer)
 
     def load(self, data: bytes) -> None:
         """Go on from ``dump``."""
-        restore(data, self._trained, self._optimizer)
+        load_state(data, self._trained, self._optimizer)
 
 
 class PolicyGradient:

@@ -12,6 +12,9 @@ import pytest
 from search_to_signal.analysis.results import load_runs
 from search_to_signal.errors import ConfigError, MappingError, RunDirectoryError
 from search_to_signal.experiments.configuration import Profile
+from search_to_signal.experiments.layers.heldout import heldout
+from search_to_signal.experiments.layers.settings import HeldoutSettings
+from search_to_signal.experiments.recorded import recorded_states
 from search_to_signal.experiments.released import Order, run_released
 from search_to_signal.hosts import open_host
 from search_to_signal.hosts.base import Effect, HostSetup, play
@@ -206,3 +209,19 @@ def test_an_effect_has_an_event_for_each_completion() -> None:
 def test_known_rules_are_found() -> None:
     """The default rule takes no settings of its own."""
     get_rule("grpo").check({})
+
+
+def test_heldout_runs_no_problem_that_a_directory_names(make_run: Make, tmp_path: Path) -> None:
+    """A cohort of somebody's own problem is evaluated after --problem alone."""
+    make_run(tmp_path / "cohort" / "native-s1", seed=1, config={"problem": "antigravity:x"})
+    sys.modules.pop("antigravity", None)
+    with pytest.raises(ConfigError, match="allow it with --problem antigravity:x"):
+        heldout(tmp_path, HeldoutSettings(), PlainProgress())
+    assert "antigravity" not in sys.modules
+
+
+def test_recorded_states_need_no_problem(make_run: Make, tmp_path: Path) -> None:
+    """The states of a recorded search follow from its records, whatever problem they name."""
+    run = make_run(tmp_path / "run", config={"problem": "antigravity:x"})
+    states = [state for _, state in recorded_states(run, SearchSettings())]
+    assert [len(state.archive) for state in states] == [1, 3, 5, 7]
