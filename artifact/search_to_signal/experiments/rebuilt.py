@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from search_to_signal.analysis.page.matched import matched_page
 from search_to_signal.analysis.report import report
-from search_to_signal.analysis.tables.matched import matched_page
 from search_to_signal.claims.report import write_ledger
 from search_to_signal.errors import RunDirectoryError, S2SError
 from search_to_signal.experiments.implementation import implementation

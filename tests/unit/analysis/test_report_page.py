@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from search_to_signal.analysis.page.cells import short_origins
 from search_to_signal.analysis.page.facts import MODELS, format_duration, read_facts
 from search_to_signal.analysis.page.layers import LAYERS
 from search_to_signal.analysis.page.ledger import read_ledger
+from search_to_signal.analysis.page.tracing import short_origins
 from search_to_signal.analysis.report import report
 from search_to_signal.analysis.results import Origin, Results
 from search_to_signal.claims.tables import PUBLISHED

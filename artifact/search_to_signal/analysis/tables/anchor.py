@@ -13,13 +13,7 @@ from search_to_signal.analysis.tables.cells import Cell, Cells, Row, Table, diff
 from search_to_signal.analysis.tables.measures import FINAL_BEST, VALID, VALID_ONLY, require_comparable
 from search_to_signal.errors import ContractError, RunDirectoryError
 from search_to_signal.provenance.checksums import sha256_file
-from search_to_signal.records.anchor import (
-    CLOCKS,
-    AnchorBudget,
-    AnchorContract,
-    Clock,
-    realized_groups,
-)
+from search_to_signal.records.anchor import CLOCKS, AnchorBudget, AnchorContract, Clock, realized_groups
 from search_to_signal.records.manifest import COHORT
 from search_to_signal.records.reader import TIMINGS
 
