@@ -203,7 +203,7 @@ def test_the_ledger_is_on_the_page(html: str, results: Path) -> None:
         assert f"<strong>{verdict}</strong>" in html
         assert f"{len(rows)} entries" in html
     assert sum(counts[0] for _, counts in ledger.counts) == ledger.total
-    assert ledger.beside == sum(ledger.directions.values()) > 150
+    assert ledger.estimated == sum(ledger.directions.values()) > 150
 
 
 def test_a_damaged_ledger_is_refused(tmp_path: Path) -> None:
