@@ -16,10 +16,10 @@ from search_to_signal.claims.embedded import Estimate, estimate
 from search_to_signal.claims.expressions import Scope, evaluate, format_numbers, parse, references, text_of
 from search_to_signal.claims.intervals import Interval
 from search_to_signal.claims.ledger import IMPLEMENTATION, SETTINGS, Entry, Ledger
-from search_to_signal.claims.tables import Table, facts_table
+from search_to_signal.claims.tables import Table, implementation_table
 from search_to_signal.errors import LedgerError
 
-Facts = Mapping[str, Mapping[str, str]]
+Implementation = Mapping[str, Mapping[str, str]]
 """What this repository implements, setting by setting, in the tables of IMPLEMENTATION."""
 
 
@@ -53,7 +53,7 @@ class Finding:
 def judge(
     ledger: Ledger,
     report: Mapping[str, Table] | None = None,
-    facts: Facts | None = None,
+    facts: Implementation | None = None,
     only: Collection[str] | None = None,
 ) -> list[Finding]:
     """One finding per entry, in their order, or per entry of the ids in ``only``.
@@ -62,7 +62,7 @@ def judge(
     facts no setting is compared.
     """
     scope = ledger.scope()
-    known = {name: facts_table(name, texts) for name, texts in (facts or {}).items()}
+    known = {name: implementation_table(name, texts) for name, texts in (facts or {}).items()}
     scope = replace(scope, tables={**scope.tables, **known})
     chosen = [entry for entry in ledger.entries if only is None or entry.id in only]
     return [_finding(ledger, entry, scope, report) for entry in chosen]

@@ -82,7 +82,7 @@ def optimality_gap(scores: Floats, lengths: Floats) -> float:
 
 def heldout(results: Results) -> Table:
     """Score and, for TSP, optimality gap of every run's final heuristic, by split."""
-    manifest = _checked_heldout(results)
+    manifest = results.once(_checked_heldout)
     records = list(read_records(results.folder(HELDOUT) / SCORES, HeldoutRecord))
     sized = manifest.problem == "tsp"
     columns = [f"{what} {split}" for split in manifest.splits for what in ("Score", "Gap (%)")[: 1 + sized]]
@@ -95,7 +95,7 @@ def heldout(results: Results) -> Table:
 
 def behaviours(results: Results) -> Table:
     """Distinct programs and distinct behaviours of every run's valid completions."""
-    manifest = _checked_heldout(results)
+    manifest = results.once(_checked_heldout)
     file = results.folder(HELDOUT) / BEHAVIOURS
     known = {record.program_sha256: record for record in read_records(file, BehaviourRecord)}
     rows = summarized(results.cohort, partial(_behaviour_parts, known, file), mean_cell)

@@ -104,7 +104,7 @@ def cosine_table(records: MatchedRecords) -> Table:
     return _table(records, "cosines", "Cosine of adapter changes, by normalizer", tuple(names), rows)
 
 
-def move_table(records: MatchedRecords) -> Table:
+def distance_table(records: MatchedRecords) -> Table:
     """How far each mapping's update moves adapter and withheld contexts, under the first normalizer."""
     found = [item for item in records.updates if item[1].normalizer == records.normalizer]
     rows = [
@@ -126,7 +126,7 @@ def _records(results: Results) -> MatchedRecords:
 def matched_tables(directory: Path) -> list[Table]:
     """Every table of the layer."""
     records = load_matched(directory)
-    return [make(records) for make in (mapping_table, normalizer_table, cosine_table, move_table)]
+    return [make(records) for make in (mapping_table, normalizer_table, cosine_table, distance_table)]
 
 
 _PAIR_NAMES = (STEPS, "Comparisons", *COUNT_COLUMNS, *PAIR_COLUMNS)
