@@ -15,6 +15,7 @@ from search_to_signal.errors import RunDirectoryError, S2SError
 from search_to_signal.experiments.implementation import implementation
 from search_to_signal.experiments.normalizer_replay import replay
 from search_to_signal.experiments.redrawn import draw_problems
+from search_to_signal.experiments.tours import tour_problems
 from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.provenance.blocks import BLOCKS, blocks_of, read_blocks
 from search_to_signal.provenance.checksums import listed_files
@@ -55,6 +56,7 @@ def rebuilt_problems(directory: Path) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="s2s-") as temporary:
         parts = (
             _draws(directory),
+            tour_problems(directory),
             _audit(directory, Path(temporary) / AUDIT),
             _report(directory, Path(temporary) / REPORT),
             _pages(directory),

@@ -28,6 +28,7 @@ from search_to_signal.experiments.layer_settings import (
 from search_to_signal.experiments.normalizer_replay import replay
 from search_to_signal.experiments.probe import run_probe
 from search_to_signal.experiments.restart import run_restarts
+from search_to_signal.experiments.tours import record_tours
 from search_to_signal.generators.opening import require_model
 from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.problems import get_problem
@@ -170,6 +171,8 @@ def _evaluated(profile: Profile, results: Path, progress: Progress) -> Path | No
     if unfinished := _unfinished(results):
         progress.say(f"no report: {unfinished} not finished, go on with --resume")
         return None
+    progress.say("touring one instance with the seed and with the best heuristic, for a picture")
+    record_tours(results)
     progress.say("replaying the recorded groups under every mapping and normalizer")
     recorded = [*run_directories(cohort), *runs_below(results / BREADTH), *runs_below(results / AUDIT)]
     replay(recorded, results / AUDIT, list(MAPPINGS), list(NORMALIZERS))

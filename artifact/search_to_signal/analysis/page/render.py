@@ -15,6 +15,7 @@ from search_to_signal.analysis.page.cells import ShownTable, shown_table
 from search_to_signal.analysis.page.facts import Facts, described, layer_times, time_rows
 from search_to_signal.analysis.page.layers import LAYERS, layer_states
 from search_to_signal.analysis.page.ledger import NAMES, Verdicts
+from search_to_signal.analysis.page.lineage import best_lineage
 
 _OTHER = "Beyond the layers"
 _HEADLINE = "core_results"
@@ -57,6 +58,7 @@ def _content(evidence: Evidence, drawn: Drawn, facts: Facts, ledger: Verdicts | 
         "layer_times": layer_times(facts.runs),
         "time_rows": time_rows(facts.runs),
         "settings": _settings(config),
+        "lineage": best_lineage(evidence),
         "pictures": _pictures(evidence, drawn),
         "absent_figures": drawn.absent,
         "headline": shown_table(evidence.table(_HEADLINE)),
