@@ -17,6 +17,7 @@ from search_to_signal.experiments.implementation import implementation
 from search_to_signal.experiments.layers.normalizer_replay import audit_results
 from search_to_signal.experiments.layers.settings import AuditCell, BreadthCell
 from search_to_signal.experiments.runs import Reproduction, unfinished
+from search_to_signal.experiments.tours import record_tours
 from search_to_signal.generators.opening import require_model
 from search_to_signal.package_data import MODELS
 from search_to_signal.problems import get_problem
@@ -122,6 +123,8 @@ def _evaluated(results: Path, progress: Progress) -> Path | None:
     if left := unfinished(results):
         progress.say(f"no report: {left} not finished, go on with --resume")
         return None
+    progress.say("touring one instance with the seed and with the best heuristic, for a picture")
+    record_tours(results)
     progress.say("replaying the recorded groups under every mapping and normalizer")
     audit_results(results, results / AUDIT)
     return write_report(results, results / REPORT)

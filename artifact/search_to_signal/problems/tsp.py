@@ -92,11 +92,18 @@ class Tsp:
         ``train`` has 64 instances of 50 nodes, ``heldout_50``, ``heldout_100`` and ``heldout_200`` 64 of
         that size, ``embedded`` 16 of 30.
         """
-        coordinates: Array = split_of(self.name, _SPLITS, split)
-        matrices = euclidean(coordinates)
-        check_sha256(f"tsp/{split} coordinates", coordinates, COORDINATES_SHA256[split])
+        matrices = euclidean(self.coordinates(split))
         check_sha256(f"tsp/{split} distances", matrices, DISTANCES_SHA256[split])
         return tuple(frozen_instance(distance=matrix) for matrix in matrices)
+
+    def coordinates(self, split: str) -> Array:
+        """Return (instances, n, 2) positions of the nodes in the unit square, for pictures.
+
+        Raises as ``instances`` does.
+        """
+        coordinates: Array = split_of(self.name, _SPLITS, split)
+        check_sha256(f"tsp/{split} coordinates", coordinates, COORDINATES_SHA256[split])
+        return coordinates
 
     def score(self, instance: Instance, answer: Array) -> float:
         """Return minus the length of the tour ``answer`` (node 0 first); raises InfeasibleAnswerError."""

@@ -12,6 +12,7 @@ from search_to_signal.analysis.page.matched import matched_page
 from search_to_signal.errors import RunDirectoryError, S2SError
 from search_to_signal.experiments.layers.normalizer_replay import audit_results
 from search_to_signal.experiments.reproduction import write_report
+from search_to_signal.experiments.tours import tour_problems
 from search_to_signal.provenance.blocks import BLOCKS, blocks_of, read_blocks
 from search_to_signal.provenance.checksums import listed_files
 from search_to_signal.provenance.png import image_sha256
@@ -41,6 +42,7 @@ def rebuilt_problems(directory: Path) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="s2s-") as temporary:
         parts = (
             _draws(directory),
+            tour_problems(directory),
             _audit(directory, Path(temporary) / AUDIT),
             _report(directory, Path(temporary) / REPORT),
             _pages(directory),

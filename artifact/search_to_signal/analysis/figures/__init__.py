@@ -10,8 +10,10 @@ from search_to_signal.analysis.figures.effects import PAIRED_EFFECTS, STAGE_DYNA
 from search_to_signal.analysis.figures.layers import BREADTH, HELDOUT, RESTART
 from search_to_signal.analysis.figures.plot import Plot, write_plot
 from search_to_signal.analysis.figures.signal import SIGNAL
+from search_to_signal.analysis.figures.tours import TOURS_PLOT
 from search_to_signal.analysis.results import NoTableError
 from search_to_signal.analysis.tables.catalogue import Evidence
+from search_to_signal.records.tours import TOURS
 
 PLOTS: Sequence[Plot] = (
     BEST_SO_FAR,
@@ -38,9 +40,10 @@ class Drawn:
 
 
 def draw_all(evidence: Evidence, directory: Path) -> Drawn:
-    """Draw every figure whose layer has run; damaged layers raise as tables do."""
+    """Draw every figure whose layer has run, tours first; damaged layers raise as tables do."""
     figures, absent = [], {}
-    for plot in PLOTS:
+    toured = (evidence.results.directory / TOURS).is_file()
+    for plot in (TOURS_PLOT, *PLOTS) if toured else PLOTS:
         try:
             path = write_plot(plot, evidence, directory)
             figures.append((plot.remarked(path).captioned(evidence.results), path))

@@ -12,6 +12,7 @@ from search_to_signal.analysis.figures import Drawn
 from search_to_signal.analysis.page.facts import Facts, describe, layer_times, time_rows
 from search_to_signal.analysis.page.layers import layer_states
 from search_to_signal.analysis.page.ledger import NAMES, JudgedLedger
+from search_to_signal.analysis.page.lineage import best_lineage
 from search_to_signal.analysis.page.tracing import ShownTable, show_table
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.cells import Table
@@ -59,6 +60,7 @@ def _content(
         "layer_times": layer_times(facts.runs),
         "time_rows": time_rows(facts.runs),
         "settings": _settings(config),
+        "lineage": best_lineage(evidence),
         "pictures": _pictures(evidence, drawn),
         "absent_figures": drawn.absent,
         "headline": show_table(evidence.table(_HEADLINE)),
