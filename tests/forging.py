@@ -12,7 +12,7 @@ from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.group import Judged, completion_records, step_record
 from search_to_signal.experiments.recorded import recorded_rounds
 from search_to_signal.generators.base import Completion, Generation
-from search_to_signal.hosts.credit import credited
+from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.hosts.reference import ReferenceHost
 from search_to_signal.normalizer import get_normalizer
 from search_to_signal.problems import get_problem
@@ -95,7 +95,7 @@ def forge_last_score(run: Path, gain: float) -> tuple[int, int, float]:
     )
     kept = [msgspec.structs.replace(r, evaluation=o.evaluation) for r, o in zip(records, forged, strict=True)]
     rows = (
-        credited(kept, get_mapping(config.mapping), get_normalizer(config.normalizer))
+        assign_credit(kept, get_mapping(config.mapping), get_normalizer(config.normalizer))
         if config.trained
         else kept
     )

@@ -17,27 +17,34 @@ class Add(Protocol):
     def __call__(self, name: str, command: Command, text: str, example: str) -> argparse.ArgumentParser: ...
 
 
-def allow_code(parser: argparse.ArgumentParser) -> None:
-    """Add --mapping and --normalizer: code that may run, since a directory's word for it is not enough."""
-    for kind in ("mapping", "normalizer"):
+def allow_code(parser: argparse.ArgumentParser, *kinds: str, note: str = "") -> None:
+    """Add --KIND of PKG.MOD:OBJ: code that may run, since a directory's word for it is not enough."""
+    for kind in kinds:
         parser.add_argument(
             f"--{kind}",
             action="append",
             default=[],
             metavar="PKG.MOD:OBJ",
-            help=f"a {kind} of your own that the runs were trained with, and whose code may run; repeat it",
+            help=f"{note}a {kind} of your own that the runs had, and whose code may run; repeat it",
         )
 
 
 def load_allowed(arguments: argparse.Namespace) -> None:
-    """Load what ``allow_code`` took; raises ConfigError for what is no mapping or no normalizer."""
+    """Load what ``allow_code`` took; raises ConfigError for what is none of its kind."""
+    from search_to_signal.hosts import get_host
     from search_to_signal.normalizer import get_normalizer
+    from search_to_signal.problems import get_problem
     from search_to_signal.rewards import get_mapping
 
-    for mapping in arguments.mapping:
-        get_mapping(mapping)
-    for normalizer in arguments.normalizer:
-        get_normalizer(normalizer)
+    loaders: dict[str, Callable[[str], object]] = {
+        "mapping": get_mapping,
+        "normalizer": get_normalizer,
+        "problem": get_problem,
+        "host": get_host,
+    }
+    for kind, load in loaders.items():
+        for name in getattr(arguments, kind, ()):
+            load(name)
 
 
 def show(page: Path) -> None:

@@ -70,15 +70,9 @@ def _refuse_loose_options(arguments: argparse.Namespace) -> None:
 
 
 def _recompute(arguments: argparse.Namespace) -> Sequence[str]:
-    from search_to_signal.hosts import get_host
-    from search_to_signal.problems import get_problem
     from search_to_signal.recompute.directory import Options, recompute
     from search_to_signal.recompute.tools import Sample
 
-    for problem in arguments.problem:
-        get_problem(problem)
-    for host in arguments.host:
-        get_host(host)
     sample = None
     if arguments.sample is not None:
         seed = secrets.randbelow(2**32) if arguments.seed is None else arguments.seed
@@ -122,7 +116,7 @@ def register(add: Add) -> None:
     """Add verify and seal."""
     check = add("verify", _verify, "check checksums and records", "s2s verify results/embedded")
     check.add_argument("directory", type=Path)
-    allow_code(check)
+    allow_code(check, "mapping", "normalizer")
     check.add_argument(
         "--tables",
         action="store_true",
@@ -147,14 +141,7 @@ def register(add: Add) -> None:
         metavar="DIR",
         help="a model of your own whose tokenizer may be read to compare token ids; repeat it",
     )
-    for kind in ("problem", "host"):
-        check.add_argument(
-            f"--{kind}",
-            action="append",
-            default=[],
-            metavar="PKG.MOD:OBJ",
-            help=f"with --recompute: a {kind} of your own whose code may run; repeat it",
-        )
+    allow_code(check, "problem", "host", note="with --recompute: ")
     check.add_argument(
         "--signer",
         type=Path,

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from search_to_signal.cli.base import Add
+from search_to_signal.cli.base import Add, allow_code, load_allowed
 from search_to_signal.progress import progress_display
 
 
@@ -11,6 +11,7 @@ def _heldout(arguments: argparse.Namespace) -> int:
     from search_to_signal.experiments.layers.heldout import heldout
     from search_to_signal.experiments.layers.settings import HeldoutSettings
 
+    load_allowed(arguments)
     settings = HeldoutSettings(instances=arguments.instances, slots=arguments.slots)
     with progress_display() as progress:
         out = heldout(arguments.directory, settings, progress)
@@ -28,4 +29,5 @@ def register(add: Add) -> None:
     )
     command.add_argument("directory", type=Path, help="results directory with a complete cohort")
     command.add_argument("--instances", type=int, help="of each split, the first so many (default: all)")
+    allow_code(command, "problem")
     command.add_argument("--slots", type=int, default=1, help="evaluations side by side (default: 1)")

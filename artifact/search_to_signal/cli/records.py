@@ -48,7 +48,7 @@ def register(add: Add) -> None:
     )
     page.add_argument("directory", type=Path)
     page.add_argument("--out", type=Path, help="where to write (default: DIRECTORY/report)")
-    allow_code(page)
+    allow_code(page, "mapping", "normalizer")
     replay = add(
         "replay",
         _replay,

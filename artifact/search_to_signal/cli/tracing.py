@@ -52,5 +52,5 @@ def register(add: Add) -> None:
     trace.add_argument("table", nargs="?", help="a table's name (default: list the tables)")
     trace.add_argument("row", nargs="?", help="a row's label (default: list rows and columns)")
     trace.add_argument("column", nargs="?", help="a column's heading (default: print the row)")
-    allow_code(trace)
+    allow_code(trace, "mapping", "normalizer")
     trace.add_argument("--show", type=int, default=0, metavar="N", help="print the first N records as well")

@@ -96,7 +96,7 @@ def open_run(directory: Path, descriptor: int, config: RunConfig) -> OpenedRun:
     """
     unit = score_unit(get_problem(config.problem))
     files = model_files(config.generation, config.model)
-    now = first_manifest(config, config.sha256, files, score_unit=unit)
+    now = first_manifest(config, config.sha256, files, score_unit=unit, host=config.host)
     if not is_begun(directory):
         begin(directory, descriptor, config, now)
         return OpenedRun(now, None)

@@ -20,7 +20,7 @@ from search_to_signal.experiments.run_files import EvaluationNote, RunFiles, sav
 from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.hosts import host_code
 from search_to_signal.hosts.base import Effect, Host, exposures_of, play
-from search_to_signal.hosts.credit import credited
+from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.problems.base import Problem
 from search_to_signal.progress import Progress
 from search_to_signal.records.schema import CompletionRecord, StepRecord
@@ -101,7 +101,7 @@ def live_step(live: Live, state: Any, step: int, clock: StepClock) -> tuple[Any,
     records = completion_records(question, step, config.problem, generation, judged, effect.events, reach)
     result = None
     if live.training is not None:
-        records = credited(records, live.training.mapping, live.training.normalizer)
+        records = assign_credit(records, live.training.mapping, live.training.normalizer)
         with clock.phase("update"):
             result = live.training.update(generation, records)
     played = step_record(question, effect, generation, records, config, result)

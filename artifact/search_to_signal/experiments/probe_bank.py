@@ -5,7 +5,7 @@ from pathlib import Path
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.recorded import played_again
+from search_to_signal.experiments.recorded import replayed_rounds
 from search_to_signal.hosts import open_host
 from search_to_signal.records.probe import BankPrompt
 from search_to_signal.records.reader import read_groups
@@ -37,7 +37,7 @@ def chosen_steps(runs: Sequence[Path], prompts: int) -> list[tuple[Path, int]]:
 
 
 def _asked(run: Path, config: RunConfig, steps: Sequence[int]) -> Iterator[tuple[Round, Prompt]]:
-    for played, question, _ in played_again(run, open_host(config.host, config.host_setup), config):
+    for played, question, _ in replayed_rounds(run, open_host(config.host, config.host_setup), config):
         if played.step in steps:
             yield played, question.prompt
 

@@ -17,7 +17,7 @@ from search_to_signal.search.state import Member, SearchState, seed_member, stat
 from search_to_signal.seeding import stream
 
 
-class PlayedAgain(NamedTuple):
+class ReplayedRound(NamedTuple):
     """A recorded round, the question that the host draws for it again, and what its completions do to it."""
 
     played: Round
@@ -55,7 +55,7 @@ def recorded_start(directory: Path, host: Host) -> Any:
     return host.start(recorded_seed(directory))
 
 
-def played_again(directory: Path, host: Host, config: RunConfig) -> Iterator[PlayedAgain]:
+def replayed_rounds(directory: Path, host: Host, config: RunConfig) -> Iterator[ReplayedRound]:
     """The rounds of a run directory, drawn again from its seed and moved on by its recorded completions.
 
     Raises RecordError where records are missing, or where the host draws or decides otherwise than recorded.
@@ -72,7 +72,7 @@ def played_again(directory: Path, host: Host, config: RunConfig) -> Iterator[Pla
                 f"{directory}: step {played.step} cannot be drawn again and moved on as recorded: check that "
                 "the records are complete and were made with these settings"
             )
-        yield PlayedAgain(played, question, effect)
+        yield ReplayedRound(played, question, effect)
         state = effect.state
 
 

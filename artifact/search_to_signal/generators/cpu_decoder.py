@@ -91,7 +91,7 @@ def _layer(layer: Any, scale: float) -> _Layer:
     )
 
 
-class _Memory:
+class _KeyValues:
     """One layer's keys and values: the prompt's once for all rows, then each row's own.
 
     Prompt: keys (K, d, P) and values (K, P, d); rows: keys (K, rows, d, limit) and values
@@ -142,7 +142,7 @@ class CpuDecoder:
         self.logits: torch.Tensor = out.logits[:, -1].repeat(count, 1)
         cache = out.past_key_values
         self._memories = [
-            _Memory(keys[0], values[0], count, limit)
+            _KeyValues(keys[0], values[0], count, limit)
             for keys, values in zip(cache.key_cache, cache.value_cache, strict=True)
         ]
         self._width = cache.key_cache[0].shape[-1]
@@ -180,7 +180,7 @@ class CpuDecoder:
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return functional.rms_norm(x, weight.shape, weight, self._epsilon)
 
-    def _attention(self, layer: _Layer, memory: _Memory, x: torch.Tensor) -> torch.Tensor:
+    def _attention(self, layer: _Layer, memory: _KeyValues, x: torch.Tensor) -> torch.Tensor:
         rows, width, kv = len(x), self._width, self._kv_heads
         qkv = functional.linear(x, layer.qkv, layer.qkv_bias).view(rows, self._heads + 2 * kv, width)
         turned, v = qkv[:, :-kv], qkv[:, -kv:]

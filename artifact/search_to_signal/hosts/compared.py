@@ -16,7 +16,7 @@ class NotComparableError(HostError):
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedPrompt:
     """A prompt: its operator, the positions of its bases in the listed archive, and its text.
 
     ``chat`` is what the released host asked, ``used`` are its own objects for the prompts of the round, among
@@ -31,7 +31,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedGroup:
     """What became of a group, completion by completion, and the state after it, listed best first.
 
     ``scores`` are higher-is-better and absent where the outcome is not valid; ``rewards`` are native.
@@ -54,11 +54,11 @@ class ComparedHost(Protocol):
         """Score on every instance and then their mean, or the mean alone; None for a failure."""
         ...
 
-    def ask(self, state: SearchState) -> Asked:
+    def ask(self, state: SearchState) -> AskedPrompt:
         """Draw one prompt."""
         ...
 
-    def play(self, state: SearchState, asked: Asked, texts: Sequence[str]) -> Played:
+    def play(self, state: SearchState, asked: AskedPrompt, texts: Sequence[str]) -> PlayedGroup:
         """Judge the answers to a prompt, and move the state."""
         ...
 

@@ -10,7 +10,7 @@ from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.rewards import RewardMapping, rewards_of
 
 
-def credited(
+def assign_credit(
     records: Sequence[CompletionRecord], mapping: RewardMapping, normalizer: Normalizer
 ) -> list[CompletionRecord]:
     """The records of one group with reward components, rewards and advantages.

@@ -12,7 +12,7 @@ from search_to_signal.errors import LearnerError
 _PARAMETER, _MOMENT, _NUMBER = "parameter:", "moment:", "number:"
 
 
-def dumped(parameters: Mapping[str, torch.Tensor], optimizer: torch.optim.Optimizer) -> bytes:
+def dump_state(parameters: Mapping[str, torch.Tensor], optimizer: torch.optim.Optimizer) -> bytes:
     """The trained parameters by name, and the optimizer's state by parameter number."""
     tensors = {f"{_PARAMETER}{name}": tensor for name, tensor in parameters.items()}
     for number, slots in optimizer.state_dict()["state"].items():
@@ -25,8 +25,8 @@ def dumped(parameters: Mapping[str, torch.Tensor], optimizer: torch.optim.Optimi
     return save({name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()})
 
 
-def restore(data: bytes, parameters: Mapping[str, torch.Tensor], optimizer: torch.optim.Optimizer) -> None:
-    """Put back what ``dumped`` took; raises LearnerError when it belongs to another adapter."""
+def load_state(data: bytes, parameters: Mapping[str, torch.Tensor], optimizer: torch.optim.Optimizer) -> None:
+    """Put back what ``dump_state`` took; raises LearnerError when it belongs to another adapter."""
     tensors = load(data)
     shapes = {f"{_PARAMETER}{name}": tensor.shape for name, tensor in parameters.items()}
     found = {name: tensor.shape for name, tensor in tensors.items() if name.startswith(_PARAMETER)}

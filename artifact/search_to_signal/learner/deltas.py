@@ -10,7 +10,7 @@ Tensors = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Change:
+class AdapterDelta:
     """Final minus initial adapter: ``raw`` by tensor, ``factors`` (L, R) by module with L R = BA - B0 A0."""
 
     raw: Tensors
@@ -27,7 +27,7 @@ class Comparison:
     sign_agreement: float | None
 
 
-def change(initial: Tensors, final: Tensors) -> Change:
+def adapter_delta(initial: Tensors, final: Tensors) -> AdapterDelta:
     """The change between two adapters of one shape."""
     raw = {name: final[name].double() - initial[name].double() for name in final}
     stems = [name.removesuffix("lora_A.weight") for name in final if name.endswith("lora_A.weight")]
@@ -37,15 +37,15 @@ def change(initial: Tensors, final: Tensors) -> Change:
         # BA - B0 A0 = (B - B0) A + B0 (A - A0), which cancels nothing and is zero where nothing moved.
         left = torch.cat([raw[b], initial[b].double()], dim=1)
         factors.append((left, torch.cat([final[a].double(), raw[a]], dim=0)))
-    return Change(raw, tuple(factors))
+    return AdapterDelta(raw, tuple(factors))
 
 
-def raw_inner(first: Change, second: Change) -> float:
+def raw_inner(first: AdapterDelta, second: AdapterDelta) -> float:
     """Inner product over the raw LoRA tensors."""
     return sum(float((first.raw[name] * second.raw[name]).sum()) for name in first.raw)
 
 
-def product_inner(first: Change, second: Change) -> float:
+def product_inner(first: AdapterDelta, second: AdapterDelta) -> float:
     """Inner product over the products of the factors, summed over modules; no product is ever formed.
 
     <L R, M S> = trace(R^T L^T M S) = sum of (L^T M) * (R S^T), which has twice the rank rows and columns.
@@ -54,7 +54,7 @@ def product_inner(first: Change, second: Change) -> float:
     return sum(float(((left.T @ m) * (right @ s.T)).sum()) for (left, right), (m, s) in pairs)
 
 
-def compare(first: Change, second: Change) -> Comparison:
+def compare(first: AdapterDelta, second: AdapterDelta) -> Comparison:
     """Compare two changes of one initial adapter."""
     raw = raw_inner(first, first), raw_inner(second, second)
     product = product_inner(first, first), product_inner(second, second)
@@ -72,7 +72,7 @@ def _cosine(inner: float, first: float, second: float) -> float | None:
     return max(-1.0, min(1.0, inner / math.sqrt(first * second)))
 
 
-def _sign_agreement(first: Change, second: Change) -> float | None:
+def _sign_agreement(first: AdapterDelta, second: AdapterDelta) -> float | None:
     agreeing = moved = 0
     for name in first.raw:
         if name.endswith("lora_B.weight"):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from search_to_signal.errors import LearnerError
 from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import StepResult, TrainingGroup
-from search_to_signal.learner.checkpoint import dumped, restore
+from search_to_signal.learner.checkpoint import dump_state, load_state
 from search_to_signal.learner.loss import TokenGroup, grpo_loss, token_group, token_log_probabilities
 from search_to_signal.learner.optimizers import build_optimizer
 from search_to_signal.learner.settings import LearnerSettings
@@ -69,11 +69,11 @@ class GrpoLearner:
 
     def dump(self) -> bytes:
         """Everything that steps change, the adapter and the optimizer's moments, as a file's contents."""
-        return dumped(self._state(), self.optimizer)
+        return dump_state(self._state(), self.optimizer)
 
     def load(self, data: bytes) -> None:
         """Take up what ``dump`` gave; the next step does the same bits as if nothing had been between."""
-        restore(data, self._state(), self.optimizer)
+        load_state(data, self._state(), self.optimizer)
 
     def _state(self) -> dict[str, torch.Tensor]:
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}

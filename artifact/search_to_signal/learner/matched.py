@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from search_to_signal.learner.adapter import adapter_sha256, adapter_tensors, set_adapter
-from search_to_signal.learner.deltas import Change, Tensors, change
+from search_to_signal.learner.deltas import AdapterDelta, Tensors, adapter_delta
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.loss import TokenGroup, token_log_probabilities
 from search_to_signal.learner.settings import LearnerSettings
@@ -21,7 +21,7 @@ Tokens = tuple[Sequence[int], Sequence[Sequence[int]]]
 
 
 @dataclass(frozen=True)
-class Matched:
+class MatchedInputs:
     """The fixed part: groups to step on with their reference log-probabilities, and withheld groups."""
 
     model: Any
@@ -33,7 +33,7 @@ class Matched:
 
 
 @dataclass(frozen=True)
-class Moved:
+class UpdateResult:
     """What one update did. ``completions`` (N,) and ``tokens`` (M,) are log-probabilities of the withheld."""
 
     fixed: FixedInputs
@@ -41,23 +41,25 @@ class Moved:
     training_tokens: int
     grad_norms: tuple[float, ...]
     adapter_sha256: str
-    change: Change
+    change: AdapterDelta
     completions: Floats
     tokens: Floats
 
 
-def matched(
+def fix_inputs(
     model: Any, settings: LearnerSettings, pad_id: int, groups: Sequence[Tokens], withheld: Sequence[Tokens]
-) -> Matched:
+) -> MatchedInputs:
     """Fix everything but credit; ``model`` carries the initial adapter, groups are (prompt, completions)."""
     learner = GrpoLearner(model, settings, pad_id)
     read = [learner.group(*tokens) for tokens in groups]
     initial = {name: tensor.clone() for name, tensor in adapter_tensors(model).items()}
     aside = tuple(learner.group(*tokens) for tokens in withheld)
-    return Matched(model, pad_id, initial, tuple(read), tuple(map(learner.reference, read)), aside)
+    return MatchedInputs(model, pad_id, initial, tuple(read), tuple(map(learner.reference, read)), aside)
 
 
-def update(given: Matched, steps: Sequence[int], credit: Floats, settings: LearnerSettings) -> Moved:
+def update(
+    given: MatchedInputs, steps: Sequence[int], credit: Floats, settings: LearnerSettings
+) -> UpdateResult:
     """Step over the groups ``steps`` by ``credit`` (steps, G), with initial adapter and a new optimizer.
 
     Every completion is stepped on, also where the settings leave out what was cut at the limit. So is a group
@@ -74,26 +76,26 @@ def update(given: Matched, steps: Sequence[int], credit: Floats, settings: Learn
     )
     results = [learner.update(*parts) for parts in zip(groups, references, credit, strict=True)]
     completions, tokens = withheld_log_probabilities(given)
-    return Moved(
+    return UpdateResult(
         fixed,
         len(results),
         sum(result.training_tokens for result in results),
         tuple(result.grad_norm or 0.0 for result in results),
         results[-1].adapter_sha256,
-        change(given.initial, adapter_tensors(given.model)),
+        adapter_delta(given.initial, adapter_tensors(given.model)),
         completions,
         tokens,
     )
 
 
-def initially(given: Matched) -> tuple[Floats, Floats]:
+def initial_log_probabilities(given: MatchedInputs) -> tuple[Floats, Floats]:
     """Withheld log-probabilities under the initial adapter."""
     set_adapter(given.model, given.initial)
     return withheld_log_probabilities(given)
 
 
 @torch.no_grad()
-def withheld_log_probabilities(given: Matched) -> tuple[Floats, Floats]:
+def withheld_log_probabilities(given: MatchedInputs) -> tuple[Floats, Floats]:
     """Mean token log-probability of each withheld completion (N,), and that of each of their tokens (M,)."""
     means, tokens = [], []
     for group in given.withheld:

@@ -13,7 +13,7 @@ from search_to_signal.experiments.group import Judged, completion_records, step_
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.hosts import host_code
 from search_to_signal.hosts.base import Host, Question, exposures_of, play
-from search_to_signal.hosts.credit import credited
+from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.normalizer import Normalizer
 from search_to_signal.problems.base import Problem
 from search_to_signal.programs.parsing import Proposal, parse
@@ -100,7 +100,7 @@ class Search:
             question, number, config.problem, generation, judged, effect.events, reach
         )
         if self.credit is not None:
-            records = credited(records, *self.credit)
+            records = assign_credit(records, *self.credit)
         step = step_record(question, effect, generation, records, config, None)
         admitted = [heuristic_record(member) for member in effect.admitted]
         return effect.state, [

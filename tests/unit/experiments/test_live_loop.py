@@ -22,7 +22,7 @@ from search_to_signal.experiments.run_files import read_timing, run_files
 from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
 from search_to_signal.hosts import open_host
 from search_to_signal.hosts.base import Host
-from search_to_signal.hosts.credit import credited
+from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.learner.base import StepResult
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.problems import get_problem
@@ -172,7 +172,7 @@ def test_conditions_share_everything_but_credit(tmp_path: Path) -> None:
 def test_credit_is_the_mapping_through_the_normalizer(tmp_path: Path, make_run: Callable[..., Path]) -> None:
     """Crediting a group again changes nothing; its advantages sum to zero, its components to its reward."""
     for group in read_groups(make_run(tmp_path / "run", "native")):
-        again = credited(list(group), get_mapping("native"), group_advantages)
+        again = assign_credit(list(group), get_mapping("native"), group_advantages)
         assert again == list(group)
         assert sum(record.advantage or 0.0 for record in again) == pytest.approx(0.0, abs=1e-12)
         assert all(sum((r.components or {}).values()) == pytest.approx(r.reward) for r in again)

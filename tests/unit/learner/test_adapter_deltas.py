@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from search_to_signal.learner.deltas import Change, Tensors, change, compare, product_inner, raw_inner
+from search_to_signal.learner.deltas import (
+    AdapterDelta,
+    Tensors,
+    adapter_delta,
+    compare,
+    product_inner,
+    raw_inner,
+)
 
 MODULES = {"q": (5, 7), "up": (9, 4)}
 RANK = 3
@@ -26,20 +33,20 @@ def products(tensors: Tensors) -> np.ndarray:
     return torch.cat([product.flatten() for product in made]).double().numpy()
 
 
-def moved(factor: float = 1.0, seed: int = 2) -> Change:
+def moved(factor: float = 1.0, seed: int = 2) -> AdapterDelta:
     """A change from adapter 1 in the direction of another one."""
     start, step = adapter(1), adapter(seed)
-    return change(start, {name: start[name] + factor * step[name] for name in start})
+    return adapter_delta(start, {name: start[name] + factor * step[name] for name in start})
 
 
 def test_products_are_compared_without_being_formed() -> None:
     """Inner products over factors equal those over the differences of the products themselves."""
     start, first, second = adapter(1), adapter(2), adapter(3)
     one, other = products(first) - products(start), products(second) - products(start)
-    found = product_inner(change(start, first), change(start, second))
+    found = product_inner(adapter_delta(start, first), adapter_delta(start, second))
     assert found == pytest.approx(float(one @ other), rel=1e-5)
     cosine = float(one @ other) / (np.linalg.norm(one) * np.linalg.norm(other))
-    compared = compare(change(start, first), change(start, second))
+    compared = compare(adapter_delta(start, first), adapter_delta(start, second))
     assert compared.product_cosine == pytest.approx(cosine, rel=1e-5)
 
 
@@ -50,12 +57,14 @@ def test_raw_tensors_are_compared_as_one_vector() -> None:
         np.concatenate([(end[name] - start[name]).flatten().numpy() for name in start])
         for end in (first, second)
     )
-    compared = compare(change(start, first), change(start, second))
+    compared = compare(adapter_delta(start, first), adapter_delta(start, second))
     assert compared.cosine == pytest.approx(
         float(one @ other / np.linalg.norm(one) / np.linalg.norm(other)), rel=1e-5
     )
     assert compared.norm_ratio == pytest.approx(float(np.linalg.norm(one) / np.linalg.norm(other)), rel=1e-5)
-    assert raw_inner(change(start, first), change(start, first)) == pytest.approx(float(one @ one), rel=1e-5)
+    assert raw_inner(adapter_delta(start, first), adapter_delta(start, first)) == pytest.approx(
+        float(one @ one), rel=1e-5
+    )
 
 
 def test_equal_changes_compare_exactly() -> None:

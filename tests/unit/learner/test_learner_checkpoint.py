@@ -10,7 +10,7 @@ import torch
 from search_to_signal.errors import LearnerError
 from search_to_signal.learner.adapter import adapter_sha256, attach_adapter
 from search_to_signal.learner.base import TrainingGroup
-from search_to_signal.learner.checkpoint import dumped, restore
+from search_to_signal.learner.checkpoint import dump_state, load_state
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import LearnerSettings
 
@@ -88,8 +88,8 @@ def test_numbers_and_shared_tables_come_back() -> None:
     table = torch.arange(4, dtype=torch.uint8)
     for parameter in parameters.values():
         first.state[parameter] = {"step": 7, "scale": 0.1, "qmap": table}
-    data = dumped(parameters, first)
-    restore(data, parameters, second)
+    data = dump_state(parameters, first)
+    load_state(data, parameters, second)
     for parameter in parameters.values():
         found = second.state[parameter]
         assert (found["step"], found["scale"]) == (7, 0.1)

@@ -20,7 +20,7 @@ from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments.directory import Kind, move_aside, read_own
 from search_to_signal.experiments.layers.settings import HeldoutSettings
 from search_to_signal.experiments.runs import Reproduction
-from search_to_signal.problems import get_problem
+from search_to_signal.problems import find_problem
 from search_to_signal.problems.base import Instance, Problem
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.programs.parsing import Proposal, parse
@@ -72,10 +72,10 @@ def heldout(directory: Path, settings: HeldoutSettings, progress: Progress) -> P
 
     The same evaluation is verified and kept; an unfinished one is set aside. Raises RunDirectoryError when
     another is there already, or where the cohort is not complete (load_runs), and ConfigError for a problem
-    without held-out instances.
+    without held-out instances, or of somebody's own that nobody allowed.
     """
     runs, out = Results(directory).cohort, directory / HELDOUT
-    problem = get_problem(runs[0].manifest.facts.problem)
+    problem = find_problem(runs[0].manifest.facts.problem)
     splits = tuple(split for split in problem.splits if split.startswith("heldout"))
     if not splits:
         raise ConfigError(f"{problem.name} has no held-out split: there is nothing to evaluate on")

@@ -16,7 +16,13 @@ from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.deltas import Comparison, compare, product_inner, raw_inner
-from search_to_signal.learner.matched import Matched, Moved, initially, matched, update
+from search_to_signal.learner.matched import (
+    MatchedInputs,
+    UpdateResult,
+    fix_inputs,
+    initial_log_probabilities,
+    update,
+)
 from search_to_signal.learner.quantization import load_4bit
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import advantages, get_normalizer
@@ -115,13 +121,13 @@ def _directions(credit: Floats) -> Floats:
     return np.divide(credit, length, out=np.zeros_like(credit), where=length > 0.0)
 
 
-def _prepared(cell: Cell, settings: UpdateSettings) -> Matched:
+def _prepared(cell: Cell, settings: UpdateSettings) -> MatchedInputs:
     config, path = cell.config, model_directory(cell.config.model)
     base = (load_4bit if config.learner.load_in_4bit else load_model)(path)
     model = attach_adapter(base, config.learner, derive_seed(config.seed, "adapter"))
     tokens = [(one.prompt_ids, one.completion_ids) for one in cell.generations]
     trained, withheld = tokens[: settings.groups], tokens[settings.groups :]
-    return matched(model, config.learner, load_tokenizer(path).pad_token_id, trained, withheld)
+    return fix_inputs(model, config.learner, load_tokenizer(path).pad_token_id, trained, withheld)
 
 
 def compare_cell(
@@ -130,7 +136,7 @@ def compare_cell(
     """Make every update of a cell and write its records; credit that breaks an update is left out."""
     torch.set_num_threads(settings.threads)
     given = _prepared(cell, settings)
-    before = initially(given)
+    before = initial_log_probabilities(given)
     todo = plans(settings, cell.config.learner)
     for done, plan in enumerate(todo, start=1):
         rows = {key: values[list(plan.places)] for key, values in cell.credit.items()}
@@ -145,10 +151,10 @@ def compare_cell(
 
 
 def _run_updates(
-    given: Matched, plan: Plan, rows: Mapping[Credit, Floats], progress: Progress
-) -> dict[Credit, Moved]:
+    given: MatchedInputs, plan: Plan, rows: Mapping[Credit, Floats], progress: Progress
+) -> dict[Credit, UpdateResult]:
     """The update of every credit; equal credits share one, which is the same bits by determinism."""
-    shared: dict[bytes, Moved] = {}
+    shared: dict[bytes, UpdateResult] = {}
     moved = {}
     for key, credit in rows.items():
         seen = credit.astype(np.float32).tobytes()
@@ -162,7 +168,7 @@ def _run_updates(
 
 
 def _update_record(
-    cell: Cell, plan: Plan, key: Credit, credit: Floats, moved: Moved, before: tuple[Floats, Floats]
+    cell: Cell, plan: Plan, key: Credit, credit: Floats, moved: UpdateResult, before: tuple[Floats, Floats]
 ) -> UpdateRecord:
     changed, tokens = moved.completions - before[0], moved.tokens - before[1]
     return UpdateRecord(
@@ -193,7 +199,7 @@ def _pair_record(
     plan: Plan,
     keys: tuple[Credit, Credit],
     rows: Mapping[Credit, Floats],
-    moved: Mapping[Credit, Moved],
+    moved: Mapping[Credit, UpdateResult],
 ) -> PairRecord:
     (one, other), (first, second) = (rows[key] for key in keys), (moved[key] for key in keys)
     related = relation(one, other)

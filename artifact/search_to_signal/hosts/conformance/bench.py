@@ -7,8 +7,8 @@ from functools import cached_property
 from itertools import islice
 
 from search_to_signal.hosts.base import HostError
-from search_to_signal.hosts.compared import Asked, ComparedHost, NotComparableError, Played
-from search_to_signal.hosts.conformance.questions import answer, crowd, programs
+from search_to_signal.hosts.compared import AskedPrompt, ComparedHost, NotComparableError, PlayedGroup
+from search_to_signal.hosts.conformance.questions import answer, crowded_state, programs
 from search_to_signal.hosts.released.host import MOST_TRIES, ReleasedHost, seeded
 from search_to_signal.problems.base import Problem
 from search_to_signal.programs.canonical import program_sha256
@@ -52,7 +52,7 @@ class Bench:
 
     def members(self, scores: list[float]) -> SearchState:
         """A state of made-up members with these scores, and the seed heuristic outside of it."""
-        made = crowd(self.problem, self.seed, len(scores) + 1).archive
+        made = crowded_state(self.problem, self.seed, len(scores) + 1).archive
         others = [member for member in made if member is not self.seed and member.id != self.seed.id]
         found = [replace(member, score=score) for member, score in zip(others, scores, strict=True)]
         return state_of(found, [self.seed]).listed()
@@ -63,7 +63,7 @@ class Bench:
         name: str,
         wanted: Operator | None = None,
         bases: tuple[int, ...] | None = None,
-    ) -> Asked:
+    ) -> AskedPrompt:
         """A prompt of the released host in a state, of this operator and these bases where they are given."""
         with self.seeded(name):
             for asked in islice(self.theirs.asks(state, wanted), MOST_TRIES):
@@ -71,7 +71,9 @@ class Bench:
                     return asked
         raise HostError(f"calm_trainer.py: no prompt shows the members {bases} in {MOST_TRIES} draws")
 
-    def both(self, state: SearchState, asked: Asked, texts: tuple[str, ...]) -> tuple[Played, Played]:
+    def both(
+        self, state: SearchState, asked: AskedPrompt, texts: tuple[str, ...]
+    ) -> tuple[PlayedGroup, PlayedGroup]:
         """Both judge the answers to one prompt, ours first.
 
         Raises NotComparableError when programs fail there alone and so does the released seed, which tells of

@@ -7,7 +7,7 @@ from dataclasses import replace
 from search_to_signal.hosts.conformance.bench import Bench
 from search_to_signal.hosts.conformance.findings import Finding, Verdict, attempted, things
 from search_to_signal.hosts.conformance.frequencies import frequencies
-from search_to_signal.hosts.conformance.questions import crowd
+from search_to_signal.hosts.conformance.questions import crowded_state
 from search_to_signal.hosts.conformance.transition import compared
 from search_to_signal.hosts.released.trainer import THRESHOLD_SHARE
 from search_to_signal.search.collapse import collapse_probability
@@ -18,7 +18,7 @@ _AT_DEFAULT = 40
 
 def collapse(bench: Bench) -> Iterator[Finding]:
     """What a collapse keeps, how often it comes at each counter, and what a threshold of -1 is (14, 25)."""
-    full = replace(crowd(bench.problem, bench.seed, 12), injected=("a part",))
+    full = replace(crowded_state(bench.problem, bench.seed, 12), injected=("a part",))
     near = bench.seed.score + 5e-8
     cases = {
         "best and seed": full,

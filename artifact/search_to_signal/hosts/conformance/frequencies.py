@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest, chi2
 
-from search_to_signal.hosts.compared import Asked
+from search_to_signal.hosts.compared import AskedPrompt
 from search_to_signal.hosts.conformance.findings import Finding, Verdict
 from search_to_signal.numerics import Floats
 from search_to_signal.records.schema import Operator
@@ -24,7 +24,7 @@ Kind = tuple[str, tuple[int, ...]]
 """Whether a prompt shows one parent or two, and the sorted positions of its bases."""
 
 
-def kind_of(asked: Asked) -> Kind:
+def kind_of(asked: AskedPrompt) -> Kind:
     """The kind of a prompt; that it comes from one operator or another does not count here."""
     return ("crossover" if asked.operator is Operator.CROSSOVER else "one parent"), asked.bases
 
@@ -36,10 +36,10 @@ def chances(state: SearchState, settings: SearchSettings) -> dict[Kind, float]:
     for operator, chance in zip(OPERATORS, operator_probabilities(len(state.archive), settings), strict=True):
         if operator is not Operator.CROSSOVER:
             for position, share in enumerate(alone):
-                found[kind_of(Asked(operator, (position,)))] += chance * share
+                found[kind_of(AskedPrompt(operator, (position,)))] += chance * share
         elif chance:
             for (first, second), share in np.ndenumerate(_pairs(state, len(alone))):
-                found[kind_of(Asked(operator, tuple(sorted((first, second)))))] += chance * share
+                found[kind_of(AskedPrompt(operator, tuple(sorted((first, second)))))] += chance * share
     return {kind: float(chance) for kind, chance in found.items() if chance > 0}
 
 

@@ -7,7 +7,7 @@ from search_to_signal.hosts.conformance.bench import Bench
 from search_to_signal.hosts.conformance.findings import Finding, attempted
 from search_to_signal.hosts.conformance.frequencies import chances, frequencies, kind_of
 from search_to_signal.hosts.conformance.operators import SIZES, draws
-from search_to_signal.hosts.conformance.questions import crowd
+from search_to_signal.hosts.conformance.questions import crowded_state
 
 
 def parents(bench: Bench) -> Iterator[Finding]:
@@ -21,5 +21,5 @@ def parents(bench: Bench) -> Iterator[Finding]:
 
 def _often(bench: Bench, size: int) -> Finding:
     counted = Counter(kind_of(asked) for asked in draws(bench, "parents", size, named=False))
-    expected = chances(crowd(bench.problem, bench.seed, size), bench.settings)
+    expected = chances(crowded_state(bench.problem, bench.seed, size), bench.settings)
     return frequencies(f"{size} members", counted, expected)

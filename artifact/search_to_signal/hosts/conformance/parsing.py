@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from search_to_signal.hosts.compared import Played
+from search_to_signal.hosts.compared import PlayedGroup
 from search_to_signal.hosts.conformance.bench import Bench
 from search_to_signal.hosts.conformance.findings import Finding, attempted, things
 from search_to_signal.hosts.conformance.questions import odd_answers
@@ -24,7 +24,7 @@ def _judged(bench: Bench, subject: str, text: str) -> Iterator[Finding]:
         yield things(f"{subject}, idea kept", _idea(ours), _idea(theirs))
 
 
-def _idea(played: Played) -> str:
+def _idea(played: PlayedGroup) -> str:
     """Length and hash of the idea of what was admitted: an idea is nothing to print."""
     ideas = [member.idea for member in played.after.archive if member.operator]
     return f"{len(ideas[0])} characters, {sha256_text(ideas[0])[:8]}" if ideas else ""

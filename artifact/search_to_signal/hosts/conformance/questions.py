@@ -58,7 +58,7 @@ def odd_answers(problem: Problem, code: str) -> dict[str, str]:
     }
 
 
-def crowd(problem: Problem, seed: Member, size: int) -> SearchState:
+def crowded_state(problem: Problem, seed: Member, size: int) -> SearchState:
     """A state of the seed and ``size - 1`` made-up members, never evaluated.
 
     Each idea has the words of the one before and another, so distances are zero or differ. Scores lie on

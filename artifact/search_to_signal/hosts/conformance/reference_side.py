@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.evaluation.pool import EvaluationPool
-from search_to_signal.hosts.compared import Asked, Played
+from search_to_signal.hosts.compared import AskedPrompt, PlayedGroup
 from search_to_signal.problems.base import Problem
 from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.records.external import Candidate, ExternalGroup, external_batch
@@ -46,20 +46,20 @@ class ReferenceSide:
         (evaluation,) = self.pool.evaluate([code])
         return None if evaluation.score is None else (*evaluation.per_instance, evaluation.score)
 
-    def ask(self, state: SearchState) -> Asked:
+    def ask(self, state: SearchState) -> AskedPrompt:
         """Draw one prompt."""
         draw = plan_round(state, self.rng, self.settings, self._prompt)
         archive = draw.state.archive
-        return Asked(draw.operator, tuple(archive.index(base) for base in draw.bases), draw.prompt)
+        return AskedPrompt(draw.operator, tuple(archive.index(base) for base in draw.bases), draw.prompt)
 
-    def play(self, state: SearchState, asked: Asked, texts: Sequence[str]) -> Played:
+    def play(self, state: SearchState, asked: AskedPrompt, texts: Sequence[str]) -> PlayedGroup:
         """Judge the answers to a prompt, and move the state."""
         results = [self._judged(text) for text in texts]
         rewards = self._native(state, asked, results)
         step = 1 + max(member.step for member in state.archive)
         after, _ = transition(state, results, operator=asked.operator, step=step, settings=self.settings)
         scores = tuple(result.score for result in results)
-        return Played(tuple(result.outcome for result in results), scores, rewards, after.listed())
+        return PlayedGroup(tuple(result.outcome for result in results), scores, rewards, after.listed())
 
     def collapsed(self, state: SearchState) -> SearchState:
         """The state after a collapse."""
@@ -76,7 +76,7 @@ class ReferenceSide:
         return prompt_of(self.problem, draw, self.settings.prompts).user
 
     @staticmethod
-    def _native(state: SearchState, asked: Asked, results: Sequence[Evaluated]) -> tuple[float, ...]:
+    def _native(state: SearchState, asked: AskedPrompt, results: Sequence[Evaluated]) -> tuple[float, ...]:
         candidates = tuple(Candidate(result.outcome, result.score) for result in results)
         bases = tuple(state.archive[position].score for position in asked.bases)
         rewards = get_mapping("native")(external_batch([ExternalGroup(candidates, bases=bases)]))

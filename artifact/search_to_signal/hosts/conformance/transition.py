@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from search_to_signal.hosts.conformance.bench import Bench
 from search_to_signal.hosts.conformance.findings import Finding, attempted, numbers, things
-from search_to_signal.hosts.conformance.questions import crowd, groups
+from search_to_signal.hosts.conformance.questions import crowded_state, groups
 from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.search.state import SearchState
 
@@ -18,7 +18,7 @@ def transition(bench: Bench) -> Iterator[Finding]:
 
 
 def _moved(bench: Bench, subject: str, size: int, texts: tuple[str, ...]) -> Iterator[Finding]:
-    state = crowd(bench.problem, bench.seed, size)
+    state = crowded_state(bench.problem, bench.seed, size)
     ours, theirs = bench.both(state, bench.asked(state, f"transition {size}"), texts)
     yield from compared(subject, ours.after, theirs.after)
 

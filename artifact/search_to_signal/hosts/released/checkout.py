@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from search_to_signal.hosts.base import HostError
-from search_to_signal.hosts.released.children import tended
+from search_to_signal.hosts.released.children import contained_children
 from search_to_signal.hosts.released.place import copied, linked
 from search_to_signal.progress import one_line
 
@@ -73,7 +73,7 @@ def opened(path: Path, place: Path | None = None) -> Iterator[Checkout]:
         raise HostError(f"{path} is no CALM checkout: it lacks {', '.join(missing)}")
     own = {entry.stem for entry in path.iterdir()}
     made = linked(path) if place is None else copied(path, place)
-    with made as directory, _imported_from(directory, own), tended():
+    with made as directory, _imported_from(directory, own), contained_children():
         yield Checkout(path if place is None else directory)
 
 

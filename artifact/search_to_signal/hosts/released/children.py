@@ -9,7 +9,7 @@ _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 
 
 @contextmanager
-def tended() -> Iterator[None]:
+def contained_children() -> Iterator[None]:
     """Let child processes write no bytecode into the checkout, and end a Ray session that begins meanwhile.
 
     Workers of Ray import from the directory that goes away with the checkout.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.hosts.base import HostError
-from search_to_signal.hosts.compared import Asked, NotComparableError, Played
+from search_to_signal.hosts.compared import AskedPrompt, NotComparableError, PlayedGroup
 from search_to_signal.hosts.released.arrays import arrays_within
 from search_to_signal.hosts.released.checkout import NAMES, Checkout
 from search_to_signal.hosts.released.trainer import (
@@ -29,8 +29,8 @@ from search_to_signal.hosts.released.trainer import (
     witnessed,
 )
 from search_to_signal.hosts.released.wording import Wording, learned
-from search_to_signal.problems.inprocess import function_of
 from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.programs.loading import function_of
 from search_to_signal.records.schema import Operator, Outcome
 from search_to_signal.search.operators import OPERATORS
 from search_to_signal.search.state import Member, SearchState, state_of
@@ -88,11 +88,13 @@ class ReleasedHost:
             return None
         return (float(perfs[0]),) if len(perfs) == 1 else (*map(float, perfs), float(np.mean(perfs)))
 
-    def ask(self, state: SearchState) -> Asked:
+    def ask(self, state: SearchState) -> AskedPrompt:
         """Draw one prompt, and read operator and bases off its text."""
         return next(self.asks(state))
 
-    def asks(self, state: SearchState, wanted: Operator | None = None, named: bool = True) -> Iterator[Asked]:
+    def asks(
+        self, state: SearchState, wanted: Operator | None = None, named: bool = True
+    ) -> Iterator[AskedPrompt]:
         """Draw prompts, each in this state, for ever; those of one operator alone where one is wanted.
 
         Unless ``named``, every prompt of one parent counts as a replacement. Raises HostError when operators
@@ -112,13 +114,13 @@ class ReleasedHost:
                 load(self.trainer, self.policy, state)
             shown = bases_of(text, listed.archive)
             positions = tuple(i for i, member in enumerate(listed.archive) if member in shown)
-            asked = Asked(wording.operator(text, shown), positions, text, chat, kept)
+            asked = AskedPrompt(wording.operator(text, shown), positions, text, chat, kept)
             missed = 0 if wanted in (None, asked.operator) else missed + 1
             if not missed:
                 yield asked
         raise HostError(f"calm_trainer.py: no {wanted.value if wanted else ''} prompt in {MOST_TRIES} draws")
 
-    def play(self, state: SearchState, asked: Asked, texts: Sequence[str]) -> Played:
+    def play(self, state: SearchState, asked: AskedPrompt, texts: Sequence[str]) -> PlayedGroup:
         """Let its own reward function judge the answers and move the population.
 
         Raises NotComparableError when its time limit cut an evaluation short.
@@ -140,7 +142,7 @@ class ReleasedHost:
             score_of(text, seen, after.archive, lambda code: None) if outcome is Outcome.VALID else None
             for text, outcome in zip(texts, outcomes, strict=True)
         )
-        return Played(outcomes, scores, rewards, after)
+        return PlayedGroup(outcomes, scores, rewards, after)
 
     def collapsed(self, state: SearchState) -> SearchState:
         """The state in which it draws a prompt when the stagnation threshold is reached."""

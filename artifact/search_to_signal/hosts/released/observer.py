@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from search_to_signal.hosts.credit import credited
+from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.hosts.released.asking import Count
 from search_to_signal.hosts.released.files import Clock, HostFiles, HostRecord
-from search_to_signal.hosts.released.rounds import Rescore, Round, step_of, told
+from search_to_signal.hosts.released.rounds import Rescore, Round, round_records, step_of
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.groups import batch_of
@@ -74,8 +74,8 @@ class Observer:
 
     def observe(self, played: Round) -> list[float]:
         """Write the records of a group, and return what the learner shall see."""
-        found = told(played, self.problem, self.rescore)
-        records = credited(found.records, self.mapping, group_advantages)
+        found = round_records(played, self.problem, self.rescore)
+        records = assign_credit(found.records, self.mapping, group_advantages)
         again = get_mapping(NATIVE)(batch_of([records])).reward[0]
         native = tuple(float(reward) for reward in played.native)
         recomputed = tuple(float(one) for one in again)

@@ -123,14 +123,14 @@ def _event(result: Evaluated, admitted: bool) -> ArchiveEvent:
     return ArchiveEvent.ADMITTED if admitted else ArchiveEvent.DUPLICATE_SCORE
 
 
-class Told(NamedTuple):
+class RoundRecords(NamedTuple):
     """What a group leaves: its completions before any reward, and the heuristics that the archive took."""
 
     records: list[CompletionRecord]
     heuristics: list[HeuristicRecord]
 
 
-def told(played: Round, problem: str, rescore: Rescore) -> Told:
+def round_records(played: Round, problem: str, rescore: Rescore) -> RoundRecords:
     """The records of a group; contexts are those before the group (D22).
 
     The heuristics of the first group begin with those that stood in the archive before it.
@@ -141,7 +141,7 @@ def told(played: Round, problem: str, rescore: Rescore) -> Told:
     new = [replace(m, index=i, step=played.step, operator=played.operator) for i, m in admitted.items()]
     kept = [*first, *sorted(new, key=lambda member: member.index)]
     records = _records(played, problem, results, admitted)
-    return Told(records, [heuristic_record(member) for member in kept])
+    return RoundRecords(records, [heuristic_record(member) for member in kept])
 
 
 def _records(

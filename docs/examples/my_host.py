@@ -1,0 +1,50 @@
+"""A host: hill climbing. It shows one of the best heuristics, and keeps an answer that beats them all."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from search_to_signal.errors import ConfigError
+from search_to_signal.hosts.base import Effect, HostSetup, Question
+from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.records.schema import ArchiveEvent, Operator
+from search_to_signal.search.prompts import build_prompt
+from search_to_signal.search.state import Member
+from search_to_signal.search.transition import Evaluated
+
+Archive = tuple[Member, ...]
+
+
+class HillClimber:
+    """States are archives, oldest first; ``width`` is how many of the newest may be shown."""
+
+    def __init__(self, setup: HostSetup) -> None:
+        if unknown := sorted(setup.settings.keys() - {"width"}):
+            raise ConfigError(f"host_settings has {', '.join(unknown)}: this host has width alone")
+        self._problem, self._width = setup.problem, int(setup.settings.get("width", 3))
+
+    def start(self, seed: Member) -> Archive:
+        """The seed alone."""
+        return (seed,)
+
+    def ask(self, state: Archive, rng: np.random.Generator) -> Question:
+        """Ask for a variant of one of the newest."""
+        newest = state[-self._width :]
+        parent = newest[rng.integers(len(newest))]
+        prompt = build_prompt(self._problem, Operator.SIMPLIFICATION, (parent,))
+        return Question(prompt, Operator.SIMPLIFICATION, (parent,), (parent,), archive=state, state=state)
+
+    def play(self, question: Question, results: Sequence[Evaluated], step: int) -> Effect:
+        """Keep what beats everything before it; any other score counts as a duplicate."""
+        archive, events = list(question.archive), []
+        for index, found in enumerate(results):
+            if found.score is None:
+                events.append(ArchiveEvent.INVALID)
+            elif found.score <= max(member.score for member in archive):
+                events.append(ArchiveEvent.DUPLICATE_SCORE)
+            else:
+                events.append(ArchiveEvent.ADMITTED)
+                identity, operator = program_sha256(found.code), question.operator
+                archive.append(Member(found.idea, found.code, found.score, operator, step, index, identity))
+        admitted = tuple(archive[len(question.archive) :])
+        return Effect(tuple(archive), tuple(events), admitted, archive=tuple(archive))

@@ -1,0 +1,178 @@
+"""The examples of docs/adding.md: a run with a host, a rule and a normalizer that are not ours."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from search_to_signal.analysis.results import Results
+from search_to_signal.experiments.configuration import RunConfig, load_profile
+from search_to_signal.experiments.run import run
+from search_to_signal.normalizer import get_normalizer
+from search_to_signal.progress import PlainProgress
+from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.provenance.verify import verify
+
+PAGE = Path(__file__).parents[2] / "docs" / "adding.md"
+EXAMPLES = PAGE.parent / "examples"
+SECTIONS = ("normalizer", "learning rule", "host")
+NAMES = ("my_normalizer", "my_rule", "my_host")
+RECORDS = ("completions", "steps", "generations", "heuristics")
+PROFILE = """
+purpose = "smoke"
+problem = "tsp"
+split = "embedded"
+model = "qwen2-2.1m"
+conditions = ["frozen", "native+my_normalizer:median_scaled"]
+seeds = [42]
+groups = 5
+learning_rule = "my_rule:policy_gradient"
+host = "my_host:HillClimber"
+
+[rule_settings]
+rate = 0.02
+
+[host_settings]
+width = 2
+
+[generation]
+group_size = 4
+max_prompt_tokens = 1024
+max_completion_tokens = 320
+
+[learner]
+lora_rank = 4
+lora_alpha = 8
+"""
+
+
+class Stopping(PlainProgress):
+    """Stops a run behind its second group."""
+
+    def update(self, task: str, done: int, total: int, note: str = "") -> None:
+        super().update(task, done, total, note)
+        if done == 2:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory with the page's files, on Python's path as the one where somebody works."""
+    directory = tmp_path_factory.mktemp("own")
+    for name, code in zip(NAMES, blocks(), strict=True):
+        (directory / f"{name}.py").write_text(code, encoding="utf-8")
+    (directory / "mine.toml").write_text(PROFILE, encoding="utf-8")
+    sys.path.append(str(directory))
+    yield directory
+    sys.path.remove(str(directory))
+    for name in NAMES:
+        sys.modules.pop(name, None)
+
+
+def blocks() -> list[str]:
+    """The Python of the page's sections on normalizer, rule and host."""
+    text = PAGE.read_text(encoding="utf-8")
+    sections = [
+        text.split(f"\n## A {what}\n")[1].split("\n## ")[0]
+        for what in ("normalizer", "learning rule", "host")
+    ]
+    return [code for part in sections for code in re.findall(r"```python\n(.*?)```", part, flags=re.DOTALL)]
+
+
+def configuration(place: Path) -> RunConfig:
+    """The trained run of the profile."""
+    return load_profile(str(place / "mine.toml")).runs()[1]
+
+
+@pytest.fixture(scope="module")
+def done(place: Path) -> Path:
+    """The trained run, undisturbed."""
+    run(configuration(place), place / "whole", PlainProgress())
+    return place / "whole"
+
+
+def s2s(place: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """A command in a fresh process where the examples lie."""
+    command = [sys.executable, "-c", "import sys; from search_to_signal.cli import main; sys.exit(main())"]
+    return subprocess.run(
+        [*command, *map(str, arguments)],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def rows(directory: Path, name: str) -> list[dict[str, Any]]:
+    """A record file."""
+    return [json.loads(line) for line in (directory / f"{name}.jsonl").read_text().splitlines()]
+
+
+def test_the_page_shows_the_example_files() -> None:
+    """What the page shows and what docs/examples holds are the same bytes."""
+    assert blocks() == [(EXAMPLES / f"{name}.py").read_text(encoding="utf-8") for name in NAMES]
+
+
+def test_such_a_run_trains_and_verifies(done: Path) -> None:
+    """The rule moves the adapter, the host admits improvements alone, and the records contradict nothing."""
+    config = json.loads((done / "config.json").read_bytes())
+    assert config["normalizer"] == "my_normalizer:median_scaled"
+    assert (config["learning_rule"], config["host"]) == ("my_rule:policy_gradient", "my_host:HillClimber")
+    assert len({step["adapter_sha256"] for step in rows(done, "steps")}) > 1
+    scores = [heuristic["score"] for heuristic in rows(done, "heuristics")]
+    assert scores == sorted(set(scores))
+    assert verify(done).problems == ()
+
+
+def test_advantages_are_those_of_the_run_s_normalizer(done: Path) -> None:
+    """Every recorded advantage follows from the recorded rewards, and not by the paper's normalizer."""
+    records = rows(done, "completions")
+    groups = np.array([record["reward"] for record in records]).reshape(-1, 4)
+    told = np.array([record["advantage"] for record in records]).reshape(-1, 4)
+    np.testing.assert_array_equal(told, get_normalizer("my_normalizer:median_scaled")(groups))
+    assert not np.allclose(told, get_normalizer("group")(groups))
+    (read,) = Results(done).cohort
+    np.testing.assert_array_equal(read.normalized(groups), told)
+
+
+def test_a_stopped_run_goes_on_to_the_same_bytes(done: Path, place: Path) -> None:
+    """Host, rule and normalizer of one's own give equal records and adapter after a stop."""
+    with pytest.raises(KeyboardInterrupt):
+        run(configuration(place), place / "stopped", Stopping())
+    run(configuration(place), place / "stopped", PlainProgress(), resume=True)
+    for name in (*(f"{record}.jsonl" for record in RECORDS), "adapter/adapter_model.safetensors"):
+        assert (place / "stopped" / name).read_bytes() == (done / name).read_bytes(), name
+
+
+def test_verify_imports_what_was_named_and_nothing_else(done: Path, place: Path) -> None:
+    """Without leave none of the code runs, and the line says which option gives it."""
+    told = s2s(place, "verify", done)
+    assert told.returncode == 1
+    assert "allow it with --normalizer my_normalizer:median_scaled" in told.stdout
+    allowed = ("verify", done, "--normalizer", "my_normalizer:median_scaled")
+    assert s2s(place, *allowed).returncode == 0
+    told = s2s(place, *allowed, "--recompute")
+    assert told.returncode == 1
+    assert "allow it with --host my_host:HillClimber" in told.stdout
+    told = s2s(place, *allowed, "--recompute", "--host", "my_host:HillClimber")
+    assert (told.returncode, "Traceback" in told.stderr) == (0, False), told.stdout
+
+
+def test_a_forged_advantage_is_found(done: Path, place: Path) -> None:
+    """An advantage of the paper's normalizer is none of this run."""
+    copy = Path(shutil.copytree(done, place / "forged"))
+    records = rows(copy, "completions")
+    records[0]["advantage"] += 0.5
+    text = "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records)
+    (copy / "completions.jsonl").write_text(text, encoding="utf-8")
+    write_sums(copy)
+    assert any(
+        "advantages are not those of normalizer my_norm" in problem for problem in verify(copy).problems
+    )
