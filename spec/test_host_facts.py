@@ -15,7 +15,6 @@ from search_to_signal.numerics import read_by_rows
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.ant_colony.orienteering import best_prize
 from search_to_signal.problems.base import InfeasibleAnswerError
-from search_to_signal.problems.inprocess import evaluate_in_process
 from search_to_signal.problems.obp import gap_score
 from search_to_signal.programs.parsing import OPENING, Proposal, parse
 from search_to_signal.records.schema import Operator, Outcome
@@ -25,6 +24,7 @@ from search_to_signal.search.selection import diversity_order
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import Member, state_of
 from search_to_signal.search.transition import Evaluated, transition
+from spec.in_process import evaluate_in_process
 
 COUNTER = (
     "calls = []\ndef f(here, destination, unvisited, distance, *, kept=[]):\n"

@@ -23,7 +23,7 @@ from colonies import MATRICES
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.ant_colony import orienteering, routing
 from search_to_signal.problems.base import InfeasibleAnswerError
-from search_to_signal.problems.inprocess import function_of
+from search_to_signal.programs.loading import function_of
 
 TESTS = Path(__file__).parents[1]
 REFUSED = "refused"

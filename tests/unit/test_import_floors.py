@@ -36,8 +36,6 @@ GROUND = {("config", "errors"), ("plugins", "errors"), ("progress", "workload")}
 SIDEWAYS = {
     ("corpus", "search.prompts"),
     ("experiments", "analysis"),
-    # A program is loaded one way, in a worker and in this process.
-    ("problems", "programs.loading"),
     # A profile ends with the ledger beside its report.
     ("experiments", "claims.report"),
     ("experiments", "provenance"),

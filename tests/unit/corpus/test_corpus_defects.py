@@ -23,8 +23,8 @@ from search_to_signal.corpus.grammar import (
 from search_to_signal.corpus.pairs import Source, draw_pair
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.problems.inprocess import function_of
 from search_to_signal.problems.obp import Obp
+from search_to_signal.programs.loading import function_of
 from search_to_signal.programs.markers import OPENING
 from search_to_signal.programs.parsing import Failure, Proposal, parse
 from search_to_signal.records.schema import Operator, Outcome

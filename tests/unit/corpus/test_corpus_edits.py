@@ -26,7 +26,7 @@ from search_to_signal.corpus.grammar import (
 )
 from search_to_signal.corpus.recipe import sources
 from search_to_signal.corpus.tsp import SEED, TSP
-from search_to_signal.problems.inprocess import function_of
+from search_to_signal.programs.loading import function_of
 from search_to_signal.programs.markers import OPENING
 from search_to_signal.records.schema import Operator
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from spec.in_process import evaluate_in_process
 
 from search_to_signal.evaluation.dialogues import Task
 from search_to_signal.evaluation.lanes import Lane
@@ -11,7 +12,6 @@ from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.problems import PROBLEMS
-from search_to_signal.problems.inprocess import evaluate_in_process
 from search_to_signal.records.schema import Outcome
 
 SETTINGS = EvaluationSettings(timeout_s=10.0, memory_mb=128, replay="off")

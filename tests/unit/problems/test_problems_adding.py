@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from spec.in_process import run_in_process
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import score_unit
-from search_to_signal.problems.inprocess import function_of, run_in_process
+from search_to_signal.programs.loading import function_of
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "nearest_number.py"
 

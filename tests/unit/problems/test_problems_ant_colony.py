@@ -11,7 +11,7 @@ from colonies import MATRICES, orienteering_case, routing_case
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.ant_colony import kernels, noise, orienteering, routing
 from search_to_signal.problems.base import InfeasibleAnswerError
-from search_to_signal.problems.inprocess import function_of
+from search_to_signal.programs.loading import function_of
 
 REFUSED = "refused"
 

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from spec.in_process import run_in_process
 
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import InfeasibleAnswerError
-from search_to_signal.problems.inprocess import function_of, run_in_process
+from search_to_signal.programs.loading import function_of
 
 COLONIES = ("cvrp", "op")
 

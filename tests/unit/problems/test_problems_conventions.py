@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from spec.in_process import build_tour, run_in_process
 
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import InfeasibleAnswerError, score_path_of
-from search_to_signal.problems.inprocess import build_tour, run_in_process
 from search_to_signal.problems.obp import Packing, gap_score
 
 DISTANCE = np.random.RandomState(0).rand(7, 7)

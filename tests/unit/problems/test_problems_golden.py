@@ -3,10 +3,10 @@
 import warnings
 
 import pytest
+from spec.in_process import run_in_process
 
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import mean_score
-from search_to_signal.problems.inprocess import run_in_process
 
 SEED_SCORES = {
     "tsp": -6.273092009780198,

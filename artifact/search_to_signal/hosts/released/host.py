@@ -29,8 +29,8 @@ from search_to_signal.hosts.released.trainer import (
     witnessed,
 )
 from search_to_signal.hosts.released.wording import Wording, learned
-from search_to_signal.problems.inprocess import function_of
 from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.programs.loading import function_of
 from search_to_signal.records.schema import Operator, Outcome
 from search_to_signal.search.operators import OPERATORS
 from search_to_signal.search.state import Member, SearchState, state_of

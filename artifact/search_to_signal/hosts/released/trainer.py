@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from search_to_signal.problems.inprocess import function_of
 from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.programs.loading import function_of
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE
 from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.records.schema import Operator, Outcome

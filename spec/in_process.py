@@ -1,7 +1,6 @@
-"""Runs a program of our own against a problem in this process, with the host's calling convention.
+"""Run a program of our own against a problem in this process, with the host's calling convention.
 
-For tests and benchmarks only: nothing here protects against the program. The isolated evaluation must
-give the same scores.
+Nothing here protects against the program. The isolated evaluation must give the same scores.
 """
 
 from collections.abc import Sequence
@@ -18,11 +17,6 @@ from search_to_signal.problems.base import (
     StreamProblem,
 )
 from search_to_signal.programs.loading import Function, Program
-
-
-def function_of(code: str) -> Function:
-    """Execute source text of our own and return the one function that it defines."""
-    return Program(code).fresh()
 
 
 def run_in_process(problem: Problem, program: str | Function, split: str) -> list[float]:
