@@ -30,7 +30,6 @@ class Pinned:
     name: str
     version: str
     wheels: Mapping[str, str]
-    requires: tuple[str, ...]
 
 
 def _applies(dependency: Mapping[str, Any]) -> bool:
@@ -66,13 +65,11 @@ def needed(lock: Mapping[str, Any], extras: Sequence[str] = ()) -> list[Pinned]:
         if extra not in seen.setdefault(name, set()):
             seen[name].add(extra)
             todo += _listed(packages[name], extra)
-    return [_pinned(packages[name], seen) for name in sorted(seen) if name != PROJECT]
+    return [_pinned(packages[name]) for name in sorted(seen) if name != PROJECT]
 
 
-def _pinned(package: Mapping[str, Any], seen: Mapping[str, set[str]]) -> Pinned:
+def _pinned(package: Mapping[str, Any]) -> Pinned:
     wheels = {
         w["url"].rsplit("/", 1)[1]: w["hash"].removeprefix("sha256:") for w in package.get("wheels", ())
     }
-    parts = {part for extra in seen[package["name"]] for part in _listed(package, extra)}
-    requires = tuple(sorted({name for name, _ in parts}))
-    return Pinned(package["name"], package["version"], wheels, requires)
+    return Pinned(package["name"], package["version"], wheels)

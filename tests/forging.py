@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
+from search_to_signal.config import canonical_json, canonical_sha256
+from search_to_signal.experiments.clock import timing
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.group import Judged, completion_records
+from search_to_signal.experiments.group import Judged, completion_records, step_record
 from search_to_signal.experiments.recorded import recorded_rounds
-from search_to_signal.experiments.step_records import step_record
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.hosts.reference import ReferenceHost
@@ -18,7 +19,7 @@ from search_to_signal.problems import get_problem
 from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.provenance.blocks import BLOCKS, write_blocks
 from search_to_signal.provenance.checksums import SUMS, sha256_file, write_sums
-from search_to_signal.records.manifest import read_manifest
+from search_to_signal.records.manifest import read_manifest, write_manifest
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.schema import (
     CompletionRecord,
@@ -110,7 +111,7 @@ def forge_last_score(run: Path, gain: float) -> tuple[int, int, float]:
     for name in ("generations.jsonl", "timings.jsonl"):
         lines = (run / name).read_bytes().splitlines(keepends=True)
         (run / name).write_bytes(b"".join(lines[: len(rounds)]))
-    edit_manifest(run, lambda manifest: manifest["config"].update(groups=len(rounds)))
+    configure(run, groups=len(rounds))
     score = rows[index].score
     assert score is not None
     return last.step, index, score
@@ -125,6 +126,17 @@ def keep_parents(results: Path) -> None:
             edit_manifest(
                 manifest.parent, lambda m, d=digest: m["config"]["parent"].update(completions_sha256=d)
             )
+
+
+def configure(run: Path, **changes: Any) -> None:
+    """Change a run's configuration, and what its manifest says of configuration, time and adapter."""
+    manifest = read_manifest(run)
+    config = {**manifest.config, **changes}
+    steps = list(read_records(run / "steps.jsonl", StepRecord))
+    (run / "config.json").write_bytes(canonical_json(config))
+    told = {"config": config, "config_sha256": canonical_sha256(config), "timing": timing(run)}
+    adapter = steps[-1].adapter_sha256
+    write_manifest(run, msgspec.structs.replace(manifest, **told, final_adapter_sha256=adapter))
 
 
 def edit_manifest(run: Path, change: Callable[[dict[str, Any]], object]) -> None:

@@ -83,3 +83,15 @@ class SignatureError(S2SError):
     """A checksum list cannot be signed, or is not signed by whom it should be."""
 
     exit_code = 19
+
+
+class RunFailedError(S2SError):
+    """A run's process ended without completing its directory."""
+
+    exit_code = 10
+
+
+class StoppedError(S2SError):
+    """Somebody asked for the end before the last run."""
+
+    exit_code = 130

@@ -22,6 +22,14 @@ def command_line(*arguments: str) -> list[str]:
     return [sys.executable, "-c", _BOOT, *arguments]
 
 
+def wait_without_spinning() -> None:
+    """Let idle OpenMP threads sleep; spinning ones take the cores that another process's threads wait for.
+
+    OpenMP reads the variable when torch is loaded: this is for before. Results do not depend on it.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
 def keep_freed_memory() -> None:
     """Let glibc reuse freed blocks: otherwise every tensor of a few hundred KB is mapped and faulted anew."""
     try:

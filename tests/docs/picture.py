@@ -10,11 +10,11 @@ WIDTH = 1000
 
 
 def main(report: Path) -> None:
-    """Shrink the signal figure of a results directory's report, in 64 colours, to docs/signal.png."""
+    """Shrink the signal figure of a results directory's report, in few colours, to docs/signal.png."""
     with Image.open(report / "figures" / "learner_path.png") as figure:
         height = round(figure.height * WIDTH / figure.width)
         small = figure.convert("RGB").resize((WIDTH, height), Image.Resampling.LANCZOS)
-    small.quantize(64, dither=Image.Dither.NONE).save(PICTURE, optimize=True)
+    small.quantize(256, dither=Image.Dither.NONE).save(PICTURE, optimize=True)
 
 
 if __name__ == "__main__":

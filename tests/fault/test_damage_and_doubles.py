@@ -17,7 +17,7 @@ from tests.fault.stand_ins import Silent, assembled, configuration, records_of, 
 from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.experiments import directory as run_directory
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.directory import owned, set_aside
+from search_to_signal.experiments.directory import lock_directory, set_aside
 from search_to_signal.experiments.run import run
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
@@ -187,8 +187,8 @@ def test_without_resume_nothing_is_touched(config: RunConfig, stopped: Path) -> 
 HOLDER = """
 import os, sys, time
 from pathlib import Path
-from search_to_signal.experiments.directory import owned
-with owned(Path(sys.argv[1])):
+from search_to_signal.experiments.directory import lock_directory
+with lock_directory(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -216,12 +216,12 @@ def test_two_processes_never_write_one_run(config: RunConfig, stopped: Path, who
 
 def test_waiting_for_the_other_is_bounded(tmp_path: Path) -> None:
     """A second writer waits as long as it was told to, then gives up."""
-    with owned(tmp_path):
+    with lock_directory(tmp_path):
         start = time.monotonic()
-        with pytest.raises(RunDirectoryError, match="another process"), owned(tmp_path, wait_s=0.5):
+        with pytest.raises(RunDirectoryError, match="another process"), lock_directory(tmp_path, wait_s=0.5):
             raise AssertionError("held twice")
         assert 0.5 <= time.monotonic() - start < 5.0
-    with owned(tmp_path):
+    with lock_directory(tmp_path):
         pass
 
 

@@ -10,9 +10,8 @@ from tests.cohorts import run_cohort
 
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.tables.core import prompts_of
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, RunFailedError
 from search_to_signal.experiments.configuration import Profile, RunConfig, load_profile
-from search_to_signal.experiments.execution import RunFailedError
 from search_to_signal.experiments.layers.probe_answers import answer
 from search_to_signal.experiments.probe_bank import build_bank
 from search_to_signal.experiments.run import run

@@ -181,7 +181,7 @@ def made_manifest(config: dict[str, Any], **changes: Any) -> Manifest:
     return msgspec.structs.replace(plain_manifest(config), **{"timing": timing, **changes})
 
 
-def _write_adapter(directory: Path, config: dict[str, Any]) -> str:
+def write_adapter(directory: Path, config: dict[str, Any]) -> str:
     """Write an adapter of one small tensor; returns its checksum."""
     directory.mkdir()
     write_atomically(directory / "adapter_model.safetensors", save({"lora": np.ones((1, 2), np.float32)}))
@@ -236,7 +236,7 @@ def write_run(
         **(config or {}),
     }
     trained = condition != "frozen" and shape.get("parent") is None
-    adapter = _write_adapter(directory / "adapter", shape) if trained else ""
+    adapter = write_adapter(directory / "adapter", shape) if trained else ""
     _write_records(directory, condition, groups, shift, adapter)
     facts = {"final_adapter_sha256": adapter} if trained else {}
     write_manifest(directory, made_manifest(shape, **{**facts, **manifest}))

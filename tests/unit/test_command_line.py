@@ -12,8 +12,10 @@ import pytest
 from search_to_signal import errors
 from search_to_signal.cli import main
 from search_to_signal.errors import S2SError
+from search_to_signal.experiments.layer_settings import UpdateSettings
+from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.provenance.levels import PROMISES
-from search_to_signal.rewards import ALTERNATIVES
+from search_to_signal.rewards import ALTERNATIVES, MAPPINGS
 
 COMMANDS = (
     "run",
@@ -167,3 +169,22 @@ def test_report_and_replay_end_with_their_place(
     assert said(capsys, "replay", str(tmp_path / "in"), "--out", str(tmp_path / "all"))[0] == 0
     readings = (tmp_path / "all" / "readings.csv").read_text()
     assert all(f",{name}," in readings for name in ALTERNATIVES)
+
+
+def test_updates_compare_the_mappings_that_are_given(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Mappings and normalizers of the command line are those of the layer; without any, all of ours."""
+    asked: list[UpdateSettings] = []
+
+    def updated(runs: object, out: Path, settings: UpdateSettings, progress: object) -> Path:
+        asked.append(settings)
+        out.with_suffix(".md").write_text("page\n")
+        return out.with_suffix(".md")
+
+    monkeypatch.setattr("search_to_signal.experiments.matched_updates.matched_updates", updated)
+    base = ["updates", str(tmp_path), "--out", str(tmp_path / "out")]
+    given = ["--mapping", "native", "--mapping", "tail_weighted", "--normalizer", "rloo"]
+    assert said(capsys, *base, *given)[0] == said(capsys, *base)[0] == 0
+    assert (asked[0].mappings, asked[0].normalizers) == (("native", "tail_weighted"), ("rloo",))
+    assert (asked[1].mappings, asked[1].normalizers) == (tuple(MAPPINGS), tuple(NORMALIZERS))

@@ -13,7 +13,7 @@ from search_to_signal.experiments.configuration import PROFILES, Profile, RunCon
 from search_to_signal.experiments.layers.api import references
 from search_to_signal.experiments.layers.cells import planned
 from search_to_signal.experiments.layers.settings import ApiReference, RestartSettings
-from search_to_signal.records.layers import LAYERS
+from search_to_signal.records.layers import LAYERS, Layer
 from search_to_signal.search.settings import SearchSettings
 
 PLAIN: dict[str, Any] = {
@@ -217,3 +217,23 @@ def test_every_shipped_profile_asks_for_every_layer(name: str) -> None:
     known = [layer for layer in LAYERS if layer.row or layer.key in Profile.__struct_fields__]
     assert [layer.key for layer in known if not profile.asks_for(layer.key)] == []
     assert (profile.purpose == "smoke") == (name == "smoke")
+
+
+def test_a_table_of_no_layer_is_refused(tmp_path: Path) -> None:
+    """What stands under ``layers`` has to be a layer that has no table of its own."""
+    path = tmp_path / "mine.toml"
+    for key in ("repeat", "restart", "cohort"):
+        path.write_text(f"{TEXT}[layers.{key}]\n")
+        with pytest.raises(ConfigError, match=rf"layers\.{key}"):
+            load_profile(str(path))
+
+
+def test_settings_of_an_added_layer_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its table becomes the layer's own struct; a wrong key is named with the layer."""
+    added = Layer("repeat", "Repeated runs", "nothing")
+    monkeypatch.setattr("search_to_signal.experiments.configuration.LAYERS", (*LAYERS, added))
+    profile = Profile(**PLAIN, layers={"repeat": {"groups": 3}})
+    assert profile.asks_for("repeat")
+    assert profile.settings_of("repeat", RestartSettings) == RestartSettings(groups=3)
+    with pytest.raises(ConfigError, match=r"layers\.repeat.*groups"):
+        Profile(**PLAIN, layers={"repeat": {"groups": "three"}}).settings_of("repeat", RestartSettings)

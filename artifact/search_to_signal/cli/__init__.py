@@ -22,6 +22,7 @@ from search_to_signal.cli import (
 from search_to_signal.cli.base import Command
 from search_to_signal.errors import RunDirectoryError, S2SError
 from search_to_signal.progress import one_line
+from search_to_signal.runtime import wait_without_spinning
 
 # Characters of an error that are printed.
 _TOLD = 4000
@@ -54,6 +55,7 @@ def _say_no_more() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; errors of ours, and of the file system, print one line and give their exit code."""
+    wait_without_spinning()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A terminal that lacks a character shows another.

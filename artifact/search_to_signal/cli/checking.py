@@ -71,7 +71,7 @@ def _refuse_loose_options(arguments: argparse.Namespace) -> None:
 
 def _recompute(arguments: argparse.Namespace) -> Sequence[str]:
     from search_to_signal.recompute.directory import Options, recompute
-    from search_to_signal.recompute.means import Sample
+    from search_to_signal.recompute.tools import Sample
 
     sample = None
     if arguments.sample is not None:

@@ -27,7 +27,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _run_one(arguments: argparse.Namespace) -> int:
-    from search_to_signal.experiments.clock import spoken
+    from search_to_signal.experiments.clock import format_timing
     from search_to_signal.experiments.configuration import RunConfig
     from search_to_signal.experiments.execution import ERROR_PREFIX, PROGRESS_PREFIX
     from search_to_signal.experiments.run import run
@@ -60,7 +60,7 @@ def _run_one(arguments: argparse.Namespace) -> int:
         print(f"{ERROR_PREFIX}{one_line(str(error))}", flush=True)
         raise
     if manifest.timing is not None:
-        print(spoken(manifest.timing))
+        print(format_timing(manifest.timing))
     return 0
 
 

@@ -10,10 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import msgspec
-
 from search_to_signal.records.manifest import Timing
-from search_to_signal.records.reader import TIMINGS
 from search_to_signal.records.schema import StepTiming
 
 PROC = Path("/proc")
@@ -51,15 +48,7 @@ class StepClock:
         return StepTiming(step=step, seconds=split, processor_seconds=used)
 
 
-def timing(directory: Path) -> Timing:
-    """Sum the step timings of a run directory."""
-    lines = (directory / TIMINGS).read_bytes().splitlines()
-    steps = [msgspec.json.decode(line, type=StepTiming).seconds for line in lines]
-    seconds = {name: sum(step[name] for step in steps) for name in steps[0]}
-    return Timing(**seconds, groups_per_minute=60 * len(steps) / seconds["total"])
-
-
-def spoken(split: Timing) -> str:
+def format_timing(split: Timing) -> str:
     """One line for people: speed, and the share of every phase."""
     shares = (
         (name, getattr(split, name) / split.total) for name in ("generation", "evaluation", "update", "other")

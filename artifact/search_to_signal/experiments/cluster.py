@@ -10,14 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.errors import ConfigError, S2SError
-from search_to_signal.experiments.configuration import RunConfig
+from search_to_signal.errors import ConfigError, RunFailedError, S2SError
 from search_to_signal.experiments.directory import set_aside
 from search_to_signal.experiments.execution import (
     Children,
     Execution,
     Place,
-    RunFailedError,
     run_place,
     stoppable,
 )
@@ -31,7 +29,7 @@ _POLL_S = 1.0
 _WAIT_S = 60.0
 
 
-class _Said:
+class _KeptLines:
     """Keeps what a run says for whoever started it; its progress is read from its records."""
 
     def __init__(self) -> None:
@@ -46,19 +44,22 @@ class _Said:
 
 
 def _remote_run(place: Place, how: Execution) -> list[str]:
-    said = _Said()
+    said = _KeptLines()
     with Children() as children:
         run_place(place, how, said, children, _WAIT_S)
     return said.lines
 
 
-def needs(config: RunConfig, gpus: bool) -> dict[str, int]:
+def node_resources(place: Place, gpus: bool) -> dict[str, int]:
     """What a run takes of a node: processors, and a GPU where the cluster has some.
 
     Evaluations run in workers of the run's own process, on its node. They and the model take turns, so
     the larger number of the two is what is busy at once.
     """
-    return {"num_cpus": max(config.threads, config.evaluation.slots), "num_gpus": 1 if gpus else 0}
+    return {
+        "num_cpus": max(place.config.threads, place.config.evaluation.slots),
+        "num_gpus": 1 if gpus else 0,
+    }
 
 
 def execute_on_ray(todo: Sequence[Place], how: Execution, progress: Progress) -> None:
@@ -98,7 +99,7 @@ def _submitted(ray: Any, todo: Sequence[Place], how: Execution) -> dict[Any, Pla
         place = replace(place, directory=place.directory.resolve())
         # From here on whatever is found in the directory is an earlier attempt of this very run.
         attempt = replace(how, resume=True)
-        waiting[remote.options(**needs(place.config, gpus)).remote(place, attempt)] = place
+        waiting[remote.options(**node_resources(place, gpus)).remote(place, attempt)] = place
     return waiting
 
 

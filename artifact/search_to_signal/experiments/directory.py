@@ -44,7 +44,7 @@ class Kind(Generic[Found]):
 RUN = Kind("run", MANIFEST, read_manifest, (CONFIG,))
 
 
-def held(kind: Kind[Found], directory: Path, ours: Callable[[Found], bool]) -> Found | None:
+def read_own(kind: Kind[Found], directory: Path, ours: Callable[[Found], bool]) -> Found | None:
     """The manifest of what was begun in a directory, None where nothing was.
 
     Raises RunDirectoryError, touching nothing, where the directory holds anything that is not ``ours``.
@@ -75,14 +75,14 @@ class OpenedRun(NamedTuple):
     point: ResumePoint | None
 
 
-def begun(directory: Path) -> bool:
+def is_begun(directory: Path) -> bool:
     """Whether a run in this directory came as far as its manifest; what is before that is no loss."""
     return (directory / MANIFEST).is_file()
 
 
 def refuse_occupied(directory: Path, resume: bool) -> None:
     """Raise RunDirectoryError, touching nothing, unless this is a place for a run or a run to go on with."""
-    if not directory.exists() or (resume and begun(directory)):
+    if not directory.exists() or (resume and is_begun(directory)):
         return
     if _foreign(RUN, directory):
         what = "holds no run to go on with" if resume else "is not empty"
@@ -97,7 +97,7 @@ def open_run(directory: Path, descriptor: int, config: RunConfig) -> OpenedRun:
     unit = score_unit(get_problem(config.problem))
     files = model_files(config.generation, config.model)
     now = first_manifest(config, config.sha256, files, score_unit=unit, host=config.host)
-    if not begun(directory):
+    if not is_begun(directory):
         begin(directory, descriptor, config, now)
         return OpenedRun(now, None)
     found = read_manifest(directory)
@@ -107,7 +107,7 @@ def open_run(directory: Path, descriptor: int, config: RunConfig) -> OpenedRun:
     return OpenedRun(found, resume_point(directory))
 
 
-def interrupted(directory: Path, manifest: Manifest) -> Manifest:
+def record_interruption(directory: Path, manifest: Manifest) -> Manifest:
     """The manifest of a run that goes on; written before its first new group."""
     manifest = msgspec.structs.replace(manifest, interruptions=manifest.interruptions + 1)
     write_manifest(directory, manifest)
@@ -149,7 +149,7 @@ def first_manifest(config: msgspec.Struct, sha256: str, files: dict[str, str], *
 
 
 @contextmanager
-def owned(directory: Path, wait_s: float = 0.0) -> Iterator[int]:
+def lock_directory(directory: Path, wait_s: float = 0.0) -> Iterator[int]:
     """Hold a run directory, made if need be; yields the open ``config.json``, which may be empty.
 
     The system lets go of the lock when the process ends, however it ends. Raises RunDirectoryError when
@@ -193,14 +193,14 @@ def set_aside(directory: Path) -> None:
 
     Raises RunDirectoryError while another process writes it.
     """
-    if begun(directory):
-        with owned(directory):
-            target = shelve(directory)
+    if is_begun(directory):
+        with lock_directory(directory):
+            target = move_aside(directory)
             if (log := log_file(directory)).exists():
                 log.rename(log_file(target))
 
 
-def shelve(directory: Path) -> Path:
+def move_aside(directory: Path) -> Path:
     """Move a directory among the interrupted ones beside it, numbered; returns where it is."""
     shelf = directory.parent / INTERRUPTED
     shelf.mkdir(exist_ok=True)

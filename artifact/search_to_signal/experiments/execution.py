@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from search_to_signal.config import canonical_json
-from search_to_signal.errors import S2SError
+from search_to_signal.errors import RunFailedError, StoppedError
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.directory import log_file, set_aside
 from search_to_signal.progress import Progress, one_line
@@ -26,18 +26,6 @@ ERROR_PREFIX = "error: "
 # Anything else that looks like it, a model's text perhaps, is a line for people.
 _PROGRESS = re.compile(rf"{PROGRESS_PREFIX}(?P<done>\d{{1,9}}) (?P<total>\d{{1,9}}) ?(?P<note>.*)")
 _ENDING_S = 10.0
-
-
-class RunFailedError(S2SError):
-    """A run's process ended without completing its directory."""
-
-    exit_code = 10
-
-
-class StoppedError(S2SError):
-    """Somebody asked for the end before the last run."""
-
-    exit_code = 130
 
 
 @dataclass(frozen=True)
@@ -167,7 +155,7 @@ def run_place(
         for line in process.stdout:
             said = one_line(line.decode(errors="replace"))
             if not said.startswith(ERROR_PREFIX):  # which is told once, with the run's exit code
-                _pass_on(said, place.config, progress)
+                _report_line(said, place.config, progress)
         code = process.wait()
     if code != 0:
         why = f" ({said})" if said.startswith(ERROR_PREFIX) else ""
@@ -180,7 +168,7 @@ def _environment(threads: int) -> dict[str, str]:
     return {**os.environ, **fixed, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
 
-def _pass_on(line: str, config: RunConfig, progress: Progress) -> None:
+def _report_line(line: str, config: RunConfig, progress: Progress) -> None:
     if found := _PROGRESS.fullmatch(line):
         progress.update(config.label, int(found["done"]), int(found["total"]), found["note"])
     else:

@@ -8,10 +8,15 @@ from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.clock import StepClock
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.group import completion_records, confirm, judge
+from search_to_signal.experiments.group import (
+    completion_records,
+    confirm,
+    generation_record,
+    judge,
+    step_record,
+)
 from search_to_signal.experiments.learning import Training
 from search_to_signal.experiments.run_files import EvaluationNote, RunFiles, save_checkpoint
-from search_to_signal.experiments.step_records import generation_record, step_record
 from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.hosts import host_code
 from search_to_signal.hosts.base import Effect, Host, exposures_of, play

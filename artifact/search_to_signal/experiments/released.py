@@ -15,21 +15,20 @@ from typing import Literal
 import msgspec
 
 from search_to_signal.config import canonical_sha256
-from search_to_signal.errors import ConfigError, ModelFileError, RunDirectoryError
+from search_to_signal.errors import ConfigError, ModelFileError, RunDirectoryError, StoppedError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.experiments.clock import StepClock, timing
+from search_to_signal.experiments.clock import StepClock
 from search_to_signal.experiments.directory import (
     begin,
-    begun,
     finish,
     first_manifest,
-    owned,
+    is_begun,
+    lock_directory,
     refuse_occupied,
     set_aside,
 )
-from search_to_signal.experiments.execution import StoppedError
-from search_to_signal.experiments.run_files import run_files
+from search_to_signal.experiments.run_files import read_timing, run_files
 from search_to_signal.generators.api import listed_models
 from search_to_signal.generators.files import model_directory
 from search_to_signal.hosts.released.asking import Count, count_with
@@ -128,7 +127,7 @@ def run_released(order: Order, progress: Progress) -> Manifest:
             "alone; leave --normalizer out, or train with it on our host (s2s run)"
         )
     mapping, calm, out = get_mapping(order.mapping), order.calm.resolve(), order.out.resolve()
-    if begun(out) and read_manifest(out).status == "complete":
+    if is_begun(out) and read_manifest(out).status == "complete":
         raise RunDirectoryError(f"{out} holds a complete run: give another --out, or move it away")
     plan = checked_plan(order)
     config = _config(order, plan)
@@ -136,10 +135,10 @@ def run_released(order: Order, progress: Progress) -> Manifest:
     facts = {"host": "released", "checkout": _checkout(calm), "score_unit": unit}
     set_aside(out)
     refuse_occupied(out, False)
-    with storage_errors(out, AGAIN), _nothing_left(out), owned(out) as descriptor:
+    with storage_errors(out, AGAIN), _remove_unstarted(out), lock_directory(out) as descriptor:
         refuse_occupied(out, False)
-        with _explained(out), _observer(plan, mapping, out) as observer:
-            observer.after_round = partial(_tell, progress, f"released/{order.mapping}", plan.groups)
+        with _write_error(out), _observer(plan, mapping, out) as observer:
+            observer.after_round = partial(_report_round, progress, f"released/{order.mapping}", plan.groups)
             with opened(calm, out / PLACE) as checkout, _stoppable(observer):
                 import_later(checkout, plan)
                 intervene(checkout, observer, order.seed)
@@ -200,7 +199,7 @@ def _completed(manifest: Manifest, observer: Observer, out: Path) -> Manifest:
     assert manifest.checkout is not None
     counted = observer.counted_by
     checkout = msgspec.structs.replace(manifest.checkout, tokenizer=counted)
-    return msgspec.structs.replace(manifest, status="complete", timing=timing(out), checkout=checkout)
+    return msgspec.structs.replace(manifest, status="complete", timing=read_timing(out), checkout=checkout)
 
 
 @contextmanager
@@ -244,19 +243,19 @@ def _count(plan: Plan) -> Count | None:
     return count_with(load_tokenizer(directory))
 
 
-def _tell(progress: Progress, task: str, groups: int, done: int, after: SearchState) -> None:
+def _report_round(progress: Progress, task: str, groups: int, done: int, after: SearchState) -> None:
     progress.update(task, done, groups, f"best {frontier(after.archive):.4f} archive {len(after.archive)}")
 
 
 @contextmanager
-def _nothing_left(out: Path) -> Iterator[None]:
+def _remove_unstarted(out: Path) -> Iterator[None]:
     """What stops before a run has begun leaves the disk as it was."""
     made = [path for path in (out, *out.parents) if not path.exists()]
     before = set(out.iterdir()) if out.exists() else set()
     try:
         yield
     except BaseException:
-        if not begun(out):
+        if not is_begun(out):
             for path in set(out.iterdir()) - before:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
             for path in made:
@@ -265,12 +264,12 @@ def _nothing_left(out: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _explained(out: Path) -> Iterator[None]:
+def _write_error(out: Path) -> Iterator[None]:
     """What stops a run that has begun stands in its directory, with every line that it came through."""
     try:
         yield
     except BaseException:
-        if begun(out):
+        if is_begun(out):
             (out / ERROR).write_text(traceback.format_exc(), encoding="utf-8")
         raise
 

@@ -1,7 +1,7 @@
 """A whole profile: its evidence layers in order, each in a directory of its own, then audit and report."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -9,13 +9,13 @@ from search_to_signal.analysis.report import report
 from search_to_signal.claims.report import write_ledger
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.experiments import layers
-from search_to_signal.experiments.advice import warnings_of
-from search_to_signal.experiments.configuration import Profile
+from search_to_signal.experiments.configuration import FROZEN, Profile
 from search_to_signal.experiments.execution import Execution
 from search_to_signal.experiments.implementation import implementation
 from search_to_signal.experiments.layers.normalizer_replay import audit_results
 from search_to_signal.experiments.layers.settings import AuditCell, BreadthCell
 from search_to_signal.experiments.runs import Reproduction, unfinished
+from search_to_signal.generators.files import MODELS
 from search_to_signal.generators.opening import require_model
 from search_to_signal.problems import get_problem
 from search_to_signal.progress import Progress
@@ -24,6 +24,10 @@ from search_to_signal.provenance.seal import seal
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.layers import AUDIT, COHORT, LAYERS, Layer
 from search_to_signal.records.manifest import REPORT
+
+EMBEDDED_RATE = 8e-4
+"""The learning rate that shipped profiles give embedded models; the default, 5e-5, is the paper's at 7B."""
+_TOO_SLOW = EMBEDDED_RATE / 4
 
 
 def chosen_layers(profile: Profile, names: Sequence[str]) -> list[Layer]:
@@ -54,6 +58,19 @@ def require_parts(profile: Profile, results: Path) -> None:
         require_model(profile.generation, model)
     for problem, split in sorted({(part.problem, part.split) for part in parts}):
         get_problem(problem).instances(split)
+
+
+def warnings_of(profile: Profile) -> Iterator[str]:
+    """One line per embedded model that the profile trains at a rate at which it hardly learns."""
+    rate = profile.learner.learning_rate
+    parts: list[Profile | BreadthCell] = [profile, *profile.breadth]
+    trained = {part.model for part in parts if set(part.conditions) - {FROZEN}}
+    for model in sorted(trained):
+        if profile.learner.optimizer != "sgd" and rate < _TOO_SLOW and (MODELS / model).is_dir():
+            yield (
+                f"warning: {model} is trained at learner.learning_rate {rate:g}, too low for a model of its "
+                f"size: runs will hardly differ from frozen ones; the shipped profiles use {EMBEDDED_RATE:g}"
+            )
 
 
 def reproduce(

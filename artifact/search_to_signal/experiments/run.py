@@ -9,13 +9,18 @@ import msgspec
 import torch
 
 from search_to_signal.evaluation.pool import EvaluationPool
-from search_to_signal.experiments.clock import timing
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.directory import finish, interrupted, open_run, owned, refuse_occupied
+from search_to_signal.experiments.directory import (
+    finish,
+    lock_directory,
+    open_run,
+    record_interruption,
+    refuse_occupied,
+)
 from search_to_signal.experiments.learning import begin_restart, begin_training, open_run_generator
 from search_to_signal.experiments.live import Live, Parts, Position, run_live, starting_position
 from search_to_signal.experiments.resuming import ResumePoint, known_evaluations, replayed_state
-from search_to_signal.experiments.run_files import run_files
+from search_to_signal.experiments.run_files import read_timing, run_files
 from search_to_signal.generators.loopback import reachable
 from search_to_signal.generators.opening import open_generator
 from search_to_signal.hosts import open_host
@@ -65,13 +70,13 @@ def run(
     refuse_occupied(directory, resume)
     keep_freed_memory()
     torch.set_num_threads(config.threads)
-    with storage_errors(directory), owned(directory, wait_s) as descriptor:
+    with storage_errors(directory), lock_directory(directory, wait_s) as descriptor:
         refuse_occupied(directory, resume)
         manifest, point = open_run(directory, descriptor, config)
         if manifest.status == "running":
             with assemble(config) as parts, run_files(directory, point and point.marks) as files:
                 if point is not None:
-                    manifest = interrupted(directory, manifest)
+                    manifest = record_interruption(directory, manifest)
                 restarted = begin_restart(config, directory, parts.generator)
                 manifest = msgspec.structs.replace(manifest, initial_adapter_sha256=restarted)
                 live = Live(config, *parts, files, checkpoint_every)
@@ -101,5 +106,5 @@ def _completed(manifest: Manifest, live: Live) -> Manifest:
         isolation=dict(live.pool.layers()),
         initial_adapter_sha256=training.initial_sha256 if training else manifest.initial_adapter_sha256,
         final_adapter_sha256=training.sha256 if training else None,
-        timing=timing(live.files.directory),
+        timing=read_timing(live.files.directory),
     )

@@ -14,7 +14,9 @@ from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.records.files import sync_directory, write_atomically
-from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS
+from search_to_signal.records.manifest import Timing, sum_timings
+from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS, read_records
+from search_to_signal.records.schema import StepTiming
 from search_to_signal.records.writer import Mark, RecordWriter
 
 # What only an unfinished run needs; it goes when the run is complete.
@@ -139,3 +141,8 @@ def _files(folder: Path) -> list[Path]:
 
 def _learner(folder: Path, done: int) -> Path:
     return folder / f"{done:08d}.safetensors"
+
+
+def read_timing(directory: Path) -> Timing:
+    """The timing of a run directory, summed over its steps."""
+    return sum_timings(list(read_records(directory / TIMINGS, StepTiming)))

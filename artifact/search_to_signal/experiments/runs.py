@@ -6,7 +6,7 @@ from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import Profile, RunConfig
-from search_to_signal.experiments.directory import RUN, held
+from search_to_signal.experiments.directory import RUN, read_own
 from search_to_signal.experiments.execution import Execution, Place, execute
 from search_to_signal.generators.opening import model_files
 from search_to_signal.progress import Progress
@@ -36,7 +36,7 @@ class Reproduction:
 
 
 def _place(config: RunConfig, directory: Path, source_sha256: str, weights: dict[str, str]) -> Place:
-    found = held(RUN, directory, lambda manifest: manifest.config_sha256 == config.sha256)
+    found = read_own(RUN, directory, lambda manifest: manifest.config_sha256 == config.sha256)
     if found is None or found.status != "complete" or not (directory / SUMS).is_file():
         return Place(config, directory, done=False)
     remedy = "give another --out, or move it away"

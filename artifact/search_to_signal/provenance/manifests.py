@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from search_to_signal.config import canonical_sha256
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.problems import PROBLEMS
@@ -14,7 +12,7 @@ from search_to_signal.problems.base import score_unit
 from search_to_signal.provenance.checksums import SUMS
 from search_to_signal.provenance.source import ROOT
 from search_to_signal.records.files import read_json
-from search_to_signal.records.manifest import Manifest, Timing
+from search_to_signal.records.manifest import Manifest, Timing, sum_timings
 from search_to_signal.records.reader import TIMINGS, read_records
 from search_to_signal.records.schema import StepTiming
 
@@ -94,10 +92,7 @@ def _timing_problems(run: Path, manifest: Manifest, groups: int) -> Iterator[str
 
 
 def _summed(steps: list[StepTiming]) -> Timing:
-    seconds = {name: sum(step.seconds[name] for step in steps) for name in steps[0].seconds}
     try:
-        return msgspec.convert(
-            {**seconds, "groups_per_minute": 60 * len(steps) / seconds["total"]}, type=Timing
-        )
-    except (msgspec.ValidationError, KeyError, ZeroDivisionError) as error:
+        return sum_timings(steps)
+    except (TypeError, KeyError, ZeroDivisionError) as error:
         raise RunDirectoryError(f"{TIMINGS} has no usable seconds ({error}); restore it") from error

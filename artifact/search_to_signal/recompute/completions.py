@@ -34,7 +34,7 @@ def text_findings(texts: Sequence[Text], programs: RunPrograms, execute: bool) -
     if execute:
         found = _judged(texts, programs)
     else:
-        programs.passed_over([code for code in codes if code is not None])
+        programs.skip([code for code in codes if code is not None])
         unusable = [text.completion for text, code in zip(texts, codes, strict=True) if code is None]
         failed = iter(judge(unusable, programs))
         found = [next(failed) if code is None else None for code in codes]
@@ -58,8 +58,8 @@ def _judged(texts: Sequence[Text], programs: RunPrograms) -> list[Judged]:
         and _isolation(text.record) not in LIMITED
     ]
     if cut_off:
-        with programs.patient() as patient:
-            again = _ran([texts[index] for index in cut_off], patient)
+        with programs.with_more_time() as slower:
+            again = _ran([texts[index] for index in cut_off], slower)
         for index, judged in zip(cut_off, again, strict=True):
             before, after = found[index].evaluation, judged.evaluation
             if before is not None and after is not None:

@@ -13,11 +13,11 @@ from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
 from search_to_signal.recompute.findings import Finding
 from search_to_signal.recompute.heldout import heldout_findings
-from search_to_signal.recompute.means import Means, Sample
 from search_to_signal.recompute.probe import probe_findings
 from search_to_signal.recompute.programs import Bench, Evaluations
 from search_to_signal.recompute.runs import run_findings
 from search_to_signal.recompute.tokens import Tokenizers
+from search_to_signal.recompute.tools import Sample, Tools
 from search_to_signal.records.files import refuse_special_files
 from search_to_signal.records.heldout import HELDOUT_MANIFEST
 from search_to_signal.records.layers import HELDOUT, PROBE, UPDATES
@@ -30,7 +30,7 @@ _BROKEN = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, 
 # Facts of a machine that may have a say in the last bits of a score.
 _BITS = ("python", "packages", "libc", "machine", "cpu_flags_simd")
 
-Part = tuple[str, Callable[[Means], Iterator[Finding]]]
+Part = tuple[str, Callable[[Tools], Iterator[Finding]]]
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,10 @@ def recompute(directory: Path, options: Options, progress: Progress) -> Recomput
         evaluations = stack.enter_context(Evaluations(options.state, source().sha256))
         bench = stack.enter_context(Bench(evaluations, options.slots))
         counts: Counter[str] = Counter()
-        means = Means(bench, Tokenizers(options.models), options.sample, progress, counts)
+        tools = Tools(bench, Tokenizers(options.models), options.sample, progress, counts)
         for name, findings in _parts(directory):
             counts["parts"] += 1
-            for finding in _guarded(name, findings, means):
+            for finding in _guarded(name, findings, tools):
                 where = f"{name}: {finding.where}"
                 if finding.compared:
                     problems.append(f"{where}: {finding.text}")
@@ -99,9 +99,9 @@ def _elsewhere(directory: Path) -> tuple[str, ...]:
     return tuple(sorted(differing))
 
 
-def _guarded(name: str, findings: Callable[[Means], Iterator[Finding]], means: Means) -> Iterator[Finding]:
+def _guarded(name: str, findings: Callable[[Tools], Iterator[Finding]], tools: Tools) -> Iterator[Finding]:
     try:
-        yield from findings(means)
+        yield from findings(tools)
     except SandboxError:
         raise
     except S2SError as error:
@@ -114,22 +114,22 @@ def _parts(directory: Path) -> Iterator[Part]:
     for run in runs_below(directory):
         yield _run(directory, run)
     if (directory / PROBE / PROBE_MANIFEST).is_file():
-        yield PROBE, lambda means: probe_findings(directory, means)
+        yield PROBE, lambda tools: probe_findings(directory, tools)
     if (directory / HELDOUT / HELDOUT_MANIFEST).is_file():
-        yield HELDOUT, lambda means: heldout_findings(directory, means)
+        yield HELDOUT, lambda tools: heldout_findings(directory, tools)
     if (directory / UPDATES).is_dir():
-        yield UPDATES, lambda means: iter([Finding("all", "matched updates: they take the learner", False)])
+        yield UPDATES, lambda tools: iter([Finding("all", "matched updates: they take the learner", False)])
 
 
 def _run(directory: Path, run: Path) -> Part:
     name = run.relative_to(directory).as_posix() if run != directory else run.resolve().name
-    return name, lambda means: _complete(run, name, means)
+    return name, lambda tools: _complete(run, name, tools)
 
 
-def _complete(run: Path, name: str, means: Means) -> Iterator[Finding]:
+def _complete(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
     manifest = read_manifest(run)
     if manifest.status != "complete":
         return iter([Finding("all", "the run is not complete")])
     if manifest.host == RELEASED:
         return iter([Finding("all", "the whole run: the released host draws and evaluates by itself", False)])
-    return run_findings(run, name, means)
+    return run_findings(run, name, tools)

@@ -17,8 +17,8 @@ from search_to_signal.experiments.layers.heldout import (
 from search_to_signal.problems import find_problem
 from search_to_signal.problems.base import Problem
 from search_to_signal.recompute.findings import LIMITED, Ending, Finding, differences
-from search_to_signal.recompute.means import Means
 from search_to_signal.recompute.programs import RunPrograms
+from search_to_signal.recompute.tools import Tools
 from search_to_signal.records.heldout import (
     BEHAVIOURS,
     SCORES,
@@ -35,19 +35,19 @@ from search_to_signal.records.schema import Outcome
 _CUT_OFF = ("SIGALRM", "SIGPROF", "SIGXCPU", "SIGKILL", "elapsed time", "does not read")
 
 
-def heldout_findings(directory: Path, means: Means) -> Iterator[Finding]:
+def heldout_findings(directory: Path, tools: Tools) -> Iterator[Finding]:
     """What is otherwise in the held-out evaluation of a results directory; raises S2SError if unusable."""
     folder, manifest = directory / HELDOUT, read_heldout(directory / HELDOUT)
     for count in (manifest.instances, manifest.behaviour_instances):
         if count is not None and count < 1:
             raise RecordError(f"it is of {count} instances")
     problem, cohort = find_problem(manifest.problem), Results(directory).cohort
-    yield from _scores(cohort, folder, manifest, problem, means)
-    yield from _behaviours(cohort, folder, manifest, problem, means)
+    yield from _scores(cohort, folder, manifest, problem, tools)
+    yield from _behaviours(cohort, folder, manifest, problem, tools)
 
 
 def _scores(
-    cohort: Runs, folder: Path, manifest: HeldoutManifest, problem: Problem, means: Means
+    cohort: Runs, folder: Path, manifest: HeldoutManifest, problem: Problem, tools: Tools
 ) -> Iterator[Finding]:
     rows = list(read_records(folder / SCORES, HeldoutRecord))
     finals = [(run, final_heuristic(run)) for run in cohort]
@@ -58,18 +58,18 @@ def _scores(
         return
     part, chosen = (
         first_instances(problem, manifest.instances),
-        means.chosen(f"{HELDOUT}/{SCORES}", len(rows)),
+        tools.chosen(f"{HELDOUT}/{SCORES}", len(rows)),
     )
     for number, (row, (split, run, best)) in enumerate(zip(rows, due, strict=True)):
         if number in chosen:
-            programs = means.bench.programs(part, split, _limits(manifest))
-            found = score_record(run, split, best, _patiently(programs, best.code, _ending(row)))
+            programs = tools.bench.programs(part, split, _limits(manifest))
+            found = score_record(run, split, best, _evaluate_to_the_end(programs, best.code, _ending(row)))
             yield from differences(f"{SCORES}, {row.run} on {split}", _ending(row), _ending(found))
-        means.progress.update(f"{HELDOUT}/{SCORES}", number + 1, len(rows))
+        tools.progress.update(f"{HELDOUT}/{SCORES}", number + 1, len(rows))
 
 
 def _behaviours(
-    cohort: Runs, folder: Path, manifest: HeldoutManifest, problem: Problem, means: Means
+    cohort: Runs, folder: Path, manifest: HeldoutManifest, problem: Problem, tools: Tools
 ) -> Iterator[Finding]:
     rows = list(read_records(folder / BEHAVIOURS, BehaviourRecord))
     codes = valid_programs(cohort)
@@ -77,19 +77,19 @@ def _behaviours(
         yield Finding(BEHAVIOURS, "its rows are not the distinct valid programs of the cohort")
         return
     part = first_instances(problem, manifest.behaviour_instances)
-    programs = means.bench.programs(part, manifest.behaviour_split, _limits(manifest))
-    chosen = means.chosen(f"{HELDOUT}/{BEHAVIOURS}", len(rows))
+    programs = tools.bench.programs(part, manifest.behaviour_split, _limits(manifest))
+    chosen = tools.chosen(f"{HELDOUT}/{BEHAVIOURS}", len(rows))
     for number, row in enumerate(rows):
         if number in chosen:
             # A failure may have been a time limit: its record does not say.
             how = Isolation.TIMEOUT if row.outcome is Outcome.RUNTIME_FAILURE else Isolation.OK
             ending = Ending(row.outcome, how.value, "", row.behaviour_sha256)
-            result = _patiently(programs, codes[row.program_sha256], ending)
+            result = _evaluate_to_the_end(programs, codes[row.program_sha256], ending)
             if result.outcome is not row.outcome:
                 how = result.isolation
             mine = Ending(result.outcome, how.value, "", behaviour_sha256(result.per_instance))
             yield from differences(f"{BEHAVIOURS}, program {row.program_sha256[:12]}", ending, mine)
-        means.progress.update(f"{HELDOUT}/{BEHAVIOURS}", number + 1, len(rows))
+        tools.progress.update(f"{HELDOUT}/{BEHAVIOURS}", number + 1, len(rows))
 
 
 def _limits(manifest: HeldoutManifest) -> EvaluationSettings:
@@ -103,10 +103,10 @@ def _ending(row: HeldoutRecord) -> Ending:
     )
 
 
-def _patiently(programs: RunPrograms, code: str, recorded: Ending) -> Evaluation:
+def _evaluate_to_the_end(programs: RunPrograms, code: str, recorded: Ending) -> Evaluation:
     """What a program gives, with more time where it is cut off and is not recorded so."""
     (result,) = programs.evaluate([code])
     if result.isolation.value in LIMITED and recorded.isolation not in LIMITED:
-        with programs.patient() as patient:
-            (result,) = patient.evaluate([code])
+        with programs.with_more_time() as slower:
+            (result,) = slower.evaluate([code])
     return result

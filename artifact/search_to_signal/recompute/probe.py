@@ -16,22 +16,22 @@ from search_to_signal.problems import find_problem
 from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.recompute.completions import Text, text_findings
 from search_to_signal.recompute.findings import Finding
-from search_to_signal.recompute.means import Means
 from search_to_signal.recompute.runs import NO_TOKENIZER, run_config
 from search_to_signal.recompute.tokens import Tokens, rendered
+from search_to_signal.recompute.tools import Tools
 from search_to_signal.records.layers import COHORT, PROBE
 from search_to_signal.records.manifest import read_manifest, run_directories
 from search_to_signal.records.probe import BANK, BankPrompt, ProbeManifest, ProbeRecord, read_probe
 from search_to_signal.records.reader import read_records
 
 
-def probe_findings(directory: Path, means: Means) -> Iterator[Finding]:
+def probe_findings(directory: Path, tools: Tools) -> Iterator[Finding]:
     """What is otherwise in the probe of a results directory; raises S2SError if it is unusable."""
     folder, manifest = directory / PROBE, read_probe(directory / PROBE)
     frozen = _frozen_runs(directory, manifest)
     config = _config(frozen, manifest)
     problem = find_problem(config.problem)
-    tokens = means.tokenizers.of(manifest.model_files)
+    tokens = tools.tokenizers.of(manifest.model_files)
     bank = build_bank({run: run_config(read_manifest(run)) for run in frozen}, manifest.prompts)
     if b"".join(msgspec.json.encode(entry) + b"\n" for entry in bank) != (folder / BANK).read_bytes():
         yield Finding(BANK, "it is not the bank that the Frozen runs give")
@@ -39,20 +39,20 @@ def probe_findings(directory: Path, means: Means) -> Iterator[Finding]:
         file = folder / f"{checkpoint.name}.jsonl"
         if file.parent != folder:
             raise RecordError(f"{checkpoint.name!r} is no name of a checkpoint")
-        programs = means.bench.programs(problem, config.split, config.evaluation)
+        programs = tools.bench.programs(problem, config.split, config.evaluation)
         task = f"{PROBE}/{checkpoint.name}"
-        chosen = means.chosen(task, manifest.prompts)
+        chosen = tools.chosen(task, manifest.prompts)
         answers = groupby(read_records(file, ProbeRecord), key=lambda record: record.prompt)
         for done, (prompt, records) in enumerate(answers, start=1):
             answered = list(records)
             texts = [_text(record) for record in answered]
-            means.tally.update(groups=1, completions=len(texts), executed=prompt in chosen)
+            tools.tally.update(groups=1, completions=len(texts), executed=prompt in chosen)
             if {record.checkpoint for record in answered} != {checkpoint.name}:
                 yield Finding(f"{checkpoint.name}, prompt {prompt}", "it is an answer of another checkpoint")
             yield from text_findings(texts, programs, prompt in chosen)
             if tokens is not None and 0 <= prompt < len(bank):
                 yield from _asked(bank[prompt], texts, tokens, config.generation)
-            means.progress.update(task, done, manifest.prompts)
+            tools.progress.update(task, done, manifest.prompts)
     if tokens is None:
         yield Finding("all", NO_TOKENIZER, False)
 

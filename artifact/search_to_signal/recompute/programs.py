@@ -20,10 +20,10 @@ from search_to_signal.records.files import storage_errors, write_all
 # The most that a directory can have us spend on one program.
 _MOST = {"timeout_s": 3600.0, "wall_factor": 10.0, "memory_mb": 8192, "spot_instances": 10_000}
 # How much longer than recorded a program may take that is recorded as having ended by itself.
-PATIENCE = 4.0
+TIME_FACTOR = 4.0
 
 
-class LatePool:
+class LazyPool:
     """An evaluation pool that starts its workers when a program has to run, if one has to."""
 
     def __init__(self, problem: Problem, split: str, limits: EvaluationSettings) -> None:
@@ -112,16 +112,16 @@ class Evaluations:
         """How many results an earlier attempt left, and this one made."""
         return len(self._known)
 
-    def first(self, pool: LatePool, codes: Sequence[str]) -> list[Evaluation]:
+    def first(self, pool: LazyPool, codes: Sequence[str]) -> list[Evaluation]:
         """What programs give."""
         return self._results(pool, codes, pool.evaluate, False)
 
-    def confirmed(self, pool: LatePool, codes: Sequence[str]) -> list[Evaluation]:
+    def confirmed(self, pool: LazyPool, codes: Sequence[str]) -> list[Evaluation]:
         """What they give where a second run on every instance has to decide alike (EvaluationPool.replay)."""
         return self._results(pool, codes, pool.replay, True)
 
     def _results(
-        self, pool: LatePool, codes: Sequence[str], run: Evaluate, confirmed: bool
+        self, pool: LazyPool, codes: Sequence[str], run: Evaluate, confirmed: bool
     ) -> list[Evaluation]:
         keys = [pool.key(code) for code in codes]
         new = {
@@ -161,7 +161,7 @@ class Evaluations:
 class RunPrograms:
     """Answers as the pool of one run would, for repeats and chance are that run's own."""
 
-    pool: LatePool
+    pool: LazyPool
     evaluations: Evaluations
     _seen: set[str] = field(default_factory=set)
     _unsteady: dict[str, Evaluation] = field(default_factory=dict)
@@ -184,16 +184,16 @@ class RunPrograms:
                 self._unsteady[self.pool.key(code)] = result
         return results
 
-    def passed_over(self, codes: Sequence[str]) -> None:
+    def skip(self, codes: Sequence[str]) -> None:
         """Programs of the run that are not executed here: equal ones after them are repeats."""
         self._seen.update(self.pool.key(code) for code in codes)
 
     @contextmanager
-    def patient(self) -> Iterator["RunPrograms"]:
-        """The same with PATIENCE times the time."""
+    def with_more_time(self) -> Iterator["RunPrograms"]:
+        """The same with TIME_FACTOR times the time."""
         problem, split, limits = self.pool.what
-        more = msgspec.structs.replace(limits, timeout_s=PATIENCE * limits.timeout_s)
-        with closing(LatePool(problem, split, more)) as pool:
+        more = msgspec.structs.replace(limits, timeout_s=TIME_FACTOR * limits.timeout_s)
+        with closing(LazyPool(problem, split, more)) as pool:
             yield RunPrograms(pool, self.evaluations)
 
 
@@ -202,7 +202,7 @@ class Bench:
 
     def __init__(self, evaluations: Evaluations, slots: int) -> None:
         self._evaluations, self._slots = evaluations, slots
-        self._pool: LatePool | None = None
+        self._pool: LazyPool | None = None
 
     def __enter__(self) -> "Bench":
         """No pool is open yet."""
@@ -221,5 +221,5 @@ class Bench:
         what = (problem, split, limits_here(recorded, self._slots))
         if self._pool is None or self._pool.what != what:
             self.__exit__(None, None, None)
-            self._pool = LatePool(*what)
+            self._pool = LazyPool(*what)
         return RunPrograms(self._pool, self._evaluations)

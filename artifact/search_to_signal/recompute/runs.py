@@ -16,10 +16,10 @@ from search_to_signal.normalizer import find_normalizer
 from search_to_signal.problems import find_problem
 from search_to_signal.recompute.completions import Text, text_findings
 from search_to_signal.recompute.findings import Finding, same_bits
-from search_to_signal.recompute.means import Means
 from search_to_signal.recompute.programs import RunPrograms
 from search_to_signal.recompute.search import Played, Search
 from search_to_signal.recompute.tokens import token_findings
+from search_to_signal.recompute.tools import Tools
 from search_to_signal.records.manifest import Manifest, read_manifest
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
@@ -41,28 +41,28 @@ def run_config(manifest: Manifest) -> RunConfig:
         ) from error
 
 
-def run_findings(run: Path, name: str, means: Means) -> Iterator[Finding]:
+def run_findings(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
     """What is otherwise in a run directory; raises S2SError for what cannot be recomputed at all."""
     manifest = read_manifest(run)
     config = run_config(manifest)
     problem = find_problem(config.problem)
     host = find_host(config.host, HostSetup(problem, config.search, config.host_settings))
     credit = (find_mapping(config.mapping), find_normalizer(config.normalizer)) if config.trained else None
-    search = Search(config, problem, host, credit, means.tokenizers.of(manifest.model_files))
-    programs = means.bench.programs(problem, config.split, config.evaluation)
+    search = Search(config, problem, host, credit, tools.tokenizers.of(manifest.model_files))
+    programs = tools.bench.programs(problem, config.split, config.evaluation)
     heuristics = list(read_records(run / HEURISTICS, HeuristicRecord))
     steps = list(read_records(run / STEPS, StepRecord))
-    chosen = means.chosen(name, len(steps))
+    chosen = tools.chosen(name, len(steps))
     state, findings = _seed(search, heuristics, programs)
     yield from findings
     for number, played in enumerate(_groups(run, steps, heuristics)):
-        means.tally.update(groups=1, completions=len(played.group), executed=number in chosen)
+        tools.tally.update(groups=1, completions=len(played.group), executed=number in chosen)
         yield from text_findings(_texts(played), programs, number in chosen)
         yield from _sampled(played, search)
         if state is not None:
             state, findings = search.follow(state, played)
             yield from findings
-        means.progress.update(name, number + 1, len(steps))
+        tools.progress.update(name, number + 1, len(steps))
     if config.generation.backend == "api":
         yield Finding("all", NO_TOKENS, False)
     elif search.tokens is None:

@@ -46,10 +46,10 @@ def rebuilt_problems(directory: Path) -> list[str]:
             _pages(directory),
             _packaging(directory),
         )
-        return [problem for part in parts for problem in _told(part)]
+        return [problem for part in parts for problem in _errors_as_lines(part)]
 
 
-def _told(part: Iterator[str]) -> Iterator[str]:
+def _errors_as_lines(part: Iterator[str]) -> Iterator[str]:
     try:
         yield from part
     except (S2SError, OSError) as error:

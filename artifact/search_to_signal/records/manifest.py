@@ -1,6 +1,6 @@
 """The manifest of a run: what ran, from which source, on what, and how long it took."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,6 +9,7 @@ import msgspec
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.records.files import read_json, write_atomically
 from search_to_signal.records.layers import COHORT
+from search_to_signal.records.schema import StepTiming
 
 MANIFEST = "manifest.json"
 # In a directory of runs: the names of all that belong in it, written before the first begins.
@@ -149,6 +150,12 @@ class RunFacts(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """The run's directory name."""
         return run_name(self.condition, self.seed)
+
+
+def sum_timings(steps: Sequence[StepTiming]) -> Timing:
+    """The timing of a run from that of its steps; raises TypeError for phases that are not those of a run."""
+    seconds = {name: sum(step.seconds[name] for step in steps) for name in steps[0].seconds}
+    return Timing(**seconds, groups_per_minute=60 * len(steps) / seconds["total"])
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

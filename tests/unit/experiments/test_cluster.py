@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, RunFailedError
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments import cluster
-from search_to_signal.experiments.cluster import needs
+from search_to_signal.experiments.cluster import node_resources
 from search_to_signal.experiments.configuration import Profile, RunConfig
-from search_to_signal.experiments.execution import Execution, Place, RunFailedError
+from search_to_signal.experiments.execution import Execution, Place
 from search_to_signal.experiments.runs import run_missing
 
 
@@ -187,10 +187,10 @@ def test_no_cluster_is_explained(ray: Ray, tmp_path: Path, monkeypatch: pytest.M
 def test_a_run_asks_for_what_it_uses() -> None:
     """One GPU where there are some; as many processors as the model or the evaluations keep busy."""
     plain = configuration("native")
-    assert needs(plain, gpus=False) == {"num_cpus": 1, "num_gpus": 0}
-    assert needs(plain, gpus=True) == {"num_cpus": 1, "num_gpus": 1}
+    assert node_resources(Place(plain, Path(), done=False), gpus=False) == {"num_cpus": 1, "num_gpus": 0}
+    assert node_resources(Place(plain, Path(), done=False), gpus=True) == {"num_cpus": 1, "num_gpus": 1}
     wide = configuration("native", threads=2, evaluation=EvaluationSettings(slots=6))
-    assert needs(wide, gpus=False)["num_cpus"] == 6
+    assert node_resources(Place(wide, Path(), done=False), gpus=False)["num_cpus"] == 6
 
 
 def test_gpus_are_found(ray: Ray, tmp_path: Path) -> None:

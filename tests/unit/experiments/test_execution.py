@@ -12,12 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from search_to_signal.errors import RunFailedError, StoppedError
 from search_to_signal.experiments.configuration import Profile
 from search_to_signal.experiments.execution import (
     Execution,
     Place,
-    RunFailedError,
-    StoppedError,
 )
 from search_to_signal.experiments.runs import run_missing
 

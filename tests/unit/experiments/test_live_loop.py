@@ -15,11 +15,10 @@ from search_to_signal.corpus.recipe import sources
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.experiments.clock import timing
 from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.live import Live, run_live, starting_position
 from search_to_signal.experiments.run import run
-from search_to_signal.experiments.run_files import run_files
+from search_to_signal.experiments.run_files import read_timing, run_files
 from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
 from search_to_signal.hosts import open_host
 from search_to_signal.hosts.base import Host
@@ -152,7 +151,7 @@ def test_equal_seeds_write_equal_records(tmp_path: Path) -> None:
     for name in RECORDS:
         first, second = ((tmp_path / one / f"{name}.jsonl").read_bytes() for one in ("first", "second"))
         assert first == second, name
-    split = timing(tmp_path / "first")
+    split = read_timing(tmp_path / "first")
     assert split.total == pytest.approx(split.generation + split.evaluation + split.update + split.other)
     assert split.groups_per_minute == pytest.approx(60 * 12 / split.total)
 

@@ -14,10 +14,9 @@ import pytest
 from tests.cohorts import run_cohort
 
 from search_to_signal.config import canonical_json
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.errors import RunDirectoryError, RunFailedError
 from search_to_signal.experiments import execution
 from search_to_signal.experiments.configuration import Profile, RunConfig
-from search_to_signal.experiments.execution import RunFailedError
 from search_to_signal.experiments.runs import places
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.files import checked_files

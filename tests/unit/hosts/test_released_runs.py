@@ -11,8 +11,7 @@ import pytest
 from answering_host import CONFIG, some_answers, with_answers, with_us
 
 from search_to_signal.cli import main
-from search_to_signal.errors import RunDirectoryError
-from search_to_signal.experiments.execution import StoppedError
+from search_to_signal.errors import RunDirectoryError, StoppedError
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.generators.serving import serving
 from search_to_signal.hosts.base import HostError

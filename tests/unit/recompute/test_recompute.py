@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.forging import edit_line, edit_manifest, forge_last_score, reseal
+from spec.synthetic_runs import write_lines
+from tests.forging import configure, edit_line, edit_manifest, forge_last_score, reseal
+from tests.unit.conftest import write_adapter
 from tests.unit.experiments.test_live_loop import LIMITS, Silent, play
 
 from search_to_signal.cli import main
@@ -24,12 +26,12 @@ from search_to_signal.provenance.verify import verify
 from search_to_signal.recompute.completions import Text, text_findings
 from search_to_signal.recompute.directory import Options, Recomputed, recompute
 from search_to_signal.recompute.findings import Ending, differences
-from search_to_signal.recompute.means import Sample
 from search_to_signal.recompute.programs import Bench, Evaluations, limits_here
+from search_to_signal.recompute.tools import Sample
 from search_to_signal.records.manifest import Manifest, write_manifest
 from search_to_signal.records.probe import ProbeRecord
-from search_to_signal.records.reader import read_groups
-from search_to_signal.records.schema import Outcome
+from search_to_signal.records.reader import read_groups, read_records
+from search_to_signal.records.schema import Outcome, StepRecord
 
 Line = dict[str, Any]
 NO_TOKENIZER = "token ids: its model's tokenizer is not here with the recorded checksums (--model)"
@@ -42,7 +44,12 @@ def honest(tmp_path_factory: pytest.TempPathFactory, manifest: Callable[..., Man
     with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as pool:
         config, _ = play(run, pool, "native")
     shutil.rmtree(run / "checkpoint")
-    write_manifest(run, manifest(msgspec.to_builtins(config)))
+    settings = msgspec.to_builtins(config)
+    digest = write_adapter(run / "adapter", settings)
+    steps = read_records(run / "steps.jsonl", StepRecord)
+    write_lines(run / "steps.jsonl", [msgspec.structs.replace(s, adapter_sha256=digest) for s in steps])
+    write_manifest(run, manifest(settings))
+    configure(run)
     write_sums(run)
     return run
 

@@ -17,7 +17,7 @@ from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evaluation.outcomes import Evaluation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.experiments.directory import Kind, held, shelve
+from search_to_signal.experiments.directory import Kind, move_aside, read_own
 from search_to_signal.experiments.layers.settings import HeldoutSettings
 from search_to_signal.experiments.runs import Reproduction
 from search_to_signal.problems import find_problem
@@ -48,7 +48,7 @@ KIND = Kind("held-out evaluation", HELDOUT_MANIFEST, stored_heldout)
 
 
 @dataclass(frozen=True)
-class _First:
+class _FirstInstances:
     """A problem with the first ``count`` instances of each split, all of them when None."""
 
     problem: Any
@@ -64,7 +64,7 @@ class _First:
 
 def first_instances(problem: Problem, count: int | None) -> Problem:
     """A problem of which only the first ``count`` instances of each split are known; None for all of them."""
-    return cast(Problem, _First(problem, count))
+    return cast(Problem, _FirstInstances(problem, count))
 
 
 def heldout(directory: Path, settings: HeldoutSettings, progress: Progress) -> Path:
@@ -80,14 +80,14 @@ def heldout(directory: Path, settings: HeldoutSettings, progress: Progress) -> P
     if not splits:
         raise ConfigError(f"{problem.name} has no held-out split: there is nothing to evaluate on")
     manifest = _manifest(runs, problem, splits, settings)
-    if _kept(out, manifest):
+    if _is_complete(out, manifest):
         progress.say(f"{HELDOUT}: complete and verified, kept")
         return out
     out.mkdir(exist_ok=True)
     write_heldout(out, manifest)
     limits = EvaluationSettings(timeout_s=settings.timeout_s, slots=settings.slots, replay="off")
-    isolation = _score(runs, problem, splits, settings, limits, out / SCORES, progress)
-    _behave(runs, problem, settings, limits, out / BEHAVIOURS, progress)
+    isolation = _score_finals(runs, problem, splits, settings, limits, out / SCORES, progress)
+    _score_behaviours(runs, problem, settings, limits, out / BEHAVIOURS, progress)
     files = {name: sha256_file(out / name) for name in (SCORES, BEHAVIOURS)}
     done = msgspec.structs.replace(manifest, status="complete", files=files, isolation=isolation)
     write_heldout(out, done)
@@ -100,12 +100,12 @@ def run(asked: Reproduction) -> None:
     heldout(asked.results, asked.profile.heldout or HeldoutSettings(), asked.progress)
 
 
-def _kept(out: Path, manifest: HeldoutManifest) -> bool:
-    found = held(KIND, out, lambda found: _identity(found) == _identity(manifest))
+def _is_complete(out: Path, manifest: HeldoutManifest) -> bool:
+    found = read_own(KIND, out, lambda found: _identity(found) == _identity(manifest))
     if found is None:
         return False
     if found.status != "complete":
-        shelve(out)
+        move_aside(out)
         return False
     for name, sha256 in found.files.items():
         if not (out / name).is_file() or sha256_file(out / name) != sha256:
@@ -144,7 +144,7 @@ def _code(text: str) -> str:
     return proposal.code
 
 
-def _score(
+def _score_finals(
     runs: Runs,
     problem: Problem,
     splits: Sequence[str],
@@ -179,7 +179,7 @@ def score_record(run: RecordedRun, split: str, best: HeuristicRecord, result: Ev
     )
 
 
-def _behave(
+def _score_behaviours(
     runs: Runs,
     problem: Problem,
     settings: HeldoutSettings,

@@ -9,7 +9,7 @@ import msgspec
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import FROZEN, Profile, RunConfig
-from search_to_signal.experiments.directory import Kind, held
+from search_to_signal.experiments.directory import Kind, read_own
 from search_to_signal.experiments.layers.settings import ProbeSettings
 from search_to_signal.experiments.probe_bank import build_bank
 from search_to_signal.experiments.runs import Reproduction
@@ -74,14 +74,14 @@ def _identity(manifest: ProbeManifest) -> tuple[Any, ...]:
     return manifest.config_sha256, manifest.bank_sha256, manifest.source.sha256, manifest.model_files
 
 
-def _begun(directory: Path, fresh: ProbeManifest, planned: Sequence[Checkpoint]) -> ProbeManifest:
+def _stored_manifest(directory: Path, fresh: ProbeManifest, planned: Sequence[Checkpoint]) -> ProbeManifest:
     expected = {(checkpoint.name, checkpoint.adapter_sha256) for checkpoint in planned}
 
     def ours(found: ProbeManifest) -> bool:
         probed = {(one.name, one.adapter_sha256) for one in found.checkpoints}
         return _identity(found) == _identity(fresh) and probed <= expected
 
-    found = held(KIND, directory, ours)
+    found = read_own(KIND, directory, ours)
     for probed in found.checkpoints if found else ():
         file = directory / f"{probed.name}.jsonl"
         if not file.is_file() or sha256_file(file) != probed.records_sha256:
@@ -89,7 +89,7 @@ def _begun(directory: Path, fresh: ProbeManifest, planned: Sequence[Checkpoint])
     return found or fresh
 
 
-def _keep_bank(directory: Path, bank: bytes) -> None:
+def _write_bank(directory: Path, bank: bytes) -> None:
     file = directory / BANK
     directory.mkdir(parents=True, exist_ok=True)
     if file.exists() and file.read_bytes() != bank:
@@ -99,17 +99,17 @@ def _keep_bank(directory: Path, bank: bytes) -> None:
     write_atomically(file, bank)
 
 
-def _probed(
+def _probe_checkpoint(
     config: RunConfig, checkpoint: Checkpoint, cohort: Path, directory: Path, progress: Progress
 ) -> tuple[dict[str, str | bool], ProbedCheckpoint]:
     from search_to_signal.experiments.layers.probe_answers import (
-        answer,
+        write_answers,
     )  # loads torch, which a finished probe does not need
 
     bank = (directory / BANK).read_bytes()
     prompts = [msgspec.json.decode(line, type=BankPrompt) for line in bank.splitlines()]
     file = directory / f"{checkpoint.name}.jsonl"
-    isolation = answer(config, checkpoint, cohort, prompts, file, progress)
+    isolation = write_answers(config, checkpoint, cohort, prompts, file, progress)
     digest = hashlib.sha256(bank).hexdigest()
     facts = msgspec.structs.asdict(checkpoint)
     return isolation, ProbedCheckpoint(**facts, bank_sha256=digest, records_sha256=sha256_file(file))
@@ -127,14 +127,14 @@ def run(asked: Reproduction) -> None:
     config = profile.run(FROZEN, profile.seeds[0], generation=group)
     frozen = {cohort / run.name: run for run in profile.runs() if run.condition == FROZEN}
     bank = b"".join(msgspec.json.encode(entry) + b"\n" for entry in build_bank(frozen, settings.prompts))
-    manifest = _begun(directory, _manifest(config, settings.prompts, bank), planned)
-    _keep_bank(directory, bank)
+    manifest = _stored_manifest(directory, _manifest(config, settings.prompts, bank), planned)
+    _write_bank(directory, bank)
     kept = {probed.name for probed in manifest.checkpoints}
     for checkpoint in planned:
         if checkpoint.name in kept:
             asked.progress.say(f"probe/{checkpoint.name}: complete and verified, kept")
             continue
-        isolation, done = _probed(config, checkpoint, cohort, directory, asked.progress)
+        isolation, done = _probe_checkpoint(config, checkpoint, cohort, directory, asked.progress)
         manifest = msgspec.structs.replace(
             manifest, isolation=isolation, checkpoints=(*manifest.checkpoints, done)
         )

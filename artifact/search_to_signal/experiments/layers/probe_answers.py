@@ -23,7 +23,7 @@ from search_to_signal.seeding import derive_seed
 
 
 def load(config: RunConfig, checkpoint: Checkpoint, cohort: Path, scratch: Path) -> Generator:
-    """A generator that speaks with a checkpoint; made from files, so nothing of another one is in it."""
+    """A generator that samples with a checkpoint; made from files, so nothing of another one is in it."""
     generator = open_run_generator(config, config.generation, scratch)
     if checkpoint.adapter_sha256 is not None:
         adapter, base = cohort / checkpoint.name / ADAPTER, base_model(config, generator)
@@ -52,7 +52,7 @@ def _records(
         )
 
 
-def answer(
+def write_answers(
     config: RunConfig,
     checkpoint: Checkpoint,
     cohort: Path,
@@ -60,7 +60,7 @@ def answer(
     file: Path,
     progress: Progress,
 ) -> dict[str, str | bool]:
-    """Write the checkpoint's records to ``file``; returns the isolation layers that held.
+    """Write the checkpoint's records to ``file``; returns what isolated the programs.
 
     Model and evaluation pool are fresh and the sampling seeds follow from the prompt's number alone, so the
     records do not depend on which checkpoints were probed before. Raises RecordError when a prompt comes
@@ -86,6 +86,6 @@ def answer(
             for record in _records(checkpoint.name, entry.prompt, generation, judged):
                 writer.write(record)
             progress.update(f"probe/{checkpoint.name}", done, len(bank))
-        layers = dict(pool.layers())
+        isolation = dict(pool.layers())
     unfinished.replace(file)
-    return layers
+    return isolation

@@ -64,10 +64,10 @@ class Cell:
     @property
     def run(self) -> str:
         """The run's name in records."""
-        return run_name(self.directory)
+        return run_place(self.directory)
 
 
-def run_name(directory: Path) -> str:
+def run_place(directory: Path) -> str:
     """Layer and name of a run, as it lies in a results directory."""
     return "/".join(directory.resolve().parts[-2:])
 
@@ -140,7 +140,7 @@ def compare_cell(
     todo = plans(settings, cell.config.learner)
     for done, plan in enumerate(todo, start=1):
         rows = {key: values[list(plan.places)] for key, values in cell.credit.items()}
-        moved = _play(given, plan, rows, progress)
+        moved = _run_updates(given, plan, rows, progress)
         for key, result in moved.items():
             updates.write(_update_record(cell, plan, key, rows[key], result, before))
         for one, other in couples(settings.mappings, settings.normalizers):
@@ -150,7 +150,7 @@ def compare_cell(
         progress.update(task, done, len(todo), f"{plan.variant} {len(plan.places)} steps")
 
 
-def _play(
+def _run_updates(
     given: MatchedInputs, plan: Plan, rows: Mapping[Credit, Floats], progress: Progress
 ) -> dict[Credit, UpdateResult]:
     """The update of every credit; equal credits share one, which is the same bits by determinism."""

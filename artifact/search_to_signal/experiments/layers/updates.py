@@ -18,7 +18,7 @@ from search_to_signal.experiments.layers.update_pairs import (
     GENERATIONS,
     compare_cell,
     read_cell,
-    run_name,
+    run_place,
 )
 from search_to_signal.experiments.runs import Reproduction, unfinished
 from search_to_signal.generators.files import checked_files, model_directory
@@ -89,7 +89,7 @@ def choose_runs(runs: Sequence[Path]) -> list[Path]:
 def _setup(runs: Sequence[Path], settings: UpdateSettings) -> bytes:
     inputs = [
         {
-            "run": run_name(run),
+            "run": run_place(run),
             "files": {name: sha256_file(run / name) for name in (COMPLETIONS, GENERATIONS)},
             "model": checked_files(model_directory(read_manifest(run).facts.model)),
         }

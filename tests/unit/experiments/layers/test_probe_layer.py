@@ -77,7 +77,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         digests = {"bank_sha256": sha256_file(directory / "bank.jsonl"), "records_sha256": sha256_file(file)}
         return {"seccomp": True}, ProbedCheckpoint(**msgspec.structs.asdict(checkpoint), **digests)
 
-    monkeypatch.setattr(probe, "_probed", answered)
+    monkeypatch.setattr(probe, "_probe_checkpoint", answered)
     monkeypatch.setattr(probe, "build_bank", bank)
     monkeypatch.setattr(runs, "finished_cohort", lambda profile, results: results / COHORT)
     monkeypatch.setattr(probe, "model_files", lambda settings, model: {"model.safetensors": "w"})
@@ -139,7 +139,7 @@ def test_a_finished_probe_is_kept(results: Path, asked: list[str]) -> None:
 
 def test_a_stopped_probe_goes_on(results: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped in its second checkpoint, it ends with the same files and asks the first one no more."""
-    answered = probe._probed
+    answered = probe._probe_checkpoint
 
     def stop(*arguments: Any) -> Any:
         if arguments[1].name == "native-s42":
@@ -147,11 +147,11 @@ def test_a_stopped_probe_goes_on(results: Path, asked: list[str], monkeypatch: p
             raise KeyboardInterrupt
         return answered(*arguments)
 
-    monkeypatch.setattr(probe, "_probed", stop)
+    monkeypatch.setattr(probe, "_probe_checkpoint", stop)
     with pytest.raises(KeyboardInterrupt):
         run(results)
     assert read_probe(results / PROBE).status == "running"
-    monkeypatch.setattr(probe, "_probed", answered)
+    monkeypatch.setattr(probe, "_probe_checkpoint", answered)
     run(results)
     assert asked == NAMES
     assert read_probe(results / PROBE).status == "complete"

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from search_to_signal.experiments.advice import warnings_of
 from search_to_signal.experiments.configuration import PROFILES, load_profile
+from search_to_signal.experiments.reproduction import warnings_of
 from search_to_signal.learner.settings import LearnerSettings
 
 TEXT = """purpose = "smoke"

@@ -23,7 +23,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Means:
+class Tools:
     """What every part of a results directory is recomputed with; without ``sample`` everything is executed.
 
     ``tally`` counts the groups and completions that were looked at.
