@@ -16,8 +16,7 @@ CODE = """
 import json, resource, sys, time
 from pathlib import Path
 from search_to_signal.analysis.tables.catalogue import BUILDERS, build
-from search_to_signal.analysis.tables.cells import NoTableError
-from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.results import NoTableError, Results
 from search_to_signal.analysis.tables.files import write_table
 start = time.perf_counter()
 results, out, seconds = Results(Path(sys.argv[1])), Path(sys.argv[2]), {}

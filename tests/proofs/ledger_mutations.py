@@ -26,7 +26,7 @@ from search_to_signal.claims.ledger import Entry, Ledger
 from search_to_signal.claims.loading import load_ledger
 from search_to_signal.claims.page import MISFITS
 from search_to_signal.claims.tables import Table, cell_name, selected
-from search_to_signal.claims.verdicts import Facts, Verdict, judge
+from search_to_signal.claims.verdicts import Implementation, Verdict, judge
 from search_to_signal.errors import LedgerError
 from search_to_signal.experiments.implementation import implementation
 
@@ -46,7 +46,7 @@ class Tried:
 class Mutations:
     """A ledger with, for every number, the entries whose checks read it."""
 
-    def __init__(self, ledger: Ledger, facts: Facts) -> None:
+    def __init__(self, ledger: Ledger, facts: Implementation) -> None:
         self._ledger = ledger
         self._facts = facts
         self._readers: dict[str, set[str]] = defaultdict(set)

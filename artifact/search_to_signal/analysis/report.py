@@ -84,7 +84,7 @@ def _search(evidence: Evidence) -> str:
 
 def _judged(verdicts: JudgedLedger) -> str:
     counts = ", ".join(f"{len(rows)} {name}" for name, rows in verdicts.by_verdict.items())
-    ours = f"{verdicts.beside} have our own estimate beside them"
+    ours = f"{verdicts.estimated} have our own estimate beside them"
     return f"The paper's numbers: {verdicts.total} entries, {counts}; {ours}."
 
 

@@ -38,8 +38,8 @@ class Checks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     ``equals`` derives it, ``holds`` is a statement that is true or not, ``possible`` a condition that it must
     meet and that does not determine it. ``implements`` is what this repository has for it: a number, or a
     statement that is true of it. ``disagrees`` is true where the paper's equation contradicts its sentence.
-    ``beside`` names a neighbour in another layer: shown, never compared. ``why`` says why nothing can derive
-    it, ``note`` what to know of the check.
+    ``neighbour`` (``beside`` in the file) names a number of another layer: shown, never compared. ``why``
+    says why nothing can derive it, ``note`` what to know of the check.
     """
 
     equals: str = ""
@@ -47,7 +47,7 @@ class Checks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     possible: str = ""
     implements: str = ""
     disagrees: str = ""
-    beside: str = ""
+    neighbour: str = msgspec.field(default="", name="beside")
     why: str = ""
     note: str = ""
 

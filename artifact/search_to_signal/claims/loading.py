@@ -128,8 +128,8 @@ def check(ledger: Ledger) -> None:
                     f"{entry.id} is of layer {entry.layer} and its check reads {', '.join(foreign)}"
                 )
             _never_pooled(entry.id, text, layers)
-        if entry.checks.beside:
-            parse(entry.checks.beside)
+        if entry.checks.neighbour:
+            parse(entry.checks.neighbour)
 
 
 def _never_pooled(name: str, text: str, layers: Mapping[str, str]) -> None:

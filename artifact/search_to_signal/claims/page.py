@@ -85,7 +85,7 @@ def csv_text(findings: Sequence[Finding]) -> str:
 
 def page(ledger: Ledger, findings: Sequence[Finding]) -> str:
     """Markdown: counts, what does not fit and what to know, statements, neighbours, then all by layer."""
-    beside = [f for f in findings if f.beside]
+    neighbours = [(f.entry.id, f.entry.value, f.neighbour) for f in findings if f.neighbour]
     parts = [
         "# The claims of the paper",
         f"{summary(findings)}.",
@@ -96,9 +96,7 @@ def page(ledger: Ledger, findings: Sequence[Finding]) -> str:
         *_statements(ledger, findings),
         "## Neighbours in other layers",
         "Shown because a reader will compare them; they are other runs, and no verdict rests on them.",
-        _markdown(
-            [("entry", "published", "beside"), *((f.entry.id, f.entry.value, f.beside) for f in beside)]
-        ),
+        _markdown([("entry", "published", "beside"), *neighbours]),
     ]
     for name in ledger.layers:
         parts += [
@@ -186,7 +184,7 @@ def _embedded(finding: Finding) -> str:
 def _row(finding: Finding) -> tuple[str, ...]:
     entry = finding.entry
     ours = (_direction(finding), _embedded(finding))
-    said = (finding.verdict.value, finding.reason, *ours, finding.beside)
+    said = (finding.verdict.value, finding.reason, *ours, finding.neighbour)
     return (entry.id, entry.where, entry.at, entry.layer, entry.quantity, entry.value, entry.unit, *said)
 
 

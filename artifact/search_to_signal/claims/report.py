@@ -5,12 +5,12 @@ from pathlib import Path
 from search_to_signal.claims.loading import load_ledger
 from search_to_signal.claims.page import write
 from search_to_signal.claims.tables import load_report
-from search_to_signal.claims.verdicts import Facts, judge
+from search_to_signal.claims.verdicts import Implementation, judge
 
 FOLDER = "claims"
 
 
-def write_ledger(report: Path, facts: Facts | None = None) -> None:
+def write_ledger(report: Path, facts: Implementation | None = None) -> None:
     """Judge every entry beside the tables of a report; writes claims.csv and claims.md into report/claims.
 
     ``facts`` is what this repository implements. Raises LedgerError where ledger or tables are damaged.

@@ -179,7 +179,7 @@ def load_published(directory: Path = PUBLISHED) -> dict[str, Table]:
     return tables
 
 
-def facts_table(name: str, facts: Mapping[str, str]) -> Table:
+def implementation_table(name: str, facts: Mapping[str, str]) -> Table:
     """What is implemented, as a table of Setting and Value whose texts are read for numbers."""
     entry = TableEntry(name=name, label="", title="", layer="", keys=("Setting",))
     rows = tuple({"Setting": setting, "Value": value} for setting, value in facts.items())

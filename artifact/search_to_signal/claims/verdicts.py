@@ -16,10 +16,10 @@ from search_to_signal.claims.embedded import Estimate, estimate
 from search_to_signal.claims.expressions import Scope, evaluate, format_numbers, parse, references, text_of
 from search_to_signal.claims.intervals import Interval
 from search_to_signal.claims.ledger import IMPLEMENTATION, SETTINGS, Entry, Ledger
-from search_to_signal.claims.tables import Table, facts_table
+from search_to_signal.claims.tables import Table, implementation_table
 from search_to_signal.errors import LedgerError
 
-Facts = Mapping[str, Mapping[str, str]]
+Implementation = Mapping[str, Mapping[str, str]]
 """What this repository implements, setting by setting, in the tables of IMPLEMENTATION."""
 
 
@@ -40,20 +40,20 @@ class Verdict(str, Enum):
 class Finding:
     """An entry with its verdict and the reason.
 
-    ``estimate`` is our own, ``beside`` a neighbour in another layer: no verdict rests on either.
+    ``estimate`` is our own, ``neighbour`` a number of another layer: no verdict rests on either.
     """
 
     entry: Entry
     verdict: Verdict
     reason: str
     estimate: Estimate | None = None
-    beside: str = ""
+    neighbour: str = ""
 
 
 def judge(
     ledger: Ledger,
     report: Mapping[str, Table] | None = None,
-    facts: Facts | None = None,
+    facts: Implementation | None = None,
     only: Collection[str] | None = None,
 ) -> list[Finding]:
     """One finding per entry, in their order, or per entry of the ids in ``only``.
@@ -62,7 +62,7 @@ def judge(
     facts no setting is compared.
     """
     scope = ledger.scope()
-    known = {name: facts_table(name, texts) for name, texts in (facts or {}).items()}
+    known = {name: implementation_table(name, texts) for name, texts in (facts or {}).items()}
     scope = replace(scope, tables={**scope.tables, **known})
     chosen = [entry for entry in ledger.entries if only is None or entry.id in only]
     return [_finding(ledger, entry, scope, report) for entry in chosen]
@@ -71,10 +71,10 @@ def judge(
 def _finding(ledger: Ledger, entry: Entry, scope: Scope, report: Mapping[str, Table] | None) -> Finding:
     if entry.published is not None:
         scope = replace(scope, claims={**scope.claims, "value": entry.published})
-    neighbour, counterpart = entry.checks.beside, ledger.counterparts.get(entry.id)
+    named, counterpart = entry.checks.neighbour, ledger.counterparts.get(entry.id)
     try:
         outcomes = list(_outcomes(entry, scope))
-        beside = f"{neighbour} = {format_numbers(parse(neighbour), scope)}" if neighbour else ""
+        neighbour = f"{named} = {format_numbers(parse(named), scope)}" if named else ""
     except LedgerError as error:
         raise LedgerError(f"{entry.id}: {error}") from error
     ours = estimate(counterpart, scope, report) if counterpart and report is not None else None
@@ -85,7 +85,7 @@ def _finding(ledger: Ledger, entry: Entry, scope: Scope, report: Mapping[str, Ta
         decided, reasons = [verdict], [reason, *reasons]
     verdict = next((worst for worst in _WORST_FIRST if worst in decided), decided[0])
     remark = [entry.checks.note] if entry.checks.note else []
-    return Finding(entry, verdict, "; ".join([*reasons, *remark]), ours, beside)
+    return Finding(entry, verdict, "; ".join([*reasons, *remark]), ours, neighbour)
 
 
 def _outcomes(entry: Entry, scope: Scope) -> Iterator[tuple[Verdict | None, str]]:

@@ -288,7 +288,7 @@ def test_notes_that_a_reader_needs() -> None:
     rows = [row for row in tables["probe"].rows if row["Checkpoint"] == "Frozen"]
     assert {tuple(row[h] for h in tables["probe"].head[2:]) for row in rows} == {tuple(rows[0].values())[2:]}
     assert "printed twice" in found_in(load_ledger(), "probe[3407 Frozen, Valid / 256]").reason
-    beside = found_in(load_ledger(), "anchor_equal_horizon").beside
+    beside = found_in(load_ledger(), "anchor_equal_horizon").neighbour
     assert float(beside.rpartition("= ")[2]) == pytest.approx(0.0243, abs=5e-5)
     assert "50 of 52" in found_in(load_ledger(), "frontier_positive_tail").reason
 

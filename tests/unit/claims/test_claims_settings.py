@@ -5,11 +5,11 @@ import pytest
 from search_to_signal.claims.ledger import IMPLEMENTATION
 from search_to_signal.claims.loading import load_ledger
 from search_to_signal.claims.tables import load_published
-from search_to_signal.claims.verdicts import Facts, Verdict, judge
+from search_to_signal.claims.verdicts import Implementation, Verdict, judge
 from search_to_signal.experiments.implementation import implementation
 
 
-def verdict(entry: str, facts: Facts) -> Verdict:
+def verdict(entry: str, facts: Implementation) -> Verdict:
     """The verdict of one entry."""
     return judge(load_ledger(), None, facts, {entry})[0].verdict
 

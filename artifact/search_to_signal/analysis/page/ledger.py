@@ -46,7 +46,7 @@ class JudgedLedger:
         return [(NAMES.get(name, name), [sum(row), *row]) for name, row in rows if any(row)]
 
     @property
-    def beside(self) -> int:
+    def estimated(self) -> int:
         """How many entries have an estimate of our own beside them."""
         return self.directions.total()
 

@@ -9,10 +9,10 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from search_to_signal.analysis.figures import Drawn
-from search_to_signal.analysis.page.cells import ShownTable, show_table
 from search_to_signal.analysis.page.facts import Facts, describe, layer_times, time_rows
 from search_to_signal.analysis.page.layers import layer_states
 from search_to_signal.analysis.page.ledger import NAMES, JudgedLedger
+from search_to_signal.analysis.page.tracing import ShownTable, show_table
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.records.layers import get_layer, in_paper_order

@@ -5,7 +5,7 @@ uses, beyond the paper, the time that every step of the Frozen run really took. 
 clock counts (D30).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from search_to_signal.analysis.results import Origin, RecordedRun, Results
@@ -49,13 +49,13 @@ REALIZED_COLUMNS = (
 Pair = tuple[AnchorBudget, RecordedRun, RecordedRun]
 
 
-def anchored(results: Results) -> Iterator[Pair]:
+def anchored(results: Results) -> list[Pair]:
     """(budget, online run, Frozen run) of every row of the contract.
 
     Raises ContractError without a contract or where it follows from other timings, RunDirectoryError naming
     a run that is missing, too short or of another protocol, NoTableError for a horizon not in the contract.
     """
-    budgets = _contract(results).budgets
+    budgets, pairs = _contract(results).budgets, []
     online = {(run.condition, run.seed): run for run in results.cohort}
     frozen = {run.seed: run for run in results.anchor}
     for budget in budgets:
@@ -69,7 +69,8 @@ def anchored(results: Results) -> Iterator[Pair]:
             raise RunDirectoryError(f"{base.path} is shorter than its budget of {budget.groups} groups")
         horizons = (budget.online_groups, budget.groups)
         require_comparable(run, base.prefix(budget.groups), horizons)
-        yield budget, run, base
+        pairs.append((budget, run, base))
+    return pairs
 
 
 def budget_cells(budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun) -> Cells:
@@ -178,7 +179,7 @@ def _contract(results: Results) -> AnchorContract:
 def _rows(
     results: Results, cells_of: Callable[[AnchorBudget, RecordedRun, RecordedRun], Cells]
 ) -> tuple[Row, ...]:
-    pairs = [(online, cells_of(budget, online, frozen)) for budget, online, frozen in anchored(results)]
+    pairs = [(online, cells_of(budget, online, frozen)) for budget, online, frozen in results.once(anchored)]
     rows: list[Row] = []
     for condition in dict.fromkeys(run.condition for run, _ in pairs):
         seeds = [{"": cells} for run, cells in pairs if run.condition == condition]

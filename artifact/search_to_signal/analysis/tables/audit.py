@@ -7,11 +7,11 @@ and n counts groups.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
+from typing import cast
 
 from search_to_signal.analysis.metrics.audit import (
     TOLERANCES,
     Audit,
-    ContextTally,
     PairTally,
     by_problem,
     summed,
@@ -37,7 +37,7 @@ from search_to_signal.analysis.metrics.readings import (
 )
 from search_to_signal.analysis.metrics.search import ratio
 from search_to_signal.analysis.results import NoTableError, Origin, RecordedRun, Results, Runs
-from search_to_signal.analysis.tables.cells import Cell, Row, Table, label
+from search_to_signal.analysis.tables.cells import Cell, Cells, Row, Table, label
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.normalizer import NORMALIZERS, find_normalizer
 from search_to_signal.records.exposures import EXPOSURES, read_exposures
@@ -49,36 +49,36 @@ Value = float | int | str | None
 Rows = Iterator[tuple[tuple[str, ...], Mapping[str, Value], int]]
 """Key, values by column, and number of groups of every row."""
 
-PAIR_COLUMNS = (
-    "Groups",
-    "Largest difference",
-    "Mean difference",
-    "Median difference",
-    "Equivalent",
-    "Equivalent (%)",
-    "By construction",
-    "Order changes",
-)
+# Heading of a column in a report: the name of its value, a sign for a percentage of groups, and decimals.
+PAIR_COLUMNS: Mapping[str, tuple[str, int]] = {
+    "Groups": ("groups", 0),
+    "Largest difference": ("max_difference", 7),
+    "Mean difference": ("mean_difference", 7),
+    "Median difference": ("median_difference", 7),
+    "Equivalent": (f"equivalent_{TOLERANCES[-1]:g}", 0),
+    "Equivalent (%)": (f"equivalent_{TOLERANCES[-1]:g}%", 2),
+    "By construction": (f"by_construction_{TOLERANCES[-1]:g}", 0),
+    "Order changes": ("order_changes", 0),
+}
+CONTEXT_COLUMNS: Mapping[str, tuple[str, int]] = {
+    "Groups": ("groups", 0),
+    "Constant in group": ("constant_in_group", 0),
+    "Reordered": ("reordered", 0),
+    "Reordered (%)": ("reordered%", 2),
+}
 READING_COLUMNS = (
-    "Groups",
-    "Changed",
-    "Changed (%)",
-    "Largest difference",
+    *("Groups", "Changed", "Changed (%)", "Largest difference"),
     *(f"{name.value.replace('_', ' ').capitalize()} (points)" for name in CLASSES),
     "Rankings changed",
 )
-CONTEXT_COLUMNS = ("Groups", "Constant in group", "Reordered", "Reordered (%)")
 FORMULAS: Mapping[str, str] = {
     "groups": "recorded groups",
     "max_difference": "maximum over groups of the largest absolute advantage difference within a group",
     "mean_difference": "mean over groups of the largest absolute advantage difference within a group",
     "median_difference": "median over groups of the largest absolute advantage difference within a group",
-    **{f"equivalent_{t:g}": f"groups equivalent at {t:g} (D21)" for t in TOLERANCES},
-    **{
-        f"by_construction_{t:g}": f"of the groups equivalent at {t:g}, affine or flat in both"
-        for t in TOLERANCES
-    },
-    **{f"share_{t:g}": f"groups equivalent at {t:g} / groups" for t in TOLERANCES},
+    **{f"equivalent_{t:g}": "groups equivalent at the tolerance" for t in TOLERANCES},
+    **{f"by_construction_{t:g}": "of these, affine or flat in both" for t in TOLERANCES},
+    **{f"share_{t:g}": "groups equivalent at the tolerance / groups" for t in TOLERANCES},
     "affine": "groups whose rewards are positive affine images of each other, or flat in both",
     "order_changes": "groups whose advantages differ in weak order",
     "basis": f"why the groups equivalent at {TOLERANCES[-1]:g} are so",
@@ -109,40 +109,52 @@ FORMULAS: Mapping[str, str] = {
 }
 """Columns of the audit's own tables in words."""
 
-BY_CONSTRUCTION = {
-    "comparator": "by construction: monotone in score",
-    "frontier": "by construction: monotone in score",
-    "score_novelty": "by data",
-    "response_repetition": "by data",
-}
+_MONOTONE = ("comparator", "frontier")
+"""Indicators with one value per group and monotone in score, so that their effect is by construction."""
 
 
 def replay_pairs(results: Results) -> Table:
-    """Advantage differences of every pair of mappings under the paper's normalizer, by cell."""
-    rows = [
-        Row(label(cell, f"{first}, {second}"), _pair_cells(tally, origins))
-        for cell, (found, origins) in results.once(_audits).items()
-        for (problem, _, first, second), tally in found.pairs.items()
-        if problem == "all"
-    ]
+    """Advantage differences of every pair of mappings under the runs' normalizer, by cell."""
     note = (
         f"Largest advantage difference of a group; equivalent at {TOLERANCES[-1]:g} (D21). n counts groups."
     )
+    rows = _replay_rows(results, _pair_rows, PAIR_COLUMNS)
     title, head = "Mappings on shared records", "Cell/mappings"
-    return Table("replay_pairs", title, LAYER, PAIR_COLUMNS, tuple(rows), head, note)
+    return Table("replay_pairs", title, LAYER, tuple(PAIR_COLUMNS), rows, head, note)
 
 
 def replay_context(results: Results) -> Table:
     """Groups whose order changes when a context indicator is put ahead of score, by cell."""
-    rows = [
-        Row(label(cell, indicator), _context_cells(tally, origins))
-        for cell, (found, origins) in results.once(_audits).items()
-        for (problem, indicator), tally in found.context.items()
-        if problem == "all"
-    ]
     note = "Comparator and frontier have one value per group and follow the score. n counts groups."
+    rows = _replay_rows(results, _context_rows, CONTEXT_COLUMNS)
     title, head = "Context ahead of score", "Cell/indicator"
-    return Table("replay_context", title, LAYER, CONTEXT_COLUMNS, tuple(rows), head, note)
+    return Table("replay_context", title, LAYER, tuple(CONTEXT_COLUMNS), rows, head, note)
+
+
+def _replay_rows(
+    results: Results, rows_of: Callable[[Audit], Rows], columns: Mapping[str, tuple[str, int]]
+) -> tuple[Row, ...]:
+    """The rows of every cell over all of its groups."""
+    return tuple(
+        Row(
+            label(cell, ", ".join(key[-2:] if len(key) > 2 else key[1:])), _cells(values, n, columns, origins)
+        )
+        for cell, (found, origins) in results.once(_audits).items()
+        for key, values, n in rows_of(found)
+        if key[0] == "all"
+    )
+
+
+def _cells(
+    values: Mapping[str, Value], n: int, columns: Mapping[str, tuple[str, int]], origins: Origins
+) -> Cells:
+    cells = []
+    for name, decimals in columns.values():
+        value, formula = values[name.rstrip("%")], FORMULAS[name.rstrip("%")]
+        if name.endswith("%"):
+            value, formula = ratio(100 * cast(int, value), n), f"{formula} / groups, in percent"
+        cells.append(Cell(value, n, formula, origins, decimals))
+    return tuple(cells)
 
 
 def sensitivity(results: Results) -> Table:
@@ -177,18 +189,18 @@ def audit_tables(audit: Audit, origins: Mapping[str, Origins]) -> dict[str, Tabl
     return {name: _table(f"audit_{name}", *parts, origins) for name, parts in made.items()}
 
 
-def audit_table(name: str) -> Callable[[Results], Table]:
-    """The builder of one of them, of every recorded group of a results directory under every normalizer."""
+def _audit_table(name: str) -> Callable[[Results], Table]:
     return lambda results: results.once(_audit_tables)[name]
 
 
 AUDIT_TABLES = {
-    f"audit_{name}": audit_table(name) for name in ("pairs", "signal", "credit", "context", "readings")
+    f"audit_{name}": _audit_table(name) for name in ("pairs", "signal", "credit", "context", "readings")
 }
-"""By name. They lie in the audit's directory, and stand in no report."""
+"""Builders by name. These tables lie in the audit's directory, and stand in no report."""
 
 
 def _audit_tables(results: Results) -> dict[str, Table]:
+    """Of every recorded group of a results directory under every normalizer."""
     results.folder(LAYER)
     runs = _runs(results)
     parts = (tally(run.facts.problem, run.batch, MAPPINGS, NORMALIZERS) for run in runs)
@@ -260,7 +272,7 @@ def _context_rows(audit: Audit) -> Rows:
             "constant_in_group": one.constant,
             "reordered": one.reordered,
             "reordered_share": ratio(one.reordered, one.groups),
-            "basis": BY_CONSTRUCTION[key[1]],
+            "basis": "by construction: monotone in score" if key[1] in _MONOTONE else "by data",
         }
         yield key, values, one.groups
 
@@ -334,25 +346,7 @@ def _recorded(results: Results) -> tuple[Audit, Origins]:
     return summed(chain(parts, _exposed(results, runs))), tuple(run.all_completions for run in runs)
 
 
-def _pair_cells(tally: PairTally, origins: tuple[Origin, ...]) -> tuple[Cell, ...]:
-    gaps, equivalent = tally.differences, int(tally.equivalent[-1])
-    largest = "largest absolute advantage difference within a group"
-    share = ratio(100 * equivalent, tally.groups)
-    return (
-        Cell(tally.groups, tally.groups, "recorded groups", origins),
-        Cell(gaps.largest, tally.groups, f"maximum over groups of the {largest}", origins, 7),
-        Cell(gaps.mean, tally.groups, f"mean over groups of the {largest}", origins, 7),
-        Cell(gaps.median, tally.groups, f"median over groups of the {largest}", origins, 7),
-        Cell(equivalent, tally.groups, "groups equivalent at the tolerance", origins),
-        Cell(share, tally.groups, "groups equivalent at the tolerance / groups, in percent", origins, 2),
-        Cell(int(tally.by_construction[-1]), tally.groups, "of these, affine or flat in both", origins),
-        Cell(tally.reordered, tally.groups, "groups whose advantages differ in weak order", origins),
-    )
-
-
-def _reading_cells(
-    tally: ReadingTally, changes: Sequence[Change], origins: tuple[Origin, ...]
-) -> tuple[Cell, ...]:
+def _reading_cells(tally: ReadingTally, changes: Sequence[Change], origins: Origins) -> Cells:
     share = ratio(100 * tally.changed, tally.groups)
     rate = "share of the class with positive advantage under the reading minus under the choice, in points"
     orders = "; ".join(map(describe_change, changes)) or "no ranking changes"
@@ -363,14 +357,4 @@ def _reading_cells(
         Cell(tally.largest, tally.groups, "largest absolute difference of an advantage", origins, 7),
         *(Cell(moved, tally.groups, rate, origins, 2) for moved in moved_rates(tally).values()),
         Cell(", ".join(c.quantity for c in changes) or "none", tally.groups, f"rankings: {orders}", origins),
-    )
-
-
-def _context_cells(tally: ContextTally, origins: tuple[Origin, ...]) -> tuple[Cell, ...]:
-    share = ratio(100 * tally.reordered, tally.groups)
-    return (
-        Cell(tally.groups, tally.groups, "recorded groups", origins),
-        Cell(tally.constant, tally.groups, "groups where the indicator is constant over the valid", origins),
-        Cell(tally.reordered, tally.groups, "groups whose midranks change", origins),
-        Cell(share, tally.groups, "groups whose midranks change / groups, in percent", origins, 2),
     )

@@ -27,9 +27,9 @@ from search_to_signal.analysis.tables.credit import controls, credit_by_class, s
 from search_to_signal.analysis.tables.evaluations import behaviours, heldout, probe
 from search_to_signal.analysis.tables.matched import (
     cosine_table,
+    distance_table,
     mapping_table,
     matched_table,
-    move_table,
     normalizer_table,
 )
 from search_to_signal.analysis.tables.measures import at_one_horizon, groups_of, in_groups
@@ -76,7 +76,7 @@ BUILDERS: Mapping[str, Builder] = {
     "matched_mappings": matched_table(mapping_table),
     "matched_normalizers": matched_table(normalizer_table),
     "matched_cosines": matched_table(cosine_table),
-    "matched_moves": matched_table(move_table),
+    "matched_moves": matched_table(distance_table),
     "coverage": coverage,
     "behaviours": behaviours,
     "recurrence": recurrence,

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from search_to_signal.analysis.metrics.search import ratio
 from search_to_signal.analysis.results import Origin, RecordedRun, Results
 from search_to_signal.analysis.tables.cells import (
     Cell,
@@ -83,7 +82,7 @@ def optimality_gap(scores: Floats, lengths: Floats) -> float:
 
 def heldout(results: Results) -> Table:
     """Score and, for TSP, optimality gap of every run's final heuristic, by split."""
-    manifest = _checked_heldout(results)
+    manifest = results.once(_checked_heldout)
     records = list(read_records(results.folder(HELDOUT) / SCORES, HeldoutRecord))
     sized = manifest.problem == "tsp"
     columns = [f"{what} {split}" for split in manifest.splits for what in ("Score", "Gap (%)")[: 1 + sized]]
@@ -96,7 +95,7 @@ def heldout(results: Results) -> Table:
 
 def behaviours(results: Results) -> Table:
     """Distinct programs and distinct behaviours of every run's valid completions."""
-    manifest = _checked_heldout(results)
+    manifest = results.once(_checked_heldout)
     file = results.folder(HELDOUT) / BEHAVIOURS
     known = {record.program_sha256: record for record in read_records(file, BehaviourRecord)}
     rows = summarized(results.cohort, partial(_behaviour_parts, known, file), mean_cell)
@@ -137,20 +136,16 @@ def _behaviour_parts(known: dict[str, BehaviourRecord], file: Path, run: Recorde
     unknown = [program for program in programs if program not in known]
     if unknown:
         raise RunDirectoryError(f"{file} lacks program {unknown[0]} of {run.path}: evaluate again")
-    behaviours = {known[program].behaviour_sha256 for program in programs} - {None}
-    lines = run.completions(run.batch.valid)
-    behaved = Origin(f"{HELDOUT}/{BEHAVIOURS}")
-    return {"": _behaviour_cells(len(valid), len(programs), len(behaviours), lines, behaved)}
-
-
-def _behaviour_cells(valid: int, programs: int, behaviours: int, lines: Origin, behaved: Origin) -> Cells:
-    return (
-        Cell(float(valid), formula="valid completions", origins=(lines,), decimals=1),
-        Cell(float(programs), formula="distinct canonical programs", origins=(lines,), decimals=1),
-        Cell(float(behaviours), formula="distinct behaviours", origins=(lines, behaved), decimals=1),
-        percent_cell(behaviours, programs, "distinct behaviours / distinct programs", lines, behaved),
-        percent_cell(behaviours, valid, "distinct behaviours / valid completions", lines, behaved),
+    distinct = len({known[program].behaviour_sha256 for program in programs} - {None})
+    lines, behaved = run.completions(run.batch.valid), Origin(f"{HELDOUT}/{BEHAVIOURS}")
+    cells = (
+        Cell(float(len(valid)), formula="valid completions", origins=(lines,), decimals=1),
+        Cell(float(len(programs)), formula="distinct canonical programs", origins=(lines,), decimals=1),
+        Cell(float(distinct), formula="distinct behaviours", origins=(lines, behaved), decimals=1),
+        percent_cell(distinct, len(programs), "distinct behaviours / distinct programs", lines, behaved),
+        percent_cell(distinct, len(valid), "distinct behaviours / valid completions", lines, behaved),
     )
+    return {"": cells}
 
 
 PROBE_COLUMNS = (
@@ -181,7 +176,7 @@ def checkpoint_cells(records: Sequence[ProbeRecord], bank: Mapping[int, BankProm
         Cell(len(records), formula="completions", origins=(lines,)),
         Cell(len(valid), formula="valid completions", origins=(lines,)),
         percent_cell(len(valid), len(records), "valid completions / completions", lines),
-        VALID_ONLY.of(ratio(sum(valid), len(valid)), lines),
+        VALID_ONLY.of(sum(valid) / len(valid) if valid else None, lines),
         percent_cell(len(better), len(valid), "completions above every base / valid completions", lines),
         percent_cell(hit, len(prompts), "prompts with an improvement / prompts", lines),
     )
@@ -211,10 +206,8 @@ def _answers(folder: Path, manifest: ProbeManifest, checkpoint: ProbedCheckpoint
     file = folder / f"{checkpoint.name}.jsonl"
     _check_file(file, checkpoint.records_sha256)
     records = list(read_records(file, ProbeRecord))
-    if (
-        len(records) != manifest.prompts * manifest.completions
-        or checkpoint.bank_sha256 != manifest.bank_sha256
-    ):
+    due = manifest.prompts * manifest.completions
+    if len(records) != due or checkpoint.bank_sha256 != manifest.bank_sha256:
         raise RunDirectoryError(f"{file} does not answer the whole bank: run the probe again")
     return records
 

@@ -73,11 +73,13 @@ FRONTIER = _share(
 RESPONSES = _share("response_uniqueness", "Unique responses (%)", "distinct response texts / completions")
 PROMPTS = _share("prompt_uniqueness", "Unique prompts (%)", "distinct prompts / groups")
 PARENTS = _share("parent_uniqueness", "Unique parents (%)", "distinct sets of parents / groups")
+
 CORE = (FINAL_BEST, AUC, VALID, VALID_ONLY, IMPROVE)
 STREAM = (VALID, VALID_ONLY, IMPROVE, FRONTIER)
 ALL = (*CORE, FRONTIER, RESPONSES, PROMPTS, PARENTS)
 CHANGES = tuple(measure.change for measure in ALL)
 SEED_COLUMNS = (*(measure.heading for measure in (*CORE, FRONTIER)), "Training tokens")
+
 _OF_BATCH: dict[str, Callable[[GroupBatch], float | None]] = {
     "valid_rate": valid_rate,
     "valid_only_performance": valid_only_performance,
@@ -119,7 +121,7 @@ def require_comparable(
 
     Horizons are equal, or in groups those that a ``contract`` fixed before any result.
     Raises RunDirectoryError where problem, model, search, source or seed differ, NoTableError where horizons
-    do: such runs are whole, and still tell about themselves.
+    do: such runs are whole, and have tables of their own.
     """
     one, other = protocol(first.manifest), protocol(second.manifest)
     keys = (*SHARED, "source", "model files")

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
+from scipy.stats import bootstrap
 
 from search_to_signal.analysis.results import NoTableError, RecordedRun, Results, Runs
 from search_to_signal.analysis.tables.cells import (
@@ -34,7 +35,6 @@ from search_to_signal.analysis.tables.measures import (
     seed_cells,
 )
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.numerics import Floats
 from search_to_signal.seeding import stream
 
 DIRECTIONS = "Seeds in which the first is better (strictly above), equal (to the last bit) and worse."
@@ -178,10 +178,11 @@ def percentile_interval(values: Sequence[float], rng: np.random.Generator) -> tu
         raise NoTableError(
             f"too few seeds for an interval ({len(values)}, {LEAST_SEEDS} are needed): read the seed rows"
         )
-    seeds = np.asarray(values)
-    means: Floats = seeds[rng.integers(len(seeds), size=(DRAWS, len(seeds)))].mean(axis=1)
-    low, high = np.quantile(means, [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0])
-    return float(low), float(high)
+    sample = (np.asarray(values),)
+    found = bootstrap(
+        sample, np.mean, n_resamples=DRAWS, confidence_level=LEVEL, method="percentile", random_state=rng
+    )
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
 def interval_coverage(seeds: int) -> float:

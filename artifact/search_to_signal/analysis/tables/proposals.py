@@ -77,13 +77,18 @@ def funnels(run: RecordedRun) -> Parts:
     return parts
 
 
+def _funnels(results: Results) -> dict[str, Parts]:
+    return {run.name: funnels(run) for run in results.cohort}
+
+
 def operators(results: Results) -> Table:
     """Funnels by condition and operator, and by run and operator."""
     note = (
         "Shares of the completions that were asked for with the operator: means of the seeds' shares ± "
         "sample standard deviation, none where a seed never drew it; counts are sums over seeds."
     )
-    head, rows = "Condition/operator", summarized(results.cohort, funnels)
+    found = results.once(_funnels)
+    head, rows = "Condition/operator", summarized(results.cohort, lambda run: found[run.name])
     return Table("operators", "Funnels by operator", "cohort", FUNNEL_COLUMNS, rows, head, note)
 
 
@@ -92,7 +97,8 @@ def operator_gains(results: Results) -> Table:
     note = "Same-seed differences to Frozen, mean ± sample standard deviation over seeds."
     columns = tuple(heading.replace("(%)", "(points)") for heading, _ in FUNNEL)
     pairs = against(results.cohort, "frozen")
-    rows = paired_rows(pairs, lambda run: {part: cells[1:] for part, cells in funnels(run).items()})
+    found = results.once(_funnels)
+    rows = paired_rows(pairs, lambda run: {part: cells[1:] for part, cells in found[run.name].items()})
     return Table("operator_gains", "Gains by operator", "cohort", columns, rows, "Comparison/operator", note)
 
 

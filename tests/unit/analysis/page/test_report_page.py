@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from search_to_signal.analysis.page.cells import short_origins
 from search_to_signal.analysis.page.facts import MODELS, format_duration, read_facts
 from search_to_signal.analysis.page.ledger import read_ledger
+from search_to_signal.analysis.page.tracing import short_origins
 from search_to_signal.analysis.report import report
 from search_to_signal.analysis.results import Origin, Results
 from search_to_signal.claims.tables import PUBLISHED
@@ -204,7 +204,7 @@ def test_the_ledger_is_on_the_page(html: str, results: Path) -> None:
         assert f"<strong>{verdict}</strong>" in html
         assert f"{len(rows)} entries" in html
     assert sum(counts[0] for _, counts in ledger.counts) == ledger.total
-    assert ledger.beside == sum(ledger.directions.values()) > 150
+    assert ledger.estimated == sum(ledger.directions.values()) > 150
 
 
 def test_a_damaged_ledger_is_refused(tmp_path: Path) -> None:
