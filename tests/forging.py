@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from search_to_signal.config import canonical_json, canonical_sha256
-from search_to_signal.experiments.clock import timing
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.group import Judged, completion_records, step_record
 from search_to_signal.experiments.recorded import recorded_rounds
+from search_to_signal.experiments.run_files import read_timing
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.hosts.reference import ReferenceHost
@@ -134,7 +134,7 @@ def configure(run: Path, **changes: Any) -> None:
     config = {**manifest.config, **changes}
     steps = list(read_records(run / "steps.jsonl", StepRecord))
     (run / "config.json").write_bytes(canonical_json(config))
-    told = {"config": config, "config_sha256": canonical_sha256(config), "timing": timing(run)}
+    told = {"config": config, "config_sha256": canonical_sha256(config), "timing": read_timing(run)}
     adapter = steps[-1].adapter_sha256
     write_manifest(run, msgspec.structs.replace(manifest, **told, final_adapter_sha256=adapter))
 

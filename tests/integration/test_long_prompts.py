@@ -12,7 +12,7 @@ from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.tables.core import prompts_of
 from search_to_signal.errors import ConfigError, RunFailedError
 from search_to_signal.experiments.configuration import Profile, RunConfig, load_profile
-from search_to_signal.experiments.layers.probe_answers import answer
+from search_to_signal.experiments.layers.probe_answers import write_answers
 from search_to_signal.experiments.probe_bank import build_bank
 from search_to_signal.experiments.run import run
 from search_to_signal.generators import local
@@ -119,7 +119,7 @@ def test_a_bank_of_cut_prompts_is_answered(tmp_path: Path) -> None:
     run(config, tmp_path / config.name, PlainProgress())
     bank = build_bank({tmp_path / config.name: config}, 2)
     first = Checkpoint(name=INITIAL, condition="frozen", seed=None, adapter_sha256=None)
-    answer(config, first, tmp_path, bank, tmp_path / "answers.jsonl", PlainProgress())
+    write_answers(config, first, tmp_path, bank, tmp_path / "answers.jsonl", PlainProgress())
     assert [one["prompt_tokens"] for one in lines(tmp_path, "answers")] == [LIMIT] * 4
 
 
