@@ -119,13 +119,13 @@ def test_runs_of_unequal_horizons_are_no_pair(tmp_path: Path) -> None:
     """Whoever makes a pair of a run and a shorter one is refused, of whatever layers they are."""
     runs = cohort(tmp_path, "frozen", "native").cohort
     with pytest.raises(NoTableError, match=r"40 .*30 groups"):
-        Comparison("native", "frozen", ((runs[2], runs[0].first(30)),))
+        Comparison("native", "frozen", ((runs[2], runs[0].prefix(30)),))
     with pytest.raises(NoTableError, match="groups"):
-        at_one_horizon((runs[0], runs[1].first(30)))
-    require_comparable(runs[2], runs[0].first(30), (40, 30))
+        at_one_horizon((runs[0], runs[1].prefix(30)))
+    require_comparable(runs[2], runs[0].prefix(30), (40, 30))
     for contract in ((40, 40), (30, 30)):
         with pytest.raises(NoTableError, match="groups"):
-            require_comparable(runs[2], runs[0].first(30), contract)
+            require_comparable(runs[2], runs[0].prefix(30), contract)
 
 
 def test_every_table_and_figure_says_its_horizon(tmp_path: Path) -> None:
