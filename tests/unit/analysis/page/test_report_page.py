@@ -219,7 +219,7 @@ def test_a_damaged_ledger_is_refused(tmp_path: Path) -> None:
 def test_shares_of_time_are_shown(make_run: Make, tmp_path: Path) -> None:
     """Each run's speed and the shares of its phases stand on the short page."""
     text = report(cohort(make_run, tmp_path / "runs"), tmp_path / "out").read_text(encoding="utf-8")
-    assert "| native-s2 | 4 | 4.0 | 30.0 | 50.0 | 25.0 | 12.5 | 12.5 |" in text
+    assert "| native-s2 | 4 | 4.0 | 60.0 | 50.0 | 25.0 | 12.5 | 12.5 |" in text
     assert "s2s claims" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
