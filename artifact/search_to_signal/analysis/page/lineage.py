@@ -36,7 +36,7 @@ def best_lineage(evidence: Evidence) -> Lineage | None:
     None where the runs keep no heuristics.
     """
     found = [lineage for lineage in map(_lineage, evidence.results.cohort) if lineage is not None]
-    return max(found, key=lambda lineage: lineage.best.score, default=None)
+    return max(found, key=lambda lineage: lineage.best.score) if found else None
 
 
 def _lineage(run: RecordedRun) -> Lineage | None:
