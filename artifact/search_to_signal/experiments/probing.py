@@ -60,7 +60,7 @@ def answer(
     file: Path,
     progress: Progress,
 ) -> dict[str, str | bool]:
-    """Write the checkpoint's records to ``file``; returns the isolation layers that held.
+    """Write the checkpoint's records to ``file``; returns the isolation barriers that held.
 
     Model and evaluation pool are fresh and the sampling seeds follow from the prompt's number alone, so the
     records do not depend on which checkpoints were probed before. Raises RecordError when a prompt comes
@@ -87,6 +87,6 @@ def answer(
             for record in _records(checkpoint.name, entry.prompt, generation, judged):
                 writer.write(record)
             progress.update(f"probe/{checkpoint.name}", done, len(bank))
-        layers = dict(pool.layers())
+        layers = dict(pool.barriers())
     unfinished.replace(file)
     return layers
