@@ -40,7 +40,7 @@ class _Said:
         self.lines: list[str] = []
 
     def update(self, task: str, done: int, total: int, note: str = "") -> None:
-        """Nobody is near to look."""
+        """Nothing: progress is read from the run's records."""
 
     def say(self, line: str) -> None:
         """Keep a line."""
