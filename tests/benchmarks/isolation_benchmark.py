@@ -22,7 +22,7 @@ from search_to_signal.evaluation.candidates import run_candidate
 from search_to_signal.evaluation.channel import Channel
 from search_to_signal.evaluation.dialogues import Task
 from search_to_signal.evaluation.lanes import Lane
-from search_to_signal.evaluation.locks import ALL, Layer
+from search_to_signal.evaluation.locks import ALL, Barrier
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.evaluation.zygotes import SCORING, Zygote
@@ -62,7 +62,7 @@ def timed(work: Callable[[], object], clock: Callable[[], float] = time.perf_cou
     return clock() - start
 
 
-def spawn_to_reap(wanted: Layer) -> str:
+def spawn_to_reap(wanted: Barrier) -> str:
     """A worker that becomes ready and is killed; elapsed, and processor time of all three processes."""
     zygote, used = Zygote(SCORING, wanted), 0.0
 
@@ -201,7 +201,7 @@ def main() -> None:
     """Print every measurement."""
     print(f"zygote start with canaries: {start_of_a_zygote():.2f} s, once per slot and again for replays")
     print(f"spawn to reap, all layers: {spawn_to_reap(ALL)}")
-    print(f"spawn to reap, no layers: {spawn_to_reap(Layer(0))}")
+    print(f"spawn to reap, no layers: {spawn_to_reap(Barrier(0))}")
     print(f"one call: {per_call()}")
     for name in ("tsp", "obp", "cvrp", "op"):
         if importlib.util.find_spec(f"search_to_signal.problems.{name}") is None:

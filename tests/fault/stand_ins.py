@@ -73,7 +73,7 @@ class Pool(EvaluationPool):
         steady = run.isolation is not Isolation.OK or round(10 * run.scores[0]) % 5
         return run if steady else replace(run, isolation=Isolation.NONDETERMINISTIC, detail="other")
 
-    def layers(self) -> Mapping[str, str | bool]:
+    def barriers(self) -> Mapping[str, str | bool]:
         return {"seccomp": True}
 
 

@@ -12,7 +12,7 @@ from isolation_toys import PROBLEMS
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.evaluation.dialogues import Task
 from search_to_signal.evaluation.lanes import Lane
-from search_to_signal.evaluation.locks import ALL, Layer
+from search_to_signal.evaluation.locks import ALL, Barrier
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.replay import confirmed
 from search_to_signal.evaluation.settings import EvaluationSettings
@@ -51,7 +51,7 @@ def _case(entry: dict[str, Any]) -> Case:
 class Judge:
     """Runs cases in one lane; every OK run is replayed on all instances."""
 
-    def __init__(self, mode: str, wanted: Layer = ALL, require_seccomp: bool = True) -> None:
+    def __init__(self, mode: str, wanted: Barrier = ALL, require_seccomp: bool = True) -> None:
         self.mode = mode
         self._settings = EvaluationSettings(
             timeout_s=TIMEOUT_S,
@@ -87,7 +87,7 @@ class Judge:
 
 
 @contextmanager
-def judge(mode: str, wanted: Layer = ALL, require_seccomp: bool = True) -> Iterator[Judge]:
+def judge(mode: str, wanted: Barrier = ALL, require_seccomp: bool = True) -> Iterator[Judge]:
     """A judge with an empty target directory."""
     if not TARGET.exists():
         TARGET.mkdir()

@@ -9,7 +9,7 @@ from isolation_corpus import MEMORY_MB, TARGET, TIMEOUT_S, Judge, judge, leftove
 
 from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation.candidates import Run
-from search_to_signal.evaluation.locks import ALL, Layer
+from search_to_signal.evaluation.locks import ALL, Barrier
 from search_to_signal.evaluation.outcomes import Isolation
 
 HEAD = "def f(current, destination, unvisited, matrix):\n    "
@@ -22,7 +22,7 @@ USER = HEAD + "import os; return min(unvisited) if os.getuid() else -2"
 LOOP = HEAD + "while True: pass"
 
 
-def run_without(layers: Layer, code: str) -> Run:
+def run_without(layers: Barrier, code: str) -> Run:
     """Run one program with some layers off, without insisting on seccomp."""
     with judge("paper", ALL & ~layers, require_seccomp=False) as judging:
         return judging.run("tsp", code, replayed=False)
@@ -31,14 +31,14 @@ def run_without(layers: Layer, code: str) -> Run:
 @pytest.mark.parametrize(
     ("layer", "code", "expected"),
     [
-        (Layer.SECCOMP, SOCKET, Isolation.VIOLATION),
-        (Layer.CLOCK, CLOCK, Isolation.CRASH),
-        (Layer.LIMITS, MEMORY, Isolation.MEMORY),
+        (Barrier.SECCOMP, SOCKET, Isolation.VIOLATION),
+        (Barrier.CLOCK, CLOCK, Isolation.CRASH),
+        (Barrier.LIMITS, MEMORY, Isolation.MEMORY),
     ],
     ids=["seccomp", "clock", "limits"],
 )
 def test_without_a_layer_its_program_succeeds(
-    paper: Judge, layer: Layer, code: str, expected: Isolation
+    paper: Judge, layer: Barrier, code: str, expected: Isolation
 ) -> None:
     """Socket, clock and memory are each held by one layer."""
     assert paper.run("tsp", code, replayed=False).isolation is expected
@@ -47,7 +47,7 @@ def test_without_a_layer_its_program_succeeds(
 
 def test_timers_hold_the_time_limit(paper: Judge) -> None:
     """With timers a loop ends at the limit; without them whole seconds or the parent end it, later."""
-    punctual, late = paper.run("tsp", LOOP), run_without(Layer.TIMERS, LOOP)
+    punctual, late = paper.run("tsp", LOOP), run_without(Barrier.TIMERS, LOOP)
     assert punctual.isolation is Isolation.TIMEOUT
     assert punctual.detail in ("SIGPROF", "SIGALRM")
     assert punctual.cpu_s < TIMEOUT_S + 0.2
@@ -57,9 +57,9 @@ def test_timers_hold_the_time_limit(paper: Judge) -> None:
 
 def test_landlock_holds_files_when_seccomp_does_not() -> None:
     """The second lock alone keeps a file from being created; without both it is."""
-    assert run_without(Layer.SECCOMP, FILE).isolation is Isolation.EXCEPTION
+    assert run_without(Barrier.SECCOMP, FILE).isolation is Isolation.EXCEPTION
     assert leftovers() == []
-    assert run_without(Layer.SECCOMP | Layer.LANDLOCK, FILE).isolation is Isolation.OK
+    assert run_without(Barrier.SECCOMP | Barrier.LANDLOCK, FILE).isolation is Isolation.OK
     assert leftovers() == [f"{TARGET}/written"]
     (TARGET / "written").unlink()
 
@@ -67,13 +67,13 @@ def test_landlock_holds_files_when_seccomp_does_not() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has a user id to give up")
 def test_workers_of_root_are_nobody() -> None:
     """A worker does not keep the id of root."""
-    assert run_without(Layer.SECCOMP, USER).isolation is Isolation.OK
-    kept = run_without(Layer.SECCOMP | Layer.UNPRIVILEGED | Layer.LANDLOCK, USER)
+    assert run_without(Barrier.SECCOMP, USER).isolation is Isolation.OK
+    kept = run_without(Barrier.SECCOMP | Barrier.UNPRIVILEGED | Barrier.LANDLOCK, USER)
     assert kept.isolation is Isolation.INVALID_DECISION
 
 
-@pytest.mark.parametrize("layer", [Layer.SECCOMP, Layer.NO_NEW_PRIVS])
-def test_required_layers_fail_closed(layer: Layer) -> None:
+@pytest.mark.parametrize("layer", [Barrier.SECCOMP, Barrier.NO_NEW_PRIVS])
+def test_required_layers_fail_closed(layer: Barrier) -> None:
     """Without seccomp or no_new_privs nothing runs, and the message names the flag."""
     with (
         pytest.raises(SandboxError, match=r"require_seccomp = false"),
@@ -100,7 +100,7 @@ try:
 except SandboxError:
     print("refused")
 with EvaluationPool(Tsp(), "embedded", EvaluationSettings(require_seccomp=False, replay="off")) as pool:
-    print(pool.evaluate(["def f(c, d, u, m): return min(u)"])[0].isolation.value, pool.layers()["seccomp"])
+    print(pool.evaluate(["def f(c, d, u, m): return min(u)"])[0].isolation.value, pool.barriers()["seccomp"])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["refused", "ok", "False"], done.stderr

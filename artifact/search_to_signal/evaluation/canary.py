@@ -8,7 +8,7 @@ import numpy as np
 from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation.candidates import Run, run_candidate
 from search_to_signal.evaluation.dialogues import Task
-from search_to_signal.evaluation.locks import Layer
+from search_to_signal.evaluation.locks import Barrier
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.evaluation.zygotes import Zygote
@@ -25,13 +25,13 @@ _HEAD = "def canary(current, destination, unvisited, matrix):\n    "
 _NEAREST = _HEAD + "return min(sorted(unvisited), key=lambda node: matrix[current][node])"
 _TRAPS = MappingProxyType(
     {
-        Layer.SECCOMP: (_HEAD + "import socket; socket.socket()", (Isolation.VIOLATION,)),
+        Barrier.SECCOMP: (_HEAD + "import socket; socket.socket()", (Isolation.VIOLATION,)),
         # A kernel whose clock is not the processor's answers by a system call instead of the trap.
-        Layer.CLOCK | Layer.SECCOMP: (
+        Barrier.CLOCK | Barrier.SECCOMP: (
             _HEAD + "import time; time.perf_counter()",
             (Isolation.CRASH, Isolation.VIOLATION),
         ),
-        Layer.LIMITS: (_HEAD + "return bytes(2**30)", (Isolation.MEMORY,)),
+        Barrier.LIMITS: (_HEAD + "return bytes(2**30)", (Isolation.MEMORY,)),
     }
 )
 
@@ -48,7 +48,7 @@ class _Line:
 
 
 def check(zygote: Zygote) -> None:
-    """Raise SandboxError unless the known programs end as known under the layers that hold."""
+    """Raise SandboxError unless the known programs end as known under the barriers that hold."""
     for name, expected, run in _endings(zygote):
         if run.isolation not in expected:
             raise SandboxError(
@@ -61,6 +61,6 @@ def _endings(zygote: Zygote) -> Iterator[tuple[str, tuple[Isolation, ...], Run]]
     task = Task(_Line(), [_INSTANCE])
     run = run_candidate(zygote, task, _NEAREST, _SETTINGS)
     yield "a known tour", (Isolation.OK,), run
-    for layer, (code, expected) in _TRAPS.items():
-        if layer in zygote.layers:
-            yield str(layer), expected, run_candidate(zygote, task, code, _SETTINGS)
+    for barrier, (code, expected) in _TRAPS.items():
+        if barrier in zygote.barriers:
+            yield str(barrier), expected, run_candidate(zygote, task, code, _SETTINGS)

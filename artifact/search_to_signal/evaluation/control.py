@@ -2,7 +2,7 @@
 
 import struct
 
-HELLO = struct.Struct("<IiI")  # layers that hold, Landlock ABI, user id
+HELLO = struct.Struct("<IiI")  # barriers that hold, Landlock ABI, user id
 SPAWN = struct.Struct("<ddQ")  # wall seconds, processor seconds, bytes of memory; carries the data socket
 STATUS = struct.Struct("<iiddq")  # pid, wait status, user seconds, system seconds, peak resident kB
 KILL = b"K"

@@ -7,26 +7,26 @@ from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation import canary
 from search_to_signal.evaluation.candidates import Run, run_candidate
 from search_to_signal.evaluation.dialogues import Task
-from search_to_signal.evaluation.locks import Layer
+from search_to_signal.evaluation.locks import Barrier
 from search_to_signal.evaluation.preload import needs_wide
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.evaluation.zygotes import REPLAYING, SCORING, Variation, Zygote, ZygoteGoneError
 
-_REQUIRED = Layer.SECCOMP | Layer.NO_NEW_PRIVS
+_REQUIRED = Barrier.SECCOMP | Barrier.NO_NEW_PRIVS
 _ATTEMPTS = 3
 
 
 class Lane:
     """Runs one program at a time; a zygote starts when it is first needed."""
 
-    def __init__(self, settings: EvaluationSettings, wanted: Layer) -> None:
+    def __init__(self, settings: EvaluationSettings, wanted: Barrier) -> None:
         self._settings = settings
         self._wanted = wanted
         self._zygotes: dict[Variation, Zygote] = {}
         self._closed = False
 
     def start(self) -> None:
-        """Start the scoring zygote; raises SandboxError when a required layer does not hold."""
+        """Start the scoring zygote; raises SandboxError when a required barrier does not hold."""
         self._zygote(SCORING)
 
     def run(self, task: Task, code: str) -> Run:
@@ -37,10 +37,12 @@ class Lane:
         """Run a program where hashes, addresses, fresh memory and generators differ; as ``run``."""
         return self._run(REPLAYING, task, code)
 
-    def layers(self) -> Mapping[str, str | bool]:
-        """The layers that hold, by name, with the Landlock ABI and the mode of the gate."""
+    def barriers(self) -> Mapping[str, str | bool]:
+        """The barriers that hold, by name, with the Landlock ABI and the mode of the gate."""
         zygote = self._zygote(SCORING)
-        held: dict[str, str | bool] = {str(layer.name).lower(): layer in zygote.layers for layer in Layer}
+        held: dict[str, str | bool] = {
+            str(barrier.name).lower(): barrier in zygote.barriers for barrier in Barrier
+        }
         return held | {"landlock_abi": str(zygote.landlock_abi), "mode": self._settings.mode}
 
     def close(self) -> None:
@@ -71,7 +73,7 @@ class Lane:
     def _start(self, variation: Variation) -> Zygote:
         zygote = Zygote(variation, self._wanted)
         try:
-            if self._settings.require_seccomp and _REQUIRED & ~zygote.layers:
+            if self._settings.require_seccomp and _REQUIRED & ~zygote.barriers:
                 raise SandboxError(
                     "this machine does not let the evaluation use seccomp, so programs would not be "
                     "isolated; run elsewhere, or accept that with evaluation.require_seccomp = false"

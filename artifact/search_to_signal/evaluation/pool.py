@@ -13,7 +13,7 @@ import numpy as np
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.evaluation.dialogues import Task
 from search_to_signal.evaluation.lanes import Lane
-from search_to_signal.evaluation.locks import ALL, Layer
+from search_to_signal.evaluation.locks import ALL, Barrier
 from search_to_signal.evaluation.outcomes import Evaluation, Isolation, outcome_of
 from search_to_signal.evaluation.replay import confirmed, spot_indices
 from search_to_signal.evaluation.settings import EvaluationSettings, RandomnessRule
@@ -39,9 +39,9 @@ class EvaluationPool:
     """
 
     def __init__(
-        self, problem: Problem, split: str, settings: EvaluationSettings, wanted: Layer = ALL
+        self, problem: Problem, split: str, settings: EvaluationSettings, wanted: Barrier = ALL
     ) -> None:
-        """Build the instances; ``wanted`` is for tests that switch a layer off."""
+        """Build the instances; ``wanted`` is for tests that switch a barrier off."""
         self._settings = settings
         self._task = Task(problem, problem.instances(split))
         self._context = _context(self._task, settings)
@@ -53,7 +53,7 @@ class EvaluationPool:
         self._threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="evaluation")
 
     def __enter__(self) -> "EvaluationPool":
-        """Start the zygotes; raises SandboxError when a required layer does not hold."""
+        """Start the zygotes; raises SandboxError when a required barrier does not hold."""
         try:
             _compile(self._task)
             list(self._threads.map(Lane.start, self._lanes))
@@ -97,9 +97,9 @@ class EvaluationPool:
         self._known = {**self._known, **known}
         self._told = self._known
 
-    def layers(self) -> Mapping[str, str | bool]:
-        """The isolation layers that hold, for the manifest."""
-        return self._lanes[0].layers()
+    def barriers(self) -> Mapping[str, str | bool]:
+        """The isolation barriers that hold, for the manifest."""
+        return self._lanes[0].barriers()
 
     def key(self, code: str) -> str:
         """What an evaluation depends on: the program's text, instances, limits, evaluator version; hashed.

@@ -13,9 +13,9 @@ import socket
 import sys
 from dataclasses import dataclass
 
-from search_to_signal.evaluation import chance, worker
+from search_to_signal.evaluation import entropy, worker
 from search_to_signal.evaluation.control import HELLO, KILL, SPAWN, STATUS
-from search_to_signal.evaluation.locks import Layer, clock, landlock, limits, privileges, seccomp
+from search_to_signal.evaluation.locks import Barrier, clock, landlock, limits, privileges, seccomp
 from search_to_signal.evaluation.preload import preload
 from search_to_signal.evaluation.vocabulary import allowed_attributes
 
@@ -26,43 +26,45 @@ _MOST_DESCRIPTORS = 4096
 
 @dataclass(frozen=True)
 class Lock:
-    """What every worker of a zygote gets: layers, filter, memory in use before the fork, seed."""
+    """What every worker of a zygote gets: barriers, filter, memory in use before the fork, seed."""
 
-    layers: Layer
+    barriers: Barrier
     filter: seccomp.Filter | None
     used: tuple[int, int]
     seed: int
 
 
-def main(control_fd: int, wanted: Layer, seed: int, wide: bool) -> None:
-    """Prepare, report which layers hold, then serve the parent until its end of the socket closes."""
+def main(control_fd: int, wanted: Barrier, seed: int, wide: bool) -> None:
+    """Prepare, report which barriers hold, then serve the parent until its end of the socket closes."""
     parent = os.getppid()
     control = socket.socket(fileno=control_fd)
     preload(wide)
     allowed_attributes()
     lock, abi = _prepare(wanted, seed)
-    control.send(HELLO.pack(int(lock.layers), abi, os.getuid()))
+    control.send(HELLO.pack(int(lock.barriers), abi, os.getuid()))
     while True:
         order, descriptors = _next_order(control, parent)
         if len(order) == SPAWN.size and descriptors:
             _run_worker(control, parent, order, descriptors[0], lock)
 
 
-def _prepare(wanted: Layer, seed: int) -> tuple[Lock, int]:
-    layers = wanted & (Layer.LIMITS | Layer.TIMERS)
-    program = seccomp.Filter(seccomp.rules()) if Layer.SECCOMP in wanted and seccomp.can_filter() else None
+def _prepare(wanted: Barrier, seed: int) -> tuple[Lock, int]:
+    barriers = wanted & (Barrier.LIMITS | Barrier.TIMERS)
+    program = seccomp.Filter(seccomp.rules()) if Barrier.SECCOMP in wanted and seccomp.can_filter() else None
     used = limits.footprint()
-    layers |= Layer.SECCOMP if program else Layer(0)
-    layers |= Layer.CLOCK if Layer.CLOCK in wanted and clock.can_trap_clock() else Layer(0)
-    layers |= Layer.UNPRIVILEGED if Layer.UNPRIVILEGED in wanted and privileges.drop_user() else Layer(0)
-    held = Layer.NO_NEW_PRIVS in wanted and privileges.forbid_new_privileges()
-    layers |= Layer.NO_NEW_PRIVS if held else Layer(0)
-    abi = landlock.deny_everything() if Layer.LANDLOCK in wanted else 0
-    layers |= Layer.LANDLOCK if abi else Layer(0)
-    chance.replace_entropy(seed)
+    barriers |= Barrier.SECCOMP if program else Barrier(0)
+    barriers |= Barrier.CLOCK if Barrier.CLOCK in wanted and clock.can_trap_clock() else Barrier(0)
+    barriers |= (
+        Barrier.UNPRIVILEGED if Barrier.UNPRIVILEGED in wanted and privileges.drop_user() else Barrier(0)
+    )
+    held = Barrier.NO_NEW_PRIVS in wanted and privileges.forbid_new_privileges()
+    barriers |= Barrier.NO_NEW_PRIVS if held else Barrier(0)
+    abi = landlock.deny_everything() if Barrier.LANDLOCK in wanted else 0
+    barriers |= Barrier.LANDLOCK if abi else Barrier(0)
+    entropy.replace_entropy(seed)
     gc.collect()
     gc.freeze()
-    return Lock(layers, program, used, seed), abi
+    return Lock(barriers, program, used, seed), abi
 
 
 def _next_order(control: socket.socket, parent: int) -> tuple[bytes, list[int]]:
@@ -121,13 +123,13 @@ def _become_worker(zygote: int, data_fd: int, lock: Lock, wall_s: float, cpu_s: 
     os.closerange(0, limits.DATA_FD)
     os.closerange(limits.DATA_FD + 1, _MOST_DESCRIPTORS)
     worker.silence()
-    if Layer.LIMITS in lock.layers:
+    if Barrier.LIMITS in lock.barriers:
         limits.set_limits(lock.used, memory, cpu_s)
-    if Layer.TIMERS in lock.layers:
+    if Barrier.TIMERS in lock.barriers:
         limits.set_timers(wall_s, cpu_s)
-    if Layer.CLOCK in lock.layers and not clock.trap_clock():
+    if Barrier.CLOCK in lock.barriers and not clock.trap_clock():
         os._exit(_LOCK_FAILED)
-    chance.reseed(lock.seed)
+    entropy.reseed(lock.seed)
     if lock.filter is not None and not lock.filter.install():
         os._exit(_LOCK_FAILED)
     ballast = _shake_heap(lock.seed)

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation.control import HELLO, KILL, SPAWN, STATUS
-from search_to_signal.evaluation.locks import ALL, Layer
+from search_to_signal.evaluation.locks import ALL, Barrier
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _BOOT = (
     "import sys; paths = sys.argv.pop(1).split(':'); sys.path[0] = paths[0]; "
     "sys.path += [path for path in paths if path not in sys.path]; "
-    "from search_to_signal.evaluation.locks import Layer; "
+    "from search_to_signal.evaluation.locks import Barrier; "
     "from search_to_signal.evaluation.zygote import main; "
-    "fd, layers, seed, wide = map(int, sys.argv[1:]); "
-    "main(fd, Layer(layers), seed, bool(wide))"
+    "fd, barriers, seed, wide = map(int, sys.argv[1:]); "
+    "main(fd, Barrier(barriers), seed, bool(wide))"
 )
 # Which kernels the linear algebra uses decides bits, so a choice made for the parent holds for workers.
 _PASSED_ON = ("OPENBLAS_", "NPY_", "MKL_", "LD_LIBRARY_PATH")
@@ -55,9 +55,9 @@ class ZygoteGoneError(Exception):
 
 
 class Zygote:
-    """A running zygote. ``layers`` are the locks that hold in it, ``landlock_abi`` 0 when there is none."""
+    """A running zygote. ``barriers`` are the locks that hold in it, ``landlock_abi`` 0 when there is none."""
 
-    def __init__(self, variation: Variation, wanted: Layer = ALL) -> None:
+    def __init__(self, variation: Variation, wanted: Barrier = ALL) -> None:
         """Start and wait for the report; raises SandboxError when the zygote cannot prepare itself."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -70,8 +70,8 @@ class Zygote:
                 "the evaluation zygote did not start; run "
                 f"`{sys.executable} -c 'import numpy, scipy.stats'` to see whether the environment is whole"
             )
-        layers, self.landlock_abi, self.user = HELLO.unpack(report)
-        self.layers = Layer(layers)
+        barriers, self.landlock_abi, self.user = HELLO.unpack(report)
+        self.barriers = Barrier(barriers)
         self._control.settimeout(_REAP_S)
 
     def spawn(self, wall_s: float, cpu_s: float, memory: int) -> socket.socket:
@@ -116,7 +116,7 @@ class Zygote:
             return b""
 
 
-def _start(control_fd: int, variation: Variation, wanted: Layer) -> "subprocess.Popen[bytes]":
+def _start(control_fd: int, variation: Variation, wanted: Barrier) -> "subprocess.Popen[bytes]":
     numerics = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
     environment = numerics | {
         "PYTHONHASHSEED": str(variation.hash_seed),

@@ -38,7 +38,7 @@ class _KeptLines:
         self.lines: list[str] = []
 
     def update(self, task: str, done: int, total: int, note: str = "") -> None:
-        """Nothing: nobody sees what this process prints."""
+        """Nothing: progress is read from the run's records."""
 
     def say(self, line: str) -> None:
         """Keep a line."""

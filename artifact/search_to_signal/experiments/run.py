@@ -103,7 +103,7 @@ def _completed(manifest: Manifest, live: Live) -> Manifest:
     return msgspec.structs.replace(
         manifest,
         status="complete",
-        isolation=dict(live.pool.layers()),
+        isolation=dict(live.pool.barriers()),
         initial_adapter_sha256=training.initial_sha256 if training else manifest.initial_adapter_sha256,
         final_adapter_sha256=training.sha256 if training else None,
         timing=read_timing(live.files.directory),

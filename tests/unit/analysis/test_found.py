@@ -1,5 +1,6 @@
 """What the search found, on the page: code, lineage and a tour, all of them as recorded."""
 
+import html
 import shutil
 from pathlib import Path
 
@@ -9,62 +10,84 @@ import pytest
 from search_to_signal.analysis.evidence import read_evidence
 from search_to_signal.analysis.figures import draw_all
 from search_to_signal.analysis.page.lineage import best_lineage
+from search_to_signal.analysis.report import report
 from search_to_signal.experiments.tours import record_tours, tour_problems
 from search_to_signal.problems import get_problem
 from search_to_signal.records.reader import HEURISTICS, read_groups
+from search_to_signal.records.schema import ArchiveEvent, HeuristicRecord
 from search_to_signal.records.tours import TOURS, read_tours
+from search_to_signal.records.writer import RecordWriter
 
 
-def test_the_lineage_leads_from_the_seed_to_the_best(results: Path) -> None:
-    """It begins with the seed, ends with the best of all runs, and each had the one before as parent."""
-    lineage = best_lineage(read_evidence(results))
+@pytest.fixture(scope="module")
+def found(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results with heuristics: a seed and what was admitted, all with the code of the problem's seed."""
+    place = Path(shutil.copytree(results, tmp_path_factory.mktemp("found") / "results"))
+    seed = get_problem("tsp").seed
+    for run in (place / "cohort").glob("*-s*"):
+        records = [record for group in read_groups(run) for record in group]
+        first = records[0]
+        admitted = [r for r in records if r.archive_event is ArchiveEvent.ADMITTED and r.score is not None]
+        rows = [(first.parents[0], 0, 0, None, first.base_scores[0])]
+        rows += [(r.program_sha256, r.step, r.index, r.operator, r.score) for r in admitted]
+        with RecordWriter(run / HEURISTICS) as writer:
+            for name, step, index, operator, score in rows:
+                writer.write(
+                    HeuristicRecord(
+                        id=name,
+                        step=step,
+                        index=index,
+                        operator=operator,
+                        idea=seed.idea,
+                        code=seed.code,
+                        score=score,
+                    )
+                )
+    return place
+
+
+def test_the_lineage_leads_to_the_best(found: Path) -> None:
+    """It ends with the best of all runs, and each heuristic had the one before among its parents."""
+    lineage = best_lineage(read_evidence(found))
     assert lineage is not None
-    assert lineage.seed.operator is None
     stored = [
         msgspec.json.decode(line)["score"]
-        for file in (results / "cohort").glob(f"*/{HEURISTICS}")
+        for file in (found / "cohort").glob(f"*/{HEURISTICS}")
         for line in file.read_bytes().splitlines()
     ]
     assert lineage.best.score == max(stored)
-    groups = list(read_groups(results / lineage.run))
+    groups = list(read_groups(found / lineage.run))
     for before, after in zip(lineage.ancestors, lineage.ancestors[1:], strict=False):
         (record,) = [r for group in groups for r in group if (r.step, r.index) == (after.step, after.index)]
         assert before.id in record.parents
 
 
-def test_the_page_shows_the_code_of_both(results: Path) -> None:
-    """Seed and best stand on it, escaped, with their scores."""
-    page = (results / "report" / "report.html").read_text()
-    lineage = best_lineage(read_evidence(results))
+def test_the_page_shows_seed_and_best(found: Path, results: Path, tmp_path: Path) -> None:
+    """Code and scores stand on it; runs without heuristics have a page without them."""
+    report(found, tmp_path / "out")
+    page = html.unescape((tmp_path / "out" / "report.html").read_text())
+    lineage = best_lineage(read_evidence(found))
     assert lineage is not None
     for one in (lineage.seed, lineage.best):
-        assert f"{one.score:.4f}" in page
-        assert one.code.splitlines()[0] in page
+        assert f"{one.score:.4f} with the" in page
+        assert one.code in page
+    assert best_lineage(read_evidence(results)) is None
+    assert 'id="found"' not in (results / "report" / "report.html").read_text()
 
 
-@pytest.fixture(scope="module")
-def toured(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results with tours of two real heuristics: the seed of the problem, as seed and as best."""
-    place = Path(shutil.copytree(results, tmp_path_factory.mktemp("toured") / "results"))
-    seed = get_problem("tsp").seed.code
-    for file in (place / "cohort").glob(f"*/{HEURISTICS}"):
-        rows = [{**msgspec.json.decode(line), "code": seed} for line in file.read_bytes().splitlines()]
-        file.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-    assert record_tours(place)
-    return place
-
-
-def test_recorded_tours_are_those_of_the_objective(toured: Path) -> None:
+def test_recorded_tours_are_those_of_the_objective(found: Path, tmp_path: Path) -> None:
     """Order and score agree, and a figure is drawn of them; a changed order is a problem."""
+    toured = Path(shutil.copytree(found, tmp_path / "results"))
+    assert record_tours(toured)
     assert list(tour_problems(toured)) == []
-    found = read_tours(toured)
-    assert sorted(found.best.order) == list(range(len(found.coordinates)))
+    tours = read_tours(toured)
+    assert sorted(tours.best.order) == list(range(len(tours.coordinates)))
     drawn = draw_all(read_evidence(toured), toured / "figures")
     assert drawn.figures[0][0].name == "tours"
-    assert f"{found.seed.score:.4f}" in drawn.figures[0][0].caption
-    order = list(found.best.order)
+    assert f"{tours.seed.score:.4f}" in drawn.figures[0][0].caption
+    order = list(tours.best.order)
     order[1], order[2] = order[2], order[1]
     for other in (order, order[1:]):
-        best = msgspec.structs.replace(found.best, order=tuple(other))
-        (toured / TOURS).write_bytes(msgspec.json.encode(msgspec.structs.replace(found, best=best)))
+        best = msgspec.structs.replace(tours.best, order=tuple(other))
+        (toured / TOURS).write_bytes(msgspec.json.encode(msgspec.structs.replace(tours, best=best)))
         assert len(list(tour_problems(toured))) == 1

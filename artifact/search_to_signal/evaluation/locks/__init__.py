@@ -1,10 +1,10 @@
-"""The kernel's part of isolation, one file per layer; every layer is set before a candidate is read."""
+"""The kernel's part of isolation, one file per barrier; every barrier is set before a candidate is read."""
 
 from enum import IntFlag
 
 
-class Layer(IntFlag):
-    """The layers that can be on; a manifest records which ones were."""
+class Barrier(IntFlag):
+    """The barriers that can be on; a manifest records which ones were."""
 
     LIMITS = 1
     TIMERS = 2
@@ -16,11 +16,11 @@ class Layer(IntFlag):
 
 
 ALL = (
-    Layer.LIMITS
-    | Layer.TIMERS
-    | Layer.CLOCK
-    | Layer.NO_NEW_PRIVS
-    | Layer.SECCOMP
-    | Layer.LANDLOCK
-    | Layer.UNPRIVILEGED
+    Barrier.LIMITS
+    | Barrier.TIMERS
+    | Barrier.CLOCK
+    | Barrier.NO_NEW_PRIVS
+    | Barrier.SECCOMP
+    | Barrier.LANDLOCK
+    | Barrier.UNPRIVILEGED
 )

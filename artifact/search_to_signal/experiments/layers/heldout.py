@@ -164,7 +164,7 @@ def _score_finals(
         for split in splits:
             part = first_instances(problem, settings.instances)
             with EvaluationPool(part, split, limits) as pool:
-                layers = dict(pool.layers())
+                layers = dict(pool.barriers())
                 for number, (run, best) in enumerate(finals, start=1):
                     (result,) = pool.evaluate([best.code])
                     writer.write(score_record(run, split, best, result))

@@ -60,7 +60,7 @@ def write_answers(
     file: Path,
     progress: Progress,
 ) -> dict[str, str | bool]:
-    """Write the checkpoint's records to ``file``; returns what isolated the programs.
+    """Write the checkpoint's records to ``file``; returns the isolation barriers that held.
 
     Model and evaluation pool are fresh and the sampling seeds follow from the prompt's number alone, so the
     records do not depend on which checkpoints were probed before. Raises RecordError when a prompt comes
@@ -87,6 +87,6 @@ def write_answers(
             for record in _records(checkpoint.name, entry.prompt, generation, judged):
                 writer.write(record)
             progress.update(f"probe/{checkpoint.name}", done, len(bank))
-        isolation = dict(pool.layers())
+        isolation = dict(pool.barriers())
     unfinished.replace(file)
     return isolation
