@@ -9,7 +9,7 @@ from rich.console import Console
 from search_to_signal import progress as displays
 from search_to_signal.experiments.configuration import load_profile
 from search_to_signal.experiments.planned_work import planned_work
-from search_to_signal.experiments.reproduction import LAYERS
+from search_to_signal.experiments.reproduction import chosen_layers
 from search_to_signal.progress import LiveProgress, PlainProgress, progress_display
 from search_to_signal.workload import Task, Workload
 
@@ -130,7 +130,7 @@ def test_what_was_there_already_is_said_once(capsys: pytest.CaptureFixture[str])
 def test_every_layer_of_a_profile_is_planned(name: str) -> None:
     """No layer that a profile asks for is missing from its plan, and every task has steps."""
     profile = load_profile(name)
-    layers = [layer.name for layer in LAYERS if layer.wanted(profile)]
+    layers = [layer.key for layer in chosen_layers(profile, ())]
     tasks = planned_work(profile, layers)
     assert list(dict.fromkeys(task.layer for task in tasks)) == layers
     assert all(task.steps > 0 for task in tasks)
