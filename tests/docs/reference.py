@@ -1,7 +1,8 @@
 """Keep the reference tables of the pages: ``python -m tests.docs.reference``.
 
-Keys of profiles, fields of records, floors and figures of proofs come from the code and its files. The last
-column, what a key is for, is written by hand in the page and kept; a new row asks for it with an ellipsis.
+Keys of profiles, fields of records, floors, what no check can know and figures of proofs come from the code
+and its files. The last column, what a key is for, is written by hand in the page and kept; a new row asks for
+it with an ellipsis.
 """
 
 import importlib
@@ -15,11 +16,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import msgspec
 import tomli
 from tests.figures import read_figures
+from tests.proofs.unknowable import UNKNOWABLE, Unknowable
 from tests.unit.test_import_floors import FLOORS
 
 from search_to_signal import records
 from search_to_signal.config import Range
-from search_to_signal.experiments.configuration import PROFILES, Profile
+from search_to_signal.experiments.configuration import Profile
+from search_to_signal.package_data import PROFILES
 
 DOCS = Path(__file__).parents[2] / "docs"
 UNSAID = "…"
@@ -134,6 +137,15 @@ def figure_rows(name: str, figures: dict[str, dict[str, str]]) -> Iterator[Row]:
         yield proof, f"`{figure['command']}`", f"`{figure['printed']}`"
 
 
+def unknowable_rows(name: str, entries: tuple[Unknowable, ...]) -> Iterator[Row]:
+    """Files, fields, and what would tell; entries of the same files and reason share a row."""
+    shared: dict[tuple[str, str], list[str]] = {}
+    for entry in entries:
+        shared.setdefault((entry.files, entry.settles), []).append(f"`{entry.fields}`")
+    for (files, settles), fields in shared.items():
+        yield f"`{files}`", ", ".join(fields), settles
+
+
 def rendered(
     name: str,
     heads: Row,
@@ -169,12 +181,13 @@ def pages() -> dict[Path, str]:
     """The pages as they should be."""
     keys = ("key", "type", "default", "range", "embedded", "what for")
     fields, rooms = ("field", "type", "meaning"), ("room", "floor", "what it holds")
-    proofs = ("proof", "command", "printed")
+    proofs, known = ("proof", "command", "printed"), ("files", "fields", "what would tell")
     return dict(
         (
             rendered("profiles.md", keys, dict(profile_tables()), profile_rows, said=False),
             rendered("records.md", fields, record_kinds(), record_rows, said=False),
             rendered("architecture.md", rooms, {"floors": FLOORS}, floor_rows, said=False),
+            rendered("verifying.md", known, {"unknowable": UNKNOWABLE}, unknowable_rows),
             rendered("performance.md", proofs, {"figures": read_figures()}, figure_rows),
         )
     )
