@@ -13,6 +13,7 @@ from search_to_signal.analysis.page.facts import Facts, describe, layer_times, t
 from search_to_signal.analysis.page.layers import layer_states
 from search_to_signal.analysis.page.ledger import NAMES, JudgedLedger
 from search_to_signal.analysis.page.lineage import best_lineage
+from search_to_signal.analysis.page.story import FIGURE, findings
 from search_to_signal.analysis.page.tracing import ShownTable, show_table
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.cells import Table
@@ -46,8 +47,10 @@ def render(evidence: Evidence, drawn: Drawn, facts: Facts, ledger: JudgedLedger 
 def _content(
     evidence: Evidence, drawn: Drawn, facts: Facts, ledger: JudgedLedger | None
 ) -> Mapping[str, Any]:
-    config = evidence.results.cohort[0].config
+    config, pictures = evidence.results.cohort[0].config, _pictures(evidence, drawn)
     return {
+        "findings": findings(evidence),
+        "first_picture": next((picture for picture in pictures if picture.name == FIGURE), None),
         "smoke": evidence.smoke,
         "embedded": facts.embedded,
         "models": " and ".join(facts.cards),
@@ -61,7 +64,7 @@ def _content(
         "time_rows": time_rows(facts.runs),
         "settings": _settings(config),
         "lineage": best_lineage(evidence),
-        "pictures": _pictures(evidence, drawn),
+        "pictures": [picture for picture in pictures if picture.name != FIGURE],
         "absent_figures": drawn.absent,
         "headline": show_table(evidence.table(_HEADLINE)),
         "sections": _sections([t for t in evidence.found.tables if not t.name.endswith(_HEADLINE)]),

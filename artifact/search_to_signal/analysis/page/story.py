@@ -1,0 +1,100 @@
+"""What the page says first: three questions, and what this directory answers, each with its n."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from search_to_signal.analysis.tables.catalogue import Evidence
+from search_to_signal.analysis.tables.cells import Cell, Table
+
+FIGURE = "learner_path"
+_ENDPOINT = "Final best"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An answer in words, the command that leads to its records, and what would change it."""
+
+    question: str
+    answer: str
+    command: str
+    doubt: str
+
+
+def findings(evidence: Evidence) -> list[Finding]:
+    """Those of the questions that the directory's tables answer; none of a smoke run."""
+    if evidence.smoke:
+        return []
+    makers: tuple[Callable[[Evidence], Finding | None], ...] = (_separated, _moved, _searched)
+    return [found for found in (make(evidence) for make in makers) if found is not None]
+
+
+def _separated(evidence: Evidence) -> Finding | None:
+    table = evidence.tables.get("replay_pairs")
+    trained = {run.facts.mapping for run in evidence.results.cohort if run.trained}
+    pairs = [] if table is None else list(_pairs_of(table, trained))
+    if table is None or not pairs:
+        return None
+    shares = (f"{names} in {cell.text()} % of {cell.n} groups" for names, cell in pairs)
+    return Finding(
+        "Does the choice of reward reach the learner?",
+        f"Equal advantages (to 0.001) on the same groups: {'; '.join(shares)}.",
+        f"s2s trace . {table.name}",
+        "More groups that the mappings do not tell apart.",
+    )
+
+
+def _pairs_of(table: Table, trained: set[str]) -> Iterator[tuple[str, Cell]]:
+    for row in table.rows:
+        cell, _, pair = row.label.partition("/")
+        first, _, second = pair.partition(", ")
+        if cell == "cohort" and {first, second} <= trained:
+            yield f"{first} and {second}", table.cell(row.label, "Equivalent (%)")
+
+
+def _moved(evidence: Evidence) -> Finding | None:
+    table = evidence.tables.get("matched_mappings")
+    cells = [] if table is None else [table.cell(row.label, "Cosine") for row in table.rows]
+    known = [(float(cell.value), cell.n) for cell in cells if isinstance(cell.value, int | float)]
+    if table is None or not known:
+        return None
+    low, high = min(value for value, _ in known), max(value for value, _ in known)
+    return Finding(
+        "Do the weights move another way?",
+        f"Matched updates by two mappings, from one adapter on the same tokens: mean cosines from {low:.2f} "
+        f"to {high:.2f} in {len(known)} cells and kinds of update, {sum(n for _, n in known)} comparisons in "
+        "all. A cosine of 1 is the same direction.",
+        f"s2s trace . {table.name}",
+        "Cosines near 1 on more groups and models.",
+    )
+
+
+def _searched(evidence: Evidence) -> Finding | None:
+    table = evidence.tables.get("paired_signs")
+    rows = () if table is None else table.rows
+    better = [row for row in rows if row.label.endswith(" minus frozen/better")]
+    if table is None or not better or _ENDPOINT not in table.columns:
+        return None
+    cells = [(row.label.partition(" ")[0], table.cell(row.label, _ENDPOINT)) for row in better]
+    ended = (f"{name} in {cell.text()} of {cell.n} seeds" for name, cell in cells)
+    seeds = max(cell.n for _, cell in cells)
+    return Finding(
+        "Did search get better than without training?",
+        f"After equally many groups, ended above frozen: {', '.join(ended)}.{_anchored(evidence)} A sign "
+        f"test over {seeds} seeds cannot go below p = {min(1.0, 2.0 ** (1 - seeds)):.2g}.",
+        f"s2s trace . {table.name}",
+        "More seeds, and the same comparison at equal time.",
+    )
+
+
+def _anchored(evidence: Evidence) -> str:
+    table = evidence.tables.get("anchor")
+    conditions = {run.condition for run in evidence.results.cohort}
+    rows = [] if table is None else [row for row in table.rows if row.label in conditions]
+    if table is None or not rows:
+        return ""
+    gains = (
+        f"{row.label} {cell.text()} (n = {cell.n})"
+        for row in rows
+        for cell in [table.cell(row.label, "Final difference")]
+    )
+    return f" Given the time that training took, the difference to frozen is {', '.join(gains)}."

@@ -1,0 +1,46 @@
+"""What the page says first follows from the tables of its directory, with their n."""
+
+from pathlib import Path
+
+import pytest
+from tests.synthetic_results import write_synthetic_results
+
+from search_to_signal.analysis.page.story import Finding, findings
+from search_to_signal.analysis.results import Results
+from search_to_signal.analysis.tables.catalogue import read_evidence
+
+
+@pytest.fixture(scope="module")
+def found(results: Path) -> dict[str, Finding]:
+    """The findings by the table that their command names."""
+    return {one.command.split()[-1]: one for one in findings(read_evidence(results))}
+
+
+def test_the_endpoint_is_counted_seed_by_seed(results: Path, found: dict[str, Finding]) -> None:
+    """How often a condition ended above frozen is what its runs' best scores say."""
+    best = {(run.condition, run.seed): float(run.best[-1]) for run in Results(results).cohort}
+    seeds = sorted({seed for _, seed in best})
+    for condition in ("native", "factorized"):
+        above = sum(best[condition, seed] > best["frozen", seed] for seed in seeds)
+        assert f"{condition} in {above} of {len(seeds)} seeds" in found["paired_signs"].answer
+    assert "cannot go below p = 0.5" in found["paired_signs"].answer
+
+
+def test_the_trained_mappings_are_compared(results: Path, found: dict[str, Finding]) -> None:
+    """The share of groups that two trained mappings do not tell apart has its number of groups."""
+    groups = sum(len(run.groups) for run in Results(results).cohort)
+    table = read_evidence(results).tables["replay_pairs"]
+    share = table.cell("cohort/native, factorized", "Equivalent (%)").text()
+    assert f"in {share} % of {groups} groups" in found["replay_pairs"].answer
+    assert "tail" not in found["replay_pairs"].answer
+
+
+def test_what_did_not_run_is_not_answered(found: dict[str, Finding]) -> None:
+    """Without matched updates there is no sentence about weights."""
+    assert "matched_mappings" not in found
+
+
+def test_a_smoke_run_finds_nothing(tmp_path: Path) -> None:
+    """Whatever a smoke run's tables hold is no finding."""
+    smoke = write_synthetic_results(tmp_path / "smoke", seeds=(1,), groups=12, purpose="smoke")
+    assert findings(read_evidence(smoke)) == []
