@@ -58,11 +58,15 @@ def blocks_of(directory: Path, path: Path) -> Blocks:
     return Blocks(name, sum(map(len, pieces)), tuple(map(_checks, pieces)))
 
 
+def block_index(directory: Path) -> bytes:
+    """The checks of every file below a directory, a line each, but for those of the index itself."""
+    files = [path for path in listed_files(directory) if path != directory / BLOCKS]
+    return b"".join(msgspec.json.encode(blocks_of(directory, path)) + b"\n" for path in files)
+
+
 def write_blocks(directory: Path) -> None:
     """Write the checks of every file below a directory."""
-    files = [path for path in listed_files(directory) if path != directory / BLOCKS]
-    rows = (msgspec.json.encode(blocks_of(directory, path)) + b"\n" for path in files)
-    (directory / BLOCKS).write_bytes(b"".join(rows))
+    (directory / BLOCKS).write_bytes(block_index(directory))
 
 
 def read_blocks(directory: Path) -> dict[str, Blocks]:

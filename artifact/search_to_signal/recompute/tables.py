@@ -13,7 +13,7 @@ from search_to_signal.errors import RunDirectoryError, S2SError
 from search_to_signal.experiments.layers.normalizer_replay import audit_results
 from search_to_signal.experiments.reproduction import write_report
 from search_to_signal.experiments.tours import tour_problems
-from search_to_signal.provenance.blocks import BLOCKS, blocks_of, read_blocks
+from search_to_signal.provenance.blocks import BLOCKS, block_index
 from search_to_signal.provenance.checksums import listed_files
 from search_to_signal.provenance.png import image_sha256
 from search_to_signal.provenance.ro_crate import CRATE, describe_crate
@@ -110,16 +110,8 @@ def _packaging(directory: Path) -> Iterator[str]:
     crate = directory / CRATE
     if crate.is_file() and _described(crate.read_bytes()) != _described(describe_crate(directory, "")):
         yield f"{CRATE}: differs from what the directory holds"
-    if (directory / BLOCKS).is_file():
-        index = read_blocks(directory)
-        files = [path for path in listed_files(directory) if path != directory / BLOCKS]
-        wrong = [
-            path
-            for path in files
-            if index.pop(str(path.relative_to(directory)), None) != blocks_of(directory, path)
-        ]
-        if wrong or index:
-            yield f"{BLOCKS}: it is not the index of these files"
+    if (directory / BLOCKS).is_file() and (directory / BLOCKS).read_bytes() != block_index(directory):
+        yield f"{BLOCKS}: it is not the index of these files"
 
 
 def _described(data: bytes) -> object:

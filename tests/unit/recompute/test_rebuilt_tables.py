@@ -12,6 +12,7 @@ from search_to_signal.claims.report import write_ledger
 from search_to_signal.experiments.implementation import implementation
 from search_to_signal.experiments.layers.normalizer_replay import replay
 from search_to_signal.normalizer import NORMALIZERS
+from search_to_signal.provenance.blocks import BLOCKS, write_blocks
 from search_to_signal.provenance.source import source
 from search_to_signal.recompute import tables
 from search_to_signal.records.manifest import read_manifest, run_directories, runs_below, write_manifest
@@ -49,6 +50,19 @@ def test_what_the_records_give_is_accepted_and_nothing_else(results: Path) -> No
         restore()
     (results / "report" / "more.csv").unlink()
     assert sorted(problem.split(":")[0] for problem in found) == sorted([*names, "report/more.csv"])
+
+
+def test_a_line_too_many_in_the_block_index_is_found(results: Path) -> None:
+    """The index is the one of these files, line by line; a doubled line says nothing wrong and is no index."""
+    index = results / BLOCKS
+    write_blocks(results)
+    lines = index.read_bytes().splitlines(keepends=True)
+    told = {}
+    for name, kept in {"whole": lines, "doubled": [lines[0], *lines], "short": lines[1:]}.items():
+        index.write_bytes(b"".join(kept))
+        told[name] = any(problem.startswith(BLOCKS) for problem in tables.rebuilt_problems(results))
+    index.unlink()
+    assert told == {"whole": False, "doubled": True, "short": True}
 
 
 def test_another_version_is_not_compared(results: Path) -> None:
