@@ -53,7 +53,7 @@ def test_what_the_records_give_is_accepted_and_nothing_else(results: Path) -> No
 
 
 def test_a_line_too_many_in_the_block_index_is_found(results: Path) -> None:
-    """The index is the one of these files, line by line; a doubled line says nothing wrong and is no index."""
+    """The index is the one of these files, line by line: nothing doubled, nothing left out."""
     index = results / BLOCKS
     write_blocks(results)
     lines = index.read_bytes().splitlines(keepends=True)
