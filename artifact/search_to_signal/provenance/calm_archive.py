@@ -1,5 +1,6 @@
 """CALM's archive, replayed: does it follow from the recorded scores? (HOST.md, points 6, 7, 13 and 14)"""
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,22 +39,17 @@ class CalmArchive:
         population = None if own_rule else search.get("population_size")
         return cls(population, seeds, list(seeds), waiting, own_rule=own_rule)
 
-    @property
-    def scores(self) -> list[float]:
-        """Scores of the members, in order of admission."""
-        return [member.score for member in self.members]
-
     def problems(self, group: Group, step: StepRecord) -> Iterator[str]:
         """Move on by one group; yields what its records say otherwise."""
         if step.collapsed:
             self._collapse()
-        where, scores = f"step {step.step}", self.scores
-        yield from self._context(group, max(scores, default=None))
-        improved = any(record.score is not None and record.score > max(scores) for record in group)
-        before, fresh = len(scores), list[HeuristicRecord]()
+        where, ranked = f"step {step.step}", sorted(member.score for member in self.members)
+        yield from self._context(group, max(ranked, default=None))
+        improved = any(record.score is not None and record.score > ranked[-1] for record in group)
+        before, fresh = len(ranked), list[HeuristicRecord]()
         for record in group:
             if record.score is not None:
-                yield from self._judged(record, record.score, scores, fresh)
+                yield from self._judged(record, record.score, ranked, fresh)
         self.members += fresh
         if step.archive_size != len(self.members):
             yield f"{where}: archive_size is {step.archive_size}, its completions say {len(self.members)}"
@@ -94,13 +90,14 @@ class CalmArchive:
                 yield f"{where}: matches_base_code is not what its program says"
 
     def _judged(
-        self, record: CompletionRecord, score: float, scores: list[float], fresh: list[HeuristicRecord]
+        self, record: CompletionRecord, score: float, ranked: list[float], fresh: list[HeuristicRecord]
     ) -> Iterator[str]:
         where = f"step {record.step}, completion {record.index}"
-        gap = min((abs(other - score) for other in scores), default=None)
+        gap = _distance(ranked, score)
         if record.archive_gap != gap:
             yield f"{where}: score {score} is {gap} from the archive, recorded is {record.archive_gap}"
-        taken = any(abs(other - score) < EQUAL_SCORES for other in (*scores, *(h.score for h in fresh)))
+        near = gap is not None and gap < EQUAL_SCORES
+        taken = near or any(abs(other.score - score) < EQUAL_SCORES for other in fresh)
         if self.own_rule:
             taken = record.archive_event is not ArchiveEvent.ADMITTED
         event = ArchiveEvent.DUPLICATE_SCORE if taken else ArchiveEvent.ADMITTED
@@ -130,3 +127,9 @@ class CalmArchive:
         stored = [(h.step, h.index, h.score) for h in heuristics if h.operator is not None]
         if stored != self.admitted:
             yield f"{HEURISTICS} does not hold the {len(self.admitted)} heuristics that were admitted"
+
+
+def _distance(ranked: list[float], score: float) -> float | None:
+    """From a score to the nearest of rising ones, None where there are none."""
+    at = bisect_left(ranked, score)
+    return min((abs(other - score) for other in ranked[max(at - 1, 0) : at + 1]), default=None)

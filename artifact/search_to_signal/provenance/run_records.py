@@ -1,12 +1,12 @@
 """Do the records of a run agree with each other, and with the mapping that the run claims?"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise, zip_longest
 from math import isfinite
 from pathlib import Path
 
 from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError, S2SError, reason
-from search_to_signal.normalizer import advantages, find_normalizer
+from search_to_signal.normalizer import advantages_by_group, find_normalizer
 from search_to_signal.provenance.adapters import adapter_problems
 from search_to_signal.provenance.archive import RELEASED, ArchiveReplay, archive_replay
 from search_to_signal.provenance.completion_texts import GRPO, ParsedTexts, TextReplay, store_problems
@@ -26,6 +26,8 @@ from search_to_signal.records.schema import (
 from search_to_signal.rewards import find_mapping, rewards_of
 
 Group = tuple[CompletionRecord, ...]
+# Groups that are credited in one call.
+_TOGETHER = 256
 
 
 def _outcome_problems(group: Group) -> Iterator[str]:
@@ -53,25 +55,40 @@ def _step_problems(group: Group, step: StepRecord) -> Iterator[str]:
             yield f"step {step.step}: {name} is {getattr(step, name)}, its completions say {value}"
 
 
-def _credit_problems(group: Group, facts: RunFacts) -> Iterator[str]:
-    mapping, normalizer = facts.mapping, facts.normalizer
-    if not facts.trained:
-        if any(record.reward is not None or record.advantage is not None for record in group):
-            yield f"step {group[0].step}: a frozen run has rewards"
+def _credit_problems(groups: Sequence[Group], facts: RunFacts) -> Iterator[str]:
+    if not groups:
         return
     try:
-        credit = rewards_of(find_mapping(mapping), batch_of([group]))
-        due = advantages(find_normalizer(normalizer), credit.reward, credit.components)
+        told = list(_credited_otherwise(groups, facts))
     except (ConfigError, IllFormedGroupError, MappingError) as error:
-        yield f"step {group[0].step}: {error}"
+        told = [f"step {groups[0][0].step}: {error}"]
+    if told and len(groups) > 1:
+        # A run credits each group alone, and so does what is said against one.
+        for group in groups:
+            yield from _credit_problems([group], facts)
+    else:
+        yield from told
+
+
+def _credited_otherwise(groups: Sequence[Group], facts: RunFacts) -> Iterator[str]:
+    """What mapping and normalizer give otherwise than recorded; all groups in one call, which is faster."""
+    if not facts.trained:
+        for group in groups:
+            if any(record.reward is not None or record.advantage is not None for record in group):
+                yield f"step {group[0].step}: a frozen run has rewards"
         return
-    parts = [{name: values[0, i] for name, values in credit.components.items()} for i in range(len(group))]
-    if [record.components for record in group] != parts:
-        yield f"step {group[0].step}: recorded reward components are not those of {mapping}"
-    if [record.reward for record in group] != credit.reward[0].tolist():
-        yield f"step {group[0].step}: recorded rewards are not those of {mapping}"
-    if [record.advantage for record in group] != due[0].tolist():
-        yield f"step {group[0].step}: recorded advantages are not those of normalizer {normalizer}"
+    credit = rewards_of(find_mapping(facts.mapping), batch_of(groups))
+    due = advantages_by_group(find_normalizer(facts.normalizer), credit.reward, credit.components).tolist()
+    parts = {name: values.tolist() for name, values in credit.components.items()}
+    for number, (group, rewards) in enumerate(zip(groups, credit.reward.tolist(), strict=True)):
+        where = f"step {group[0].step}: recorded"
+        given = [{name: rows[number][i] for name, rows in parts.items()} for i in range(len(group))]
+        if [record.components for record in group] != given:
+            yield f"{where} reward components are not those of {facts.mapping}"
+        if [record.reward for record in group] != rewards:
+            yield f"{where} rewards are not those of {facts.mapping}"
+        if [record.advantage for record in group] != due[number]:
+            yield f"{where} advantages are not those of normalizer {facts.normalizer}"
 
 
 def _chain_problems(steps: list[StepRecord]) -> Iterator[str]:
@@ -102,7 +119,7 @@ def _learning_problems(group: Group, step: StepRecord, facts: RunFacts) -> Itera
 def _group_problems(
     directory: Path, manifest: Manifest, steps: list[StepRecord], texts: TextReplay, archive: ArchiveReplay
 ) -> Iterator[str]:
-    facts = manifest.facts
+    facts, pending = manifest.facts, list[Group]()
     recorded = read_groups(directory), steps, read_records(directory / GENERATIONS, GenerationRecord)
     for number, (group, step, generation) in enumerate(zip_longest(*recorded)):
         if group is None or step is None or group[0].step != step.step or step.step != number:
@@ -117,11 +134,15 @@ def _group_problems(
         yield from _step_problems(group, step)
         yield from prompt_problems(group, step, manifest.config["generation"])
         yield from archive.problems(group, step)
-        yield from _credit_problems(group, facts)
+        pending.append(group)
+        if len(pending) == _TOGETHER:
+            yield from _credit_problems(pending, facts)
+            pending.clear()
         # The released host keeps its tokens and its learner to itself.
         if manifest.host != RELEASED:
             yield from texts.problems(group, step, generation)
             yield from _learning_problems(group, step, facts)
+    yield from _credit_problems(pending, facts)
 
 
 def _problems(directory: Path, manifest: Manifest, parsed: ParsedTexts) -> Iterator[str]:
