@@ -1,0 +1,73 @@
+"""LLM4AD's samples: ``samples/samples_1~200.json`` and so on, one JSON list per 200 samples.
+
+Read: Optima-CityU/LLM4AD, llm4ad/tools/profiler/profile.py and llm4ad/method/eoh/profiler.py,
+e8d848fea67db0626a1669718685afbe338547b2, 2026-04-15.
+
+A sample has sample_order, function, score and program; operator in most methods, algorithm in EoH and its
+kin, which leave operator out. A score of null is a failure, and nothing says which. With several objectives
+the score is a list: ``reward`` then names one by its number, from 0. ``samples_best.json`` repeats samples
+and is not read.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups
+from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
+from search_to_signal.audit.importers.candidates import BEST_BEFORE, evidence, over_the_best
+from search_to_signal.audit.importers.documents import read_document
+from search_to_signal.audit.importers.rows import NAN, Group, Row, batches, consecutive, digest, number
+from search_to_signal.audit.importers.sniffing import JSON
+from search_to_signal.errors import RecordError
+
+
+def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+    """Samples of one file; raises RecordError for one that cannot be read."""
+    records = read_document(path)
+    refuse_unknown_label(path, next(iter(records), {}), options.label)
+    rows = (_row(path, record, number, options) for number, record in enumerate(records))
+    yield from batches(str(path), consecutive(over_the_best(rows)), options.rows, _evidence)
+
+
+def _row(path: Path, record: dict[str, Any], position: int, options: ReadOptions) -> Row:
+    order = record.get("sample_order")
+    score = _score(path, record.get("score"), options.reward)
+    function = record.get("function")
+    return Row(
+        group=position,
+        position=position,
+        step=order if isinstance(order, int) else UNKNOWN,
+        reward=score,
+        response=digest(function if isinstance(function, str) else None),
+        label=value_at(record, options.label or "operator"),
+        status="failed" if record.get("score") is None else "ok",
+    )
+
+
+def _score(path: Path, score: object, objective: str | None) -> float:
+    if not isinstance(score, list):
+        return number(score)
+    if objective is None or not re.fullmatch(r"\d+", objective) or int(objective) >= len(score):
+        raise RecordError(
+            f"{path}: a score has {len(score)} objectives; name one of them as `reward`, from 0 on"
+        )
+    return number(score[int(objective)]) if score else NAN
+
+
+def _evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
+    says = f"a group is one candidate, and admission is not logged; {BEST_BEFORE} in its file"
+    return evidence("candidates", says, groups)
+
+
+FORMAT = Format(
+    name="llm4ad",
+    container=JSON,
+    needs=("sample_order", "function", "score", "program"),
+    patterns=("samples/samples_*~*.json", "samples_*~*.json"),
+    read=read,
+    writer="Optima-CityU/LLM4AD llm4ad/tools/profiler/profile.py "
+    "e8d848fea67db0626a1669718685afbe338547b2 2026-04-15",
+    met="",
+)
