@@ -69,5 +69,5 @@ FORMAT = Format(
     read=read,
     writer="Optima-CityU/LLM4AD llm4ad/tools/profiler/profile.py "
     "e8d848fea67db0626a1669718685afbe338547b2 2026-04-15",
-    met="",
+    met="real writer: _write_json of ProfilerBase and EoHProfiler, called with given functions",
 )

@@ -91,7 +91,7 @@ def _format(name: str, container: str, suffix: str) -> Format:
         patterns=(f"*.{suffix}",),
         read=read_jsonl if container == JSONL else read_parquet,
         writer="anybody, by rollouts.schema.json",
-        met="files that its schema allows",
+        met="reconstruction: files that its schema allows",
     )
 
 

@@ -95,7 +95,7 @@ def _format(container: str) -> Format:
         read=read_jsonl if container == JSONL else read_json,
         writer="codelion/openevolve openevolve/evolution_trace.py "
         "75bc29894b188b2434bf32c0db601f9dfbb41d5f 2025-12-24",
-        met="",
+        met="real writer: EvolutionTracer, called with given programs",
     )
 
 

@@ -57,5 +57,5 @@ FORMAT = Format(
     patterns=("completions.jsonl",),
     read=read,
     writer="this project, records/schema.py",
-    met="",
+    met="real writer: runs of this project",
 )

@@ -82,5 +82,5 @@ FORMAT = Format(
     read=read,
     writer="PrimeIntellect-ai/prime-rl src/prime_rl/trainer/rl/token_export.py "
     "559b44772e471d1538537b8805cc77f3824a5e64 2026-08-21",
-    met="",
+    met="real writer: TokenExporter, called with given tensors",
 )

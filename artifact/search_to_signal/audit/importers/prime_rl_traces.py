@@ -92,5 +92,5 @@ FORMAT = Format(
     read=read,
     writer="PrimeIntellect-ai/prime-rl src/prime_rl/monitors/file.py "
     "559b44772e471d1538537b8805cc77f3824a5e64 2026-08-21",
-    met="",
+    met="reconstruction: from the models of verifiers",
 )

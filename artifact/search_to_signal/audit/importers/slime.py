@@ -87,5 +87,5 @@ FORMAT = Format(
     read=read,
     writer="THUDM/slime slime/observability/rollout_data_utils.py "
     "624b824a898ab0ec1fcb4d373004c7f3852bf515 2026-08-21",
-    met="",
+    met="real writer: save_debug_rollout_data, called with given samples",
 )

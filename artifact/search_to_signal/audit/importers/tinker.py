@@ -58,5 +58,5 @@ FORMAT = Format(
     read=read,
     writer="thinking-machines-lab/tinker-cookbook tinker_cookbook/rl/rollout_logging.py "
     "9dfcc3a2cf44432d621a01005073dc6d76a1e87a 2026-08-19",
-    met="",
+    met="real writer: serialize_rollout_summaries, called with given trajectories",
 )

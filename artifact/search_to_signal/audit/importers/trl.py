@@ -95,5 +95,5 @@ FORMAT = Format(
     patterns=("completions_*.parquet", "completions/completions_*.parquet"),
     read=read,
     writer="huggingface/trl trl/trainer/grpo_trainer.py f2cd57710ae345ea6428ae95363267fcf38a3dc8 2026-07-24",
-    met="",
+    met="real writer: GRPOTrainer.log, called with given rows",
 )

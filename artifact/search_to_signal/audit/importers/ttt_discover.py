@@ -82,5 +82,5 @@ FORMAT = Format(
     read=read,
     writer="test-time-training/discover tinker_cookbook/rl/train.py "
     "96df74ffa7c4de04fb0be1c2ac332c7455fb4010 2026-01-23",
-    met="",
+    met="real writer: _write_trajectory_logs, called with given trajectories",
 )

@@ -87,5 +87,5 @@ FORMAT = Format(
     read=read,
     writer="verl-project/verl verl/trainer/ppo/v1/trainer_base.py, ray_trainer.py "
     "1dda039b9c6311889a9c9a26040677e1254814f9 2026-08-22",
-    met="",
+    met="real writer: both _write_generations, called with given rows",
 )
