@@ -129,7 +129,7 @@ def prime_traces(directory: Path) -> Path:
 
 
 def prime_tokens(directory: Path) -> Path:
-    """A sequence of three trained tokens, one of them without credit, one of them masked by the trust region."""
+    """A sequence of three trained tokens: one without credit, one masked by the trust region."""
     record = {
         "schema_version": 1,
         "step": 4,
@@ -268,7 +268,7 @@ def shinka(directory: Path) -> Path:
 
 
 def llm4ad(directory: Path) -> Path:
-    """Four samples: a first score, a failure, a better one, the same function once more; and the best again."""
+    """Four samples: a first score, a failure, a better one, the same function again; and the best."""
     rows = [
         {"sample_order": order, "function": function, "score": score, "operator": "e1", "program": ""}
         for order, function, score in ((1, "f", -0.5), (2, "g", None), (3, "h", -0.25), (4, "h", -0.25))

@@ -248,6 +248,18 @@ def _ordered(items: Any = ()) -> dict[Any, Any]:
     return dict(items)
 
 
+def _set(values: Any = ()) -> set[Any]:
+    return set(values)
+
+
+def _frozenset(values: Any = ()) -> frozenset[Any]:
+    return frozenset(values)
+
+
+def _no_bytes() -> bytes:
+    return b""
+
+
 def _size(values: Any = ()) -> tuple[int, ...]:
     return tuple(values)
 
@@ -262,6 +274,9 @@ _BUILDERS: Mapping[tuple[str, str], Callable[..., Any]] = {
     ("collections", "OrderedDict"): _ordered,
     ("_codecs", "encode"): _encode,
     ("numpy", "dtype"): _dtype,
+    **{(module, "set"): _set for module in ("builtins", "__builtin__")},
+    **{(module, "frozenset"): _frozenset for module in ("builtins", "__builtin__")},
+    **{(module, "bytes"): _no_bytes for module in ("builtins", "__builtin__")},
     **{(f"numpy.{core}.multiarray", "scalar"): _scalar for core in ("core", "_core")},
     **{(f"numpy.{core}.multiarray", "_reconstruct"): _empty_array for core in ("core", "_core")},
 }
