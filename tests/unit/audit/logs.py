@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, Outcome
 
 
 def jsonl(path: Path, records: Sequence[object]) -> Path:
@@ -279,6 +282,45 @@ def llm4ad(directory: Path) -> Path:
     path = samples / "samples_1~200.json"
     path.write_text(json.dumps(rows, indent=4), encoding="utf-8")
     return path
+
+
+def own_records(directory: Path) -> Path:
+    """Two steps of two completions: each time one that failed and one that was admitted."""
+    path = directory / "completions.jsonl"
+    records = [own_record(step, index, score) for step in (1, 2) for index, score in ((0, None), (1, 0.5))]
+    path.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+    return path
+
+
+def own_record(step: int, index: int, score: float | None) -> CompletionRecord:
+    """A completion of a trained run; a failure where there is no score."""
+    return CompletionRecord(
+        step=step,
+        index=index,
+        problem="tsp",
+        operator=Operator.CROSSOVER,
+        prompt_sha256="0" * 64,
+        parents=(),
+        base_scores=(0.25, 0.125),
+        frontier=0.25,
+        archive_size=2,
+        outcome=Outcome.RUNTIME_FAILURE if score is None else Outcome.VALID,
+        detail="",
+        score=score,
+        evaluation="exception" if score is None else "ok",
+        response_sha256=f"{index + 1:064x}" if score is None else f"{index + 1:x}" * 64,
+        program_sha256=None,
+        matches_base_code=False,
+        archive_gap=None,
+        exposure=None,
+        prompt_tokens=2,
+        completion_tokens=3,
+        truncated=False,
+        archive_event=ArchiveEvent.INVALID if score is None else ArchiveEvent.ADMITTED,
+        components={"validity": 0.0 if score is None else 1.0},
+        reward=-1.0 if score is None else 1.5,
+        advantage=-0.5 if score is None else 0.5,
+    )
 
 
 def neutral_rows() -> list[dict[str, Any]]:

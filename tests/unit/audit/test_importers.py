@@ -48,6 +48,7 @@ BUILDERS = {
     "ttt-discover": logs.ttt,
     "slime": logs.slime,
     "theta-evolve": logs.theta_evolve,
+    "s2s": logs.own_records,
     "openevolve": logs.openevolve,
     "shinka": logs.shinka,
     "llm4ad": logs.llm4ad,
@@ -207,6 +208,20 @@ def test_theta_evolve_groups_are_runs_of_a_prompt(tmp_path: Path) -> None:
     groups = whole(logs.theta_evolve(tmp_path))
     assert groups.sizes.tolist() == [2, 2]
     assert counts(groups, "consecutive_prompts") == {"groups": 2, "groups of 2": 2}
+
+
+def test_our_own_records(tmp_path: Path) -> None:
+    """A step is a group; reward, advantage, outcome, admission, improvement over the best base."""
+    groups = whole(logs.own_records(tmp_path))
+    assert groups.sizes.tolist() == [2, 2]
+    assert groups.step.tolist() == [1, 2]
+    assert groups.reward.tolist() == [-1.0, 1.5] * 2
+    assert groups.advantage.tolist() == [-0.5, 0.5] * 2
+    assert statuses(groups)[:2] == ["runtime_failure", "valid"]
+    assert groups.admitted.tolist() == [0, 1] * 2
+    assert groups.improvement[1] == 0.25
+    assert groups.metrics["validity"].tolist() == [0.0, 1.0] * 2
+    assert groups.response[1] == groups.response[3] != groups.response[0]
 
 
 def test_openevolve_names_a_timeout_that_scored(tmp_path: Path) -> None:

@@ -14,11 +14,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups
+from search_to_signal.audit.groups import Assumption, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.candidates import BEST_BEFORE, evidence, over_the_best
 from search_to_signal.audit.importers.documents import read_document
-from search_to_signal.audit.importers.rows import NAN, Group, Row, batches, consecutive, digest, number
+from search_to_signal.audit.importers.rows import (
+    NAN,
+    Group,
+    Row,
+    batches,
+    consecutive,
+    count,
+    digest,
+    number,
+    rows_of,
+)
 from search_to_signal.audit.importers.sniffing import JSON
 from search_to_signal.errors import RecordError
 
@@ -27,7 +37,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Samples of one file; raises RecordError for one that cannot be read."""
     records = read_document(path)
     refuse_unknown_label(path, next(iter(records), {}), options.label)
-    rows = (_row(path, record, number, options) for number, record in enumerate(records))
+    rows = rows_of(path, enumerate(records), lambda record, at: _row(path, record, at, options))
     yield from batches(str(path), consecutive(over_the_best(rows)), options.rows, _evidence)
 
 
@@ -38,7 +48,7 @@ def _row(path: Path, record: dict[str, Any], position: int, options: ReadOptions
     return Row(
         group=position,
         position=position,
-        step=order if isinstance(order, int) else UNKNOWN,
+        step=count(order),
         reward=score,
         response=digest(function if isinstance(function, str) else None),
         label=value_at(record, options.label or "operator"),

@@ -13,7 +13,7 @@ import msgspec
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.lines import first_record, read_lines
-from search_to_signal.audit.importers.rows import NAN, Row, batches, consecutive, digest, number
+from search_to_signal.audit.importers.rows import NAN, Row, batches, consecutive, digest, number, rows_of
 from search_to_signal.audit.importers.sniffing import JSONL, PARQUET
 from search_to_signal.audit.importers.tables import parquet_columns, read_table
 from search_to_signal.errors import RecordError
@@ -47,7 +47,7 @@ COLUMNS = tuple(Rollout.__struct_fields__)
 def read_jsonl(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of a JSON Lines file; raises RecordError, naming the line, for one that breaks the schema."""
     refuse_unknown_label(path, first_record(path) or {}, options.label)
-    rows = (_row(path, number, record, options) for number, record in read_lines(path))
+    rows = rows_of(path, read_lines(path), lambda record, at: _row(path, at, record, options))
     yield from batches(str(path), consecutive(rows), options.rows)
 
 
@@ -56,12 +56,12 @@ def read_parquet(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     columns = parquet_columns(path)
     refuse_unknown_label(path, dict.fromkeys(columns), options.label)
     wanted = [name for name in columns if name in COLUMNS or name == (options.label or "").split(".")[0]]
-    rows = (_row(path, number, record, options) for number, record in read_table(path, wanted))
+    rows = rows_of(path, read_table(path, wanted), lambda record, at: _row(path, at, record, options))
     yield from batches(str(path), consecutive(rows), options.rows)
 
 
 def _row(path: Path, position: int, record: dict[str, Any], options: ReadOptions) -> Row:
-    given = {name: value for name, value in record.items() if name in COLUMNS and value is not None}
+    given = {name: _bounded(value) for name, value in record.items() if name in COLUMNS and value is not None}
     try:
         rollout = msgspec.convert({"reward": None, **given}, Rollout)
     except msgspec.ValidationError as error:
@@ -81,6 +81,11 @@ def _row(path: Path, position: int, record: dict[str, Any], options: ReadOptions
         components=components,
         weights={name: weights.get(name, 1.0) for name in components},
     )
+
+
+def _bounded(value: Any) -> Any:
+    """A whole number beyond 64 bits as a float: it is a reward, or wrong."""
+    return number(value) if isinstance(value, int) and abs(value) >= 2**63 else value
 
 
 def _format(name: str, container: str, suffix: str) -> Format:

@@ -16,12 +16,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups
+from search_to_signal.audit.groups import Assumption, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.candidates import evidence
 from search_to_signal.audit.importers.documents import read_document
 from search_to_signal.audit.importers.lines import first_record, read_lines
-from search_to_signal.audit.importers.rows import Group, Row, batches, consecutive, digest, numbers
+from search_to_signal.audit.importers.rows import (
+    Group,
+    Row,
+    batches,
+    consecutive,
+    count,
+    digest,
+    numbers,
+    rows_of,
+)
 from search_to_signal.audit.importers.sniffing import JSON, JSONL
 
 
@@ -41,7 +50,7 @@ def read_json(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
 def _read(
     path: Path, records: Iterable[tuple[int, dict[str, Any]]], options: ReadOptions
 ) -> Iterator[RewardGroups]:
-    rows = (_row(record, number, options) for number, record in records)
+    rows = rows_of(path, records, lambda record, at: _row(record, at, options))
     yield from batches(str(path), consecutive(rows), options.rows, _evidence)
 
 
@@ -52,7 +61,7 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
     return Row(
         group=position,
         position=position,
-        step=step if isinstance(step, int) else UNKNOWN,
+        step=count(step),
         reward=score,
         response=digest(_text(record.get("child_code")) or _text(record.get("llm_response"))),
         label=value_at(record, options.label),

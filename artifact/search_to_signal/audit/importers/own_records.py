@@ -3,8 +3,8 @@
 Read: ``records.reader``, which writes and checks them. A step is a group. A frozen run has no rewards.
 """
 
+import itertools
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.lines import first_record
-from search_to_signal.audit.importers.rows import NAN, Row, batches, number
+from search_to_signal.audit.importers.rows import NAN, Row, batches, count, digest, number
 from search_to_signal.audit.importers.sniffing import JSONL
 from search_to_signal.records.reader import read_groups
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord
@@ -21,7 +21,7 @@ from search_to_signal.records.schema import ArchiveEvent, CompletionRecord
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one file; raises RecordError for a line that is unreadable, missing or reordered."""
     refuse_unknown_label(path, first_record(path) or {}, options.label)
-    lines = count(1)
+    lines = itertools.count(1)
     groups = ([_row(record, next(lines), options) for record in group] for group in read_groups(path))
     yield from batches(str(path), groups, options.rows)
 
@@ -30,11 +30,11 @@ def _row(record: CompletionRecord, position: int, options: ReadOptions) -> Row:
     return Row(
         group=record.step,
         position=position,
-        step=record.step,
+        step=count(record.step),
         reward=number(record.reward),
         advantage=number(record.advantage),
-        tokens=record.completion_tokens,
-        response=int(record.response_sha256[:16], 16) or 1,
+        tokens=count(record.completion_tokens),
+        response=digest(record.response_sha256),
         label=value_at(msgspec.to_builtins(record), options.label or "operator"),
         status=record.outcome.value,
         improvement=_improvement(record),

@@ -12,10 +12,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups
+from search_to_signal.audit.groups import Assumption, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.lines import first_record, read_lines
-from search_to_signal.audit.importers.rows import NAN, Group, Row, batches, consecutive, digest, number
+from search_to_signal.audit.importers.rows import (
+    NAN,
+    Group,
+    Row,
+    batches,
+    consecutive,
+    count,
+    digest,
+    number,
+    rows_of,
+)
 from search_to_signal.audit.importers.sniffing import JSONL
 from search_to_signal.errors import RecordError
 
@@ -26,7 +36,7 @@ _AVERAGED = ("importance_ratio", "mismatch_kl", "entropy", "rl_weights")
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """One sequence per group; raises RecordError for a line that cannot be read."""
     refuse_unknown_label(path, first_record(path) or {}, options.label)
-    rows = (_row(path, record, number, options) for number, record in read_lines(path))
+    rows = rows_of(path, read_lines(path), lambda record, at: _row(path, record, at, options))
     yield from batches(str(path), consecutive(rows), options.rows, _evidence)
 
 
@@ -39,7 +49,7 @@ def _row(path: Path, record: dict[str, Any], position: int, options: ReadOptions
     return Row(
         group=position,
         position=position,
-        step=step if isinstance(step, int) else UNKNOWN,
+        step=count(step),
         reward=NAN,
         advantage=_mean([value for value in advantages if value != 0.0])
         if any(advantages)

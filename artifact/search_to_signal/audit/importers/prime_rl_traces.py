@@ -20,18 +20,35 @@ from typing import Any
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.lines import first_record, read_lines
-from search_to_signal.audit.importers.rows import NAN, Row, batches, digest, gathered, number, numbers
+from search_to_signal.audit.importers.rows import (
+    NAN,
+    Row,
+    batches,
+    digest,
+    gathered,
+    number,
+    numbers,
+    rows_of,
+)
 from search_to_signal.audit.importers.sniffing import JSONL
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one file; raises RecordError for a line that cannot be read."""
     first = first_record(path) or {}
-    refuse_unknown_label(path, {**first, **next(iter(first.get("traces") or [{}]))}, options.label)
+    refuse_unknown_label(path, {**first, **_first_trace(first)}, options.label)
     folder = re.search(r"step_(\d+)", path.as_posix())
     step = int(folder.group(1)) if folder else UNKNOWN
-    rows = (row for number, episode in read_lines(path) for row in _rows(episode, number, step, options))
+    episodes = rows_of(path, read_lines(path), lambda record, at: list(_rows(record, at, step, options)))
+    rows = (row for episode in episodes for row in episode)
     yield from batches(str(path), gathered(rows), options.rows)
+
+
+def _first_trace(episode: dict[str, Any]) -> dict[str, Any]:
+    """The first trace of an episode that has one."""
+    traces = episode.get("traces")
+    first = traces[0] if isinstance(traces, list) and traces else {}
+    return first if isinstance(first, dict) else {}
 
 
 def _rows(episode: dict[str, Any], position: int, step: int, options: ReadOptions) -> Iterator[Row]:

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from search_to_signal.audit.groups import UNKNOWN, Assumption, Floats, RewardGro
 from search_to_signal.errors import RecordError
 
 NAN = math.nan
+Made = TypeVar("Made")
 _NUMBERS = (bool, int, float, np.floating, np.integer)
 
 
@@ -56,7 +58,7 @@ def number(value: object) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
 
 
 def numbers(values: object, without: Iterable[str] = ()) -> dict[str, float]:
@@ -65,6 +67,28 @@ def numbers(values: object, without: Iterable[str] = ()) -> dict[str, float]:
         return {}
     skipped = set(without)
     return {str(k): number(v) for k, v in values.items() if isinstance(v, _NUMBERS) and k not in skipped}
+
+
+def count(value: object) -> int:
+    """A logged whole number; -1 for none, for what is no whole number, and for one beyond 64 bits."""
+    if isinstance(value, str) and value.isdecimal() and len(value) < 19:
+        return int(value)
+    known = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+    return int(value) if known and isinstance(value, int) else UNKNOWN
+
+
+def rows_of(
+    path: Path, records: Iterable[tuple[int, dict[str, Any]]], make: Callable[[dict[str, Any], int], Made]
+) -> Iterator[Made]:
+    """What ``make`` makes of each record and its position; RecordError names one of another shape."""
+    for position, record in records:
+        try:
+            yield make(record, position)
+        except (TypeError, AttributeError, ValueError, KeyError, IndexError, OverflowError) as error:
+            raise RecordError(
+                f"{path}:{position}: the columns are there, but not as the format has them "
+                f"({type(error).__name__}: {error}); name another format, or leave the row out"
+            ) from error
 
 
 def consecutive(rows: Iterable[Row]) -> Iterator[Group]:
@@ -97,6 +121,9 @@ def batches(
             waiting, held = [], 0
         waiting.append(group)
         held, seen = held + len(group), True
+        if held >= limit:
+            yield _batch(source, waiting, evidence)
+            waiting, held = [], 0
     if waiting:
         yield _batch(source, waiting, evidence)
     if not seen:

@@ -18,7 +18,7 @@ from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.candidates import evidence
 from search_to_signal.audit.importers.lines import parse_json
-from search_to_signal.audit.importers.rows import NAN, Group, Row, batches, consecutive, digest, number
+from search_to_signal.audit.importers.rows import NAN, Group, Row, batches, consecutive, count, digest, number
 from search_to_signal.audit.importers.sniffing import SQLITE
 from search_to_signal.audit.importers.sqlite import read_only, table_columns
 
@@ -55,7 +55,7 @@ def _program(row: sqlite3.Row, options: ReadOptions) -> Row:
     return Row(
         group=("program", row["position"]),
         position=int(row["position"]),
-        step=int(row["generation"]),
+        step=count(row["generation"]),
         reward=score,
         response=digest(row["code"] if isinstance(row["code"], str) else None),
         label=value_at(dict(row), options.label),
@@ -71,7 +71,7 @@ def _attempt(row: sqlite3.Row) -> Row:
     return Row(
         group=("attempt", row["id"]),
         position=int(row["id"]),
-        step=int(row["generation"]),
+        step=count(row["generation"]),
         reward=NAN,
         status=_failure(row["details"]) or f"failed: {row['stage']}",
         admitted=0,

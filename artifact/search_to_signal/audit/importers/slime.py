@@ -8,18 +8,27 @@ status, response, response_length, loss_mask, remove_sample. Samples cut from on
 The reward is raw: advantages are computed later and not dumped. Files of evaluations start with ``eval_``.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import UNKNOWN, RewardGroups
+from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.plain_pickle import load_plain
-from search_to_signal.audit.importers.rows import Row, batches, digest, gathered, number, numbers
+from search_to_signal.audit.importers.rows import (
+    Row,
+    batches,
+    count,
+    digest,
+    gathered,
+    number,
+    numbers,
+    rows_of,
+)
 from search_to_signal.audit.importers.sniffing import TORCH, samples_in
 from search_to_signal.errors import RecordError
 
-GroupKey = Callable[[Mapping[str, Any]], Any]
+GroupKey = Callable[[Mapping[str, Any]], Hashable]
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
@@ -28,10 +37,10 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     yield from batches(str(path), groups, options.rows)
 
 
-def _group_index(sample: Mapping[str, Any]) -> Any:
+def _group_index(sample: Mapping[str, Any]) -> Hashable:
     """The group a sample says it is of; a sample that says none is a group of its own."""
     group = sample.get("group_index")
-    return ("alone", sample.get("index")) if group is None else group
+    return group if isinstance(group, int | str) else ("alone", id(sample))
 
 
 def dump_rows(path: Path, options: ReadOptions, group: GroupKey) -> Iterator[Row]:
@@ -39,20 +48,27 @@ def dump_rows(path: Path, options: ReadOptions, group: GroupKey) -> Iterator[Row
     dump = load_plain(path)
     samples = samples_in(path, dump)
     refuse_unknown_label(path, next(iter(samples), {}), options.label)
-    step = dump.get("rollout_id")
-    for position, sample in enumerate(samples):
-        reward, components = _reward(path, position, sample.get("reward"), options)
-        yield Row(
-            group=group(sample),
-            position=position,
-            step=step if isinstance(step, int) else UNKNOWN,
-            reward=reward,
-            tokens=_trained_tokens(sample),
-            response=digest(_text(sample.get("response"))),
-            label=value_at(sample, options.label),
-            status=value_at(sample, "status"),
-            metrics={**components, **numbers({k: sample.get(k) for k in ("rollout_id", "remove_sample")})},
-        )
+    step = count(dump.get("rollout_id"))
+    return rows_of(
+        path, enumerate(samples), lambda sample, at: _row(path, sample, at, step, group(sample), options)
+    )
+
+
+def _row(
+    path: Path, sample: dict[str, Any], position: int, step: int, group: Hashable, options: ReadOptions
+) -> Row:
+    reward, components = _reward(path, position, sample.get("reward"), options)
+    return Row(
+        group=group,
+        position=position,
+        step=step,
+        reward=reward,
+        tokens=_trained_tokens(sample),
+        response=digest(_text(sample.get("response"))),
+        label=value_at(sample, options.label),
+        status=value_at(sample, "status"),
+        metrics={**components, **numbers({k: sample.get(k) for k in ("rollout_id", "remove_sample")})},
+    )
 
 
 def _reward(path: Path, position: int, reward: Any, options: ReadOptions) -> tuple[float, dict[str, float]]:
@@ -71,8 +87,7 @@ def _trained_tokens(sample: Mapping[str, Any]) -> int:
     mask = sample.get("loss_mask")
     if isinstance(mask, list):
         return sum(1 for value in mask if value)
-    length = sample.get("response_length")
-    return length if isinstance(length, int) else UNKNOWN
+    return count(sample.get("response_length"))
 
 
 def _text(value: Any) -> str | None:

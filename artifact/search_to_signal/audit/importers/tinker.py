@@ -15,14 +15,14 @@ from typing import Any
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.lines import first_record, read_lines
-from search_to_signal.audit.importers.rows import Row, batches, consecutive, number, numbers
+from search_to_signal.audit.importers.rows import Row, batches, consecutive, count, number, numbers, rows_of
 from search_to_signal.audit.importers.sniffing import JSONL
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one file; raises RecordError for a line that cannot be read."""
     refuse_unknown_label(path, first_record(path) or {}, options.label)
-    rows = (_row(record, number, options) for number, record in read_lines(path))
+    rows = rows_of(path, read_lines(path), lambda record, at: _row(record, at, options))
     yield from batches(str(path), consecutive(rows), options.rows)
 
 
@@ -34,7 +34,7 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
     return Row(
         group=(value_at(record, "split"), iteration, record.get("group_idx")),
         position=position,
-        step=iteration if isinstance(iteration, int) else UNKNOWN,
+        step=count(iteration),
         reward=number(record.get(options.reward or "total_reward")),
         tokens=sum(lengths) if lengths else UNKNOWN,
         label=value_at(record, options.label)

@@ -20,7 +20,7 @@ from typing import Any
 from search_to_signal.audit.groups import Assumption, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.prompts import run_evidence, runs_of
-from search_to_signal.audit.importers.rows import NAN, Group, Row, batches, digest, number
+from search_to_signal.audit.importers.rows import NAN, Group, Row, batches, count, digest, number, rows_of
 from search_to_signal.audit.importers.sniffing import PARQUET
 from search_to_signal.audit.importers.tables import number_columns, parquet_columns, read_table
 from search_to_signal.errors import RecordError
@@ -33,7 +33,8 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     components = _components(path, columns, options)
     label = [options.label.split(".")[0]] if options.label else []
     wanted = dict.fromkeys(["step", "prompt", "completion", *components, *_advantage(columns), *label])
-    rows = (_row(record, number, components, options) for number, record in read_table(path, list(wanted)))
+    table = read_table(path, list(wanted))
+    rows = rows_of(path, table, lambda record, at: _row(record, at, components, options))
     evidence = _evidence(components, options)
     yield from batches(str(path), runs_of(str(path), rows, options.group_size), options.rows, evidence)
 
@@ -62,7 +63,7 @@ def _row(record: dict[str, Any], position: int, components: Sequence[str], optio
     return Row(
         group=record["prompt"],
         position=position,
-        step=int(record["step"]),
+        step=count(record["step"]),
         reward=sum(scored) if scored else NAN,
         advantage=number(record.get("advantage")),
         response=digest(record["completion"]),

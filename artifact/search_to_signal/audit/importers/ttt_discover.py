@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups
+from search_to_signal.audit.groups import Assumption, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.lines import first_record, read_lines
 from search_to_signal.audit.importers.rows import (
@@ -20,9 +20,11 @@ from search_to_signal.audit.importers.rows import (
     Row,
     batches,
     consecutive,
+    count,
     digest,
     number,
     numbers,
+    rows_of,
     sizes,
 )
 from search_to_signal.audit.importers.sniffing import JSONL
@@ -31,7 +33,7 @@ from search_to_signal.audit.importers.sniffing import JSONL
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one file; raises RecordError for a line that cannot be read."""
     refuse_unknown_label(path, first_record(path) or {}, options.label)
-    rows = (_row(record, number, options) for number, record in read_lines(path))
+    rows = rows_of(path, read_lines(path), lambda record, at: _row(record, at, options))
     yield from batches(str(path), consecutive(_counted(rows)), options.rows, _evidence)
 
 
@@ -42,7 +44,7 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
     return Row(
         group=record.get("trajectory_index"),
         position=position,
-        step=step if isinstance(step, int) else UNKNOWN,
+        step=count(step),
         reward=number(record.get(options.reward or "total_reward")),
         response=digest("\x1e".join(str(one.get("ac_text")) for one in steps)) if steps else 0,
         label=value_at(record, options.label)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups
+from search_to_signal.audit.groups import Assumption, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.lines import first_record, read_lines
 from search_to_signal.audit.importers.rows import (
@@ -23,10 +23,12 @@ from search_to_signal.audit.importers.rows import (
     Row,
     batches,
     consecutive,
+    count,
     digest,
     gathered,
     number,
     numbers,
+    rows_of,
     sizes,
 )
 from search_to_signal.audit.importers.sniffing import JSONL
@@ -38,21 +40,21 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one step's file; raises RecordError for a line that cannot be read."""
     first = first_record(path) or {}
     refuse_unknown_label(path, first, options.label)
-    rows = (_row(record, number, options) for number, record in read_lines(path))
+    rows = rows_of(path, read_lines(path), lambda record, at: _row(record, at, options))
     named = "uid" in first
     groups = consecutive(rows) if named else gathered(rows)
     yield from batches(str(path), groups, options.rows, _sessions if named else _inputs)
 
 
 def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
-    step = record.get("step")
+    step = count(record.get("step"))
     uid = record.get("uid")
     prompt, session = _key(uid) if isinstance(uid, str) else (digest(str(record.get("input"))), "")
     metrics = numbers(record, without=_BASE)
     return Row(
         group=(step, prompt),
         position=position,
-        step=step if isinstance(step, int) else UNKNOWN,
+        step=step,
         reward=number(record.get(options.reward or "score")),
         response=digest(record.get("output")),
         label=value_at(record, options.label),
