@@ -224,10 +224,11 @@ def test_memory_stays_flat_on_a_large_log(kind: str, tmp_path: Path) -> None:
         columns = {"group": [row // 4 for row in range(rows)], "reward": [0.5] * rows}
         logs.parquet(path, {**columns, "notes": [f"{row}{text}" for row in range(rows)]})
     code = (
-        "import resource, sys, pathlib, pyarrow.parquet\n"
+        "import re, sys, pathlib, pyarrow.parquet\n"
         "from search_to_signal.audit.importers import read\n"
         "from search_to_signal.audit.importers.base import ReadOptions\n"
-        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024\n"
+        "status = pathlib.Path('/proc/self/status')\n"
+        "peak = lambda: int(re.search(r'VmHWM:\\s*(\\d+)', status.read_text())[1]) // 1024\n"
         "before = peak()\n"
         "count = sum(len(b.reward) for b in read(pathlib.Path(sys.argv[1]), options=ReadOptions(rows=64)))\n"
         "print(count, peak() - before)\n"

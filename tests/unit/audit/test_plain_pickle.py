@@ -95,6 +95,15 @@ def test_hostile_and_damaged_pickles_give_one_line(pickled: bytes, tmp_path: Pat
     refused(tmp_path / "2.pt")
 
 
+@pytest.mark.parametrize(
+    "pickled",
+    [PROTO + b"ccollections\nOrderedDict\n)\x81.", b"\x80\x05\x96\x01\x00\x00\x00\x00\x00\x00\x00a."],
+)
+def test_instructions_beyond_plain_data_are_not_known(pickled: bytes, tmp_path: Path) -> None:
+    """Making an object of a class, or a byte array, is refused before it is tried."""
+    assert "instruction" in refused(logs.dump(tmp_path / "1.pt", pickled))
+
+
 @pytest.mark.parametrize("thing", [Stateful(), collections.Counter("a"), {1, Stateful}, slice(3), range(3)])
 def test_objects_are_refused(thing: object, tmp_path: Path) -> None:
     """Even harmless classes are not plain data."""

@@ -57,7 +57,7 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
 
 
 def _counted(rows: Iterable[Row]) -> Iterator[Row]:
-    """Number the groups: a new one starts where the index does not rise, or the step changes."""
+    """Number the groups: a new one starts where the index does not go on."""
     group, before = 0, None
     for row in rows:
         if before is not None and not _continues(before, row):
@@ -67,8 +67,7 @@ def _counted(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _continues(before: Row, row: Row) -> bool:
-    rises = isinstance(before.group, int) and isinstance(row.group, int) and row.group == before.group + 1
-    return rises and row.step == before.step
+    return isinstance(before.group, int) and row.group == before.group + 1
 
 
 def _evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
