@@ -45,6 +45,16 @@ def trl(directory: Path, step: int = 10, prompts: Sequence[str] = ("a", "a", "b"
     return parquet(directory / "completions" / f"completions_{step:05d}.parquet", columns)
 
 
+def trl_table(directory: Path) -> Path:
+    """The table that TRL 0.15.1 sends: the step as a text, one reward, no advantage."""
+    rows = [["10", prompt, f"answer {row}", row / 4] for row, prompt in enumerate("aabb")]
+    table = {"columns": ["step", "prompt", "completion", "reward"], "data": rows}
+    path = directory / "media" / "table" / "completions_10_0a1b.table.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(table), encoding="utf-8")
+    return path
+
+
 def verl_v1(directory: Path, step: int = 7) -> Path:
     """Prompt aa with two sessions, prompt b_b with two, of which the second has two outputs."""
     keys = ["aa_0_0", "aa_1_0", "b_b_0_0", "b_b_1_0", "b_b_1_1"]

@@ -51,6 +51,24 @@ def test_a_table_that_is_none_names_its_columns_and_what_is_missing(tmp_path: Pa
     assert "completion" in line_of(path, format="trl").split("misses")[1]
 
 
+@pytest.mark.parametrize(
+    "options", [ReadOptions(weights={"fromat": 2.0}), ReadOptions(components=("lenght",))]
+)
+def test_a_reward_that_does_not_exist_is_named(options: ReadOptions, tmp_path: Path) -> None:
+    """A slip in the name of a component or weight is no weight of 1."""
+    assert (
+        "no rewards fromat" in (line := line_of(logs.trl(tmp_path), options)) or "no rewards lenght" in line
+    )
+
+
+@pytest.mark.parametrize(
+    "table", [{"columns": ["a"], "data": [[1]]}, {"columns": 3, "data": []}, {"columns": ["a"], "data": [[]]}]
+)
+def test_a_table_of_something_else_gives_one_line(table: dict[str, object], tmp_path: Path) -> None:
+    """Another table of Weights & Biases, and none at all."""
+    line_of(logs.jsonl(tmp_path / "x.table.json", [table]))
+
+
 def test_a_named_format_of_another_container_is_said(tmp_path: Path) -> None:
     """A JSON Lines file read as TRL's: the line says what TRL's is."""
     assert "Parquet" in line_of(logs.verl_v1(tmp_path), format="trl")

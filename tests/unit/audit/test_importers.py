@@ -41,6 +41,7 @@ def statuses(groups: RewardGroups) -> list[str]:
 
 BUILDERS = {
     "trl": logs.trl,
+    "trl-wandb": logs.trl_table,
     "verl": logs.verl_v1,
     "prime-rl": logs.prime_traces,
     "prime-rl-tokens": logs.prime_tokens,
@@ -102,6 +103,15 @@ def test_trl_components_can_be_named(tmp_path: Path) -> None:
     """What a reward function merely logged is left out of the reward."""
     groups = whole(logs.trl(tmp_path), ReadOptions(components=("length",)))
     assert groups.reward.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_trl_as_a_table_of_weights_and_biases(tmp_path: Path) -> None:
+    """What TRL 0.15.1 logs: groups by runs of a prompt, one reward, the step from its text."""
+    groups = whole(logs.trl_table(tmp_path))
+    assert groups.sizes.tolist() == [2, 2]
+    assert groups.reward.tolist() == [0.0, 0.25, 0.5, 0.75]
+    assert groups.step.tolist() == [10, 10]
+    assert np.isnan(groups.advantage).all()
 
 
 def test_verl_v1_groups_by_the_first_part_of_uid(tmp_path: Path) -> None:

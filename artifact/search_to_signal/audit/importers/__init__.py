@@ -16,6 +16,7 @@ from search_to_signal.audit.importers import (
     theta_evolve,
     tinker,
     trl,
+    trl_tables,
     ttt_discover,
     verl,
 )
@@ -25,6 +26,7 @@ from search_to_signal.errors import ConfigError, RecordError
 
 FORMATS: tuple[Format, ...] = (
     trl.FORMAT,
+    trl_tables.FORMAT,
     verl.FORMAT,
     prime_rl_traces.FORMAT,
     prime_rl_tokens.FORMAT,

@@ -2,8 +2,7 @@
 
 Read: huggingface/trl, trl/trainer/grpo_trainer.py (``GRPOTrainer.log`` and
 ``_generate_and_score_completions``), f2cd57710ae345ea6428ae95363267fcf38a3dc8, 2026-07-24. Written since
-v0.28.0 (commit 035c3ff15, 2026-01-29); 0.15.1 and its like send a table to Weights & Biases and write no
-file.
+v0.28.0 (commit 035c3ff15, 2026-01-29); earlier versions, 0.15.1 among them, write no file (see trl_tables).
 
 Columns: step, prompt, completion, one per reward function, then those that reward functions logged
 themselves, then advantage. Rewards and logged extras cannot be told apart by the file, weights stand in the
@@ -13,7 +12,7 @@ overwrites training.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,33 +24,39 @@ from search_to_signal.audit.importers.sniffing import PARQUET
 from search_to_signal.audit.importers.tables import number_columns, parquet_columns, read_table
 from search_to_signal.errors import RecordError
 
+Records = Callable[[Sequence[str]], Iterable[tuple[int, dict[str, Any]]]]
+FIXED = ("step", "prompt", "completion", "advantage")
+
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one file; raises RecordError for a damaged file or one without a reward column."""
     columns = parquet_columns(path)
+    return read_rows(path, columns, number_columns(path), lambda names: read_table(path, names), options)
+
+
+def read_rows(
+    path: Path, columns: Sequence[str], numeric: Sequence[str], records: Records, options: ReadOptions
+) -> Iterator[RewardGroups]:
+    """Groups of a table with TRL's columns; ``numeric`` ones hold numbers, ``records`` reads those named."""
     refuse_unknown_label(path, dict.fromkeys(columns), options.label)
-    components = _components(path, columns, options)
-    label = [options.label.split(".")[0]] if options.label else []
-    wanted = dict.fromkeys(["step", "prompt", "completion", *components, *_advantage(columns), *label])
-    table = read_table(path, list(wanted))
-    rows = rows_of(path, table, lambda record, at: _row(record, at, components, options))
+    components = _components(path, columns, numeric, options)
+    optional = ["advantage", *([options.label.split(".")[0]] if options.label else [])]
+    wanted = dict.fromkeys([*FIXED[:3], *components, *(name for name in optional if name in columns)])
+    rows = rows_of(path, records(list(wanted)), lambda record, at: _row(record, at, components, options))
     evidence = _evidence(components, options)
     yield from batches(str(path), runs_of(str(path), rows, options.group_size), options.rows, evidence)
 
 
-def _advantage(columns: Sequence[str]) -> list[str]:
-    return ["advantage"] if "advantage" in columns else []
-
-
-def _components(path: Path, columns: Sequence[str], options: ReadOptions) -> tuple[str, ...]:
+def _components(
+    path: Path, columns: Sequence[str], numeric: Sequence[str], options: ReadOptions
+) -> tuple[str, ...]:
     """The reward columns: those that were named, or every column of numbers that TRL does not fix."""
-    if options.components:
-        return options.components
-    fixed = ("step", "prompt", "completion", "advantage")
-    found = tuple(name for name in number_columns(path) if name not in fixed)
-    if not found:
+    found = options.components or tuple(name for name in numeric if name not in FIXED)
+    unknown = sorted({*found, *options.weights} - {*found} | {*found} - {*columns})
+    if unknown or not found:
         raise RecordError(
-            f"{path} has no column of rewards among {', '.join(columns)}: name them as components"
+            f"{path} has no rewards {', '.join(unknown)}: as components, name columns that it has "
+            f"({', '.join(columns)})"
         )
     return found
 
