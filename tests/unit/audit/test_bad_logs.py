@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import os
 import sqlite3
 import subprocess
 import sys
@@ -130,9 +131,11 @@ def test_a_table_without_rows_holds_no_groups(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_a_log_says_what_was_looked_for(tmp_path: Path) -> None:
-    """The line names the patterns; a path that does not exist is said to be so."""
+    """The line names the patterns; so does one for a path that is none, or no file."""
     assert "completions_*.parquet" in line_of(tmp_path)
     assert "No such file" in line_of(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    assert "no regular file" in line_of(tmp_path / "pipe")
 
 
 def test_rewards_that_are_no_numbers_are_kept_and_counted(tmp_path: Path) -> None:

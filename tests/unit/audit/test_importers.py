@@ -275,6 +275,16 @@ def test_llm4ad(tmp_path: Path) -> None:
     assert labels(groups) == ["e1"] * 4
 
 
+def test_llm4ad_compares_with_the_files_before(tmp_path: Path) -> None:
+    """The best before the second file is that of the first, and the tenth file comes after the second."""
+    logs.llm4ad(tmp_path)
+    for start, score in ((201, -0.125), (2001, -0.25)):
+        record = {"sample_order": start, "function": "k", "score": score, "operator": "e1", "program": ""}
+        path = tmp_path / "samples" / f"samples_{start}~{start + 199}.json"
+        path.write_text(json.dumps([record]), encoding="utf-8")
+    assert [batch.improvement[-1] for batch in read(tmp_path)] == [0.0, 0.125, -0.125]
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_neutral(kind: str, tmp_path: Path) -> None:
     """A log by the schema reads the same from JSON Lines and from Parquet."""

@@ -10,9 +10,8 @@ from search_to_signal.audit.importers.rows import Group, Row
 BEST_BEFORE = "improvement is over the best score before the candidate: the log names no parent"
 
 
-def over_the_best(rows: Iterable[Row]) -> Iterator[Row]:
-    """Candidates in order with their improvement over the best score before; the first has none."""
-    best = -math.inf
+def over_the_best(rows: Iterable[Row], best: float = -math.inf) -> Iterator[Row]:
+    """Candidates in order with their improvement over the best finite score before, ``best`` at first."""
     for row in rows:
         compared = math.isfinite(best) and math.isfinite(row.reward)
         yield replace(row, improvement=row.reward - best) if compared else row

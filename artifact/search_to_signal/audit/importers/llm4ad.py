@@ -9,6 +9,7 @@ the score is a list: ``reward`` then names one by its number, from 0. ``samples_
 and is not read.
 """
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -38,7 +39,9 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     records = read_document(path)
     refuse_unknown_label(path, next(iter(records), {}), options.label)
     rows = rows_of(path, enumerate(records), lambda record, at: _row(path, record, at, options))
-    yield from batches(str(path), consecutive(over_the_best(rows)), options.rows, _evidence)
+    yield from batches(
+        str(path), consecutive(over_the_best(rows, _best_before(path, options))), options.rows, _evidence
+    )
 
 
 def _row(path: Path, record: dict[str, Any], position: int, options: ReadOptions) -> Row:
@@ -56,6 +59,15 @@ def _row(path: Path, record: dict[str, Any], position: int, options: ReadOptions
     )
 
 
+def _best_before(path: Path, options: ReadOptions) -> float:
+    """The best score in the files of the same log that come before this one."""
+    log = FORMAT.files(path.parent)
+    earlier = log[: log.index(path)] if path in log else []
+    records = ((file, record) for file in earlier for record in read_document(file))
+    scores = (_score(file, record.get("score"), options.reward) for file, record in records)
+    return max(filter(math.isfinite, scores), default=-math.inf)
+
+
 def _score(path: Path, score: object, objective: str | None) -> float:
     if not isinstance(score, list):
         return number(score)
@@ -67,7 +79,7 @@ def _score(path: Path, score: object, objective: str | None) -> float:
 
 
 def _evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
-    says = f"a group is one candidate, and admission is not logged; {BEST_BEFORE} in its file"
+    says = f"a group is one candidate, and admission is not logged; {BEST_BEFORE}"
     return evidence("candidates", says, groups)
 
 

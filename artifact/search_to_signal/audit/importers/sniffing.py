@@ -39,6 +39,8 @@ def sniff(path: Path) -> Sniffed:
 
 def container_of(path: Path) -> str:
     """The container of a file by its first bytes. Raises RecordError for a file that is empty or unknown."""
+    if path.exists() and not path.is_file():
+        raise RecordError(f"{path} is no regular file: give a log file or a directory of them")
     try:
         with path.open("rb") as file:
             start = file.read(4096)
