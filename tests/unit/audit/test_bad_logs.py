@@ -231,6 +231,13 @@ def test_parquet_without_pyarrow_says_how_to_get_it(tmp_path: Path, monkeypatch:
         list(read(path))
 
 
+def test_a_directory_says_what_is_wrong_with_its_first_file(tmp_path: Path) -> None:
+    """A dump that is refused is refused by its own line, also where the directory was given."""
+    logs.dump_of(tmp_path / "1.pt", Path("x"))
+    with pytest.raises(RecordError, match=r"1\.pt: refused, it names pathlib"):
+        list(read(tmp_path))
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_memory_stays_flat_on_a_large_log(kind: str, tmp_path: Path) -> None:
     """A log twice the memory that its reader may take on top of its libraries is read to its end."""

@@ -82,14 +82,9 @@ def _in_directory(directory: Path, candidates: tuple[Format, ...]) -> tuple[Form
     if not held:
         looked = ", ".join(dict.fromkeys(pattern for one in candidates for pattern in one.patterns))
         raise RecordError(f"{directory} holds no known log, none of {looked}; give the log file itself")
-    if len(held) == 1:
-        ((only, files),) = held.items()
-        return _of_file(files[0], (only,)), files
     best = max(held, key=lambda one: _score(one, held[one][0]))
     if not _score(best, held[best][0]):
-        raise RecordError(
-            f"{directory} holds no log that is known here, though the names fit; give the log file itself"
-        )
+        raise _unknown(held[best][0], sniff(held[best][0]), tuple(held))
     return best, held[best]
 
 
