@@ -142,10 +142,16 @@ def named(values: Sequence[str]) -> Names:
 
 
 def of_arrays(
-    reward: ArrayLike, sizes: ArrayLike, source: str = "arrays", **columns: ArrayLike
+    reward: ArrayLike,
+    sizes: ArrayLike,
+    source: str = "arrays",
+    components: Mapping[str, ArrayLike] | None = None,
+    weights: Mapping[str, float] | None = None,
+    **columns: ArrayLike,
 ) -> RewardGroups:
     """Groups of the given sizes (N,) from flat rewards (R,), with other columns of RewardGroups by name.
 
+    A component without a weight has 1.
     Raises IllFormedGroupError where sizes and columns do not fit together, or a column is unknown.
     """
     rewards = np.array(reward, dtype=np.float64)
@@ -164,7 +170,15 @@ def of_arrays(
         "admitted": np.full(len(rewards), UNKNOWN, dtype=np.int8),
     }
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return RewardGroups(source=source, offsets=offsets, reward=rewards, **{**defaults, **given})  # type: ignore[arg-type]
+    parts = {name: np.array(part, dtype=np.float64) for name, part in (components or {}).items()}
+    return RewardGroups(
+        source=source,
+        offsets=offsets,
+        reward=rewards,
+        components=parts,
+        weights={**dict.fromkeys(parts, 1.0), **(weights or {})},
+        **{**defaults, **given},  # type: ignore[arg-type]
+    )
 
 
 _DTYPES: dict[str, type[np.number[Any]]] = {

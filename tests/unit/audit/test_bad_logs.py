@@ -231,6 +231,12 @@ def test_parquet_without_pyarrow_says_how_to_get_it(tmp_path: Path, monkeypatch:
         list(read(path))
 
 
+def test_a_name_for_every_row_gives_one_line(tmp_path: Path) -> None:
+    """Names that are data would make a table as large as the square of the log."""
+    rows = [{"input": "a", "output": "b", "score": 1.0, "step": 1, f"id{row}": 1} for row in range(300)]
+    assert "300 different names" in line_of(logs.jsonl(tmp_path / "1.jsonl", rows))
+
+
 def test_a_directory_says_what_is_wrong_with_its_first_file(tmp_path: Path) -> None:
     """A dump that is refused is refused by its own line, also where the directory was given."""
     logs.dump_of(tmp_path / "1.pt", Path("x"))

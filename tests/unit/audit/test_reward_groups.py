@@ -23,6 +23,19 @@ def test_a_reward_that_is_no_number_is_kept() -> None:
     assert np.isneginf(groups.reward[2])
 
 
+def test_components_have_weights() -> None:
+    """A component counts once unless it is weighed, and a weight of no component is refused."""
+    parts = {"format": [0.0, 1.0], "length": [1.0, 1.0]}
+    groups = of_arrays([1.0, 3.0], [2], components=parts, weights={"format": 2.0})
+    assert dict(groups.weights) == {"format": 2.0, "length": 1.0}
+    assert sum(groups.components[name] * weight for name, weight in groups.weights.items()).tolist() == [
+        1.0,
+        3.0,
+    ]  # type: ignore[union-attr]
+    with pytest.raises(IllFormedGroupError, match="weight"):
+        of_arrays([1.0, 3.0], [2], components=parts, weights={"fromat": 2.0})
+
+
 def test_columns_are_frozen() -> None:
     """What one table computes cannot change what the next one reads."""
     groups = of_arrays([1.0, 2.0], [2])

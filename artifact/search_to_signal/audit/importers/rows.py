@@ -16,6 +16,8 @@ from search_to_signal.errors import RecordError
 
 NAN = math.nan
 Made = TypeVar("Made")
+# A table of rows by names is dense: a name per row would be as large as the square of the log.
+MOST_NAMES = 256
 _NUMBERS = (bool, int, float, np.floating, np.integer)
 
 
@@ -154,9 +156,9 @@ def _batch(source: str, groups: Sequence[Group], evidence: Evidence | None) -> R
         status=named([row.status for row in rows]),
         improvement=_column(rows, "improvement", np.float64),
         admitted=_column(rows, "admitted", np.int8),
-        components=_components(rows, weights),
+        components=_components(source, rows, weights),
         weights=weights,
-        metrics=_table([row.metrics for row in rows]),
+        metrics=_table(source, [row.metrics for row in rows]),
         assumptions=(*(evidence(groups) if evidence else ()), *_unscored(rows)),
     )
 
@@ -165,8 +167,13 @@ def _column(rows: Sequence[Row], name: str, dtype: Any) -> Any:
     return np.array([getattr(row, name) for row in rows], dtype=dtype)
 
 
-def _table(rows: Sequence[Mapping[str, float]]) -> dict[str, Floats]:
+def _table(source: str, rows: Sequence[Mapping[str, float]]) -> dict[str, Floats]:
     names = dict.fromkeys(name for row in rows for name in row)
+    if len(names) > MOST_NAMES:
+        raise RecordError(
+            f"{source}: {len(names)} different names of numbers in {len(rows)} rows, where "
+            f"{MOST_NAMES} are read: leave out what is no reward or metric"
+        )
     return {name: np.array([row.get(name, NAN) for row in rows], dtype=np.float64) for name in names}
 
 
@@ -179,7 +186,7 @@ def _weights(rows: Sequence[Row]) -> dict[str, float]:
     return {name: next(iter(seen)) if len(seen) == 1 else 1.0 for name, seen in found.items()}
 
 
-def _components(rows: Sequence[Row], weights: Mapping[str, float]) -> dict[str, Floats]:
+def _components(source: str, rows: Sequence[Row], weights: Mapping[str, float]) -> dict[str, Floats]:
     scaled = [
         {
             name: value if row.weights.get(name) == weights.get(name) else value * row.weights[name]
@@ -187,7 +194,7 @@ def _components(rows: Sequence[Row], weights: Mapping[str, float]) -> dict[str, 
         }
         for row in rows
     ]
-    return _table(scaled)
+    return _table(source, scaled)
 
 
 def _unscored(rows: Sequence[Row]) -> tuple[Assumption, ...]:
