@@ -16,7 +16,7 @@ ROOT = Path(search_to_signal.__file__).parent
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "config", "seeding", "workload", "progress", "runtime", "plugins", "numerics", "package_data"),
     ("records",),
-    ("problems", "programs", "rewards", "normalizer"),
+    ("problems", "programs", "rewards", "normalizer", "audit"),
     ("evaluation", "generators", "learner"),
     ("search", "corpus"),
     ("hosts",),
@@ -56,6 +56,7 @@ LIGHT = (
     "provenance.verify",
     "rewards",
     "normalizer",
+    "audit.importers",
     "experiments.layers.normalizer_replay",
     "cli",
 )
