@@ -1,0 +1,1 @@
+"""Audit of anybody's runs: what a normalizer made of the rewards."""
