@@ -155,12 +155,11 @@ def entropic(rows: Reals, options: Options) -> Reals:
     """
     columns = np.ascontiguousarray(rows.T)
     size = len(columns)
-    if size == 1:
-        return np.zeros_like(rows)
     gap = columns - columns.max(axis=0)
     beta: Any = options["beta"] if "beta" in options else _beta(gap, options["target"], options["largest"])
     weight = np.exp(beta * gap)
-    others = (weight.sum(axis=0) - weight) / (size - 1)
+    # A singleton is compared with itself.
+    others = (weight.sum(axis=0) - weight) / (size - 1) if size > 1 else weight
     return (weight / (others + options["epsilon"]) - 1).T
 
 
