@@ -9,6 +9,8 @@ spec/vectors/atlas/SOURCE.json and names each case that differs: a drift of the 
 With --write it records. The source itself is never kept.
 """
 
+import __future__
+
 import argparse
 import ast
 import asyncio
@@ -16,7 +18,6 @@ import json
 import math
 import subprocess
 import sys
-import __future__
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -129,7 +130,9 @@ class Checkout:
                 ends = [place for place, line in enumerate(text) if line.startswith(last)]
                 if starts and [end for end in ends if end >= starts[0]]:
                     return list(body[starts[0] : min(end for end in ends if end >= starts[0]) + 1])
-        raise SystemExit(f"{path}: {function} no longer goes from {first!r} to {last!r} at {self.commit}: read it again")
+        raise SystemExit(
+            f"{path}: {function} no longer goes from {first!r} to {last!r} at {self.commit}: read it again"
+        )
 
 
 COMMON = {"torch": torch, "np": np, "math": math, "defaultdict": defaultdict}
@@ -168,10 +171,12 @@ def verl(function: str, path: str = VERL, **options: Any) -> Recipe:
     def recipe(checkout: Checkout) -> Run:
         helpers: dict[str, Any] = {}
         if checkout_has(checkout, "verl/utils/groupwise.py"):
-            wanted = ("as_torch_index", "group_mean_std", "_resolve_device", "_is_valid_torch_dtype", "_to_1d_numpy_object_array")
+            wanted = ("as_torch_index", "group_mean_std", "_resolve_device", "_to_1d_numpy_object_array")
             helpers = some(checkout, "verl/utils/groupwise.py", wanted)
         functional = some(
-            checkout, "verl/utils/torch_functional.py", ("masked_sum", "masked_mean", "masked_var", "masked_whiten")
+            checkout,
+            "verl/utils/torch_functional.py",
+            ("masked_sum", "masked_mean", "masked_var", "masked_whiten"),
         )
         space = {**helpers, "verl_F": SimpleNamespace(**functional), **options.get("space", {})}
         names = {function, "compute_grpo_outcome_advantage"}
@@ -223,7 +228,9 @@ def some(checkout: Checkout, path: str, names: Sequence[str]) -> dict[str, Any]:
 def verl_gdpo(checkout: Checkout) -> Run:
     """verl's GDPO, whose components come beside the rewards."""
     functional = some(
-        checkout, "verl/utils/torch_functional.py", ("masked_sum", "masked_mean", "masked_var", "masked_whiten")
+        checkout,
+        "verl/utils/torch_functional.py",
+        ("masked_sum", "masked_mean", "masked_var", "masked_whiten"),
     )
     names = ("compute_gdpo_outcome_advantage", "compute_grpo_outcome_advantage")
     chosen = checkout.functions(VERL, *names, verl_F=SimpleNamespace(**functional))[names[0]]
@@ -259,7 +266,13 @@ def trl(scale: str, aggregation: str = "sum_then_normalize") -> Recipe:
                 multi_objective_aggregation=aggregation, scale_rewards=scale, reward_weights=torch.ones(len(parts)),
                 reward_funcs=[None] * len(parts),
             )  # fmt: skip
-            space = {**COMMON, "nanstd": nanstd, "self": trainer, "device": "cpu", "num_generations": given.size}
+            space = {
+                **COMMON,
+                "nanstd": nanstd,
+                "self": trainer,
+                "device": "cpu",
+                "num_generations": given.size,
+            }
             space["rewards_per_func"] = torch.stack(list(parts), dim=1)
             return execute(nodes, space)["advantages"]
 
@@ -291,7 +304,9 @@ def trl_rloo(whiten: bool) -> Recipe:
 def trl_0151(checkout: Checkout) -> Run:
     """TRL 0.15.1: the statements from the weighted sum to the advantages."""
     path = "trl/trainer/grpo_trainer.py"
-    nodes = checkout.statements(path, "_prepare_inputs", "rewards = (rewards_per_func", "advantages = (rewards")
+    nodes = checkout.statements(
+        path, "_prepare_inputs", "rewards = (rewards_per_func", "advantages = (rewards"
+    )
 
     def run(given: Given) -> Any:
         trainer = SimpleNamespace(reward_weights=torch.ones(1), num_generations=given.size)
@@ -309,9 +324,12 @@ def gdpo_original(checkout: Checkout) -> Run:
     )
 
     def run(given: Given) -> Any:
-        trainer = SimpleNamespace(reward_weights=torch.ones(len(given.components)), num_generations=given.size)
-        space = {**COMMON, "self": trainer, "device": "cpu"}
-        return execute(nodes, {**space, "rewards_per_func": torch.stack(list(given.components), dim=1)})["advantages"]
+        trainer = SimpleNamespace(
+            reward_weights=torch.ones(len(given.components)), num_generations=given.size
+        )
+        parts = torch.stack(list(given.components), dim=1)
+        space = {**COMMON, "self": trainer, "device": "cpu", "rewards_per_func": parts}
+        return execute(nodes, space)["advantages"]
 
     return run
 
@@ -321,17 +339,21 @@ def openrlhf(estimator: str) -> Recipe:
 
     def recipe(checkout: Checkout) -> Run:
         path, name = "openrlhf/trainer/ppo_utils/experience_maker.py", "compute_advantages_and_returns"
-        shaping = checkout.statements(path, name, "if args.algo.advantage.estimator == 'rloo'", "if args.algo.advantage.estimator == 'rloo'")
-        whitening = checkout.statements(path, name, "if args.algo.advantage.estimator in ['gae'", "if args.algo.advantage.estimator in ['gae'")
+        shape, whiten = (f"if args.algo.advantage.estimator {test}" for test in ("== 'rloo'", "in ['gae'"))
+        shaping = checkout.statements(path, name, shape, shape)
+        whitening = checkout.statements(path, name, whiten, whiten)
 
         def run(given: Given) -> Any:
             advantage = SimpleNamespace(estimator=estimator, no_std_norm=False)
             args = SimpleNamespace(
-                algo=SimpleNamespace(advantage=advantage), rollout=SimpleNamespace(n_samples_per_prompt=given.size)
+                algo=SimpleNamespace(advantage=advantage),
+                rollout=SimpleNamespace(n_samples_per_prompt=given.size),
             )
             space = {**COMMON, "args": args, "rewards": given.rewards.reshape(-1, given.size)}
             shaped = execute(shaping, space)["rewards"].reshape(-1, 1)
-            experience = SimpleNamespace(advantages=shaped * torch.ones_like(given.mask), action_mask=given.mask)
+            experience = SimpleNamespace(
+                advantages=shaped * torch.ones_like(given.mask), action_mask=given.mask
+            )
             execute(whitening, {**COMMON, "args": args, "experiences": [experience]})
             return first_column(experience.advantages)
 
@@ -352,14 +374,17 @@ def slime(estimator: str) -> Recipe:
                 advantage_estimator=estimator, rewards_normalization=True, grpo_std_normalization=True,
                 n_samples_per_prompt=given.size, rollout_batch_size=prompts,
             )  # fmt: skip
-            samples = [SimpleNamespace(get_reward_value=lambda _, value=value: value) for value in given.rewards.tolist()]
+            rewards = given.rewards.tolist()
+            samples = [SimpleNamespace(get_reward_value=lambda _, value=value: value) for value in rewards]
             keeper = SimpleNamespace(custom_reward_post_process_func=None, args=args)
             values = torch.tensor(chosen(keeper, samples)[1])
             if estimator == "grpo":
                 return values
             alone = SimpleNamespace(all_reduce=lambda tensor, group: None)
             path = "slime/utils/distributed_utils.py"
-            whiten = checkout.functions(path, "distributed_masked_whiten", dist=alone)["distributed_masked_whiten"]
+            whiten = checkout.functions(path, "distributed_masked_whiten", dist=alone)[
+                "distributed_masked_whiten"
+            ]
             return first_column(whiten(values[:, None] * torch.ones_like(given.mask), given.mask.float()))
 
         return run
@@ -435,10 +460,14 @@ def nemo(name: str, **settings: Any) -> Recipe:
         def run(given: Given) -> Any:
             config = Settings(**{"reward_weights": None, "normalize_rewards": True, "minus_baseline": True,
                                  "use_leave_one_out_baseline": True, **settings})  # fmt: skip
-            loss = Settings(use_kl_in_reward=False, reference_policy_kl_penalty=0.0, reference_policy_kl_type="k1")
+            loss = Settings(
+                use_kl_in_reward=False, reference_policy_kl_penalty=0.0, reference_policy_kl_type="k1"
+            )
             prompts = torch.as_tensor(given.index)[:, None]
             parts = {f"part{place}": part.clone() for place, part in enumerate(given.components)}
-            made = chosen(config, loss).compute_advantage(prompts, given.rewards, given.mask, repeated_batch=parts)
+            made = chosen(config, loss).compute_advantage(
+                prompts, given.rewards, given.mask, repeated_batch=parts
+            )
             return first_column(made)
 
         return run
@@ -467,7 +496,9 @@ def skyrl(name: str) -> Recipe:
 
     def recipe(checkout: Checkout) -> Run:
         path = "skyrl/backends/skyrl_train/utils/ppo_utils.py"
-        mean = checkout.functions("skyrl/backends/skyrl_train/utils/torch_utils.py", "masked_mean", Optional=None)
+        mean = checkout.functions(
+            "skyrl/backends/skyrl_train/utils/torch_utils.py", "masked_mean", Optional=None
+        )
         silent = SimpleNamespace(logger=SimpleNamespace(warning=lambda text: None))
         sys.modules.setdefault("loguru", silent)  # type: ignore[arg-type]
         space = checkout.functions(path, "masked_var", "masked_whiten", name, masked_mean=mean["masked_mean"])
@@ -486,8 +517,12 @@ def passk_training(checkout: Checkout) -> Run:
     from scipy.special import comb
 
     names = ("calc_adv", "compute_advantage")
-    chosen = checkout.functions("code/passk_adv.py", *names, comb=comb, print=lambda text: None)["compute_advantage"]
-    return lambda given: first_column(chosen(given.on_last_token(given.rewards), given.mask, given.index, 4)[0])
+    chosen = checkout.functions("code/passk_adv.py", *names, comb=comb, print=lambda text: None)[
+        "compute_advantage"
+    ]
+    return lambda given: first_column(
+        chosen(given.on_last_token(given.rewards), given.mask, given.index, 4)[0]
+    )
 
 
 def rs_grpo(checkout: Checkout) -> Run:
@@ -596,7 +631,14 @@ def cases_of(name: str, checkout: Checkout) -> Iterator[dict[str, Any]]:
         parts = {f"part{place}": listed(part) for place, part in enumerate(given.components)}
         lengths = given.lengths.tolist()
         whole = [listed(torch.tensor(group, dtype=torch.float64)) for group in groups]
-        yield {"entry": name, "case": case, "groups": whole, "lengths": lengths, "components": parts, **answers}
+        yield {
+            "entry": name,
+            "case": case,
+            "groups": whole,
+            "lengths": lengths,
+            "components": parts,
+            **answers,
+        }
 
 
 def listed(values: Any) -> list[float | None]:
@@ -630,17 +672,21 @@ def drift(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     before = {(case["entry"], case["case"]): case for case in old["cases"]}
     after = {(case["entry"], case["case"]): case for case in new["cases"]}
     keys = ("refused", "float32", "float64")
-    return [
-        f"{key[0]}, {key[1]}: {key_name} was {before.get(key, {}).get(key_name)}, is {after.get(key, {}).get(key_name)}"
-        for key in {**before, **after}
-        for key_name in keys
-        if before.get(key, {}).get(key_name) != after.get(key, {}).get(key_name)
-    ]
+    found = []
+    for entry, case in {**before, **after}:
+        was, now = (cases.get((entry, case), {}) for cases in (before, after))
+        found += [
+            f"{entry}, {case}: {key} was {was.get(key)}, is {now.get(key)}"
+            for key in keys
+            if was.get(key) != now.get(key)
+        ]
+    return found
 
 
 def main() -> int:
     """Record or compare one source."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
     parser.add_argument("source", nargs="?", help="a key of [sources] in entries.toml")
     parser.add_argument("directory", nargs="?", type=Path, help="the git directory of its repository")
     parser.add_argument("--commit", help="the commit to run; that of entries.toml unless given")

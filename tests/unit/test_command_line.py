@@ -31,6 +31,7 @@ COMMANDS = (
     "serve",
     "conformance",
     "released",
+    "normalizers",
 )
 
 Make = Callable[..., Path]

@@ -16,7 +16,7 @@ ROOT = Path(search_to_signal.__file__).parent
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "config", "seeding", "progress", "runtime", "plugins", "numerics"),
     ("records",),
-    ("problems", "programs", "rewards", "normalizer"),
+    ("problems", "programs", "rewards", "normalizer", "audit"),
     ("evaluation", "generators", "learner"),
     ("search", "corpus"),
     ("hosts",),
@@ -35,6 +35,8 @@ GROUND = {("config", "errors"), ("plugins", "errors"), ("progress", "errors")}
 SIDEWAYS = {
     ("corpus", "search.prompts"),
     ("experiments", "analysis"),
+    # The project's own normalizers are entries of the atlas.
+    ("audit", "normalizer"),
     # A program is loaded one way, in a worker and in this process.
     ("problems", "programs.loading"),
     # A profile ends with the ledger beside its report.
@@ -56,6 +58,7 @@ LIGHT = (
     "provenance.verify",
     "rewards",
     "normalizer",
+    "audit.atlas",
     "experiments.normalizer_replay",
     "cli",
 )

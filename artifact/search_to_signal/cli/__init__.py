@@ -13,6 +13,7 @@ from search_to_signal.cli import (
     heldout,
     hosts,
     models,
+    normalizers,
     records,
     running,
     serving,
@@ -42,7 +43,8 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(command=command)
         return sub
 
-    for group in (running, records, tracing, updates, heldout, checking, claims, hosts, models, serving):
+    rooms = (running, records, tracing, updates, heldout, checking, claims, hosts, models, serving, normalizers)
+    for group in rooms:
         group.register(add)
     return parser
 

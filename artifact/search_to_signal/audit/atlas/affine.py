@@ -62,9 +62,7 @@ def divisor(scale: Scale, variance: Reals) -> Reals:
     return whole
 
 
-def _with_singletons(
-    entry: Entry, batch: RewardBatch, values: Reals, result: Reals, counts: Reals
-) -> Reals:
+def _with_singletons(entry: Entry, batch: RewardBatch, values: Reals, result: Reals, counts: Reals) -> Reals:
     alone = counts <= 1
     if entry.singleton == "nan" or not alone.any():
         return result

@@ -41,9 +41,12 @@ def token_weights(
     """
     known = [name for name in MEANING if name not in ("backend", "unread")]
     if aggregation not in known:
-        raise ConfigError(f"there is no rule {aggregation!r} for the weights of tokens: use one of {', '.join(known)}")
+        raise ConfigError(
+            f"there is no rule {aggregation!r} for the weights of tokens: use one of {', '.join(known)}"
+        )
     lengths = batch.tokens.astype(np.float64)
     count, ones = np.count_nonzero(lengths), np.ones_like(lengths)
+    divisor: NDArray[Any]
     if aggregation.startswith("constant_length"):
         if greatest_length is None:
             raise ConfigError(f"{aggregation} divides by a greatest length: give it")
@@ -59,4 +62,5 @@ def token_weights(
     else:
         totals = {"token_mean": lengths.sum(), "token_sum": 1.0, "sequence_sum": float(count)}
         divisor = ones * totals[aggregation]
-    return np.divide(1.0, divisor, out=np.zeros_like(lengths), where=lengths > 0)
+    weights: Floats = np.divide(1.0, divisor, out=np.zeros_like(lengths), where=lengths > 0)
+    return weights

@@ -49,7 +49,9 @@ class RewardBatch:
     def even(cls, rewards: Reals, lengths: Ints | None = None) -> "RewardBatch":
         """Groups of one size: rewards (N, G) and lengths (N, G)."""
         if rewards.ndim != 2 or rewards.size == 0:
-            raise IllFormedGroupError(f"rewards have shape {rewards.shape}: pass N groups of G >= 1 as (N, G)")
+            raise IllFormedGroupError(
+                f"rewards have shape {rewards.shape}: pass N groups of G >= 1 as (N, G)"
+            )
         offsets = np.arange(0, rewards.size + 1, rewards.shape[1], dtype=np.int64)
         tokens = None if lengths is None else np.asarray(lengths, dtype=np.int64).ravel()
         return cls(np.asarray(rewards, dtype=np.float64).ravel(), offsets, tokens)

@@ -60,4 +60,6 @@ def _check(entry: Entry, batch: RewardBatch) -> None:
     }
     found = [what for what, is_so in refused.items() if is_so]
     if found:
-        raise IllFormedGroupError(f"{entry.name} refuses {' and '.join(found)}: leave these out, or use another")
+        raise IllFormedGroupError(
+            f"{entry.name} refuses {' and '.join(found)}: leave these out, or use another"
+        )

@@ -48,7 +48,9 @@ class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deviation: Literal["sample", "population"]
     over: Literal["group", "batch", "sequences", "tokens"] = "group"
     epsilon: float = 0.0
-    at: Literal["deviation", "variance", "least variance", "least variance and deviation", "none"] = "deviation"
+    at: Literal["deviation", "variance", "least variance", "least variance and deviation", "none"] = (
+        "deviation"
+    )
     zero: Literal["divided", "unscaled"] = "divided"
 
 
@@ -145,7 +147,9 @@ def _whole(table: dict[str, Any], before: Mapping[str, dict[str, Any]]) -> dict[
     if "like" not in table:
         return own
     if table["like"] not in before:
-        raise ConfigError(f"{ENTRIES.name}: {table.get('name')} is like {table['like']!r}: write that one first")
+        raise ConfigError(
+            f"{ENTRIES.name}: {table.get('name')} is like {table['like']!r}: write that one first"
+        )
     model = before[table["like"]]
     return {**{key: value for key, value in model.items() if key not in table.get("without", ())}, **own}
 

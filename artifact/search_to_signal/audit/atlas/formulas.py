@@ -86,7 +86,9 @@ def best_of_group(rows: Reals, options: Options) -> Reals:
     A group of one raises IllFormedGroupError, as the framework does.
     """
     if rows.shape[1] < 2:
-        raise IllFormedGroupError("a group of one has no second best: this entry takes groups of two and more")
+        raise IllFormedGroupError(
+            "a group of one has no second best: this entry takes groups of two and more"
+        )
     ordered = np.sort(rows, axis=1)
     # Sorting puts NaN last, as the framework's choice of the greatest does.
     gain = (ordered[:, -1] - ordered[:, -2]) / (rows.std(axis=1, ddof=1) + options["epsilon"])
@@ -115,7 +117,10 @@ def _shares(size: int, k: int) -> Reals:
 
 
 def pkpo_binary(rows: Reals, options: Options) -> Reals:
-    """Pass@k policy optimization of rounded rewards: a right answer's share, less that of the others."""
+    """Pass@k policy optimization of rounded rewards: a right answer's share, less that of the others.
+
+    NaN for a group smaller than k.
+    """
     if np.isnan(rows).any():
         raise IllFormedGroupError("a reward is NaN: this entry counts right answers, and cannot count that")
     size, k = rows.shape[1], int(options["k"])
@@ -123,7 +128,8 @@ def pkpo_binary(rows: Reals, options: Options) -> Reals:
     count = right.sum(axis=1).astype(np.int64)
     if count.size and (count.min() < 0 or count.max() > size):
         raise IllFormedGroupError("rewards are not 0 and 1: this entry counts right answers")
-    others = np.array([comb(size - c, k - 1) / max(comb(size - 1, k - 1), 1) for c in range(size + 1)])
+    total = comb(size - 1, k - 1)
+    others = np.array([comb(size - c, k - 1) / total if total else np.nan for c in range(size + 1)])
     share = others[count][:, None] * right
     if size == 1:
         return share
@@ -188,8 +194,9 @@ def risk_seeking(rows: Reals, options: Options) -> Reals:
     beta = rows.dtype.type(options["beta"])
     soft = np.zeros_like(rows[:, :1])
     if rows.shape[1] > 1:
-        top = rows.max(axis=1, keepdims=True)
-        soft = top + np.log(np.exp(beta * (rows - top)).mean(axis=1, keepdims=True)) / beta
+        top = beta * rows.max(axis=1, keepdims=True)
+        whole = top + np.log(np.exp(beta * rows - top).sum(axis=1, keepdims=True))
+        soft = (whole - np.log(rows.dtype.type(rows.shape[1]))) / beta
     return (np.exp(beta * (rows - soft)) - 1) / beta
 
 
@@ -206,7 +213,9 @@ def rvar(rows: Reals, options: Options) -> Reals:
 def _ours(name: str, batch: RewardBatch, values: Reals, options: Options) -> Reals:
     rule = normalizer.NORMALIZERS[name]
     if not isinstance(rule, normalizer.BatchScaled):
-        return batch.by_size(values, lambda rows: np.asarray(rule(rows.astype(np.float64)), dtype=values.dtype))
+        return batch.by_size(
+            values, lambda rows: np.asarray(rule(rows.astype(np.float64)), dtype=values.dtype)
+        )
     # Consecutive groups share a scale, so they are handed over together; the entry refuses uneven ones.
     return np.asarray(rule(values.astype(np.float64).reshape(len(batch.sizes), -1))).ravel()
 
