@@ -163,7 +163,7 @@ def test_singleton(entry: Entry) -> None:
 
 @every
 def test_flat(entry: Entry) -> None:
-    """R-ATL-10: A group of equal rewards gets zeros, a residue of rounding, or the reward, as the entry says."""
+    """R-ATL-10: A group of equal rewards gets zeros, a rounding residue, or the reward, as the entry says."""
     first = msgspec.structs.replace(entry, whiten=None)
     values = (1.0, 0.0) if entry.domain == "binary" else (0.1, 0.3, 0.7, 2.7, 1234.567)
     results = {(v, n): made(first, np.full(n, v), None) for v in values for n in range(4, 9)}
@@ -202,7 +202,7 @@ def test_nan(entry: Entry) -> None:
 
 @every
 def test_scope(entry: Entry) -> None:
-    """R-ATL-13: Another group of the batch changes advantages exactly where the entry's scope is the batch."""
+    """R-ATL-13: Another group of the batch changes advantages just where the entry's scope is the batch."""
     pair = np.array([[0.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 0.0]])
     alone = made(entry, pair[0])
     both = RewardBatch.even(pair, np.array([LENGTHS[:4], LENGTHS[4:8]]))
@@ -212,7 +212,7 @@ def test_scope(entry: Entry) -> None:
 
 @every
 def test_uneven(entry: Entry) -> None:
-    """R-ATL-14: Groups of several sizes are refused, taken as one, or taken each by itself, as the entry says."""
+    """R-ATL-14: Groups of several sizes are refused, taken as one, or each by itself, as the entry says."""
     groups, lengths = [[0.0, 1.0, 1.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0]], LENGTHS
     uneven = RewardBatch.uneven(groups, lengths)
     if entry.uneven == "refused":
@@ -250,7 +250,7 @@ def test_best_of_k(row: Floats, k: int) -> None:
 
 
 def test_components() -> None:
-    """R-ATL-17: GDPO normalizes each component with its weight; a component of another scale counts as much."""
+    """R-ATL-17: GDPO normalizes each component, whatever its scale, and adds them with weights."""
     parts = {"a": np.array([0.0, 1.0, 2.0, 5.0]), "b": np.array([300.0, 0.0, 100.0, 0.0])}
     plain = RewardBatch.even((parts["a"] + parts["b"])[None, :])
     whole = RewardBatch(plain.rewards, plain.offsets, None, parts, {"b": 0.5})
@@ -272,14 +272,14 @@ WEIGHTS = {
 
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_aggregation(name: str) -> None:
-    """R-ATL-18: Each aggregation gives a token the weight that it says, for lengths 2, 1 and 6 in two groups."""
+    """R-ATL-18: Each aggregation gives a token its weight, for lengths 2, 1 and 6 in two groups."""
     uneven = RewardBatch.uneven([[0.0, 1.0], [2.0]], [2, 1, 6])
     result = token_weights(name, uneven, greatest_length=10, rollouts=np.array([0, 1, 1]))
     np.testing.assert_allclose(result, WEIGHTS[name])
 
 
 def test_sources() -> None:
-    """R-ATL-19: Every entry is of a source that was read at a full commit on a day, or that is marked unread."""
+    """R-ATL-19: Every entry is of a source read at a full commit on a day, or marked unread."""
     for entry in entries().values():
         source = source_of(entry)
         if source.repository == "unread":
@@ -292,7 +292,7 @@ def test_sources() -> None:
 
 
 def test_wrong_input() -> None:
-    """R-ATL-20: An unknown entry lists the known ones; shapes that do not fit and missing lengths are refused."""
+    """R-ATL-20: An unknown entry lists the known; wrong shapes and missing lengths are refused."""
     with pytest.raises(ConfigError, match="verl-grpo"):
         get_entry("verl")
     for offsets in ([0, 2], [1, 3], [0, 0, 3], [0]):

@@ -1,4 +1,4 @@
-"""The atlas against vectors that the frameworks' own functions gave (``vectors/atlas``, tests/proofs/atlas_vectors.py)."""
+"""The atlas against vectors that the frameworks' own functions gave (``vectors/atlas``)."""
 
 import json
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def batch(case: dict[str, Any]) -> RewardBatch:
 
 
 def rounding(case: dict[str, Any]) -> float:
-    """How far float32 may carry an advantage: a rounding of the greatest reward, as the spread magnifies it."""
+    """How far float32 may carry an advantage: a rounding of the greatest reward, magnified."""
     groups = [np.abs(numbers(group)) for group in case["groups"]]
     spreads = [np.ptp(numbers(group)) for group in case["groups"]]
     worst = max((np.nanmax(g) / s for g, s in zip(groups, spreads, strict=True) if s > 0), default=1.0)
@@ -61,7 +61,7 @@ doubled = [(name, case) for name, case in answered if "float64" in case]
 
 @pytest.mark.parametrize("case", [case for _, case in doubled], ids=[name for name, _ in doubled])
 def test_float64(case: dict[str, Any]) -> None:
-    """R-ATL-02: In float64, where a framework can take it, they agree to 1e-7: formula and epsilon are the same."""
+    """R-ATL-02: In float64, where a framework takes it, they agree to 1e-7, so epsilon is the same."""
     entry = get_entry(case["entry"])
     result, expected = advantages(entry, batch(case), "float64"), numbers(case["float64"])
     # verl adds 1e-8 to the number of tokens, which float32 does not see.

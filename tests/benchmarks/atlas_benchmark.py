@@ -2,8 +2,8 @@
 
     python -m pytest tests/benchmarks/atlas_benchmark.py -s --benchmark-timer=time.process_time
 
-One core; each round handles 131,072 groups of 8, even or of 4 to 12. What is wanted: a million groups a second of
-an affine entry, a hundred thousand of another. The rates are of the median round; nothing fails on a slow
+One core; each round handles 131,072 groups of 8, even or of 4 to 12. Wanted: a million groups a second
+of an affine entry, a hundred thousand of another. The rates are of the median round; nothing fails on a slow
 machine. The name keeps the file out of an ordinary test run.
 """
 

@@ -3,10 +3,10 @@
     python -m tests.proofs.atlas_vectors verl /path/to/verl/repo.git [--commit REVISION] [--write]
     python -m tests.proofs.atlas_vectors --list
 
-Takes a git directory, cuts the one function (or the statements) that makes advantages out of the source at the
-commit, and runs it on the CPU with torch, numpy and nothing else of the framework. Without --write it compares with
-spec/vectors/atlas/SOURCE.json and names each case that differs: a drift of the framework since the recorded commit.
-With --write it records. The source itself is never kept.
+Takes a git directory, cuts the one function (or the statements) that makes advantages out of the source at
+the commit, and runs it on the CPU with torch, numpy and nothing else of the framework. Without --write it
+compares with spec/vectors/atlas/SOURCE.json and names each case that differs: a drift of the framework since
+the recorded commit. With --write it records. The source itself is never kept.
 """
 
 import __future__
@@ -263,8 +263,8 @@ def trl(scale: str, aggregation: str = "sum_then_normalize") -> Recipe:
         def run(given: Given) -> Any:
             parts = given.components if aggregation == "normalize_then_sum" else (given.rewards,)
             trainer = SimpleNamespace(
-                multi_objective_aggregation=aggregation, scale_rewards=scale, reward_weights=torch.ones(len(parts)),
-                reward_funcs=[None] * len(parts),
+                multi_objective_aggregation=aggregation, scale_rewards=scale,
+                reward_weights=torch.ones(len(parts)), reward_funcs=[None] * len(parts),
             )  # fmt: skip
             space = {
                 **COMMON,
@@ -363,7 +363,7 @@ def openrlhf(estimator: str) -> Recipe:
 
 
 def slime(estimator: str) -> Recipe:
-    """slime's treatment of a rollout's rewards, then, for REINFORCE++, whitening over tokens on one device."""
+    """slime's treatment of a rollout's rewards, then, for REINFORCE++, whitening on one device."""
 
     def recipe(checkout: Checkout) -> Run:
         chosen = checkout.functions("slime/ray/rollout.py", "_post_process_rewards")["_post_process_rewards"]
@@ -595,7 +595,7 @@ RECIPES: Mapping[str, Recipe] = {
 
 
 def given_of(groups: Groups, precision: torch.dtype, components: bool) -> Given:
-    """A case as tensors. Lengths run 3, 1, 4, 1, 5, ...; a second component is the first, squared and turned."""
+    """A case as tensors. Lengths run 3, 1, 4, 1, 5, ...; the second component is squares, backwards."""
     flat = [value for group in groups for value in group]
     digits = (3, 1, 4, 1, 5, 9, 2, 6, 5)
     rewards = torch.tensor(flat, dtype=precision)

@@ -43,9 +43,9 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(command=command)
         return sub
 
-    rooms = (running, records, tracing, updates, heldout, checking, claims, hosts, models, serving, normalizers)
-    for group in rooms:
+    for group in (running, records, tracing, updates, heldout, checking, claims, hosts, models, serving):
         group.register(add)
+    normalizers.register(add)
     return parser
 
 

@@ -1,4 +1,4 @@
-"""The atlas of normalizers: what each framework makes of a group's rewards, as data with code that follows it.
+"""The atlas of normalizers: what frameworks make of a group's rewards, as data with code that follows it.
 
 ``entries.toml`` holds the data, ``advantages`` computes a batch under an entry, ``token_weights`` the second
 stage. Needs numpy, and nothing that trains.

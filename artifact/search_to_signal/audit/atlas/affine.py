@@ -1,7 +1,7 @@
 """Normalizers of the form (reward - baseline) / scale, in the precision of their framework.
 
-A batch is summed group by group in one pass, so a million groups of 8 take about as long as a hundred thousand
-of 80. Sums run through a group in order; torch may add in another one, so results agree to rounding.
+A batch is summed group by group in one pass, so its speed is that of its values. Sums run through
+a group in order; torch may add in another one, so results agree to rounding.
 """
 
 import numpy as np
@@ -45,16 +45,19 @@ def _divided(
         return centred / (np.asarray(spread, dtype=values.dtype) + scale.epsilon)
     squares = centred * centred if known is None else np.where(known, centred * centred, 0)
     variance = batch.total(squares.astype(values.dtype)) / (counts - int(scale.deviation == "sample"))
-    return centred / batch.spread(divisor(scale, variance))
+    result: Reals = centred / batch.spread(divisor(scale, variance))
+    return result
 
 
 def divisor(scale: Scale, variance: Reals) -> Reals:
     """What to divide by, where epsilon stands as ``scale`` says: (N,) variances -> (N,)."""
+    result: Reals
     if scale.at == "variance":
-        return np.sqrt(variance + scale.epsilon)
+        result = np.sqrt(variance + scale.epsilon)
+        return result
     if scale.at.startswith("least variance"):
-        least = np.sqrt(np.maximum(variance, variance.dtype.type(scale.epsilon)))
-        return least + scale.epsilon if scale.at.endswith("deviation") else least
+        result = np.sqrt(np.maximum(variance, variance.dtype.type(scale.epsilon)))
+        return result + scale.epsilon if scale.at.endswith("deviation") else result
     deviation = np.sqrt(variance)
     whole = deviation + scale.epsilon
     if scale.zero == "unscaled":
@@ -81,7 +84,8 @@ def whitened(scale: Scale, batch: RewardBatch, values: Reals, ignore_nan: bool) 
     count = weights.sum()
     centred = values - _weighted_sum(weights, values) / count
     variance = _weighted_sum(weights, centred * centred) / (count - int(scale.deviation == "sample"))
-    return centred / divisor(scale, np.asarray([variance], dtype=values.dtype))
+    result: Reals = centred / divisor(scale, np.asarray([variance], dtype=values.dtype))
+    return result
 
 
 def _weighted_sum(weights: Reals, values: Reals) -> Reals:

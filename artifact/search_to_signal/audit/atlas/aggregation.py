@@ -1,7 +1,7 @@
 """The second stage: how a loss turns advantages into weights of tokens, on one device.
 
-The weight of a token is what its advantage is multiplied by in the loss, ratios and clipping left out. Where a
-batch is spread over devices or accumulated, a framework may use the totals of a part; entries.toml notes it.
+The weight of a token is what its advantage is multiplied by in the loss, ratios and clipping left out. Where
+a batch is spread over devices or accumulated, a framework may take totals of a part; entries.toml notes it.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ MEANING = {
     "constant_length": "1 / (responses x greatest length)",
     "constant_length_sum": "1 / greatest length: grows with the number of responses",
     "prompt_mean": "1 / (prompts x tokens of the prompt's group)",
-    "rollout_mean": "1 / (rollouts x tokens of the rollout): as sequence_mean where each rollout is one response",
+    "rollout_mean": "1 / (rollouts x tokens of the rollout): sequence_mean where a rollout is one response",
     "backend": "left to the backend that trains",
     "unread": "not read in a source",
 }
@@ -36,7 +36,8 @@ def token_weights(
     """Weight of one token of each response, (n,); times its length it is the weight of the response.
 
     ``greatest_length``: the constant of the constant_length rules, in tokens. ``rollouts``: (n,) equal where
-    responses are parts of one rollout; each response is one where it is missing. A response without tokens gets 0.
+    responses are parts of one rollout; each response is one where it is missing. One without tokens
+    gets 0.
     Raises ConfigError for a rule that is unknown or lacks its constant, IllFormedGroupError without lengths.
     """
     known = [name for name in MEANING if name not in ("backend", "unread")]

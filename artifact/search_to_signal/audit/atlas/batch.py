@@ -21,8 +21,8 @@ class RewardBatch:
 
     ``offsets``: (N + 1,), from 0 to n, rising, so no group is empty. ``lengths``: (n,) completion tokens that
     enter the loss, for entries that weigh by them. ``components``: (n,) each, the named parts of the reward,
-    and ``component_weights`` their weights (1 where missing), for entries that normalize parts. A reward may be
-    NaN. Raises IllFormedGroupError for shapes that do not fit.
+    and ``component_weights`` their weights (1 where missing), for entries that normalize parts. A reward may
+    be NaN. Raises IllFormedGroupError for shapes that do not fit.
     """
 
     rewards: Floats
@@ -38,7 +38,7 @@ class RewardBatch:
             raise IllFormedGroupError(
                 f"group offsets do not rise from 0 to {count}: give the first row of each group, then {count}"
             )
-        columns = {"rewards": self.rewards, **self.components}
+        columns: dict[str, NDArray[Any]] = {"rewards": self.rewards, **self.components}
         if self.lengths is not None:
             columns["lengths"] = self.lengths
         for name, column in columns.items():

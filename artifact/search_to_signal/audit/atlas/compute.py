@@ -13,8 +13,8 @@ from search_to_signal.numerics import Floats
 def advantages(entry: Entry, batch: RewardBatch, dtype: str | None = None) -> Floats:
     """What the entry's framework gives each response, (n,) in float64; NaN where it gives NaN.
 
-    ``dtype`` is the precision that the steps are taken in: the framework's own unless given. It agrees with the
-    framework to rounding in that precision, not bit for bit: sums may run in another order. Raises
+    ``dtype`` is the precision that the steps are taken in: the framework's own unless given. It agrees with
+    the framework to rounding in that precision, not bit for bit: sums may run in another order. Raises
     IllFormedGroupError for a batch that the framework refuses, or that lacks lengths the entry weighs by.
     """
     _check(entry, batch)

@@ -58,8 +58,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One normalizer of one framework at one commit.
 
     First stage: the baseline is taken off and ``scale`` divides, or ``formula`` names a function of
-    formulas.py with its ``options``. ``whiten`` then centres and scales over the batch. ``aggregation`` is the
-    framework's usual second stage, from advantages to weights of tokens, and ``aggregations`` what else it has.
+    formulas.py with its ``options``. ``whiten`` then centres and scales over the batch. ``aggregation`` is
+    the framework's usual second stage, from advantages to weights of tokens; ``aggregations`` are its others.
     ``singleton``, ``flat``, ``nan``, ``uneven``: what such groups get before any whitening. ``breaks``: the
     properties that do not hold.
     """

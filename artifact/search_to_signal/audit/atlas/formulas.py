@@ -41,7 +41,7 @@ def maxrl(batch: RewardBatch, values: Reals, options: Options) -> Reals:
     divisor = mean + options["epsilon"]
     if options.get("singleton_unscaled", 0.0):
         divisor = np.where(batch.sizes == 1, values.dtype.type(1), divisor)
-    result = (values - batch.spread(mean)) / batch.spread(divisor)
+    result: Reals = (values - batch.spread(mean)) / batch.spread(divisor)
     if options.get("guarded", 0.0):
         # A NaN mean is not below zero, so it shows.
         return np.where(batch.spread(mean <= 0), values.dtype.type(0), result)
@@ -53,7 +53,8 @@ def gpg(batch: RewardBatch, values: Reals, options: Options) -> Reals:
     mean = batch.total(values) / batch.sizes.astype(values.dtype)
     mean = np.where(batch.sizes == 1, values.dtype.type(0), mean)
     factor = len(values) / max(int(np.count_nonzero(values)), 1)
-    return (values - batch.spread(mean)) * values.dtype.type(factor)
+    result: Reals = (values - batch.spread(mean)) * values.dtype.type(factor)
+    return result
 
 
 def leave_one_out(rows: Reals, options: Options) -> Reals:
@@ -130,10 +131,11 @@ def pkpo_binary(rows: Reals, options: Options) -> Reals:
         raise IllFormedGroupError("rewards are not 0 and 1: this entry counts right answers")
     total = comb(size - 1, k - 1)
     others = np.array([comb(size - c, k - 1) / total if total else np.nan for c in range(size + 1)])
-    share = others[count][:, None] * right
-    if size == 1:
-        return share
-    return (share * size - share.sum(axis=1, keepdims=True)) / (size - 1)
+    share: Reals = others[count][:, None] * right
+    # A right singleton has nobody whose share to take off.
+    if size > 1:
+        share = (share * size - share.sum(axis=1, keepdims=True)) / (size - 1)
+    return share
 
 
 def pkpo_max(rows: Reals, options: Options) -> Reals:
@@ -166,11 +168,13 @@ def entropic(rows: Reals, options: Options) -> Reals:
     weight = np.exp(beta * gap)
     # A singleton is compared with itself.
     others = (weight.sum(axis=0) - weight) / (size - 1) if size > 1 else weight
-    return (weight / (others + options["epsilon"]) - 1).T
+    result: Reals = (weight / (others + options["epsilon"]) - 1).T
+    return result
 
 
 def _beta(gap: Reals, target: float, largest: float) -> Reals:
-    low, high = np.zeros_like(gap[0]), np.ones_like(gap[0])
+    low: Reals = np.zeros_like(gap[0])
+    high: Reals = np.ones_like(gap[0])
     while (grows := (high < largest) & (_divergence(gap, high) < target)).any():
         high = np.where(grows, 2 * high, high)
     solvable = ~(_divergence(gap, high) < target)
@@ -186,7 +190,8 @@ def _divergence(gap: Reals, beta: Reals) -> Reals:
     logits = beta * gap
     weight = np.exp(logits)
     total = weight.sum(axis=0)
-    return (weight * logits).sum(axis=0) / total - np.log(total) + np.log(gap.dtype.type(len(gap)))
+    result: Reals = (weight * logits).sum(axis=0) / total - np.log(total) + np.log(gap.dtype.type(len(gap)))
+    return result
 
 
 def risk_seeking(rows: Reals, options: Options) -> Reals:
@@ -197,7 +202,8 @@ def risk_seeking(rows: Reals, options: Options) -> Reals:
         top = beta * rows.max(axis=1, keepdims=True)
         whole = top + np.log(np.exp(beta * rows - top).sum(axis=1, keepdims=True))
         soft = (whole - np.log(rows.dtype.type(rows.shape[1]))) / beta
-    return (np.exp(beta * (rows - soft)) - 1) / beta
+    result: Reals = (np.exp(beta * (rows - soft)) - 1) / beta
+    return result
 
 
 def rvar(rows: Reals, options: Options) -> Reals:
@@ -207,7 +213,8 @@ def rvar(rows: Reals, options: Options) -> Reals:
     low, high = (np.quantile(rows, options[name], axis=1, keepdims=True) for name in ("low", "high"))
     cut = np.maximum(rows - low, 0) - np.maximum(rows - high, 0) + low - high
     deviation = rows.std(axis=1, ddof=1, keepdims=True)
-    return cut / (high - low + options["epsilon"]) / (deviation + options["epsilon"])
+    result: Reals = cut / (high - low + options["epsilon"]) / (deviation + options["epsilon"])
+    return result
 
 
 def _ours(name: str, batch: RewardBatch, values: Reals, options: Options) -> Reals:
