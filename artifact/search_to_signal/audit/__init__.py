@@ -1,1 +1,1 @@
-"""Audit of anybody's runs: what a normalizer made of the rewards."""
+"""Audit of anybody's run: its rewards as groups, from the logs that the framework wrote."""
