@@ -93,25 +93,44 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def deviation(self) -> str:
         """The deviation that the first stage divides by, in a word."""
         if self.formula:
-            return _OWN.get(self.formula, "own formula")
+            return _STEPS.get(self.formula, ("none", ""))[0]
         return self.scale.deviation if self.scale else "none"
 
     @property
     def epsilon(self) -> float:
         """The stabilizer of the first stage, else of the second; 0 where there is none."""
+        if self.formula:
+            return self.options.get("epsilon", 0.0)
         stage = self.scale or self.whiten
-        return self.options.get("epsilon", 0.0) if stage is None else stage.epsilon
+        return 0.0 if stage is None else stage.epsilon
 
     @property
     def epsilon_at(self) -> str:
         """Where the stabilizer stands."""
+        if not self.epsilon:
+            return "none"
+        if self.formula:
+            return _STEPS[self.formula][1]
         stage = self.scale or self.whiten
-        if stage is not None:
-            return stage.at if stage.epsilon else "none"
-        return "own formula" if "epsilon" in self.options else "none"
+        return "none" if stage is None else stage.at
 
 
-_OWN = {"leave_one_out": "leave-one-out", "rvar": "sample", "best_of_group": "sample"}
+# Of a formula: the deviation in it, and what its epsilon is added to.
+_STEPS = {
+    "maxrl": ("none", "mean"),
+    "gpg": ("none", "none"),
+    "leave_one_out": ("leave-one-out", "deviation"),
+    "best_of_group": ("sample", "deviation"),
+    "passk_training": ("binomial", "deviation"),
+    "entropic": ("none", "mean of the others"),
+    "rvar": ("sample", "deviation and quantile distance"),
+    "normalizer.group": ("sample", "deviation"),
+    "normalizer.trl_float32": ("sample", "deviation"),
+    "normalizer.batch": ("sample", "deviation"),
+    "normalizer.rank": ("sample", "deviation"),
+    "normalizer.gdpo": ("sample", "deviation"),
+    "normalizer.entropic": ("none", "mean of the others"),
+}
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
