@@ -176,6 +176,15 @@ def test_flat(entry: Entry) -> None:
     assert greatest < 1.5
 
 
+def test_others_that_are_equal() -> None:
+    """R-ATL-21: In float32 NeMo-RL's deviation of equal others can be rounding: reports of -2075 and 7428."""
+    nemo = get_entry("nemo-grpo")
+    assert made(nemo, np.array([0.0, *[0.35] * 7]), None)[0] < -2000.0
+    assert made(nemo, np.array([1.0, *[0.3] * 7]), None)[0] == pytest.approx(7428.0, abs=1.0)
+    # Where the rewards are exact, so is the zero, and the response is not divided.
+    assert made(nemo, np.array([0.0, *[0.5] * 7]), None)[0] == -0.5
+
+
 def test_flat_that_is_not() -> None:
     """R-ATL-11: In float32 an epsilon of 1e-9 turns a flat group's rounding into advantages of about one."""
     assert np.abs(made(get_entry("openrlhf-grpo"), np.full(7, 0.1), None)).max() > 0.5

@@ -33,10 +33,10 @@ def rowwise(rule: Rule) -> Formula:
 def maxrl(batch: RewardBatch, values: Reals, options: Options) -> Reals:
     """(r - mean) / (mean + epsilon); with ``guarded``, 0 where the mean is not positive.
 
-    ``singleton_mean`` is what a singleton's mean counts as (0 in the original), -1 for its own.
+    ``singleton_mean`` is what the mean of a singleton counts as, its own unless given.
     """
     mean = batch.total(values) / batch.sizes.astype(values.dtype)
-    if options.get("singleton_mean", -1.0) >= 0.0:
+    if "singleton_mean" in options:
         mean = np.where(batch.sizes == 1, values.dtype.type(options["singleton_mean"]), mean)
     divisor = mean + options["epsilon"]
     if options.get("singleton_unscaled", 0.0):
