@@ -35,6 +35,7 @@ COMMANDS = (
     "released",
     "list",
     "compare",
+    "normalizers",
 )
 
 Make = Callable[..., Path]

@@ -36,6 +36,8 @@ GROUND = {("config", "errors"), ("plugins", "errors"), ("progress", "workload")}
 SIDEWAYS = {
     ("corpus", "search.prompts"),
     ("experiments", "analysis"),
+    # The project's own normalizers are entries of the atlas.
+    ("audit", "normalizer"),
     # A profile ends with the ledger beside its report.
     ("experiments", "claims.report"),
     ("experiments", "provenance"),
@@ -56,6 +58,7 @@ LIGHT = (
     "provenance.verify",
     "rewards",
     "normalizer",
+    "audit.atlas",
     "audit.importers",
     "experiments.layers.normalizer_replay",
     "cli",

@@ -16,6 +16,7 @@ from search_to_signal.cli import (
     hosts,
     listing,
     models,
+    normalizers,
     records,
     running,
     serving,
@@ -62,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
 
     for group in _GROUPS:
         group.register(add)
+    normalizers.register(add)
     return parser
 
 
