@@ -36,6 +36,7 @@ COMMANDS = (
     "list",
     "compare",
     "normalizers",
+    "audit",
 )
 
 Make = Callable[..., Path]

@@ -9,6 +9,7 @@ from contextlib import suppress
 from importlib.metadata import version
 
 from search_to_signal.cli import (
+    audit,
     checking,
     claims,
     comparing,
@@ -63,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
 
     for group in _GROUPS:
         group.register(add)
+    audit.register(add)
     normalizers.register(add)
     return parser
 
