@@ -18,7 +18,7 @@ GAIN = 100.0
 MEANING = {
     "singleton": "groups of one completion",
     "unscored": "groups with a reward that is no finite number",
-    "flat": "groups of two and more whose rewards are all equal",
+    "flat": "groups of two and more rewards that are all equal",
     "silenced": "groups whose rewards differ and whose advantages do not",
     "dead": "flat or silenced groups",
     "flat_credit": "flat groups with an advantage other than 0",
@@ -53,7 +53,8 @@ def group_facts(groups: RewardGroups, advantage: Floats) -> GroupFacts:
     largest = np.fmax(np.abs(least), np.abs(most))
     merged, reversed_ = _order_kept(groups, advantage, largest)
     alone = groups.sizes == 1
-    flat = ~alone & (reward_range == 0)
+    scored = np.add.reduceat(groups.scored.astype(np.int64), groups.offsets[:-1])
+    flat = (scored > 1) & (reward_range == 0)
     silenced = (reward_range > 0) & (advantage_range == 0)
     flags = {
         "singleton": alone,
