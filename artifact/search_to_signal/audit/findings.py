@@ -143,10 +143,12 @@ def audit(
     tally, logged, name = _Tally(), False, normalizer or usual or DEFAULT
     get_entry(name)
     for number, batch in enumerate(stream):
-        if number == 0:
-            logged = bool(np.isfinite(batch.advantage).any())
-            name = normalizer or _explaining(batch, name) or name
-        _add(tally, batch, name, logged)
+        # Rewards that overflow or are no numbers are data; what they lead to is counted.
+        with np.errstate(all="ignore"):
+            if number == 0:
+                logged = bool(np.isfinite(batch.advantage).any())
+                name = normalizer or _explaining(batch, name) or name
+            _add(tally, batch, name, logged)
     if not tally.groups:
         raise RecordError("no groups were given: give a log with rollouts in it")
     return _finished(tally, name, logged, normalizer is not None)
@@ -177,7 +179,8 @@ def _add(tally: _Tally, batch: RewardGroups, name: str, logged: bool) -> None:
     for kind, sums in tally.classes.items():
         for label, one in class_sums(batch, audited, by_status=kind).items():
             sums[label] = sums.get(label, ClassSums()) + one
-    if (batch.sizes > 1).any():
+    # Candidates of a search that trains nothing have no advantages to compare.
+    if not ((batch.sizes == 1).all() and np.isfinite(batch.improvement).any()):
         _compare(tally, batch, audited, facts)
         for knob, found in knobs(get_entry(name), batch, base).items():
             tally.knobs[knob] = tally.knobs.get(knob, Knob()) + found

@@ -7,6 +7,7 @@ import numpy as np
 
 from search_to_signal.audit.applying import apply
 from search_to_signal.audit.atlas import Entry
+from search_to_signal.audit.distinctions import ZERO
 from search_to_signal.audit.groups import Floats, RewardGroups
 
 SCALE = "all rewards times 10"
@@ -16,7 +17,7 @@ _CHANGE = 0.01
 
 @dataclass(frozen=True)
 class Knob:
-    """Of ``groups`` whose advantages are known, ``changed`` move by more than 1 % without the knob."""
+    """Of ``groups`` with an advantage other than 0, ``changed`` move by more than 1 % without the knob."""
 
     groups: int = 0
     changed: int = 0
@@ -58,5 +59,7 @@ def _changes(groups: RewardGroups, base: Floats, other: Floats) -> Knob:
     known = np.logical_and.reduceat(np.isfinite(base) & np.isfinite(other), starts)
     moved = np.maximum.reduceat(np.nan_to_num(np.abs(other - base)), starts)
     largest = np.maximum.reduceat(np.nan_to_num(np.abs(base)), starts)
-    changed = known & (moved > np.maximum(_CHANGE * largest, 1e-6))
+    # A group without an advantage has nothing to change.
+    known &= largest > ZERO
+    changed = known & (moved > _CHANGE * largest)
     return Knob(int(known.sum()), int(changed.sum()))

@@ -168,6 +168,29 @@ def test_a_component_that_cannot_matter() -> None:
     assert found["component right"].changed == found["component right"].groups == 2
 
 
+@pytest.mark.parametrize(("sizes", "advantage"), [([2], [0.0, 0.0]), ([2], [np.nan, np.inf])])
+def test_a_knob_is_not_idle_where_nothing_is_taught(sizes: list[int], advantage: list[float]) -> None:
+    """Of groups without any advantage no knob is said to change nothing."""
+    found = audit.audit(audit.of_arrays([0.5, 0.5], sizes, advantage=advantage), "trl-grpo")
+    assert not any("Multiplying" in line for line in audit.verdicts(found))
+
+
+def test_singletons_alone_are_explained() -> None:
+    """A log of groups of one still tells who gave them what."""
+    raw = audit.audit(audit.of_arrays([1.0, 2.0], [1, 1], advantage=[1.0, 2.0]))
+    assert "verl-rloo" in raw.explaining
+    assert "trl-grpo" not in raw.explaining
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("reward", [[np.inf, 1.0], [1e308, -1e308], [np.nan, np.nan], [5e-324, 0.0]])
+def test_rewards_at_the_edge_are_counted(reward: list[float]) -> None:
+    """Infinite, overflowing and missing rewards give verdicts and no warning."""
+    found = audit.audit(audit.of_arrays(reward, [2]))
+    assert found.counts["unscored"] == (not np.isfinite(reward).all())
+    assert audit.text(found)
+
+
 def test_credit_by_class() -> None:
     """P_D, P_A and E_A of a class follow from its advantages."""
     groups = grouped([0.0, 1.0, 3.0, 0.0], [-2.0, 1.0, 3.0, -2.0], label=["bad", "ok", "good", "bad"])
