@@ -58,13 +58,13 @@ def _nearest(found: Findings) -> str:
 def _groups(found: Findings) -> Iterator[str]:
     if found.counts["dead"]:
         yield (
-            f"{_count(found, 'dead')} are dead: in {found.counts['flat']} all rewards are equal, in "
-            f"{found.counts['silenced']} rewards differ and advantages do not{_see(found, 'dead')}."
+            f"{_count(found, 'dead')} are dead: {found.counts['flat']} with equal rewards, "
+            f"{found.counts['silenced']} whose rewards differ and advantages do not{_see(found, 'dead')}."
         )
     if found.counts["flat_credit"]:
         yield (
             f"{_count(found, 'flat_credit')} have equal rewards and still get an advantage other than 0: "
-            f"more than the group's reward was trained{_see(found, 'flat_credit')}."
+            f"it is decided outside the group{_see(found, 'flat_credit')}."
         )
     if len(found.sizes) > 1:
         yield f"Groups are uneven: {', '.join(map(str, found.sizes))} completions.{_uneven(found)}"
