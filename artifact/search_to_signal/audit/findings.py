@@ -14,6 +14,7 @@ from search_to_signal.audit.credit import ClassCredit, ClassSums, class_sums, cr
 from search_to_signal.audit.distinctions import GroupFacts, group_facts
 from search_to_signal.audit.groups import Assumption, Floats, Integers, RewardGroups, summed
 from search_to_signal.audit.knobs import Knob, knobs
+from search_to_signal.audit.lengths import LengthSums, length_sums
 from search_to_signal.audit.steps import spans, whole_steps
 from search_to_signal.errors import RecordError
 
@@ -51,7 +52,8 @@ class Findings:
     distinctions.MEANING (groups) and candidates.MEANING (completions). ``sizes`` counts groups by size.
     ``logged``: advantages were in the log; else those of ``normalizer`` are audited in their place.
     ``agreements`` compare every entry with the advantages that were audited. ``normalizer`` is the entry of
-    the knobs. ``sums_to_zero``: groups whose logged advantages differ and sum to 0.
+    the knobs, ``named`` by the caller or chosen. ``lengths`` are by the rule that weighs tokens.
+    ``sums_to_zero``: groups whose advantages differ and sum to 0.
     """
 
     groups: int
@@ -65,6 +67,7 @@ class Findings:
     named: bool
     agreements: Mapping[str, Agreement]
     knobs: Mapping[str, Knob]
+    lengths: Mapping[str, LengthSums]
     classes: tuple[ClassCredit, ...]
     gain: Extreme | None
     largest: Extreme | None
@@ -123,6 +126,7 @@ class _Tally:
     examples: dict[str, list[Place]] = field(default_factory=dict)
     agreements: dict[str, Agreement] = field(default_factory=dict)
     knobs: dict[str, Knob] = field(default_factory=dict)
+    lengths: dict[str, LengthSums] = field(default_factory=dict)
     classes: dict[bool, dict[str, ClassSums]] = field(default_factory=lambda: {True: {}, False: {}})
     gain: Extreme | None = None
     largest: Extreme | None = None
@@ -179,6 +183,8 @@ def _add(tally: _Tally, batch: RewardGroups, name: str, logged: bool) -> None:
     for kind, sums in tally.classes.items():
         for label, one in class_sums(batch, audited, by_status=kind).items():
             sums[label] = sums.get(label, ClassSums()) + one
+    for rule, lengths in length_sums(batch, audited).items():
+        tally.lengths[rule] = tally.lengths.get(rule, LengthSums()) + lengths
     # Candidates of a search that trains nothing have no advantages to compare.
     if not ((batch.sizes == 1).all() and np.isfinite(batch.improvement).any()):
         _compare(tally, batch, audited, facts)
@@ -256,6 +262,7 @@ def _finished(tally: _Tally, name: str, logged: bool, named: bool) -> Findings:
         named=named,
         agreements=tally.agreements,
         knobs=tally.knobs,
+        lengths=tally.lengths,
         classes=credit_table(classes) if any(one.mass for one in classes.values()) else (),
         gain=tally.gain,
         largest=tally.largest,

@@ -20,6 +20,7 @@ def verdicts(found: Findings) -> tuple[str, ...]:
         *_groups(found),
         *_distinctions(found),
         *_knobs(found),
+        *_lengths(found),
         *_searched(found),
     )
 
@@ -106,6 +107,17 @@ def _distinctions(found: Findings) -> Iterator[str]:
         yield f"The largest gain is {found.gain.value:.4g} advantage per reward ({at(found.gain.place)})."
     if found.largest and found.largest.value > 10:
         yield f"The largest advantage is {found.largest.value:.6g} ({at(found.largest.place)})."
+
+
+def _lengths(found: Findings) -> Iterator[str]:
+    shares = {rule: sums.share for rule, sums in found.lengths.items() if sums.longest and sums.share}
+    if shares:
+        sums = found.lengths[next(iter(shares))]
+        told = ", ".join(f"{100 * share:.1f} % under {rule}" for rule, share in shares.items() if share)
+        yield (
+            f"The longest {100 * sums.longest / sums.completions:.1f} % of completions carry, of all "
+            f"advantage times weight, {told}."
+        )
 
 
 def _knobs(found: Findings) -> Iterator[str]:

@@ -116,6 +116,18 @@ def document(found: Findings) -> dict[str, Any]:
         "explaining": found.explaining,
         "nearest": found.nearest,
         **msgspec.to_builtins(found, str_keys=True),
+        "agreements": {
+            name: {
+                **msgspec.to_builtins(one),
+                "explains": one.explains,
+                "cosine": one.cosine,
+                "size": one.size,
+            }
+            for name, one in found.agreements.items()
+        },
+        "lengths": {
+            rule: {**msgspec.to_builtins(sums), "share": sums.share} for rule, sums in found.lengths.items()
+        },
     }
 
 

@@ -74,6 +74,7 @@ def test_files_stand_beside_each_other(log: Path, tmp_path: Path) -> None:
     ]
     document = json.loads((out / "audit.json").read_text(encoding="utf-8"))
     assert document["counts"]["dead"] == 1
+    assert document["agreements"]["trl-grpo-none"]["cosine"] == 1.0
     page = (out / "audit.html").read_text(encoding="utf-8")
     assert page.index("are dead") < page.index("<table")
     assert "&lt;hard&gt;" in page

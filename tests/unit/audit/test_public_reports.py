@@ -200,6 +200,17 @@ def test_credit_by_class() -> None:
     assert rows["bad"].mass_share == 0.0
 
 
+def test_long_completions_weigh_by_the_rule() -> None:
+    """700 tokens among three times 100 have 70 % of a token mean, a quarter of a sequence mean."""
+    groups = audit.of_arrays([0.0, 1.0, 0.0, 1.0], [4], advantage=[-1, 1, -1, 1], tokens=[100, 100, 100, 700])
+    found = audit.audit(groups)
+    assert found.lengths["token_mean"].share == pytest.approx(0.7)
+    assert found.lengths["sequence_mean"].share == pytest.approx(0.25)
+    assert "longest 25.0 %" in line_with(found, "70.0 % under token_mean")
+    unknown = audit.of_arrays([0.0, 1.0], [2], advantage=[-1, 1], tokens=[100, -1])
+    assert not audit.audit(unknown).lengths
+
+
 def test_batches_do_not_matter(tmp_path: Path) -> None:
     """A log read in small batches gives the same findings, whole-step normalizers included."""
     rng = np.random.default_rng(3)
