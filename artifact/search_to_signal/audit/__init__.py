@@ -5,12 +5,14 @@
 >>> found.counts["amplified"]
 1
 
-``read`` gives the groups of a log in batches, which ``audit`` takes as they come; ``verdicts`` puts what was
-found into sentences, ``text`` into a printed report. ``normalizers`` are the names of the atlas.
+``of_frame`` takes a DataFrame. ``read`` gives the groups of a log in batches, which ``audit`` takes as they
+come; ``verdicts`` puts what was found into sentences, ``text`` into a printed report, ``write`` into files.
+``normalizers`` are the entries of the atlas by name.
 """
 
 from search_to_signal.audit.atlas import entries as normalizers
 from search_to_signal.audit.findings import Findings, audit
+from search_to_signal.audit.frames import of_frame
 from search_to_signal.audit.groups import RewardGroups, of_arrays, of_outcomes
 from search_to_signal.audit.importers import read
 from search_to_signal.audit.importers.base import ReadOptions
@@ -24,6 +26,7 @@ __all__ = [
     "audit",
     "normalizers",
     "of_arrays",
+    "of_frame",
     "of_outcomes",
     "read",
     "text",

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from search_to_signal.audit import candidates
 from search_to_signal.audit.agreement import Agreement, Place, agreement, place_of
 from search_to_signal.audit.applying import apply
 from search_to_signal.audit.atlas import entries, get_entry
-from search_to_signal.audit.candidates import candidate_flags
 from search_to_signal.audit.credit import ClassCredit, ClassSums, class_sums, credit_table
 from search_to_signal.audit.distinctions import GroupFacts, group_facts
 from search_to_signal.audit.groups import Assumption, Floats, Integers, RewardGroups, summed
@@ -49,7 +49,8 @@ class Findings:
     """What an audit found.
 
     ``groups`` and ``completions`` are counted; ``counts`` and ``examples`` are by the names of
-    distinctions.MEANING (groups) and candidates.MEANING (completions). ``sizes`` counts groups by size.
+    distinctions.MEANING (groups) and candidates.MEANING (completions). ``sizes`` counts groups by size,
+    ``statuses`` completions by how they ended.
     ``logged``: advantages were in the log; else those of ``normalizer`` are audited in their place.
     ``agreements`` compare every entry with the advantages that were audited. ``normalizer`` is the entry of
     the knobs, ``named`` by the caller or chosen. ``lengths`` are by the rule that weighs tokens.
@@ -60,6 +61,7 @@ class Findings:
     completions: int
     steps: tuple[StepCounts, ...]
     sizes: Mapping[int, int]
+    statuses: Mapping[str, int]
     counts: Mapping[str, int]
     examples: Mapping[str, tuple[Place, ...]]
     logged: bool
@@ -97,21 +99,8 @@ class Findings:
 
     def share(self, name: str) -> float:
         """A count over groups, or over completions where it counts those."""
-        whole = self.completions if name in _PER_COMPLETION else self.groups
+        whole = self.completions if name in candidates.MEANING else self.groups
         return self.counts.get(name, 0) / whole
-
-
-_PER_COMPLETION = (
-    "compared",
-    "improved",
-    "admitted",
-    "admitted_no_better",
-    "improved_not_admitted",
-    "failed",
-    "failed_and_scored",
-    "failed_and_improved",
-    "duplicates",
-)
 
 
 @dataclass
@@ -122,6 +111,7 @@ class _Tally:
     completions: int = 0
     steps: list[StepCounts] = field(default_factory=list)
     sizes: Counter[int] = field(default_factory=Counter)
+    statuses: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[Place]] = field(default_factory=dict)
     agreements: dict[str, Agreement] = field(default_factory=dict)
@@ -174,6 +164,7 @@ def _add(tally: _Tally, batch: RewardGroups, name: str, logged: bool) -> None:
     tally.groups += len(batch.step)
     tally.completions += len(batch.reward)
     tally.sizes.update(batch.sizes.tolist())
+    tally.statuses.update(_statuses(batch))
     tally.assumptions = summed((*tally.assumptions, *batch.assumptions))
     tally.sums_to_zero += _sum_to_zero(batch, audited, facts)
     tally.steps.extend(_steps(batch, facts))
@@ -192,6 +183,13 @@ def _add(tally: _Tally, batch: RewardGroups, name: str, logged: bool) -> None:
             tally.knobs[knob] = tally.knobs.get(knob, Knob()) + found
 
 
+def _statuses(batch: RewardGroups) -> dict[str, int]:
+    counts = np.bincount(batch.status.code, minlength=len(batch.status.names))
+    return {
+        name: int(count) for name, count in zip(batch.status.names, counts, strict=True) if name and count
+    }
+
+
 def _compare(tally: _Tally, batch: RewardGroups, audited: Floats, facts: GroupFacts) -> None:
     for name, entry in entries().items():
         found = agreement(batch, audited, apply(entry, batch), facts)
@@ -201,7 +199,7 @@ def _compare(tally: _Tally, batch: RewardGroups, audited: Floats, facts: GroupFa
 def _count(tally: _Tally, batch: RewardGroups, facts: GroupFacts) -> None:
     for name, flags in facts.flags.items():
         _keep(tally, batch, name, np.flatnonzero(flags), None)
-    for name, flags in candidate_flags(batch).items():
+    for name, flags in candidates.candidate_flags(batch).items():
         rows = np.flatnonzero(flags)
         _keep(tally, batch, name, batch.group[rows], rows)
 
@@ -255,6 +253,7 @@ def _finished(tally: _Tally, name: str, logged: bool, named: bool) -> Findings:
         completions=tally.completions,
         steps=tuple(tally.steps),
         sizes=dict(sorted(tally.sizes.items())),
+        statuses=dict(sorted(tally.statuses.items())),
         counts=dict(tally.counts),
         examples={key: tuple(places) for key, places in tally.examples.items()},
         logged=logged,

@@ -18,6 +18,8 @@ def whole_steps(batches: Iterable[RewardGroups]) -> Iterator[RewardGroups]:
     """
     held: RewardGroups | None = None
     for batch in batches:
+        if not len(batch.step):
+            continue
         if held is not None and _continues(held, batch):
             batch = joined(held, batch)
         elif held is not None:

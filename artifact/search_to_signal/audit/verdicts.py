@@ -138,6 +138,8 @@ def _searched(found: Findings) -> Iterator[str]:
             f"{_of(found, 'admitted_no_better', 'admitted')} that were kept are no better, and "
             f"{found.counts['improved_not_admitted']} that are better were not kept."
         )
+    if found.statuses:
+        yield f"They ended as {', '.join(f'{name} ({count})' for name, count in found.statuses.items())}."
     for name, text in (
         ("failed_and_improved", "count as an improvement"),
         ("failed_and_scored", "have a score above 0"),

@@ -87,6 +87,7 @@ def test_a_timeout_scored_as_success(tmp_path: Path) -> None:
     line = line_with(found, "failed or timed out count as an improvement")
     assert line.startswith("1 of 1 candidates")
     assert "evolution_trace.jsonl:2" in line
+    assert found.statuses == {"ok": 1, "timeout": 1}
 
 
 @pytest.mark.parametrize(
