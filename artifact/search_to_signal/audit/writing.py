@@ -2,6 +2,8 @@
 
 import csv
 import io
+import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -110,7 +112,7 @@ STEP_COLUMNS = ("source", "step", "groups", "completions", "mean_reward", *STEP_
 
 
 def document(found: Findings) -> dict[str, Any]:
-    """Everything that was found, for JSON; a number that is none is null."""
+    """Everything that was found, for ``as_json``."""
     return {
         "verdicts": verdicts(found),
         "explaining": found.explaining,
@@ -131,13 +133,26 @@ def document(found: Findings) -> dict[str, Any]:
     }
 
 
+def as_json(found: Findings) -> str:
+    """The document as strict JSON in ASCII, so that a name that is no text of Unicode is kept."""
+    return json.dumps(_strict(document(found)), indent=2)
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _strict(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def write(found: Findings, directory: Path, title: str) -> None:
     """Write the page, the document and the tables, each whole or not at all."""
     files = {
-        DOCUMENT: msgspec.json.format(msgspec.json.encode(document(found)), indent=2) + b"\n",
+        DOCUMENT: as_json(found).encode() + b"\n",
         STEPS: _csv(STEP_COLUMNS, step_rows(found)),
         ENTRIES: _csv(ENTRY_COLUMNS, entry_rows(found)),
-        PAGE: page(found, title).encode(),
+        PAGE: page(found, title).encode("utf-8", "replace"),
     }
     directory.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
@@ -178,4 +193,4 @@ def _aligned(rows: Sequence[Row]) -> str:
 def _csv(header: Row, rows: Sequence[Row]) -> bytes:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([header, *rows])
-    return out.getvalue().encode("utf-8", "surrogatepass")
+    return out.getvalue().encode("utf-8", "replace")

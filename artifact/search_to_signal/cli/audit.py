@@ -1,7 +1,6 @@
 """The command that audits anybody's log: which differences between completions survive."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +27,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         writing.write(found, arguments.out, str(arguments.path))
     if arguments.json:
-        print(json.dumps(writing.document(found), indent=2))
+        print(writing.as_json(found))
     else:
         print(f"Read as {form.name}.")
         print(writing.text(found))

@@ -90,6 +90,20 @@ def test_json_is_json_alone(log: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert json.loads(capsys.readouterr().out)["groups"] == 2
 
 
+def test_numbers_and_names_that_are_none_end_in_no_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A step without rewards is null in strict JSON; half a surrogate pair as a class is written."""
+    rows = [{"group": 1, "reward": None, "label": "\ud800"}, {"group": 2, "reward": 1.0, "advantage": 1.0}]
+    rows = [rows[0], rows[1] | {"label": "\ud801"}]
+    path = logs.jsonl(tmp_path / "x.jsonl", rows)
+    assert main(["audit", str(path), "--out", str(tmp_path / "out")]) == 0
+    assert main(["audit", str(logs.jsonl(path, rows[:1])), "--json"]) == 0
+    said = capsys.readouterr().out
+    document = json.loads(said[said.index("{") :], parse_constant=lambda name: pytest.fail(name))
+    assert document["steps"][0]["mean_reward"] is None
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [('{"group": 1, "reward": 1.0}\n{"group"', 5), ("", 5), ('{"colour": "red"}\n', 5)],
