@@ -34,7 +34,10 @@ def _size(found: Findings) -> str:
 def _origin(found: Findings) -> str:
     if not found.logged:
         how = "named" if found.named else "the usual one of this format; --normalizer names another"
-        return f"The log holds no advantages: those of {found.normalizer} ({how}) are audited in their place."
+        text = f"The log holds no advantages: those of {found.normalizer} ({how}) are audited in their place."
+        given = found.agreements.get(found.normalizer)
+        without = 0 if given is None else found.completions - given.rows
+        return f"{text} It gives none to {without} completions: see --normalizer." if without else text
     if found.explaining:
         names = found.explaining
         exact = [name for name in names if found.agreements[name].exact]

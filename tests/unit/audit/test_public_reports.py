@@ -176,6 +176,13 @@ def test_a_knob_is_not_idle_where_nothing_is_taught(sizes: list[int], advantage:
     assert not any("Multiplying" in line for line in audit.verdicts(found))
 
 
+def test_a_normalizer_that_refuses_the_groups_is_said() -> None:
+    """TRL takes groups of one size; what it refuses has no advantages, and the first sentence says so."""
+    groups = audit.of_arrays([0.0, 1.0, 0.0, 1.0, 1.0], [2, 3], step=[1, 1])
+    assert "none to 5 completions" in line_with(audit.audit(groups, "trl-grpo"), "no advantages")
+    assert "none to" not in line_with(audit.audit(groups, "verl-grpo"), "no advantages")
+
+
 def test_singletons_alone_are_explained() -> None:
     """A log of groups of one still tells who gave them what."""
     raw = audit.audit(audit.of_arrays([1.0, 2.0], [1, 1], advantage=[1.0, 2.0]))
