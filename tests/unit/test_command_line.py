@@ -35,6 +35,8 @@ COMMANDS = (
     "released",
     "list",
     "compare",
+    "normalizers",
+    "audit",
 )
 
 Make = Callable[..., Path]

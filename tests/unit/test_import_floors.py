@@ -16,7 +16,7 @@ ROOT = Path(search_to_signal.__file__).parent
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "config", "seeding", "workload", "progress", "runtime", "plugins", "numerics", "package_data"),
     ("records",),
-    ("problems", "programs", "rewards", "normalizer"),
+    ("problems", "programs", "rewards", "normalizer", "audit"),
     ("evaluation", "generators", "learner"),
     ("search", "corpus"),
     ("hosts",),
@@ -36,6 +36,8 @@ GROUND = {("config", "errors"), ("plugins", "errors"), ("progress", "workload")}
 SIDEWAYS = {
     ("corpus", "search.prompts"),
     ("experiments", "analysis"),
+    # The project's own normalizers are entries of the atlas.
+    ("audit", "normalizer"),
     # A profile ends with the ledger beside its report.
     ("experiments", "claims.report"),
     ("experiments", "provenance"),
@@ -56,6 +58,8 @@ LIGHT = (
     "provenance.verify",
     "rewards",
     "normalizer",
+    "audit.atlas",
+    "audit.importers",
     "experiments.layers.normalizer_replay",
     "cli",
 )

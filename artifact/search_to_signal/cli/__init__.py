@@ -9,6 +9,7 @@ from contextlib import suppress
 from importlib.metadata import version
 
 from search_to_signal.cli import (
+    audit,
     checking,
     claims,
     comparing,
@@ -16,6 +17,7 @@ from search_to_signal.cli import (
     hosts,
     listing,
     models,
+    normalizers,
     records,
     running,
     serving,
@@ -62,6 +64,8 @@ def _parser() -> argparse.ArgumentParser:
 
     for group in _GROUPS:
         group.register(add)
+    audit.register(add)
+    normalizers.register(add)
     return parser
 
 

@@ -1,0 +1,195 @@
+"""What the atlas says of a normalizer, as data: ``entries.toml`` decoded strictly."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from search_to_signal.config import load_toml
+from search_to_signal.errors import ConfigError
+
+ENTRIES = Path(__file__).parent / "entries.toml"
+
+Property = Literal["order", "negative_mean", "offset", "scale", "ties", "tiny_spread"]
+Aggregation = Literal[
+    "token_mean",
+    "token_sum",
+    "sequence_mean",
+    "sequence_sum",
+    "constant_length",
+    "constant_length_sum",
+    "prompt_mean",
+    "rollout_mean",
+    "backend",
+    "unread",
+]
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a framework was read. ``read`` is the day; empty when nobody could read it."""
+
+    framework: str
+    version: str
+    repository: str
+    commit: str = ""
+    date: str = ""
+    read: str = ""
+
+
+class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A division by a deviation.
+
+    ``over``: whose deviation. ``at``: where epsilon stands: added to the deviation, added to the variance, or
+    the least variance. ``zero``: whether a deviation of 0 divides too.
+    """
+
+    deviation: Literal["sample", "population"]
+    over: Literal["group", "batch", "sequences", "tokens"] = "group"
+    epsilon: float = 0.0
+    at: Literal["deviation", "variance", "least variance", "least variance and deviation", "none"] = (
+        "deviation"
+    )
+    zero: Literal["divided", "unscaled"] = "divided"
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One normalizer of one framework at one commit.
+
+    First stage: the baseline is taken off and ``scale`` divides, or ``formula`` names a function of
+    formulas.py with its ``options``. ``whiten`` then centres and scales over the batch. ``aggregation`` is
+    the framework's usual second stage, from advantages to weights of tokens; ``aggregations`` are its others.
+    ``singleton``, ``flat``, ``nan``, ``uneven``: what such groups get before any whitening. ``breaks``: the
+    properties that do not hold.
+    """
+
+    name: str
+    algorithm: str
+    source: str
+    path: str
+    function: str
+    singleton: Literal["zero", "reward", "reward / epsilon", "nan", "refused", "own formula"]
+    nan: Literal["row", "group", "batch", "ignored", "as zero", "refused"]
+    aggregation: Aggregation
+    flat: Literal["zero", "rounding", "reward"] = "rounding"
+    uneven: Literal["by group", "whole batch", "refused"] = "by group"
+    scope: Literal["group", "batch"] = "group"
+    dtype: Literal["float32", "float64"] = "float32"
+    order: str = "mean, centre, deviation, divide"
+    baseline: Literal["mean", "others", "lengths", "none"] = "mean"
+    scale: Scale | None = None
+    whiten: Scale | None = None
+    formula: str = ""
+    options: Mapping[str, float] = {}
+    components: bool = False
+    domain: Literal["real", "binary"] = "real"
+    aggregations: tuple[Aggregation, ...] = ()
+    also: tuple[str, ...] = ()
+    breaks: tuple[Property, ...] = ()
+    note: str = ""
+
+    @property
+    def deviation(self) -> str:
+        """The deviation that the first stage divides by, in a word."""
+        if self.formula:
+            return _STEPS.get(self.formula, ("none", ""))[0]
+        return self.scale.deviation if self.scale else "none"
+
+    @property
+    def epsilon(self) -> float:
+        """The stabilizer of the first stage, else of the second; 0 where there is none."""
+        if self.formula:
+            return self.options.get("epsilon", 0.0)
+        stage = self.scale or self.whiten
+        return 0.0 if stage is None else stage.epsilon
+
+    @property
+    def epsilon_at(self) -> str:
+        """Where the stabilizer stands."""
+        if not self.epsilon:
+            return "none"
+        if self.formula:
+            return _STEPS[self.formula][1]
+        stage = self.scale or self.whiten
+        return "none" if stage is None else stage.at
+
+
+# Of a formula: the deviation in it, and what its epsilon is added to.
+_STEPS = {
+    "maxrl": ("none", "mean"),
+    "gpg": ("none", "none"),
+    "leave_one_out": ("leave-one-out", "deviation"),
+    "best_of_group": ("sample", "deviation"),
+    "passk_training": ("binomial", "deviation"),
+    "entropic": ("none", "mean of the others"),
+    "rvar": ("sample", "deviation and quantile distance"),
+    "normalizer.group": ("sample", "deviation"),
+    "normalizer.trl_float32": ("sample", "deviation"),
+    "normalizer.batch": ("sample", "deviation"),
+    "normalizer.rank": ("sample", "deviation"),
+    "normalizer.gdpo": ("sample", "deviation"),
+    "normalizer.entropic": ("none", "mean of the others"),
+}
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    sources: dict[str, Source]
+    entry: list[dict[str, Any]]
+
+
+@cache
+def _file() -> _File:
+    return load_toml(ENTRIES, _File)
+
+
+def sources() -> Mapping[str, Source]:
+    """Every source by its key, those that nobody could read included."""
+    return _file().sources
+
+
+@cache
+def entries() -> Mapping[str, Entry]:
+    """Every entry that has a formula, by name, in the order of the file."""
+    found: dict[str, Entry] = {}
+    raw: dict[str, dict[str, Any]] = {}
+    for table in _file().entry:
+        whole = _whole(table, raw)
+        raw[whole["name"]] = whole
+        found[whole["name"]] = _converted(whole)
+    return found
+
+
+def _whole(table: dict[str, Any], before: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """An entry that is ``like`` one before it states what differs, and what it is ``without``."""
+    own = {key: value for key, value in table.items() if key not in ("like", "without")}
+    if "like" not in table:
+        return own
+    if table["like"] not in before:
+        raise ConfigError(
+            f"{ENTRIES.name}: {table.get('name')} is like {table['like']!r}: write that one first"
+        )
+    model = before[table["like"]]
+    return {**{key: value for key, value in model.items() if key not in table.get("without", ())}, **own}
+
+
+def _converted(table: dict[str, Any]) -> Entry:
+    try:
+        entry = msgspec.convert(table, Entry)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{ENTRIES.name}: entry {table.get('name')}: {error}; correct that key") from error
+    if entry.source not in sources():
+        raise ConfigError(f"{ENTRIES.name}: entry {entry.name} is of no known source: add {entry.source!r}")
+    return entry
+
+
+def source_of(entry: Entry) -> Source:
+    """Where an entry was read."""
+    return sources()[entry.source]
+
+
+def get_entry(name: str) -> Entry:
+    """Return an entry by name; raises ConfigError with the known names."""
+    if name not in entries():
+        raise ConfigError(f"the atlas has no normalizer {name!r}: use one of {', '.join(entries())}")
+    return entries()[name]

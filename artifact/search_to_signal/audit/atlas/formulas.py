@@ -1,0 +1,242 @@
+"""Normalizers that are no quotient of a centred reward and a deviation. Each maps (n,) rewards to (n,).
+
+Sources: ``entries.toml`` names the function of the framework that each follows.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from math import comb
+from typing import Any
+
+import numpy as np
+
+from search_to_signal import normalizer
+from search_to_signal.audit.atlas.batch import Reals, RewardBatch
+from search_to_signal.errors import IllFormedGroupError
+
+Options = Mapping[str, float]
+Formula = Callable[[RewardBatch, Reals, Options], Reals]
+Rule = Callable[[Reals, Options], Reals]
+
+_BISECTIONS = {"float32": 30, "float64": 60}
+
+
+def rowwise(rule: Rule) -> Formula:
+    """A formula from a rule on groups of one size, (N, G) -> (N, G)."""
+
+    def formula(batch: RewardBatch, values: Reals, options: Options) -> Reals:
+        return batch.by_size(values, lambda rows: np.asarray(rule(rows, options), dtype=rows.dtype))
+
+    return formula
+
+
+def maxrl(batch: RewardBatch, values: Reals, options: Options) -> Reals:
+    """(r - mean) / (mean + epsilon); with ``guarded``, 0 where the mean is not positive.
+
+    ``singleton_mean`` is what the mean of a singleton counts as, its own unless given.
+    """
+    mean = batch.total(values) / batch.sizes.astype(values.dtype)
+    if "singleton_mean" in options:
+        mean = np.where(batch.sizes == 1, values.dtype.type(options["singleton_mean"]), mean)
+    divisor = mean + options["epsilon"]
+    if options.get("singleton_unscaled", 0.0):
+        divisor = np.where(batch.sizes == 1, values.dtype.type(1), divisor)
+    result: Reals = (values - batch.spread(mean)) / batch.spread(divisor)
+    if options.get("guarded", 0.0):
+        # A NaN mean is not below zero, so it shows.
+        return np.where(batch.spread(mean <= 0), values.dtype.type(0), result)
+    return result
+
+
+def gpg(batch: RewardBatch, values: Reals, options: Options) -> Reals:
+    """(r - mean) times the number of responses over the number of rewards that are not 0."""
+    mean = batch.total(values) / batch.sizes.astype(values.dtype)
+    mean = np.where(batch.sizes == 1, values.dtype.type(0), mean)
+    factor = len(values) / max(int(np.count_nonzero(values)), 1)
+    result: Reals = (values - batch.spread(mean)) * values.dtype.type(factor)
+    return result
+
+
+def leave_one_out(rows: Reals, options: Options) -> Reals:
+    """(r - mean of the others) / (their sample deviation + epsilon), undivided where that deviation is 0.
+
+    The variance is the mean of squares less the square of the mean, which cancels where rewards are close to
+    each other and far from 0; where it comes out negative, the deviation counts as 0.
+    """
+    size = rows.shape[1]
+    if size == 1:
+        return np.zeros_like(rows)
+    mean, square = (_of_others(part) / rows.dtype.type(size - 1) for part in (rows, rows * rows))
+    bessel = np.divide(rows.dtype.type(size - 1), rows.dtype.type(size - 2))
+    deviation = np.nan_to_num(np.sqrt((square - mean * mean) * bessel), nan=0.0)
+    divisor = np.where(deviation > 0, deviation + options["epsilon"], 1)
+    return (rows - mean) / divisor.astype(rows.dtype)
+
+
+def _of_others(rows: Reals) -> Reals:
+    """Sum of the other members of the group, without subtracting: (N, G) -> (N, G)."""
+    before, after = np.zeros_like(rows), np.zeros_like(rows)
+    np.cumsum(rows[:, :-1], axis=1, out=before[:, 1:])
+    after[:, :-1] = np.cumsum(rows[:, :0:-1], axis=1)[:, ::-1]
+    return before + after
+
+
+def best_of_group(rows: Reals, options: Options) -> Reals:
+    """The best response alone: (best - second) / (sample deviation + epsilon); of tied ones the first.
+
+    A group of one raises IllFormedGroupError, as the framework does.
+    """
+    if rows.shape[1] < 2:
+        raise IllFormedGroupError(
+            "a group of one has no second best: this entry takes groups of two and more"
+        )
+    ordered = np.sort(rows, axis=1)
+    # Sorting puts NaN last, as the framework's choice of the greatest does.
+    gain = (ordered[:, -1] - ordered[:, -2]) / (rows.std(axis=1, ddof=1) + options["epsilon"])
+    result = np.zeros_like(rows)
+    result[np.arange(len(rows)), rows.argmax(axis=1)] = gain
+    return result
+
+
+def passk_training(rows: Reals, options: Options) -> Reals:
+    """Pass@k training, for rewards 0 and 1; any other reward is handed on as the advantage."""
+    size, k, epsilon = rows.shape[1], int(options["k"]), options["epsilon"]
+    right = (rows == 1).sum(axis=1)
+    with np.errstate(all="ignore"):
+        passed = 1.0 - _shares(size, k)
+        sigma = np.sqrt(passed * (1.0 - passed)) + epsilon
+        wrong_fails = np.append(_shares(size - 1, k - 1), 0.0)
+        gains = np.stack([(1.0 - passed - wrong_fails) / sigma, (1.0 - passed) / sigma])
+    result = np.where(rows == 1, gains[1][right][:, None], rows)
+    return np.where(result == 0, gains[0][right][:, None], result)
+
+
+def _shares(size: int, k: int) -> Reals:
+    """C(size - c, k) / C(size, k) for c from 0 to size; NaN where a group is smaller than k."""
+    total = comb(size, k)
+    return np.array([comb(size - c, k) / total if total else np.nan for c in range(size + 1)])
+
+
+def pkpo_binary(rows: Reals, options: Options) -> Reals:
+    """Pass@k policy optimization of rounded rewards: a right answer's share, less that of the others.
+
+    NaN for a group smaller than k.
+    """
+    if np.isnan(rows).any():
+        raise IllFormedGroupError("a reward is NaN: this entry counts right answers, and cannot count that")
+    size, k = rows.shape[1], int(options["k"])
+    right = np.round(rows)
+    count = right.sum(axis=1).astype(np.int64)
+    if count.size and (count.min() < 0 or count.max() > size):
+        raise IllFormedGroupError("rewards are not 0 and 1: this entry counts right answers")
+    total = comb(size - 1, k - 1)
+    others = np.array([comb(size - c, k - 1) / total if total else np.nan for c in range(size + 1)])
+    share: Reals = others[count][:, None] * right
+    # A right singleton has nobody whose share to take off.
+    if size > 1:
+        share = (share * size - share.sum(axis=1, keepdims=True)) / (size - 1)
+    return share
+
+
+def pkpo_max(rows: Reals, options: Options) -> Reals:
+    """Mean over all sets of k that hold i of what i adds to their maximum, times k / G (PKPO, eq. 33)."""
+    size, k = rows.shape[1], int(options["k"])
+    if size < k:
+        raise IllFormedGroupError(f"a group of {size} has no {k} members: choose a smaller k")
+    ranks = np.argsort(rows, axis=1, kind="stable")
+    shift = np.take_along_axis(rows, ranks[:, :1], axis=1)
+    ordered = np.take_along_axis(rows, ranks, axis=1) - (shift if k > 1 else 0)
+    # The member at place j is second best of C(j, k - 2) sets with a given better one.
+    sets = np.array([comb(j, k - 2) if k > 1 else 0 for j in range(size)], dtype=rows.dtype)
+    below, best = np.cumsum(sets) - sets, np.cumsum(sets * ordered, axis=1) - sets * ordered
+    gain = (ordered if k == 1 else ordered * below - best) / comb(size, k)
+    result = np.empty_like(rows)
+    np.put_along_axis(result, ranks, gain, axis=1)
+    return result
+
+
+def entropic(rows: Reals, options: Options) -> Reals:
+    """e_i / (mean of the other e_j + epsilon) - 1, e = exp(beta (r - max r)).
+
+    With ``target``, beta is bisected per group until KL(softmax(beta r) || uniform) is the target, and stays
+    at ``largest`` where that is not reached; else it is ``beta``.
+    """
+    columns = np.ascontiguousarray(rows.T)
+    size = len(columns)
+    gap = columns - columns.max(axis=0)
+    beta: Any = options["beta"] if "beta" in options else _beta(gap, options["target"], options["largest"])
+    weight = np.exp(beta * gap)
+    # A singleton is compared with itself.
+    others = (weight.sum(axis=0) - weight) / (size - 1) if size > 1 else weight
+    result: Reals = (weight / (others + options["epsilon"]) - 1).T
+    return result
+
+
+def _beta(gap: Reals, target: float, largest: float) -> Reals:
+    low: Reals = np.zeros_like(gap[0])
+    high: Reals = np.ones_like(gap[0])
+    while (grows := (high < largest) & (_divergence(gap, high) < target)).any():
+        high = np.where(grows, 2 * high, high)
+    solvable = ~(_divergence(gap, high) < target)
+    for _ in range(_BISECTIONS[gap.dtype.name]):
+        middle = (low + high) / 2
+        below = solvable & (_divergence(gap, middle) < target)
+        low, high = np.where(below, middle, low), np.where(solvable & ~below, middle, high)
+    return high
+
+
+def _divergence(gap: Reals, beta: Reals) -> Reals:
+    """KL(softmax(beta gap) || uniform): (G, N) and (N,) -> (N,)."""
+    logits = beta * gap
+    weight = np.exp(logits)
+    total = weight.sum(axis=0)
+    result: Reals = (weight * logits).sum(axis=0) / total - np.log(total) + np.log(gap.dtype.type(len(gap)))
+    return result
+
+
+def risk_seeking(rows: Reals, options: Options) -> Reals:
+    """(exp(beta (r - m)) - 1) / beta, with m = log(mean exp(beta r)) / beta, 0 for a singleton."""
+    beta = rows.dtype.type(options["beta"])
+    soft = np.zeros_like(rows[:, :1])
+    if rows.shape[1] > 1:
+        top = beta * rows.max(axis=1, keepdims=True)
+        whole = top + np.log(np.exp(beta * rows - top).sum(axis=1, keepdims=True))
+        soft = (whole - np.log(rows.dtype.type(rows.shape[1]))) / beta
+    result: Reals = (np.exp(beta * (rows - soft)) - 1) / beta
+    return result
+
+
+def rvar(rows: Reals, options: Options) -> Reals:
+    """Rewards cut off at two quantiles, from -1 to 0, over the sample deviation (RiskPO)."""
+    if rows.shape[1] == 1:
+        return np.where(np.isnan(rows), rows, 0)
+    low, high = (np.quantile(rows, options[name], axis=1, keepdims=True) for name in ("low", "high"))
+    cut = np.maximum(rows - low, 0) - np.maximum(rows - high, 0) + low - high
+    deviation = rows.std(axis=1, ddof=1, keepdims=True)
+    result: Reals = cut / (high - low + options["epsilon"]) / (deviation + options["epsilon"])
+    return result
+
+
+def _ours(name: str, batch: RewardBatch, values: Reals, options: Options) -> Reals:
+    rule = normalizer.NORMALIZERS[name]
+    if not isinstance(rule, normalizer.BatchScaled):
+        return batch.by_size(
+            values, lambda rows: np.asarray(rule(rows.astype(np.float64)), dtype=values.dtype)
+        )
+    # Consecutive groups share a scale, so they are handed over together; the entry refuses uneven ones.
+    return np.asarray(rule(values.astype(np.float64).reshape(len(batch.sizes), -1))).ravel()
+
+
+FORMULAS: Mapping[str, Formula] = {
+    "maxrl": maxrl,
+    "gpg": gpg,
+    "leave_one_out": rowwise(leave_one_out),
+    "best_of_group": rowwise(best_of_group),
+    "passk_training": rowwise(passk_training),
+    "pkpo_binary": rowwise(pkpo_binary),
+    "pkpo_max": rowwise(pkpo_max),
+    "entropic": rowwise(entropic),
+    "risk_seeking": rowwise(risk_seeking),
+    "rvar": rowwise(rvar),
+    **{f"normalizer.{name}": partial(_ours, name) for name in normalizer.NORMALIZERS},
+}

@@ -1,0 +1,74 @@
+"""The atlas as a table, for people and for programs."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from search_to_signal.audit.atlas.entry import Entry, entries, source_of, sources
+
+COLUMNS = (
+    "name",
+    "framework",
+    "version",
+    "deviation",
+    "epsilon",
+    "singleton",
+    "flat",
+    "aggregation",
+    "source",
+)
+
+
+def row(entry: Entry) -> dict[str, str]:
+    """The cells of an entry in the plain table."""
+    source = source_of(entry)
+    place = f"{source.repository}@{source.commit[:12]}" if source.commit else source.repository
+    # Both stages of an entry that whitens are named, and whose deviation it is where it is not the group's.
+    over = f" of {entry.scale.over}" if entry.scale and entry.scale.over != "group" else ""
+    second = f", {entry.whiten.deviation} of {entry.whiten.over}" if entry.whiten else ""
+    at = f" at {entry.epsilon_at}" if entry.epsilon else ""
+    return {
+        "name": entry.name,
+        "framework": source.framework,
+        "version": source.version,
+        "deviation": f"{entry.deviation}{over}{second}",
+        "epsilon": f"{entry.epsilon:g}{at}",
+        "singleton": entry.singleton,
+        "flat": entry.flat,
+        "aggregation": entry.aggregation,
+        "source": f"{place}:{entry.path}" if entry.path else place,
+    }
+
+
+def table(chosen: Iterable[Entry]) -> str:
+    """Entries as aligned plain text, and beneath it the sources that nobody could read."""
+    cells = [dict(zip(COLUMNS, COLUMNS, strict=True)), *(row(entry) for entry in chosen)]
+    widths = {name: max(len(line[name]) for line in cells) for name in COLUMNS}
+    lines = ["  ".join(line[name].ljust(widths[name]) for name in COLUMNS).rstrip() for line in cells]
+    unread = [source.framework for source in sources().values() if source.repository == "unread"]
+    return "\n".join([*lines, "", f"Not read in a source: {', '.join(unread)}."])
+
+
+def document(chosen: Iterable[Entry]) -> list[Mapping[str, Any]]:
+    """Entries with everything that the atlas says of them, their source included, for JSON."""
+    return [
+        {
+            **msgspec.to_builtins(entry),
+            "deviation": entry.deviation,
+            "epsilon": entry.epsilon,
+            "epsilon_at": entry.epsilon_at,
+            "source": msgspec.to_builtins(source_of(entry)),
+        }
+        for entry in chosen
+    ]
+
+
+def chosen(name: str | None) -> list[Entry]:
+    """The entries whose name or framework begins with ``name``, without regard to case; all without one."""
+    wanted = (name or "").lower()
+    return [
+        entry
+        for entry in entries().values()
+        if entry.name.lower().startswith(wanted) or source_of(entry).framework.lower().startswith(wanted)
+    ]

@@ -1,0 +1,36 @@
+"""What a search made of its candidates: improvement, admission, failures, duplicates."""
+
+import numpy as np
+
+from search_to_signal.audit.distinctions import Bools
+from search_to_signal.audit.groups import RewardGroups
+
+MEANING = {
+    "compared": "candidates with a score to compare with",
+    "improved": "candidates better than what they are compared with",
+    "admitted": "candidates that the search kept",
+    "admitted_no_better": "candidates kept that are no better than what they are compared with",
+    "improved_not_admitted": "candidates that are better and were not kept",
+    "failed": "candidates whose evaluation ended in error, timeout or failure",
+    "failed_and_scored": "failed candidates with a score above 0",
+    "failed_and_improved": "failed candidates that count as an improvement",
+}
+_FAILED = ("timeout", "error", "failed", "incorrect", "runtime_failure", "invalid")
+
+
+def candidate_flags(groups: RewardGroups) -> dict[str, Bools]:
+    """(R,) each, by the names of MEANING."""
+    compared, better = np.isfinite(groups.improvement), groups.improvement > 0
+    kept, dropped = groups.admitted == 1, groups.admitted == 0
+    ends = np.array([name.startswith(_FAILED) for name in groups.status.names], dtype=np.bool_)
+    failed = ends[groups.status.code]
+    return {
+        "compared": compared,
+        "improved": better,
+        "admitted": kept,
+        "admitted_no_better": kept & compared & ~better,
+        "improved_not_admitted": dropped & better,
+        "failed": failed,
+        "failed_and_scored": failed & (groups.reward > 0),
+        "failed_and_improved": failed & better,
+    }

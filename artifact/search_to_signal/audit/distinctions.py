@@ -1,0 +1,112 @@
+"""What became of the differences between rewards of a group: kept, merged, reversed, amplified."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_to_signal.audit.groups import Floats, Integers, RewardGroups
+
+Bools = NDArray[np.bool_]
+
+# An advantage nearer to 0 than this is rounding.
+ZERO = 1e-6
+# A group is amplified where a difference of rewards comes out this many times as large, and is 1 or more.
+GAIN = 100.0
+
+MEANING = {
+    "singleton": "groups of one completion",
+    "unscored": "groups with a reward that is no finite number",
+    "flat": "groups of two and more rewards that are all equal",
+    "silenced": "groups whose rewards differ and whose advantages do not",
+    "dead": "flat or silenced groups",
+    "flat_credit": "flat groups with an advantage other than 0",
+    "lone_credit": "singletons with an advantage other than 0",
+    "merged": "groups in which two different rewards get one advantage",
+    "reversed": "groups in which a higher reward gets a lower advantage",
+    "amplified": "groups whose advantages differ by 1 or more and by 100 times as much as their rewards",
+}
+
+
+@dataclass(frozen=True)
+class GroupFacts:
+    """Of N groups, (N,) each: ranges of finite rewards and advantages (NaN without any), and ``flags``.
+
+    ``gain`` is advantage range over reward range, NaN where rewards do not differ.
+    """
+
+    reward_range: Floats
+    advantage_range: Floats
+    gain: Floats
+    largest: Floats
+    flags: Mapping[str, Bools]
+
+
+def group_facts(groups: RewardGroups, advantage: Floats) -> GroupFacts:
+    """The facts of each group under advantages (R,), which may be NaN."""
+    low, high = limits(groups, groups.reward)
+    least, most = limits(groups, advantage)
+    with np.errstate(invalid="ignore", over="ignore"):
+        reward_range, advantage_range = high - low, most - least
+        gain = np.divide(advantage_range, reward_range, out=np.full(len(low), np.nan), where=reward_range > 0)
+    largest = np.fmax(np.abs(least), np.abs(most))
+    merged, reversed_ = _order_kept(groups, advantage, largest)
+    alone = groups.sizes == 1
+    scored = np.add.reduceat(groups.scored.astype(np.int64), groups.offsets[:-1])
+    flat = (scored > 1) & (reward_range == 0)
+    silenced = (reward_range > 0) & (advantage_range == 0)
+    flags = {
+        "singleton": alone,
+        "unscored": np.logical_or.reduceat(~groups.scored, groups.offsets[:-1]),
+        "flat": flat,
+        "silenced": silenced,
+        "dead": flat | silenced,
+        "flat_credit": flat & (largest > ZERO),
+        "lone_credit": alone & (largest > ZERO),
+        "merged": merged,
+        "reversed": reversed_,
+        "amplified": (gain >= GAIN) & (advantage_range >= 1),
+    }
+    return GroupFacts(reward_range, advantage_range, gain, largest, flags)
+
+
+def limits(groups: RewardGroups, values: Floats) -> tuple[Floats, Floats]:
+    """Least and greatest finite value of each group, (N,) each; NaN without one."""
+    finite = np.where(np.isfinite(values), values, np.nan)
+    starts = groups.offsets[:-1]
+    return np.fmin.reduceat(finite, starts), np.fmax.reduceat(finite, starts)
+
+
+def _order_kept(groups: RewardGroups, advantage: Floats, largest: Floats) -> tuple[Bools, Bools]:
+    """Which groups merge and which reverse neighbouring rewards.
+
+    Sorted by reward, then advantage, a reversal anywhere shows between neighbours.
+    """
+    group, reward, given = _sorted(groups, groups.reward, advantage)
+    higher = (group[1:] == group[:-1]) & (reward[1:] > reward[:-1])
+    change = np.diff(given)
+    where = group[1:]
+    slack = ZERO * largest[where]
+    return _any(where[higher & (change == 0)], groups), _any(where[higher & (change < -slack)], groups)
+
+
+def turned(groups: RewardGroups, one: Floats, other: Floats) -> Bools:
+    """(N,): groups that two columns order differently, beyond rounding."""
+    scale = [np.fmax(*map(np.abs, limits(groups, values))) for values in (one, other)]
+    group, first, second = _sorted(groups, one, other)
+    where = group[1:]
+    higher = (where == group[:-1]) & (np.diff(first) > ZERO * scale[0][where])
+    return _any(where[higher & (np.diff(second) < -ZERO * scale[1][where])], groups)
+
+
+def _sorted(groups: RewardGroups, one: Floats, other: Floats) -> tuple[Integers, Floats, Floats]:
+    known = np.flatnonzero(np.isfinite(one) & np.isfinite(other))
+    order = known[np.lexsort((other[known], one[known], groups.group[known]))]
+    return groups.group[order], one[order], other[order]
+
+
+def _any(members: Integers, groups: RewardGroups) -> Bools:
+    found = np.zeros(len(groups.step), dtype=np.bool_)
+    found[members] = True
+    return found

@@ -1,0 +1,270 @@
+"""The audit of a run: its batches are read once, and what is kept does not grow with the rows."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from search_to_signal.audit import candidates
+from search_to_signal.audit.agreement import Agreement, Place, agreement, place_of
+from search_to_signal.audit.applying import apply
+from search_to_signal.audit.atlas import entries, get_entry
+from search_to_signal.audit.credit import ClassCredit, ClassSums, class_sums, credit_table
+from search_to_signal.audit.distinctions import GroupFacts, group_facts
+from search_to_signal.audit.groups import Assumption, Floats, Integers, RewardGroups, summed
+from search_to_signal.audit.knobs import Knob, knobs
+from search_to_signal.audit.lengths import LengthSums, length_sums
+from search_to_signal.audit.steps import spans, whole_steps
+from search_to_signal.errors import RecordError
+
+# Places that are kept of each kind.
+_SHOWN = 3
+DEFAULT = "group"
+STEP_FLAGS = ("singleton", "flat", "silenced", "dead", "merged", "reversed", "amplified")
+
+
+@dataclass(frozen=True)
+class StepCounts:
+    """One step of one file: groups, completions, and how many groups have each flag of STEP_FLAGS."""
+
+    source: str
+    step: int
+    groups: int
+    completions: int
+    mean_reward: float
+    flags: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """The largest value of something, and where it is."""
+
+    value: float
+    place: Place
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What an audit found.
+
+    ``groups`` and ``completions`` are counted; ``counts`` and ``examples`` are by the names of
+    distinctions.MEANING (groups) and candidates.MEANING (completions). ``sizes`` counts groups by size,
+    ``statuses`` completions by how they ended.
+    ``logged``: advantages were in the log; else those of ``normalizer`` are audited in their place.
+    ``agreements`` compare every entry with the advantages that were audited. ``normalizer`` is the entry of
+    the knobs, ``named`` by the caller or chosen. ``lengths`` are by the rule that weighs tokens.
+    ``sums_to_zero``: groups whose advantages differ and sum to 0.
+    """
+
+    groups: int
+    completions: int
+    steps: tuple[StepCounts, ...]
+    sizes: Mapping[int, int]
+    statuses: Mapping[str, int]
+    counts: Mapping[str, int]
+    examples: Mapping[str, tuple[Place, ...]]
+    logged: bool
+    normalizer: str
+    named: bool
+    agreements: Mapping[str, Agreement]
+    knobs: Mapping[str, Knob]
+    lengths: Mapping[str, LengthSums]
+    classes: tuple[ClassCredit, ...]
+    gain: Extreme | None
+    largest: Extreme | None
+    sums_to_zero: int
+    assumptions: tuple[Assumption, ...]
+
+    @property
+    def explaining(self) -> tuple[str, ...]:
+        """Entries that give every logged advantage to rounding; none where none was logged."""
+        names = dict.fromkeys((self.normalizer, *self.agreements))
+        return tuple(
+            name for name in names if self.logged and self.agreements.get(name, Agreement()).explains
+        )
+
+    @property
+    def nearest(self) -> str | None:
+        """The entry that gives most of the logged advantages, of several the one at the least distance."""
+        ordered = self.by_nearness()
+        return ordered[0] if self.logged and ordered else None
+
+    def by_nearness(self) -> tuple[str, ...]:
+        """Entries that take some of the groups, nearest to the audited advantages first."""
+        known = {name: one for name, one in self.agreements.items() if one.groups}
+        return tuple(
+            sorted(known, key=lambda name: (-known[name].near, known[name].missing, known[name].distance))
+        )
+
+    def share(self, name: str) -> float:
+        """A count over groups, or over completions where it counts those."""
+        whole = self.completions if name in candidates.MEANING else self.groups
+        return self.counts.get(name, 0) / whole
+
+
+@dataclass
+class _Tally:
+    """What is carried from batch to batch."""
+
+    groups: int = 0
+    completions: int = 0
+    steps: list[StepCounts] = field(default_factory=list)
+    sizes: Counter[int] = field(default_factory=Counter)
+    statuses: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[Place]] = field(default_factory=dict)
+    agreements: dict[str, Agreement] = field(default_factory=dict)
+    knobs: dict[str, Knob] = field(default_factory=dict)
+    lengths: dict[str, LengthSums] = field(default_factory=dict)
+    classes: dict[bool, dict[str, ClassSums]] = field(default_factory=lambda: {True: {}, False: {}})
+    gain: Extreme | None = None
+    largest: Extreme | None = None
+    sums_to_zero: int = 0
+    assumptions: tuple[Assumption, ...] = ()
+
+
+def audit(
+    groups: RewardGroups | Iterable[RewardGroups], normalizer: str | None = None, usual: str | None = None
+) -> Findings:
+    """Audit groups, or batches of them in the order of the log.
+
+    ``normalizer`` names the entry of the atlas whose knobs are tried, and whose advantages are audited where
+    none are logged. Without it that is an entry that explains the first batch, else ``usual``.
+    Raises ConfigError for an unknown normalizer, RecordError where there are no groups.
+    """
+    stream = whole_steps([groups] if isinstance(groups, RewardGroups) else groups)
+    tally, logged, name = _Tally(), False, normalizer or usual or DEFAULT
+    get_entry(name)
+    for number, batch in enumerate(stream):
+        # Rewards that overflow or are no numbers are data; what they lead to is counted.
+        with np.errstate(all="ignore"):
+            if number == 0:
+                logged = bool(np.isfinite(batch.advantage).any())
+                name = normalizer or _explaining(batch, name) or name
+            _add(tally, batch, name, logged)
+    if not tally.groups:
+        raise RecordError("no groups were given: give a log with rollouts in it")
+    return _finished(tally, name, logged, normalizer is not None)
+
+
+def _explaining(batch: RewardGroups, usual: str) -> str | None:
+    """The first entry that gives the logged advantages of a batch, the usual one before all others."""
+    facts = group_facts(batch, batch.advantage)
+    for name in dict.fromkeys((usual, *entries())):
+        if agreement(batch, batch.advantage, apply(get_entry(name), batch), facts).explains:
+            return name
+    return None
+
+
+def _add(tally: _Tally, batch: RewardGroups, name: str, logged: bool) -> None:
+    base = apply(get_entry(name), batch)
+    audited = batch.advantage if logged else base
+    facts = group_facts(batch, audited)
+    tally.groups += len(batch.step)
+    tally.completions += len(batch.reward)
+    tally.sizes.update(batch.sizes.tolist())
+    tally.statuses.update(_statuses(batch))
+    tally.assumptions = summed((*tally.assumptions, *batch.assumptions))
+    tally.sums_to_zero += _sum_to_zero(batch, audited, facts)
+    tally.steps.extend(_steps(batch, facts))
+    _count(tally, batch, facts)
+    tally.gain = _greatest(tally.gain, batch, facts.gain)
+    tally.largest = _greatest(tally.largest, batch, facts.largest)
+    for kind, sums in tally.classes.items():
+        for label, one in class_sums(batch, audited, by_status=kind).items():
+            sums[label] = sums.get(label, ClassSums()) + one
+    for rule, lengths in length_sums(batch, audited).items():
+        tally.lengths[rule] = tally.lengths.get(rule, LengthSums()) + lengths
+    # Candidates of a search that trains nothing have no advantages to compare.
+    if not ((batch.sizes == 1).all() and np.isfinite(batch.improvement).any()):
+        _compare(tally, batch, audited, facts)
+        for knob, found in knobs(get_entry(name), batch, base).items():
+            tally.knobs[knob] = tally.knobs.get(knob, Knob()) + found
+
+
+def _statuses(batch: RewardGroups) -> dict[str, int]:
+    counts = np.bincount(batch.status.code, minlength=len(batch.status.names))
+    return {
+        name: int(count) for name, count in zip(batch.status.names, counts, strict=True) if name and count
+    }
+
+
+def _compare(tally: _Tally, batch: RewardGroups, audited: Floats, facts: GroupFacts) -> None:
+    for name, entry in entries().items():
+        found = agreement(batch, audited, apply(entry, batch), facts)
+        tally.agreements[name] = tally.agreements.get(name, Agreement()) + found
+
+
+def _count(tally: _Tally, batch: RewardGroups, facts: GroupFacts) -> None:
+    for name, flags in facts.flags.items():
+        _keep(tally, batch, name, np.flatnonzero(flags), None)
+    for name, flags in candidates.candidate_flags(batch).items():
+        rows = np.flatnonzero(flags)
+        _keep(tally, batch, name, batch.group[rows], rows)
+
+
+def _keep(tally: _Tally, batch: RewardGroups, name: str, groups: Integers, rows: Integers | None) -> None:
+    tally.counts[name] += len(groups)
+    kept = tally.examples.setdefault(name, [])
+    for number in range(min(len(groups), _SHOWN - len(kept))):
+        row = None if rows is None else int(rows[number])
+        kept.append(place_of(batch, int(groups[number]), row))
+
+
+def _steps(batch: RewardGroups, facts: GroupFacts) -> list[StepCounts]:
+    found = []
+    for first, end in spans(batch):
+        rewards = batch.reward[batch.offsets[first] : batch.offsets[end]]
+        finite = rewards[np.isfinite(rewards)]
+        found.append(
+            StepCounts(
+                source=batch.source,
+                step=int(batch.step[first]),
+                groups=end - first,
+                completions=len(rewards),
+                mean_reward=float(finite.mean()) if len(finite) else float("nan"),
+                flags={name: int(facts.flags[name][first:end].sum()) for name in STEP_FLAGS},
+            )
+        )
+    return found
+
+
+def _sum_to_zero(batch: RewardGroups, audited: Floats, facts: GroupFacts) -> int:
+    total = np.abs(np.add.reduceat(audited, batch.offsets[:-1]))
+    return int(((total <= 1e-5 * batch.sizes * facts.largest) & (facts.advantage_range > 0)).sum())
+
+
+def _greatest(before: Extreme | None, batch: RewardGroups, values: Floats) -> Extreme | None:
+    if not np.isfinite(values).any():
+        return before
+    at = int(np.nanargmax(np.where(np.isfinite(values), values, np.nan)))
+    found = Extreme(float(values[at]), place_of(batch, at))
+    return found if before is None or found.value > before.value else before
+
+
+def _finished(tally: _Tally, name: str, logged: bool, named: bool) -> Findings:
+    labels = tally.classes[False]
+    # Without a class column, the way in which completions ended stands in.
+    classes = labels if set(labels) != {""} else tally.classes[True]
+    classes = {} if set(classes) == {""} else classes
+    return Findings(
+        groups=tally.groups,
+        completions=tally.completions,
+        steps=tuple(tally.steps),
+        sizes=dict(sorted(tally.sizes.items())),
+        statuses=dict(sorted(tally.statuses.items())),
+        counts=dict(tally.counts),
+        examples={key: tuple(places) for key, places in tally.examples.items()},
+        logged=logged,
+        normalizer=name,
+        named=named,
+        agreements=tally.agreements,
+        knobs=tally.knobs,
+        lengths=tally.lengths,
+        classes=credit_table(classes) if any(one.mass for one in classes.values()) else (),
+        gain=tally.gain,
+        largest=tally.largest,
+        sums_to_zero=tally.sums_to_zero,
+        assumptions=tally.assumptions,
+    )

@@ -1,0 +1,226 @@
+"""Groups of rewards as flat columns: the form in which a log from anywhere is audited.
+
+An outcome-level group (``records.groups``) knows why a completion failed and what the search held before it.
+A reward-level group needs neither: it is what a trainer's normalizer saw. Sizes may differ, and a group of
+one is ordinary.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from search_to_signal.errors import IllFormedGroupError
+from search_to_signal.records.groups import OUTCOMES, GroupBatch
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Names:
+    """A text column: ``code`` (R,) int32 counts into ``names``; the empty name means that none was logged."""
+
+    code: NDArray[np.int32]
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _freeze(self.code)
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """What a reader took for granted because the log does not say it, with the counts that speak for it."""
+
+    key: str
+    says: str
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class RewardGroups:
+    """N groups of together R rewards; the rows of group n are ``offsets[n]`` to ``offsets[n + 1]``.
+
+    source       where the rows come from; one file
+    offsets      (N+1,) int64    0 first, R last, never falling by a row
+    step         (N,)   int64    update or iteration that the group belongs to; -1 where not logged
+    position     (R,)   int64    line of a text file (from 1), or row of a table (from 0)
+    reward       (R,)   float64  higher is better; as logged, so NaN and infinities may occur
+    advantage    (R,)   float64  as the trainer logged it; NaN where absent
+    tokens       (R,)   int64    response tokens that are trained; -1 where not logged
+    response     (R,)   uint64   equal numbers mean equal response texts in the whole log; 0 where not logged
+    label        the class of each row, from a column of the reader's choice
+    status       how the row ended, in the framework's own words
+    components   name: (R,) float64, before weighting; NaN where a component did not apply
+    weights      name: weight of that component in the reward
+    metrics      name: (R,) float64, logged numbers that are no part of the reward; NaN where absent
+    improvement  (R,)   float64  a searched candidate's score minus its reference's; NaN where there is none
+    admitted     (R,)   int8     1 and 0: the search kept the candidate or not; -1 where not logged
+    assumptions  what the reader took for granted
+    """
+
+    source: str
+    offsets: Integers
+    step: Integers
+    position: Integers
+    reward: Floats
+    advantage: Floats
+    tokens: Integers
+    response: NDArray[np.uint64]
+    label: Names
+    status: Names
+    improvement: Floats
+    admitted: NDArray[np.int8]
+    components: Mapping[str, Floats] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, Floats] = field(default_factory=dict)
+    assumptions: tuple[Assumption, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check(self)
+        for name in ("components", "weights", "metrics"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+        for column in _columns(self):
+            _freeze(column)
+        _freeze(self.offsets)
+        _freeze(self.step)
+
+    @property
+    def sizes(self) -> Integers:
+        """(N,): rewards per group."""
+        return np.diff(self.offsets)
+
+    @property
+    def group(self) -> Integers:
+        """(R,): the group that each row belongs to."""
+        return np.repeat(np.arange(len(self.step)), self.sizes)
+
+    @property
+    def scored(self) -> NDArray[np.bool_]:
+        """(R,): the reward is a finite number."""
+        return np.isfinite(self.reward)
+
+
+def _columns(groups: RewardGroups) -> list[NDArray[np.generic]]:
+    """Every column with one entry per row."""
+    plain = [getattr(groups, f.name) for f in fields(groups) if f.name not in ("offsets", "step")]
+    arrays = [column for column in plain if isinstance(column, np.ndarray)]
+    named = [*groups.components.values(), *groups.metrics.values()]
+    return [*arrays, *named, groups.label.code, groups.status.code]
+
+
+def _freeze(column: NDArray[np.generic]) -> None:
+    column.setflags(write=False)
+
+
+def _check(groups: RewardGroups) -> None:
+    """Raise IllFormedGroupError unless the columns are as long as the offsets say."""
+    offsets, rows = groups.offsets, len(groups.reward)
+    whole = len(offsets) == len(groups.step) + 1 and offsets[0] == 0 and offsets[-1] == rows
+    faults = {
+        "offsets do not run from 0 to the number of rewards": not whole,
+        "a group is empty": bool((np.diff(offsets) < 1).any()),
+        "columns differ in length": any(column.shape != (rows,) for column in _columns(groups)),
+        "a weight names no component": not set(groups.weights) <= set(groups.components),
+    }
+    for fault, present in faults.items():
+        if present:
+            raise IllFormedGroupError(f"{groups.source}: {fault}: repair the code that made these groups")
+
+
+def named(values: Sequence[str]) -> Names:
+    """Texts as codes, in order of first appearance."""
+    first: dict[str, int] = {}
+    codes = [first.setdefault(value, len(first)) for value in values]
+    return Names(np.array(codes, dtype=np.int32), tuple(first))
+
+
+def of_arrays(
+    reward: ArrayLike,
+    sizes: ArrayLike,
+    source: str = "arrays",
+    components: Mapping[str, ArrayLike] | None = None,
+    weights: Mapping[str, float] | None = None,
+    **columns: ArrayLike,
+) -> RewardGroups:
+    """Groups of the given sizes (N,) from flat rewards (R,), with other columns of RewardGroups by name.
+
+    A component without a weight has 1.
+    Raises IllFormedGroupError where sizes and columns do not fit together, or a column is unknown.
+    """
+    rewards = np.array(reward, dtype=np.float64)
+    counts = np.array(sizes, dtype=np.int64)
+    given = {name: _column(name, values) for name, values in columns.items()}
+    empty = np.full(len(rewards), np.nan)
+    defaults: dict[str, NDArray[np.generic] | Names] = {
+        "step": np.full(len(counts), UNKNOWN, dtype=np.int64),
+        "position": np.arange(len(rewards), dtype=np.int64),
+        "advantage": empty.copy(),
+        "tokens": np.full(len(rewards), UNKNOWN, dtype=np.int64),
+        "response": np.zeros(len(rewards), dtype=np.uint64),
+        "label": named([""] * len(rewards)),
+        "status": named([""] * len(rewards)),
+        "improvement": empty.copy(),
+        "admitted": np.full(len(rewards), UNKNOWN, dtype=np.int8),
+    }
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    parts = {name: np.array(part, dtype=np.float64) for name, part in (components or {}).items()}
+    return RewardGroups(
+        source=source,
+        offsets=offsets,
+        reward=rewards,
+        components=parts,
+        weights={**dict.fromkeys(parts, 1.0), **(weights or {})},
+        **{**defaults, **given},  # type: ignore[arg-type]
+    )
+
+
+_DTYPES: dict[str, type[np.number[Any]]] = {
+    "step": np.int64,
+    "position": np.int64,
+    "advantage": np.float64,
+    "tokens": np.int64,
+    "response": np.uint64,
+    "improvement": np.float64,
+    "admitted": np.int8,
+}
+
+
+def _column(name: str, values: ArrayLike) -> NDArray[np.generic] | Names:
+    if name in ("label", "status"):
+        return named([str(value) for value in np.asarray(values).tolist()])
+    if name not in _DTYPES:
+        raise IllFormedGroupError(
+            f"no column is called {name}: give one of {', '.join(sorted(_DTYPES))}, label, status"
+        )
+    return np.array(values, dtype=_DTYPES[name])
+
+
+def of_outcomes(groups: GroupBatch, reward: Floats, source: str = "records") -> RewardGroups:
+    """Outcome-level groups with the rewards (N, G) that a mapping gave them.
+
+    Responses are told apart within their group only, as the outcome-level form does.
+    """
+    count, size = groups.outcome.shape
+    rows = np.arange(count, dtype=np.int64)[:, None]
+    return of_arrays(
+        np.ravel(reward),
+        np.full(count, size),
+        source,
+        response=np.ravel(rows * size + groups.response + 1),
+        status=[OUTCOMES[code].value for code in np.ravel(groups.outcome)],
+    )
+
+
+def summed(assumptions: Iterable[Assumption]) -> tuple[Assumption, ...]:
+    """Assumptions of many batches as one each: counts of the same key and sentence add up."""
+    total: dict[tuple[str, str], Counter[str]] = {}
+    for assumption in assumptions:
+        total.setdefault((assumption.key, assumption.says), Counter()).update(assumption.counts)
+    return tuple(Assumption(key, says, dict(counts)) for (key, says), counts in total.items())

@@ -1,0 +1,110 @@
+"""Logs of other frameworks as reward-level groups: one file per format, recognized by what a file holds."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from search_to_signal.audit.groups import RewardGroups
+from search_to_signal.audit.importers import (
+    llm4ad,
+    neutral,
+    openevolve,
+    own_records,
+    prime_rl_tokens,
+    prime_rl_traces,
+    shinka,
+    slime,
+    theta_evolve,
+    tinker,
+    trl,
+    trl_tables,
+    ttt_discover,
+    verl,
+)
+from search_to_signal.audit.importers.base import Format, ReadOptions
+from search_to_signal.audit.importers.sniffing import Sniffed, sniff
+from search_to_signal.errors import ConfigError, RecordError
+
+FORMATS: tuple[Format, ...] = (
+    trl.FORMAT,
+    trl_tables.FORMAT,
+    verl.FORMAT,
+    prime_rl_traces.FORMAT,
+    prime_rl_tokens.FORMAT,
+    tinker.FORMAT,
+    ttt_discover.FORMAT,
+    slime.FORMAT,
+    theta_evolve.FORMAT,
+    own_records.FORMAT,
+    openevolve.FORMAT,
+    openevolve.JSON_FORMAT,
+    shinka.FORMAT,
+    llm4ad.FORMAT,
+    neutral.JSONL_FORMAT,
+    neutral.PARQUET_FORMAT,
+)
+
+
+def read(path: Path, format: str | None = None, options: ReadOptions | None = None) -> Iterator[RewardGroups]:
+    """Batches of the groups of a log file, or of every file of a log directory, in order.
+
+    The format is recognized unless it is named. What was assumed is with each batch (``groups.summed``).
+    Raises RecordError for a path that holds no log, ConfigError for a format that does not exist.
+    """
+    found, files = find(path, format)
+    for file in files:
+        yield from found.read(file, options or ReadOptions())
+
+
+def find(path: Path, format: str | None = None) -> tuple[Format, list[Path]]:
+    """The format of a log and its files; errors as in read."""
+    candidates = FORMATS if format is None else (_named(format),)
+    return _in_directory(path, candidates) if path.is_dir() else (_of_file(path, candidates), [path])
+
+
+def _named(name: str) -> Format:
+    known = {one.name: one for one in FORMATS}
+    if name not in known:
+        raise ConfigError(f"no format is called {name}: choose one of {', '.join(known)}")
+    return known[name]
+
+
+def _of_file(path: Path, candidates: tuple[Format, ...]) -> Format:
+    sniffed = sniff(path)
+    best = max(candidates, key=lambda one: one.score(sniffed))
+    if not best.score(sniffed):
+        raise _unknown(path, sniffed, candidates)
+    return best
+
+
+def _in_directory(directory: Path, candidates: tuple[Format, ...]) -> tuple[Format, list[Path]]:
+    """The format whose files the directory holds; of several, the one that knows most of its columns."""
+    held = {one: files for one in candidates if (files := one.files(directory))}
+    if not held:
+        looked = ", ".join(dict.fromkeys(pattern for one in candidates for pattern in one.patterns))
+        raise RecordError(f"{directory} holds no known log, none of {looked}; give the log file itself")
+    best = max(held, key=lambda one: _score(one, held[one][0]))
+    if not _score(best, held[best][0]):
+        raise _unknown(held[best][0], sniff(held[best][0]), tuple(held))
+    return best, held[best]
+
+
+def _score(format: Format, file: Path) -> int:
+    """How well a file fits; 0 for one that cannot be read, since another file may be the log."""
+    try:
+        return format.score(sniff(file))
+    except RecordError:
+        return 0
+
+
+def _unknown(path: Path, sniffed: Sniffed, candidates: tuple[Format, ...]) -> RecordError:
+    """One line: the columns that were found, and those that the nearest format misses."""
+    alike = [one for one in candidates if one.container == sniffed.container]
+    found = f"{path} ({sniffed.container}) has the columns {', '.join(sniffed.columns) or 'none'}"
+    if not alike:
+        expected = " or ".join(sorted({one.container for one in candidates}))
+        return RecordError(f"{found}; this format is {expected}: give such a file, or leave the format out")
+    near = min(alike, key=lambda one: (len(one.missing(sniffed)), -len(one.needs)))
+    return RecordError(
+        f"{found}; to be read as {near.name} it misses {', '.join(near.missing(sniffed))}: "
+        f"name another format, or write it by {neutral.SCHEMA.name}"
+    )

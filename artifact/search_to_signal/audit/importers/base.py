@@ -1,0 +1,96 @@
+"""What an importer is, and what a caller may say about a log."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from search_to_signal.audit.groups import RewardGroups
+from search_to_signal.audit.importers.sniffing import Sniffed, sniff
+from search_to_signal.errors import ConfigError, RecordError
+
+BATCH = 65_536
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What the log does not say and the caller may.
+
+    ``label`` names the column that holds each row's class; ``a.b`` is column b within a. ``reward`` names the
+    reward where a log holds several. ``components`` names the reward columns, and ``weights`` their weights.
+    ``group_size`` splits runs of equal prompts. ``rows`` bounds a batch.
+    """
+
+    label: str | None = None
+    reward: str | None = None
+    components: tuple[str, ...] | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
+    group_size: int | None = None
+    rows: int = BATCH
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or (self.group_size is not None and self.group_size < 1):
+            raise ConfigError("rows and group_size count things: give numbers of 1 or more")
+
+
+Read = Callable[[Path, ReadOptions], Iterator[RewardGroups]]
+
+
+@dataclass(frozen=True)
+class Format:
+    """One log format: how it is recognized and read, and what its reader was tried on.
+
+    ``needs`` are the columns without which a file is none of this format. ``patterns`` find the files below a
+    directory: the first pattern with any wins, so that one rollout is not counted in two of them.
+    ``writer`` is repository, path, commit and date of the writer; ``met`` says what files were read.
+    """
+
+    name: str
+    container: str
+    needs: tuple[str, ...]
+    patterns: tuple[str, ...]
+    read: Read
+    writer: str
+    met: str
+
+    def recognizes(self, path: Path) -> bool:
+        """Whether a file has the container and the columns of this format."""
+        return self.score(sniff(path)) > 0
+
+    def score(self, sniffed: Sniffed) -> int:
+        """How many needed columns the file has; 0 unless it has all of them."""
+        fits = sniffed.container == self.container and not self.missing(sniffed)
+        return len(self.needs) if fits else 0
+
+    def missing(self, sniffed: Sniffed) -> tuple[str, ...]:
+        """The needed columns that the file has not."""
+        return tuple(name for name in self.needs if name not in sniffed.columns)
+
+    def files(self, directory: Path) -> list[Path]:
+        """The files of this format below a directory, in the order in which they were written."""
+        for pattern in self.patterns:
+            found = [path for path in directory.glob(pattern) if path.is_file()]
+            if found:
+                return sorted(found, key=lambda path: _natural(path.relative_to(directory)))
+        return []
+
+
+def _natural(path: Path) -> list[tuple[int, int, str]]:
+    """Sort key in which step_9 stands before step_10."""
+    parts = re.split(r"(\d+)", path.as_posix())
+    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
+
+
+def value_at(record: Mapping[str, Any], name: str | None) -> str:
+    """The text of a column, or of a column within a column; empty where there is neither text nor number."""
+    value: Any = record
+    for part in name.split(".") if name else ():
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return str(value) if name and isinstance(value, str | int | float) else ""
+
+
+def refuse_unknown_label(path: Path, record: Mapping[str, Any], label: str | None) -> None:
+    """Raise RecordError where the first record has no column of that name: a slip is not a missing class."""
+    if label is not None and label.split(".")[0] not in record:
+        raise RecordError(f"{path} has no column {label}: choose one of {', '.join(map(str, record))}")

@@ -1,0 +1,26 @@
+"""Files that are one JSON document: a list of records, or an object that holds one."""
+
+from pathlib import Path
+from typing import Any
+
+from search_to_signal.audit.importers.lines import parse_json
+from search_to_signal.errors import RecordError
+
+LARGEST = 1024 * 1024 * 1024
+
+
+def read_document(path: Path) -> list[dict[str, Any]]:
+    """The records of a JSON file: the list itself, or the list under ``traces``. The file is held whole.
+
+    Raises RecordError for a file that is no JSON, cut off, over a gigabyte, or without such a list.
+    """
+    if path.stat().st_size > LARGEST:
+        raise RecordError(f"{path} is one JSON document of over {LARGEST} bytes; write it as JSON Lines")
+    try:
+        document = parse_json(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{path}: not JSON, or cut off ({error}); copy the file again") from error
+    records = document.get("traces") if isinstance(document, dict) else document
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise RecordError(f"{path}: no list of records; a log is a list of JSON objects")
+    return records

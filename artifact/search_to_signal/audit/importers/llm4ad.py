@@ -1,0 +1,95 @@
+"""LLM4AD's samples: ``samples/samples_1~200.json`` and so on, one JSON list per 200 samples.
+
+Read: Optima-CityU/LLM4AD, llm4ad/tools/profiler/profile.py and llm4ad/method/eoh/profiler.py,
+e8d848fea67db0626a1669718685afbe338547b2, 2026-04-15.
+
+A sample has sample_order, function, score and program; operator in most methods, algorithm in EoH and its
+kin, which leave operator out. A score of null is a failure, and nothing says which. With several objectives
+the score is a list: ``reward`` then names one by its number, from 0. ``samples_best.json`` repeats samples
+and is not read.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from search_to_signal.audit.groups import Assumption, RewardGroups
+from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
+from search_to_signal.audit.importers.candidates import BEST_BEFORE, evidence, over_the_best
+from search_to_signal.audit.importers.documents import read_document
+from search_to_signal.audit.importers.rows import (
+    NAN,
+    Group,
+    Row,
+    batches,
+    consecutive,
+    count,
+    digest,
+    number,
+    rows_of,
+)
+from search_to_signal.audit.importers.sniffing import JSON
+from search_to_signal.errors import RecordError
+
+
+def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+    """Samples of one file; raises RecordError for one that cannot be read."""
+    records = read_document(path)
+    refuse_unknown_label(path, next(iter(records), {}), options.label)
+    rows = rows_of(path, enumerate(records), lambda record, at: _row(path, record, at, options))
+    yield from batches(
+        str(path), consecutive(over_the_best(rows, _best_before(path, options))), options.rows, _evidence
+    )
+
+
+def _row(path: Path, record: dict[str, Any], position: int, options: ReadOptions) -> Row:
+    order = record.get("sample_order")
+    score = _score(path, record.get("score"), options.reward)
+    function = record.get("function")
+    return Row(
+        group=position,
+        position=position,
+        step=count(order),
+        reward=score,
+        response=digest(function if isinstance(function, str) else None),
+        label=value_at(record, options.label or "operator"),
+        status="failed" if record.get("score") is None else "ok",
+    )
+
+
+def _best_before(path: Path, options: ReadOptions) -> float:
+    """The best score in the files of the same log that come before this one."""
+    log = FORMAT.files(path.parent)
+    earlier = log[: log.index(path)] if path in log else []
+    records = ((file, record) for file in earlier for record in read_document(file))
+    scores = (_score(file, record.get("score"), options.reward) for file, record in records)
+    return max(filter(math.isfinite, scores), default=-math.inf)
+
+
+def _score(path: Path, score: object, objective: str | None) -> float:
+    if not isinstance(score, list):
+        return number(score)
+    if objective is None or not re.fullmatch(r"\d+", objective) or int(objective) >= len(score):
+        raise RecordError(
+            f"{path}: a score has {len(score)} objectives; name one of them as `reward`, from 0 on"
+        )
+    return number(score[int(objective)]) if score else NAN
+
+
+def _evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
+    says = f"a group is one candidate, and admission is not logged; {BEST_BEFORE}"
+    return evidence("candidates", says, groups)
+
+
+FORMAT = Format(
+    name="llm4ad",
+    container=JSON,
+    needs=("sample_order", "function", "score", "program"),
+    patterns=("samples/samples_*~*.json", "samples_*~*.json"),
+    read=read,
+    writer="Optima-CityU/LLM4AD llm4ad/tools/profiler/profile.py "
+    "e8d848fea67db0626a1669718685afbe338547b2 2026-04-15",
+    met="real writer: _write_json of ProfilerBase and EoHProfiler, called with given functions",
+)

@@ -1,0 +1,96 @@
+"""prime-rl's token exports: ``token_exports/step_N/rank_R.jsonl``, one packed training sequence per line.
+
+Read: PrimeIntellect-ai/prime-rl, src/prime_rl/trainer/rl/token_export.py,
+559b44772e471d1538537b8805cc77f3824a5e64, 2026-08-21. Opt-in (``enable_token_export``).
+
+Per token: loss_mask, advantages, log-probabilities, entropy, importance_ratio, is_masked(_high, _low),
+rl_weights. No reward and no group: a sequence is a group of one without a reward, and its advantage is the
+mean of the nonzero advantages of its trained tokens, as prime-rl's own episode log has it.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from search_to_signal.audit.groups import Assumption, RewardGroups
+from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
+from search_to_signal.audit.importers.lines import first_record, read_lines
+from search_to_signal.audit.importers.rows import (
+    NAN,
+    Group,
+    Row,
+    batches,
+    consecutive,
+    count,
+    digest,
+    number,
+    rows_of,
+)
+from search_to_signal.audit.importers.sniffing import JSONL
+from search_to_signal.errors import RecordError
+
+_COUNTED = ("is_masked", "is_masked_high", "is_masked_low")
+_AVERAGED = ("importance_ratio", "mismatch_kl", "entropy", "rl_weights")
+
+
+def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+    """One sequence per group; raises RecordError for a line that cannot be read."""
+    refuse_unknown_label(path, first_record(path) or {}, options.label)
+    rows = rows_of(path, read_lines(path), lambda record, at: _row(path, record, at, options))
+    yield from batches(str(path), consecutive(rows), options.rows, _evidence)
+
+
+def _row(path: Path, record: dict[str, Any], position: int, options: ReadOptions) -> Row:
+    mask = record.get("loss_mask")
+    if not isinstance(mask, list):
+        raise RecordError(f"{path}:{position}: no loss_mask; the line is no token export")
+    advantages = _trained(record, "advantages", mask)
+    step = record.get("step")
+    return Row(
+        group=position,
+        position=position,
+        step=count(step),
+        reward=NAN,
+        advantage=_mean([value for value in advantages if value != 0.0])
+        if any(advantages)
+        else _zero(advantages),
+        tokens=sum(map(bool, mask)),
+        response=digest(",".join(map(str, _trained(record, "token_ids", mask)))),
+        label=value_at(record, options.label or "env_name"),
+        metrics={
+            **{name: float(sum(_trained(record, name, mask))) for name in _COUNTED},
+            **{name: _mean(_trained(record, name, mask)) for name in _AVERAGED},
+        },
+    )
+
+
+def _trained(record: dict[str, Any], name: str, mask: Sequence[Any]) -> list[float]:
+    """Values of the trained tokens; those that were not finite, or not computed, are left out."""
+    values = record.get(name) or []
+    pairs = zip(values, mask, strict=False)
+    return [number(value) for value, trained in pairs if trained and value is not None]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else NAN
+
+
+def _zero(advantages: Sequence[float]) -> float:
+    return 0.0 if advantages else NAN
+
+
+def _evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
+    says = "a sequence is a group of one without a reward: token exports hold neither groups nor rewards"
+    return (Assumption("sequences_alone", says, {"sequences": len(groups)}),)
+
+
+FORMAT = Format(
+    name="prime-rl-tokens",
+    container=JSONL,
+    needs=("token_ids", "loss_mask", "advantages", "step"),
+    patterns=("token_exports/step_*/rank_*.jsonl", "step_*/rank_*.jsonl", "rank_*.jsonl"),
+    read=read,
+    writer="PrimeIntellect-ai/prime-rl src/prime_rl/trainer/rl/token_export.py "
+    "559b44772e471d1538537b8805cc77f3824a5e64 2026-08-21",
+    met="real writer: TokenExporter, called with given tensors",
+)

@@ -1,0 +1,33 @@
+"""Groups that a log does not name: runs of rows with the same prompt."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from search_to_signal.audit.groups import Assumption
+from search_to_signal.audit.importers.rows import Group, Row, consecutive, sizes
+from search_to_signal.errors import RecordError
+
+_RUNS = (
+    "a group is a run of rows with the same prompt: the log names no group, "
+    "and two groups of one prompt in a row would look like one"
+)
+_SPLIT = "a group is a run of rows with the same prompt, split into the group size that the caller gave"
+
+
+def runs_of(source: str, rows: Iterable[Row], group_size: int | None) -> Iterator[Group]:
+    """Runs of rows with equal ``group``, split into groups of ``group_size`` where it is given.
+
+    Raises RecordError for a run that cannot be split evenly.
+    """
+    for run in consecutive(rows):
+        size = group_size or len(run)
+        if len(run) % size:
+            raise RecordError(
+                f"{source}: {len(run)} rows with one prompt from row {run[0].position} on are no multiple of "
+                f"the group size {size}; give the size that the run was trained with, or none"
+            )
+        yield from (run[start : start + size] for start in range(0, len(run), size))
+
+
+def run_evidence(groups: Sequence[Group], group_size: int | None = None) -> tuple[Assumption, ...]:
+    """How many runs of which length were taken for groups."""
+    return (Assumption("consecutive_prompts", _SPLIT if group_size else _RUNS, sizes(groups)),)

@@ -1,0 +1,206 @@
+"""Rows of a log, one at a time, made into groups and batches of bounded size."""
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from search_to_signal.audit.groups import UNKNOWN, Assumption, Floats, RewardGroups, named
+from search_to_signal.errors import RecordError
+
+NAN = math.nan
+Made = TypeVar("Made")
+# A table of rows by names is dense: a name per row would be as large as the square of the log.
+MOST_NAMES = 256
+_NUMBERS = (bool, int, float, np.floating, np.integer)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rollout or candidate; ``group`` is equal for the rows of one group. Columns as in RewardGroups."""
+
+    group: Hashable
+    position: int
+    reward: float
+    step: int = UNKNOWN
+    advantage: float = NAN
+    tokens: int = UNKNOWN
+    response: int = 0
+    label: str = ""
+    status: str = ""
+    improvement: float = NAN
+    admitted: int = UNKNOWN
+    components: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+Group = Sequence[Row]
+Evidence = Callable[[Sequence[Group]], tuple[Assumption, ...]]
+
+
+def digest(text: str | None) -> int:
+    """64 bits that stand for a text; 0 for none. Two texts of a billion meet by chance about once in 40."""
+    if text is None:
+        return 0
+    found = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(found, "little") or 1
+
+
+def number(value: object) -> float:
+    """A logged number as it is; NaN for none and for what is no number."""
+    if not isinstance(value, _NUMBERS):
+        return NAN
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def numbers(values: object, without: Iterable[str] = ()) -> dict[str, float]:
+    """The entries of a mapping that are numbers."""
+    if not isinstance(values, Mapping):
+        return {}
+    skipped = set(without)
+    return {str(k): number(v) for k, v in values.items() if isinstance(v, _NUMBERS) and k not in skipped}
+
+
+def count(value: object) -> int:
+    """A logged whole number; -1 for none, for what is no whole number, and for one beyond 64 bits."""
+    if isinstance(value, str) and value.isdecimal() and len(value) < 19:
+        return int(value)
+    known = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+    return int(value) if known and isinstance(value, int) else UNKNOWN
+
+
+def rows_of(
+    path: Path, records: Iterable[tuple[int, dict[str, Any]]], make: Callable[[dict[str, Any], int], Made]
+) -> Iterator[Made]:
+    """What ``make`` makes of each record and its position; RecordError names one of another shape."""
+    for position, record in records:
+        try:
+            yield make(record, position)
+        except (TypeError, AttributeError, ValueError, KeyError, IndexError, OverflowError) as error:
+            raise RecordError(
+                f"{path}:{position}: the columns are there, but not as the format has them "
+                f"({type(error).__name__}: {error}); name another format, or leave the row out"
+            ) from error
+
+
+def consecutive(rows: Iterable[Row]) -> Iterator[Group]:
+    """Rows of one group stand together: nothing but the group at hand is held."""
+    for _, members in groupby(rows, key=lambda row: row.group):
+        yield list(members)
+
+
+def gathered(rows: Iterable[Row]) -> Iterator[Group]:
+    """Rows of one group stand anywhere within their step: the numbers of one step are held, not its texts."""
+    for _, members in groupby(rows, key=lambda row: row.step):
+        groups: dict[Hashable, list[Row]] = {}
+        for row in members:
+            groups.setdefault(row.group, []).append(row)
+        yield from groups.values()
+
+
+def batches(
+    source: str, groups: Iterable[Group], limit: int, evidence: Evidence | None = None
+) -> Iterator[RewardGroups]:
+    """Groups as batches of at most ``limit`` rows; a larger group is a batch of its own.
+
+    Raises RecordError where there is no group at all.
+    """
+    waiting: list[Group] = []
+    held, seen = 0, False
+    for group in groups:
+        if waiting and held + len(group) > limit:
+            yield _batch(source, waiting, evidence)
+            waiting, held = [], 0
+        waiting.append(group)
+        held, seen = held + len(group), True
+        if held >= limit:
+            yield _batch(source, waiting, evidence)
+            waiting, held = [], 0
+    if waiting:
+        yield _batch(source, waiting, evidence)
+    if not seen:
+        raise RecordError(
+            f"{source} holds no groups: it has no rollout in it; give a log that was written to"
+        )
+
+
+def sizes(groups: Sequence[Group]) -> dict[str, int]:
+    """How many groups, and how many of each size."""
+    found = Counter(len(group) for group in groups)
+    return {"groups": len(groups), **{f"groups of {size}": found[size] for size in sorted(found)}}
+
+
+def _batch(source: str, groups: Sequence[Group], evidence: Evidence | None) -> RewardGroups:
+    rows = [row for group in groups for row in group]
+    weights = _weights(rows)
+    return RewardGroups(
+        source=source,
+        offsets=np.cumsum([0, *(len(group) for group in groups)], dtype=np.int64),
+        step=np.array([group[0].step for group in groups], dtype=np.int64),
+        position=_column(rows, "position", np.int64),
+        reward=_column(rows, "reward", np.float64),
+        advantage=_column(rows, "advantage", np.float64),
+        tokens=_column(rows, "tokens", np.int64),
+        response=_column(rows, "response", np.uint64),
+        label=named([row.label for row in rows]),
+        status=named([row.status for row in rows]),
+        improvement=_column(rows, "improvement", np.float64),
+        admitted=_column(rows, "admitted", np.int8),
+        components=_components(source, rows, weights),
+        weights=weights,
+        metrics=_table(source, [row.metrics for row in rows]),
+        assumptions=(*(evidence(groups) if evidence else ()), *_unscored(rows)),
+    )
+
+
+def _column(rows: Sequence[Row], name: str, dtype: Any) -> Any:
+    return np.array([getattr(row, name) for row in rows], dtype=dtype)
+
+
+def _table(source: str, rows: Sequence[Mapping[str, float]]) -> dict[str, Floats]:
+    names = dict.fromkeys(name for row in rows for name in row)
+    if len(names) > MOST_NAMES:
+        raise RecordError(
+            f"{source}: {len(names)} different names of numbers in {len(rows)} rows, where "
+            f"{MOST_NAMES} are read: leave out what is no reward or metric"
+        )
+    return {name: np.array([row.get(name, NAN) for row in rows], dtype=np.float64) for name in names}
+
+
+def _weights(rows: Sequence[Row]) -> dict[str, float]:
+    """One weight per component; 1 for a component whose weight changes, which is then weighted already."""
+    found: dict[str, set[float]] = {}
+    for row in rows:
+        for name, weight in row.weights.items():
+            found.setdefault(name, set()).add(weight)
+    return {name: next(iter(seen)) if len(seen) == 1 else 1.0 for name, seen in found.items()}
+
+
+def _components(source: str, rows: Sequence[Row], weights: Mapping[str, float]) -> dict[str, Floats]:
+    scaled = [
+        {
+            name: value if row.weights.get(name) == weights.get(name) else value * row.weights[name]
+            for name, value in row.components.items()
+        }
+        for row in rows
+    ]
+    return _table(source, scaled)
+
+
+def _unscored(rows: Sequence[Row]) -> tuple[Assumption, ...]:
+    """Rewards that are no finite number are data: they are kept, and counted here."""
+    nan = sum(math.isnan(row.reward) for row in rows)
+    infinite = sum(math.isinf(row.reward) for row in rows)
+    counts = {"rewards": len(rows), "NaN": nan, "infinite": infinite}
+    says = "a reward that is missing, NaN or infinite is kept as it is, and is no number to average"
+    return (Assumption("unscored", says, counts),) if nan or infinite else ()

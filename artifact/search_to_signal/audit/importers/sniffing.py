@@ -1,0 +1,86 @@
+"""What a file is made of: its container, by its first bytes, and its columns, by its first record."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from search_to_signal.audit.importers.documents import read_document
+from search_to_signal.audit.importers.lines import first_record
+from search_to_signal.audit.importers.plain_pickle import load_plain
+from search_to_signal.audit.importers.sqlite import table_columns
+from search_to_signal.audit.importers.tables import parquet_columns
+from search_to_signal.errors import RecordError
+
+JSONL, JSON, PARQUET, SQLITE, TORCH = "JSON Lines", "JSON", "Parquet", "SQLite", "torch.save"
+
+
+@dataclass(frozen=True)
+class Sniffed:
+    """Container and columns of one file."""
+
+    container: str
+    columns: tuple[str, ...]
+
+
+def sniff(path: Path) -> Sniffed:
+    """Container and columns of a file; raises RecordError for one that is empty, damaged or unknown."""
+    container = container_of(path)
+    if container == PARQUET:
+        return Sniffed(container, parquet_columns(path))
+    if container == SQLITE:
+        return Sniffed(container, table_columns(path))
+    if container == TORCH:
+        return Sniffed(container, _keys(next(iter(samples_in(path, load_plain(path))), {})))
+    if container == JSON:
+        return Sniffed(container, _keys(next(iter(read_document(path)), {})))
+    return Sniffed(container, _keys(first_record(path) or {}))
+
+
+def container_of(path: Path) -> str:
+    """The container of a file by its first bytes. Raises RecordError for a file that is empty or unknown."""
+    if path.exists() and not path.is_file():
+        raise RecordError(f"{path} is no regular file: give a log file or a directory of them")
+    try:
+        with path.open("rb") as file:
+            start = file.read(4096)
+    except OSError as error:
+        raise RecordError(
+            f"cannot read {path} ({error.strerror}): give a log file or a directory of them"
+        ) from error
+    text = start.lstrip()
+    if not text:
+        raise RecordError(f"{path} is empty: it holds no groups; give a log that was written to")
+    for magic, container in _MAGIC.items():
+        if start.startswith(magic):
+            return container
+    if text.startswith(b"["):
+        return JSON
+    if text.startswith(b"{"):
+        return JSON if text.split(b"\n", 1)[0].strip() == b"{" else JSONL
+    raise RecordError(
+        f"{path} is no log that is known here: not {', '.join(sorted(set(_MAGIC.values())))} or JSON"
+    )
+
+
+_MAGIC = {
+    b"PAR1": PARQUET,
+    b"SQLite format 3\x00": SQLITE,
+    b"PK\x03\x04": TORCH,
+    b"\x80": TORCH,
+    b"\x1f\x8b": JSONL,
+}
+
+
+def samples_in(path: Path, dump: object) -> list[dict[str, Any]]:
+    """The ``samples`` of a dump that was loaded. Raises RecordError where it holds no such list."""
+    samples = dump.get("samples") if isinstance(dump, Mapping) else None
+    if not isinstance(samples, list) or not all(isinstance(sample, dict) for sample in samples):
+        raise RecordError(
+            f"{path}: no list of samples; a rollout dump is a mapping with rollout_id and samples"
+        )
+    return samples
+
+
+def _keys(record: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(key) for key in record)

@@ -1,0 +1,62 @@
+"""Tinker cookbook's rollout summaries: ``train_rollout_summaries.jsonl``, one trajectory per line.
+
+Read: thinking-machines-lab/tinker-cookbook, tinker_cookbook/rl/rollout_logging.py and
+stores/training_store.py, 9dfcc3a2cf44432d621a01005073dc6d76a1e87a, 2026-08-19.
+
+total_reward is the sum of the steps' rewards plus final_reward, which the group as a whole decides. There
+is no text and no advantage. Groups that failed were left out before they were counted, so group_idx has no
+gaps.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from search_to_signal.audit.groups import UNKNOWN, RewardGroups
+from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
+from search_to_signal.audit.importers.lines import first_record, read_lines
+from search_to_signal.audit.importers.rows import Row, batches, consecutive, count, number, numbers, rows_of
+from search_to_signal.audit.importers.sniffing import JSONL
+
+
+def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+    """Groups of one file; raises RecordError for a line that cannot be read."""
+    refuse_unknown_label(path, first_record(path) or {}, options.label)
+    rows = rows_of(path, read_lines(path), lambda record, at: _row(record, at, options))
+    yield from batches(str(path), consecutive(rows), options.rows)
+
+
+def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
+    iteration = record.get("iteration")
+    steps = [step for step in record.get("steps") or () if isinstance(step, dict)]
+    final = number(record.get("final_reward"))
+    lengths = [step["ac_len"] for step in steps if isinstance(step.get("ac_len"), int)]
+    return Row(
+        group=(value_at(record, "split"), iteration, record.get("group_idx")),
+        position=position,
+        step=count(iteration),
+        reward=number(record.get(options.reward or "total_reward")),
+        tokens=sum(lengths) if lengths else UNKNOWN,
+        label=value_at(record, options.label)
+        if options.label
+        else "/".join(map(str, record.get("tags") or ())),
+        components={"steps": sum(number(step.get("reward")) for step in steps), "final_reward": final},
+        weights={"steps": 1.0, "final_reward": 1.0},
+        metrics=numbers(record.get("trajectory_metrics")),
+    )
+
+
+FORMAT = Format(
+    name="tinker",
+    container=JSONL,
+    needs=("iteration", "group_idx", "traj_idx", "total_reward"),
+    patterns=(
+        "iteration_*/train_rollout_summaries.jsonl",
+        "train_rollout_summaries.jsonl",
+        "*_rollout_summaries.jsonl",
+    ),
+    read=read,
+    writer="thinking-machines-lab/tinker-cookbook tinker_cookbook/rl/rollout_logging.py "
+    "9dfcc3a2cf44432d621a01005073dc6d76a1e87a 2026-08-19",
+    met="real writer: serialize_rollout_summaries, called with given trajectories",
+)

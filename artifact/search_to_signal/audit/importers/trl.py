@@ -1,0 +1,105 @@
+"""TRL's completions log: ``completions/completions_00010.parquet``, one file per logged step.
+
+Read: huggingface/trl, trl/trainer/grpo_trainer.py (``GRPOTrainer.log`` and
+``_generate_and_score_completions``), f2cd57710ae345ea6428ae95363267fcf38a3dc8, 2026-07-24. Written since
+v0.28.0 (commit 035c3ff15, 2026-01-29); earlier versions, 0.15.1 among them, write no file (see trl_tables).
+
+Columns: step, prompt, completion, one per reward function, then those that reward functions logged
+themselves, then advantage. Rewards and logged extras cannot be told apart by the file, weights stand in the
+trainer's configuration, and there is no group id: the rows of one group stand together. A file holds the
+last generation batch before its step, so steps may be missing or repeated; an evaluation at the same step
+overwrites training.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from search_to_signal.audit.groups import Assumption, RewardGroups
+from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
+from search_to_signal.audit.importers.prompts import run_evidence, runs_of
+from search_to_signal.audit.importers.rows import NAN, Group, Row, batches, count, digest, number, rows_of
+from search_to_signal.audit.importers.sniffing import PARQUET
+from search_to_signal.audit.importers.tables import number_columns, parquet_columns, read_table
+from search_to_signal.errors import RecordError
+
+Records = Callable[[Sequence[str]], Iterable[tuple[int, dict[str, Any]]]]
+FIXED = ("step", "prompt", "completion", "advantage")
+
+
+def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+    """Groups of one file; raises RecordError for a damaged file or one without a reward column."""
+    columns = parquet_columns(path)
+    return read_rows(path, columns, number_columns(path), lambda names: read_table(path, names), options)
+
+
+def read_rows(
+    path: Path, columns: Sequence[str], numeric: Sequence[str], records: Records, options: ReadOptions
+) -> Iterator[RewardGroups]:
+    """Groups of a table with TRL's columns; ``numeric`` ones hold numbers, ``records`` reads those named."""
+    refuse_unknown_label(path, dict.fromkeys(columns), options.label)
+    components = _components(path, columns, numeric, options)
+    optional = ["advantage", *([options.label.split(".")[0]] if options.label else [])]
+    wanted = dict.fromkeys([*FIXED[:3], *components, *(name for name in optional if name in columns)])
+    rows = rows_of(path, records(list(wanted)), lambda record, at: _row(record, at, components, options))
+    evidence = _evidence(components, options)
+    yield from batches(str(path), runs_of(str(path), rows, options.group_size), options.rows, evidence)
+
+
+def _components(
+    path: Path, columns: Sequence[str], numeric: Sequence[str], options: ReadOptions
+) -> tuple[str, ...]:
+    """The reward columns: those that were named, or every column of numbers that TRL does not fix."""
+    found = options.components or tuple(name for name in numeric if name not in FIXED)
+    unknown = sorted({*found, *options.weights} - {*found} | {*found} - {*columns})
+    if unknown or not found:
+        raise RecordError(
+            f"{path} has no rewards {', '.join(unknown)}: as components, name columns that it has "
+            f"({', '.join(columns)})"
+        )
+    return found
+
+
+def _row(record: dict[str, Any], position: int, components: Sequence[str], options: ReadOptions) -> Row:
+    values = {name: number(record[name]) for name in components}
+    weights = {name: options.weights.get(name, 1.0) for name in components}
+    scored = [weights[name] * value for name, value in values.items() if not math.isnan(value)]
+    return Row(
+        group=record["prompt"],
+        position=position,
+        step=count(record["step"]),
+        reward=sum(scored) if scored else NAN,
+        advantage=number(record.get("advantage")),
+        response=digest(record["completion"]),
+        label=value_at(record, options.label),
+        components=values,
+        weights=weights,
+    )
+
+
+def _evidence(components: Sequence[str], options: ReadOptions) -> Any:
+    chosen = (
+        "as named by the caller" if options.components else "all columns of numbers that TRL does not fix"
+    )
+    weighing = (
+        "the caller's weights" if options.weights else "weights of 1, since TRL keeps its weights elsewhere"
+    )
+    says = f"the reward is the sum of {', '.join(components)} ({chosen}) with {weighing}"
+
+    def evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
+        reward = Assumption("reward_columns", says, {"rows": sum(len(group) for group in groups)})
+        return (*run_evidence(groups, options.group_size), reward)
+
+    return evidence
+
+
+FORMAT = Format(
+    name="trl",
+    container=PARQUET,
+    needs=("step", "prompt", "completion"),
+    patterns=("completions_*.parquet", "completions/completions_*.parquet"),
+    read=read,
+    writer="huggingface/trl trl/trainer/grpo_trainer.py f2cd57710ae345ea6428ae95363267fcf38a3dc8 2026-07-24",
+    met="real writer: GRPOTrainer.log, called with given rows",
+)

@@ -1,0 +1,65 @@
+"""What aggregation adds: how the weight of advantages falls on long and short completions."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from search_to_signal.audit.atlas import RewardBatch, token_weights
+from search_to_signal.audit.groups import Floats, RewardGroups
+from search_to_signal.audit.steps import part, spans
+
+RULES = ("token_mean", "sequence_mean", "constant_length", "prompt_mean")
+
+
+@dataclass(frozen=True)
+class LengthSums:
+    """Over steps, of completions with tokens and an advantage: the longest quarter of each step, and all.
+
+    ``weight`` sums |A| times the weight that a rule of the atlas gives to the completion's tokens.
+    """
+
+    longest: int = 0
+    completions: int = 0
+    longest_weight: float = 0.0
+    weight: float = 0.0
+
+    def __add__(self, more: "LengthSums") -> "LengthSums":
+        return LengthSums(
+            self.longest + more.longest,
+            self.completions + more.completions,
+            self.longest_weight + more.longest_weight,
+            self.weight + more.weight,
+        )
+
+    @property
+    def share(self) -> float | None:
+        """Share of the weight that the longest quarter has; None without weight."""
+        return self.longest_weight / self.weight if self.weight else None
+
+
+def length_sums(groups: RewardGroups, advantage: Floats) -> dict[str, LengthSums]:
+    """Sums by rule; none where a length was not logged. Completions of one length are no longest quarter."""
+    if (groups.tokens < 0).any():
+        return {}
+    total = dict.fromkeys(RULES, LengthSums())
+    for first, end in spans(groups):
+        rows = slice(int(groups.offsets[first]), int(groups.offsets[end]))
+        for rule, sums in _of_step(part(groups, first, end), advantage[rows]).items():
+            total[rule] += sums
+    return total
+
+
+def _of_step(step: RewardGroups, advantage: Floats) -> dict[str, LengthSums]:
+    known = np.isfinite(advantage) & (step.tokens > 0)
+    if not known.any():
+        return {}
+    longest = known & (step.tokens > np.quantile(step.tokens[known], 0.75))
+    batch = RewardBatch(step.reward, step.offsets, step.tokens)
+    size = np.where(known, np.abs(advantage), 0.0) * step.tokens
+    found = {}
+    for rule in RULES:
+        weight = size * token_weights(rule, batch, int(step.tokens.max()))
+        found[rule] = LengthSums(
+            int(longest.sum()), int(known.sum()), float(weight[longest].sum()), float(weight.sum())
+        )
+    return found

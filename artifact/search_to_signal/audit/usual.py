@@ -1,0 +1,13 @@
+"""The normalizer that a log's framework uses unless told otherwise, for logs without advantages."""
+
+USUAL = {
+    "trl": "trl-grpo",
+    "trl-wandb": "trl-0.15.1-grpo",
+    "verl": "verl-grpo",
+    "prime-rl": "prime-rl-grpo",
+    "prime-rl-tokens": "prime-rl-grpo",
+    "tinker": "tinker-group",
+    "ttt-discover": "discover-entropic-adaptive",
+    "slime": "slime-grpo",
+    "theta-evolve": "thetaevolve-grpo",
+}

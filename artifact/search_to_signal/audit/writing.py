@@ -1,0 +1,196 @@
+"""An audit as plain text, JSON, CSV and one HTML page."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from search_to_signal.audit import candidates, distinctions
+from search_to_signal.audit.findings import STEP_FLAGS, Findings
+from search_to_signal.audit.verdicts import at, verdicts
+from search_to_signal.progress import one_line
+from search_to_signal.records.files import write_atomically
+
+PAGE, DOCUMENT, STEPS, ENTRIES = "audit.html", "audit.json", "steps.csv", "normalizers.csv"
+MEANING = {**distinctions.MEANING, **candidates.MEANING}
+ENTRY_COLUMNS = ("normalizer", "explains", "cosine", "size", "groups", "ordered otherwise", "signs change")
+CLASS_COLUMNS = ("class", "completions", "P_D", "P_A", "E_A", "precision", "positive rate")
+# Characters of a printed line or cell.
+_WIDEST = 400
+
+Row = tuple[str, ...]
+
+
+def text(found: Findings) -> str:
+    """The verdicts, what was assumed, and two compact tables."""
+    parts = [one_line(line, _WIDEST) for line in verdicts(found)]
+    parts += (
+        ["", *(one_line(f"Assumed: {line}", _WIDEST) for line in assumptions(found))]
+        if found.assumptions
+        else []
+    )
+    counted = [(name, count, where) for name, count, _, where in count_rows(found) if count != "0"]
+    parts += ["", _aligned([("found", "count", "first"), *counted])] if counted else []
+    if classes := class_rows(found):
+        parts += ["", _aligned([CLASS_COLUMNS, *classes])]
+    if entries := entry_rows(found):
+        parts += ["", "The same rollouts under other normalizers, nearest first:"]
+        parts += [_aligned([ENTRY_COLUMNS, *entries[:12]])]
+    return "\n".join(parts)
+
+
+def assumptions(found: Findings) -> tuple[str, ...]:
+    """What the reader of the log took for granted, each with the counts that speak for it."""
+    return tuple(
+        f"{one.says} ({', '.join(f'{count} {name}' for name, count in one.counts.items())})"
+        for one in found.assumptions
+    )
+
+
+def count_rows(found: Findings) -> list[Row]:
+    """Name, count, meaning and first place of everything that is counted."""
+    return [
+        (name, str(found.counts.get(name, 0)), meaning, ", ".join(map(at, found.examples.get(name, ())[:1])))
+        for name, meaning in MEANING.items()
+    ]
+
+
+def class_rows(found: Findings) -> list[Row]:
+    """The credit table as text."""
+    return [
+        (
+            one.label,
+            str(one.completions),
+            *map(
+                _number,
+                (one.prevalence, one.mass_share, one.enrichment, one.precision, one.positive_rate),
+            ),
+        )
+        for one in found.classes
+    ]
+
+
+def entry_rows(found: Findings) -> list[Row]:
+    """Every entry that takes some of the groups, nearest first."""
+    known = found.agreements
+    return [
+        (
+            name,
+            "yes" if found.logged and known[name].explains else "same" if known[name].explains else "no",
+            _number(known[name].cosine),
+            _number(known[name].size),
+            str(known[name].groups),
+            str(known[name].turned),
+            str(known[name].flipped),
+        )
+        for name in found.by_nearness()
+    ]
+
+
+def step_rows(found: Findings) -> list[Row]:
+    """One row per step and file."""
+    return [
+        (
+            step.source,
+            str(step.step),
+            str(step.groups),
+            str(step.completions),
+            _number(step.mean_reward),
+            *(str(step.flags[name]) for name in STEP_FLAGS),
+        )
+        for step in found.steps
+    ]
+
+
+STEP_COLUMNS = ("source", "step", "groups", "completions", "mean_reward", *STEP_FLAGS)
+
+
+def document(found: Findings) -> dict[str, Any]:
+    """Everything that was found, for ``as_json``."""
+    return {
+        "verdicts": verdicts(found),
+        "explaining": found.explaining,
+        "nearest": found.nearest,
+        **msgspec.to_builtins(found, str_keys=True),
+        "agreements": {
+            name: {
+                **msgspec.to_builtins(one),
+                "explains": one.explains,
+                "cosine": one.cosine,
+                "size": one.size,
+            }
+            for name, one in found.agreements.items()
+        },
+        "lengths": {
+            rule: {**msgspec.to_builtins(sums), "share": sums.share} for rule, sums in found.lengths.items()
+        },
+    }
+
+
+def as_json(found: Findings) -> str:
+    """The document as strict JSON in ASCII, so that a name that is no text of Unicode is kept."""
+    return json.dumps(_strict(document(found)), indent=2)
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _strict(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write(found: Findings, directory: Path, title: str) -> None:
+    """Write the page, the document and the tables, each whole or not at all."""
+    files = {
+        DOCUMENT: as_json(found).encode() + b"\n",
+        STEPS: _csv(STEP_COLUMNS, step_rows(found)),
+        ENTRIES: _csv(ENTRY_COLUMNS, entry_rows(found)),
+        PAGE: page(found, title).encode("utf-8", "replace"),
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        write_atomically(directory / name, data)
+
+
+def page(found: Findings, title: str) -> str:
+    """One HTML page that needs no other file."""
+    environment = Environment(
+        loader=PackageLoader("search_to_signal.audit"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    tables = (
+        ("What was counted", ("found", "count", "meaning", "first"), count_rows(found)),
+        ("Who receives positive advantage", CLASS_COLUMNS, class_rows(found)),
+        ("The same rollouts under every normalizer", ENTRY_COLUMNS, entry_rows(found)),
+        ("Over steps", STEP_COLUMNS, step_rows(found)),
+    )
+    return environment.get_template("audit.html").render(
+        title=title, verdicts=verdicts(found), assumptions=assumptions(found), tables=tables
+    )
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _aligned(rows: Sequence[Row]) -> str:
+    rows = [tuple(one_line(cell, _WIDEST) for cell in row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _csv(header: Row, rows: Sequence[Row]) -> bytes:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([header, *rows])
+    return out.getvalue().encode("utf-8", "replace")

@@ -1,0 +1,88 @@
+"""The command that audits anybody's log: which differences between completions survive."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from search_to_signal.cli.base import Add
+from search_to_signal.errors import ConfigError
+
+if TYPE_CHECKING:
+    from search_to_signal.audit.findings import Findings
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    from search_to_signal.audit import importers, writing
+    from search_to_signal.audit.findings import audit
+    from search_to_signal.audit.importers.base import ReadOptions
+    from search_to_signal.audit.usual import USUAL
+
+    limits = _limits(arguments.fail_on)
+    options = ReadOptions(label=arguments.label, reward=arguments.reward, group_size=arguments.group_size)
+    form, _ = importers.find(arguments.path, arguments.format)
+    batches = importers.read(arguments.path, form.name, options)
+    found = audit(batches, arguments.normalizer, USUAL.get(form.name))
+    if arguments.out is not None:
+        writing.write(found, arguments.out, str(arguments.path))
+    if arguments.json:
+        print(writing.as_json(found))
+    else:
+        print(f"Read as {form.name}.")
+        print(writing.text(found))
+    return _judged(found, limits)
+
+
+def _limits(given: Sequence[str]) -> dict[str, float]:
+    """``dead=0.5`` as a name and a share; raises ConfigError for anything else."""
+    from search_to_signal.audit.writing import MEANING
+
+    limits = {}
+    for one in given:
+        name, _, share = one.partition("=")
+        try:
+            limits[name] = float(share)
+        except ValueError as error:
+            raise ConfigError(f"--fail-on {one}: give a name and a share, such as dead=0.5") from error
+        if name not in MEANING or not 0 <= limits[name] <= 1:
+            raise ConfigError(
+                f"--fail-on {one}: give a share from 0 to 1 of one of {', '.join(sorted(MEANING))}"
+            )
+    return limits
+
+
+def _judged(found: "Findings", limits: dict[str, float]) -> int:
+    exceeded = {name: found.share(name) for name, limit in limits.items() if found.share(name) > limit}
+    for name, share in exceeded.items():
+        print(f"s2s: FAILED: the share of {name} is {share:.4f}, over {limits[name]:g}", file=sys.stderr)
+    return 1 if exceeded else 0
+
+
+def register(add: Add) -> None:
+    """Add audit."""
+    text = "say what a normalizer did to the rewards in a log of TRL, verl, slime and others"
+    command = add("audit", _audit, text, "s2s audit completions/ --fail-on dead=0.5")
+    command.add_argument("path", type=Path, metavar="PATH", help="a log file, or the directory that holds it")
+    command.add_argument("--format", help="the format of the log, where it is not recognized")
+    command.add_argument(
+        "--normalizer", metavar="NAME", help="the entry of s2s normalizers whose knobs are tried"
+    )
+    command.add_argument(
+        "--class", dest="label", metavar="COLUMN", help="the column that holds the class of a completion"
+    )
+    command.add_argument(
+        "--reward", metavar="NAME", help="the reward that was trained, where a log has several"
+    )
+    command.add_argument(
+        "--group-size", type=int, metavar="G", help="split runs of one prompt into groups of G"
+    )
+    command.add_argument("--out", type=Path, metavar="DIR", help="write a page, JSON and CSV there")
+    command.add_argument("--json", action="store_true", help="print everything as JSON")
+    command.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        metavar="NAME=SHARE",
+        help="exit with 1 where the share of groups (of a search: candidates) is greater; repeat it",
+    )

@@ -1,0 +1,371 @@
+"""Small logs of every format, built as the frameworks' writers build them."""
+
+import json
+import pickle
+import sqlite3
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, Outcome
+
+
+def jsonl(path: Path, records: Sequence[object]) -> Path:
+    """Records as Python's JSON writer puts them, NaN included."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def parquet(path: Path, columns: dict[str, Any]) -> Path:
+    """Columns as a Parquet file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def trl(directory: Path, step: int = 10, prompts: Sequence[str] = ("a", "a", "b", "b")) -> Path:
+    """One completions file: two reward functions, a text that one of them logged, the advantage."""
+    rows = len(prompts)
+    columns = {
+        "step": [step] * rows,
+        "prompt": list(prompts),
+        "completion": [f"answer {row % 3}" for row in range(rows)],
+        "length": [float(row) for row in range(rows)],
+        "format": [1.0, float("nan")] * (rows // 2),
+        "note": ["easy", "hard"] * (rows // 2),
+        "advantage": [0.5, -0.5] * (rows // 2),
+    }
+    return parquet(directory / "completions" / f"completions_{step:05d}.parquet", columns)
+
+
+def trl_table(directory: Path) -> Path:
+    """The table that TRL 0.15.1 sends: the step as a text, one reward, no advantage."""
+    rows = [["10", prompt, f"answer {row}", row / 4] for row, prompt in enumerate("aabb")]
+    table = {"columns": ["step", "prompt", "completion", "reward"], "data": rows}
+    path = directory / "media" / "table" / "completions_10_0a1b.table.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(table), encoding="utf-8")
+    return path
+
+
+def verl_v1(directory: Path, step: int = 7) -> Path:
+    """Prompt aa with two sessions, prompt b_b with two, of which the second has two outputs."""
+    keys = ["aa_0_0", "aa_1_0", "b_b_0_0", "b_b_1_0", "b_b_1_1"]
+    scores = [0.0, 1.0, 0.25, 0.5, 0.5]
+    rows = [
+        {"input": key[:2], "output": key, "gts": None, "score": score, "step": step, "uid": key}
+        for key, score in zip(keys, scores, strict=True)
+    ]
+    return jsonl(directory / f"{step}.jsonl", rows)
+
+
+def verl_v0(directory: Path, step: int = 3) -> Path:
+    """Rows of two prompts, interleaved as balancing leaves them, with what the reward function returned."""
+    rows = [
+        {
+            "input": f"q{row % 2}",
+            "output": str(row),
+            "gts": "g",
+            "score": float(row),
+            "step": step,
+            "acc": row % 2,
+        }
+        for row in range(4)
+    ]
+    return jsonl(directory / f"{step}.jsonl", rows)
+
+
+def prime_episode(group: str, score: float, advantage: float | None = None) -> dict[str, Any]:
+    """One episode with one trace: a weighted reward and two trained tokens."""
+    info = {} if advantage is None else {"advantage": advantage}
+    trace = {
+        "task": {"type": "Math"},
+        "nodes": [
+            {"message": {"role": "user", "content": "?"}, "mask": [False, False]},
+            {
+                "message": {"role": "assistant", "content": f"{score}"},
+                "sampled": True,
+                "mask": [False, True, True],
+            },
+        ],
+        "rewards": {"correct": {"score": score, "weight": 2.0}, "style": {"score": 1.0, "weight": 0.5}},
+        "metrics": {"turns": 1.0},
+        "info": info,
+        "ok": True,
+        "stop_condition": "agent_completed",
+    }
+    return {
+        "id": f"{group}-{score}",
+        "env": {"id": "math"},
+        "task": {"type": "Math"},
+        "group": {"id": group},
+        "ok": True,
+        "errors": [],
+        "traces": [trace],
+    }
+
+
+def prime_failure(group: str) -> dict[str, Any]:
+    """An episode that ended before its first trace."""
+    errors = [{"type": "SandboxError", "message": "gone"}]
+    return {
+        "id": "x",
+        "env": {"id": "math"},
+        "task": {},
+        "group": {"id": group},
+        "ok": False,
+        "errors": errors,
+        "traces": [],
+    }
+
+
+def prime_traces(directory: Path) -> Path:
+    """A step with all episodes, interleaved and without advantages, and with those that were trained."""
+    step = directory / "rollouts" / "step_4" / "train"
+    everything = [
+        prime_episode("g", 0.0),
+        prime_episode("h", 1.0),
+        prime_episode("g", 1.0),
+        prime_failure("h"),
+    ]
+    jsonl(step / "all" / "traces.jsonl", everything)
+    return jsonl(
+        step / "effective" / "traces.jsonl", [prime_episode("g", 0.0, -1.0), prime_episode("g", 1.0, 1.0)]
+    )
+
+
+def prime_tokens(directory: Path) -> Path:
+    """A sequence of three trained tokens: one without credit, one masked by the trust region."""
+    record = {
+        "schema_version": 1,
+        "step": 4,
+        "env_name": "math",
+        "token_ids": [5, 6, 7, 8],
+        "loss_mask": [False, True, True, True],
+        "advantages": [9.0, 0.5, 0.0, 1.5],
+        "importance_ratio": [None, 1.0, 2.0, 3.0],
+        "is_masked": [None, True, False, False],
+        "is_masked_high": [None, True, False, False],
+        "is_masked_low": [None, False, False, False],
+        "entropy": [0.0, 1.0, 1.0, 1.0],
+        "rl_weights": [None, None, None, None],
+    }
+    return jsonl(directory / "token_exports" / "step_4" / "rank_0.jsonl", [record])
+
+
+def tinker(directory: Path) -> Path:
+    """Group 0 of two trajectories and group 1 of one."""
+    rows = [
+        {
+            "schema_version": 1,
+            "split": "train",
+            "iteration": 2,
+            "group_idx": group,
+            "traj_idx": index,
+            "tags": ["math"],
+            "total_reward": reward + 0.25,
+            "final_reward": 0.25,
+            "trajectory_metrics": {"correct": reward},
+            "steps": [
+                {"step_idx": 0, "ac_len": 3, "reward": reward},
+                {"step_idx": 1, "ac_len": 4, "reward": 0.0},
+            ],
+        }
+        for group, index, reward in ((0, 0, 0.0), (0, 1, 1.0), (1, 0, 1.0))
+    ]
+    return jsonl(directory / "iteration_000002" / "train_rollout_summaries.jsonl", rows)
+
+
+def ttt(directory: Path) -> Path:
+    """Groups of two and one in update 0, one of two in update 1."""
+    rows = [
+        {
+            "tags": ["circles"],
+            "trajectory_index": index,
+            "final_reward": 0.0,
+            "total_reward": float(index),
+            "step_rewards": [float(index)],
+            "steps": [{"step": 0, "ac_text": f"code {index}", "reward": float(index)}],
+            "train_step": step,
+        }
+        for step, index in ((0, 0), (0, 1), (0, 0), (1, 0), (1, 1))
+    ]
+    return jsonl(directory / "trajectories.jsonl", rows)
+
+
+def sample(index: int, **more: Any) -> dict[str, Any]:
+    """What slime's and ThetaEvolve's samples have in common."""
+    return {
+        "index": index,
+        "prompt": [{"role": "user", "content": f"prompt {index // 2}"}],
+        "tokens": [1, 2, 3],
+        "response": f"response {index % 2}",
+        "response_length": 3,
+        "reward": index / 4,
+        "loss_mask": [1, 1, 0],
+        "rollout_log_probs": [-0.5, -0.5, -0.5],
+        "status": "completed" if index % 2 else "truncated",
+        "metadata": {"level": "hard"},
+        **more,
+    }
+
+
+def slime(directory: Path, rollout: int = 9, **more: Any) -> Path:
+    """Two groups of two, interleaved; with tensors, as replayed routing leaves them."""
+    samples = [sample(i, group_index=i % 2, rollout_id=i, remove_sample=False, **more) for i in range(4)]
+    samples[0]["rollout_routed_experts"] = torch.arange(6).reshape(2, 3)
+    path = directory / f"{rollout}.pt"
+    torch.save({"rollout_id": rollout, "samples": samples}, path)
+    return path
+
+
+def theta_evolve(directory: Path) -> Path:
+    """Two prompts of two copies each, and no group_index."""
+    path = directory / "5.pt"
+    torch.save({"rollout_id": 5, "samples": [sample(i) for i in range(4)]}, path)
+    return path
+
+
+def openevolve(directory: Path) -> Path:
+    """A child that improved, and one whose evaluation timed out."""
+    rows = [
+        {
+            "iteration": number,
+            "timestamp": 0.0,
+            "parent_id": "a",
+            "child_id": f"b{number}",
+            "parent_metrics": {"combined_score": 0.25},
+            "child_metrics": metrics,
+            "child_code": code,
+            "island_id": 0,
+        }
+        for number, metrics, code in (
+            (1, {"combined_score": 0.75, "speed": 3.0}, "x = 1"),
+            (2, {"error": 0.0, "timeout": True}, "x = 1"),
+        )
+    ]
+    return jsonl(directory / "evolution_trace.jsonl", rows)
+
+
+def shinka(directory: Path) -> Path:
+    """Three programs, two of the same code, one in the archive; and a proposal that failed."""
+    path = directory / "programs.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(
+        "CREATE TABLE programs (id TEXT PRIMARY KEY, code TEXT, language TEXT, parent_id TEXT, "
+        "generation INTEGER, timestamp REAL, combined_score REAL, correct BOOLEAN, island_idx INTEGER)"
+    )
+    connection.execute("CREATE TABLE archive (program_id TEXT PRIMARY KEY)")
+    connection.execute(
+        "CREATE TABLE attempt_log "
+        "(id INTEGER PRIMARY KEY, generation INTEGER, stage TEXT, status TEXT, details TEXT)"
+    )
+    rows = [("p0", "x", None, 0, 0.25, 1), ("p1", "y", "p0", 1, 0.75, 1), ("p2", "y", "p1", 2, 0.0, 0)]
+    for identity, code, parent, generation, score, correct in rows:
+        values = (identity, code, "python", parent, generation, float(generation), score, correct, 1)
+        connection.execute(f"INSERT INTO programs VALUES ({', '.join('?' * 9)})", values)
+    connection.execute("INSERT INTO archive VALUES ('p1')")
+    details = json.dumps({"failure_class": "no_patch"})
+    connection.execute("INSERT INTO attempt_log VALUES (1, 3, 'patch', 'failed', ?)", (details,))
+    connection.commit()
+    connection.close()
+    return path
+
+
+def llm4ad(directory: Path) -> Path:
+    """Four samples: a first score, a failure, a better one, the same function again; and the best."""
+    rows = [
+        {"sample_order": order, "function": function, "score": score, "operator": "e1", "program": ""}
+        for order, function, score in ((1, "f", -0.5), (2, "g", None), (3, "h", -0.25), (4, "h", -0.25))
+    ]
+    samples = directory / "samples"
+    samples.mkdir(parents=True)
+    (samples / "samples_best.json").write_text(json.dumps(rows[:1]), encoding="utf-8")
+    path = samples / "samples_1~200.json"
+    path.write_text(json.dumps(rows, indent=4), encoding="utf-8")
+    return path
+
+
+def own_records(directory: Path) -> Path:
+    """Two steps of two completions: each time one that failed and one that was admitted."""
+    path = directory / "completions.jsonl"
+    records = [own_record(step, index, score) for step in (1, 2) for index, score in ((0, None), (1, 0.5))]
+    path.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+    return path
+
+
+def own_record(step: int, index: int, score: float | None) -> CompletionRecord:
+    """A completion of a trained run; a failure where there is no score."""
+    return CompletionRecord(
+        step=step,
+        index=index,
+        problem="tsp",
+        operator=Operator.CROSSOVER,
+        prompt_sha256="0" * 64,
+        parents=(),
+        base_scores=(0.25, 0.125),
+        frontier=0.25,
+        archive_size=2,
+        outcome=Outcome.RUNTIME_FAILURE if score is None else Outcome.VALID,
+        detail="",
+        score=score,
+        evaluation="exception" if score is None else "ok",
+        response_sha256=f"{index + 1:064x}" if score is None else f"{index + 1:x}" * 64,
+        program_sha256=None,
+        matches_base_code=False,
+        archive_gap=None,
+        exposure=None,
+        prompt_tokens=2,
+        completion_tokens=3,
+        truncated=False,
+        archive_event=ArchiveEvent.INVALID if score is None else ArchiveEvent.ADMITTED,
+        components={"validity": 0.0 if score is None else 1.0},
+        reward=-1.0 if score is None else 1.5,
+        advantage=-0.5 if score is None else 0.5,
+    )
+
+
+def neutral_rows() -> list[dict[str, Any]]:
+    """Groups of two and of one."""
+    return [
+        {
+            "group": "a",
+            "reward": 0.0,
+            "step": 1,
+            "advantage": -1.0,
+            "tokens": 5,
+            "response": "x",
+            "label": "wrong",
+        },
+        {
+            "group": "a",
+            "reward": 1.0,
+            "step": 1,
+            "advantage": 1.0,
+            "tokens": 9,
+            "response": "y",
+            "label": "right",
+        },
+        {"group": "b", "reward": 1.0, "step": 1, "components": {"format": 0.5}, "weights": {"format": 2.0}},
+    ]
+
+
+def dump(path: Path, pickled: bytes) -> Path:
+    """A pickle in the archive that torch.save writes."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", pickled)
+        archive.writestr("archive/byteorder", "little")
+    return path
+
+
+def dump_of(path: Path, thing: object) -> Path:
+    """Anything, pickled as torch.save would, in its archive."""
+    return dump(path, pickle.dumps({"rollout_id": 1, "samples": [thing]}, protocol=2))

@@ -1,0 +1,274 @@
+"""Bad input ends in one clear line, and nothing of the log is changed or lost."""
+
+import gzip
+import json
+import math
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from tests.unit.audit import logs
+
+from search_to_signal.audit.importers import read
+from search_to_signal.audit.importers.base import ReadOptions
+from search_to_signal.errors import ConfigError, RecordError
+
+Build = Callable[[Path], Path]
+LINES: Sequence[Build] = (
+    logs.verl_v1,
+    logs.verl_v0,
+    logs.prime_traces,
+    logs.prime_tokens,
+    logs.tinker,
+    logs.ttt,
+    logs.openevolve,
+)
+
+
+def line_of(path: Path, options: ReadOptions | None = None, format: str | None = None) -> str:
+    """The one line with which a log is refused; it names the path."""
+    with pytest.raises(RecordError) as caught:
+        list(read(path, format, options))
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_file_that_is_none_names_its_columns_and_what_is_missing(tmp_path: Path) -> None:
+    """Found and missing columns of the nearest format, in one line."""
+    path = logs.jsonl(tmp_path / "x.jsonl", [{"input": "a", "output": "b", "score": 1.0, "colour": "red"}])
+    line = line_of(path)
+    assert "input, output, score, colour" in line
+    assert "verl it misses step" in line
+
+
+def test_a_table_that_is_none_names_its_columns_and_what_is_missing(tmp_path: Path) -> None:
+    """The same for Parquet."""
+    path = logs.parquet(tmp_path / "x.parquet", {"step": [1], "prompt": ["a"], "reward": [1.0]})
+    assert "completion" in line_of(path, format="trl").split("misses")[1]
+
+
+@pytest.mark.parametrize(
+    "options", [ReadOptions(weights={"fromat": 2.0}), ReadOptions(components=("lenght",))]
+)
+def test_a_reward_that_does_not_exist_is_named(options: ReadOptions, tmp_path: Path) -> None:
+    """A slip in the name of a component or weight is no weight of 1."""
+    assert (
+        "no rewards fromat" in (line := line_of(logs.trl(tmp_path), options)) or "no rewards lenght" in line
+    )
+
+
+@pytest.mark.parametrize(
+    "table", [{"columns": ["a"], "data": [[1]]}, {"columns": 3, "data": []}, {"columns": ["a"], "data": [[]]}]
+)
+def test_a_table_of_something_else_gives_one_line(table: dict[str, object], tmp_path: Path) -> None:
+    """Another table of Weights & Biases, and none at all."""
+    line_of(logs.jsonl(tmp_path / "x.table.json", [table]))
+
+
+def test_a_named_format_of_another_container_is_said(tmp_path: Path) -> None:
+    """A JSON Lines file read as TRL's: the line says what TRL's is."""
+    assert "Parquet" in line_of(logs.verl_v1(tmp_path), format="trl")
+    with pytest.raises(ConfigError, match="choose one of trl"):
+        list(read(tmp_path, "TRL"))
+
+
+@pytest.mark.parametrize("keep", [10, 500, -1])
+def test_a_truncated_table_gives_one_line(keep: int, tmp_path: Path) -> None:
+    """A Parquet file that is cut off anywhere."""
+    path = logs.trl(tmp_path)
+    path.write_bytes(path.read_bytes()[:keep])
+    assert "Parquet" in line_of(path)
+
+
+@pytest.mark.parametrize("build", LINES)
+def test_half_a_line_is_named(build: Build, tmp_path: Path) -> None:
+    """The last line of a JSON Lines log that is cut off: file, line number, and that it is cut off."""
+    path = build(tmp_path)
+    number = len(path.read_bytes().splitlines())
+    path.write_bytes(path.read_bytes()[:-20])
+    line = line_of(path)
+    assert f"{path}:{number}: " in line
+    assert "cut off" in line
+
+
+def test_groups_before_a_damaged_line_are_read(tmp_path: Path) -> None:
+    """Whole batches before the damage are handed out: a reader who wants them has them."""
+    path = logs.tinker(tmp_path)
+    path.write_bytes(path.read_bytes() + b'{"half')
+    stream = read(path, options=ReadOptions(rows=2))
+    assert next(stream).sizes.tolist() == [2]
+    with pytest.raises(RecordError):
+        list(stream)
+
+
+@pytest.mark.parametrize("line", [b"[1, 2]", b"7", b"\xff\xfe", b"[" * 100_000, b'{"a": 1} {"b": 2}'])
+def test_a_line_that_is_no_record_gives_one_line(line: bytes, tmp_path: Path) -> None:
+    """A list, a number, no text, a nest without end, two records in one line."""
+    path = logs.verl_v1(tmp_path)
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    assert f"{path}:6: " in line_of(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\n\n", b"[]", b'{"metadata": {}, "traces": []}\n', b"nonsense", b"PK\x03\x04"]
+)
+def test_no_groups_at_all_gives_one_line(content: bytes, tmp_path: Path) -> None:
+    """An empty file, blank lines, an empty list, no log."""
+    path = tmp_path / "log"
+    path.write_bytes(content)
+    line_of(path)
+
+
+def test_a_table_without_rows_holds_no_groups(tmp_path: Path) -> None:
+    """Columns alone are no log."""
+    path = logs.parquet(tmp_path / "x.parquet", {"group": [], "reward": []})
+    assert "no groups" in line_of(path)
+
+
+def test_a_directory_without_a_log_says_what_was_looked_for(tmp_path: Path) -> None:
+    """The line names the patterns; so does one for a path that is none, or no file."""
+    assert "completions_*.parquet" in line_of(tmp_path)
+    assert "No such file" in line_of(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    assert "no regular file" in line_of(tmp_path / "pipe")
+
+
+def test_rewards_that_are_no_numbers_are_kept_and_counted(tmp_path: Path) -> None:
+    """NaN, a number beyond all bounds and null: none of them is lost, or taken for a number."""
+    rows = [{"group": 1, "reward": reward} for reward in (1.0, math.nan, 10**400, None)]
+    (groups,) = read(logs.jsonl(tmp_path / "x.jsonl", rows))
+    assert groups.scored.tolist() == [True, False, False, False]
+    assert math.isinf(groups.reward[2])
+    (unscored,) = [one for one in groups.assumptions if one.key == "unscored"]
+    assert unscored.counts == {"rewards": 4, "NaN": 2, "infinite": 1}
+
+
+def test_mixed_group_sizes_are_read_and_a_wrong_size_is_not(tmp_path: Path) -> None:
+    """Uneven runs are groups; a group size that does not divide them is a line that names the row."""
+    path = logs.trl(tmp_path, prompts=["a", "b", "b", "b"])
+    (groups,) = read(path)
+    assert groups.sizes.tolist() == [1, 3]
+    assert "from row 0 on" in line_of(path, ReadOptions(group_size=2))
+
+
+@pytest.mark.parametrize("build", [logs.trl, logs.verl_v1, logs.slime, logs.shinka, logs.llm4ad])
+def test_a_class_column_that_does_not_exist_is_named(build: Build, tmp_path: Path) -> None:
+    """A slip in the name must not read as rows without a class."""
+    assert "no column klass" in line_of(build(tmp_path), ReadOptions(label="klass"))
+
+
+def test_several_rewards_ask_for_a_name(tmp_path: Path) -> None:
+    """A dump with named rewards lists them, and reads the one that is named."""
+    path = logs.slime(tmp_path, reward={"acc": 1.0, "style": 0.5})
+    assert "acc, style" in line_of(path)
+    (groups,) = read(path, options=ReadOptions(reward="acc"))
+    assert groups.reward.tolist() == [1.0] * 4
+    assert groups.metrics["style"].tolist() == [0.5] * 4
+
+
+def test_several_objectives_ask_for_one(tmp_path: Path) -> None:
+    """A search with two objectives says so, and reads the one that is chosen."""
+    path = tmp_path / "samples_1~200.json"
+    path.write_text(json.dumps([{"sample_order": 1, "function": "f", "score": [-1.0, -2.0], "program": ""}]))
+    assert "2 objectives" in line_of(path)
+    (groups,) = read(path, options=ReadOptions(reward="1"))
+    assert groups.reward.tolist() == [-2.0]
+
+
+def test_a_row_that_breaks_the_neutral_schema_is_named(tmp_path: Path) -> None:
+    """Line and field of a value that is no number."""
+    path = logs.jsonl(tmp_path / "x.jsonl", [{"group": 1, "reward": 1.0}, {"group": 1, "reward": "high"}])
+    line = line_of(path)
+    assert f"{path}:2: " in line
+    assert "reward" in line
+
+
+@pytest.mark.parametrize("build", [*LINES, logs.own_records])
+def test_columns_of_another_shape_give_one_line(build: Build, tmp_path: Path) -> None:
+    """A text, a number or a list in the place of another: read as absent, or one line; no traceback."""
+    path = build(tmp_path)
+    first = json.loads(path.read_bytes().splitlines()[0])
+    for name in first:
+        for wrong in ("text", 7, [7], {"a": 7}, None, 10**400):
+            logs.jsonl(path, [{**first, name: wrong}])
+            try:
+                list(read(path, options=ReadOptions()))
+            except RecordError as error:
+                assert "\n" not in str(error)  # noqa: PT017
+
+
+def test_a_damaged_database_gives_one_line(tmp_path: Path) -> None:
+    """Half a database, and one without the tables."""
+    path = logs.shinka(tmp_path)
+    path.write_bytes(path.read_bytes()[:5000])
+    line_of(path)
+    other = tmp_path / "other.sqlite"
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE programs (id TEXT)")
+    connection.close()
+    assert "programs.code" in line_of(other)
+
+
+def test_a_damaged_packed_log_gives_one_line(tmp_path: Path) -> None:
+    """A gzip file reads as its lines do, and half of it ends in one line."""
+    path = tmp_path / "evolution_trace.jsonl.gz"
+    path.write_bytes(gzip.compress(logs.openevolve(tmp_path).read_bytes() * 50))
+    assert sum(len(batch.reward) for batch in read(path)) == 100
+    path.write_bytes(path.read_bytes()[:-30])
+    assert "unreadable from here on" in line_of(path)
+
+
+def test_parquet_without_pyarrow_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra is named when it is missed."""
+    path = logs.trl(tmp_path)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ConfigError, match="pip install pyarrow"):
+        list(read(path))
+
+
+def test_a_name_for_every_row_gives_one_line(tmp_path: Path) -> None:
+    """Names that are data would make a table as large as the square of the log."""
+    rows = [{"input": "a", "output": "b", "score": 1.0, "step": 1, f"id{row}": 1} for row in range(300)]
+    assert "300 different names" in line_of(logs.jsonl(tmp_path / "1.jsonl", rows))
+
+
+def test_a_directory_says_what_is_wrong_with_its_first_file(tmp_path: Path) -> None:
+    """A dump that is refused is refused by its own line, also where the directory was given."""
+    logs.dump_of(tmp_path / "1.pt", Path("x"))
+    with pytest.raises(RecordError, match=r"1\.pt: refused, it names pathlib"):
+        list(read(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_memory_stays_flat_on_a_large_log(kind: str, tmp_path: Path) -> None:
+    """A log twice the memory that its reader may take on top of its libraries is read to its end."""
+    rows, text = 3000, "x" * 40_000
+    if kind == "jsonl":
+        path = tmp_path / "x.jsonl"
+        with path.open("w") as file:
+            for row in range(rows):
+                file.write(json.dumps({"group": row // 4, "reward": 0.5, "response": f"{row}{text}"}) + "\n")
+    else:
+        path = tmp_path / "x.parquet"
+        columns = {"group": [row // 4 for row in range(rows)], "reward": [0.5] * rows}
+        logs.parquet(path, {**columns, "notes": [f"{row}{text}" for row in range(rows)]})
+    code = (
+        "import re, sys, pathlib, pyarrow.parquet\n"
+        "from search_to_signal.audit.importers import read\n"
+        "from search_to_signal.audit.importers.base import ReadOptions\n"
+        "status = pathlib.Path('/proc/self/status')\n"
+        "peak = lambda: int(re.search(r'VmHWM:\\s*(\\d+)', status.read_text())[1]) // 1024\n"
+        "before = peak()\n"
+        "count = sum(len(b.reward) for b in read(pathlib.Path(sys.argv[1]), options=ReadOptions(rows=64)))\n"
+        "print(count, peak() - before)\n"
+    )
+    count, grown = map(
+        int, subprocess.check_output([sys.executable, "-c", code, str(path)], text=True).split()
+    )
+    assert count == rows
+    assert grown < 60

@@ -1,0 +1,330 @@
+"""What a user relies on in every importer, on files built as the frameworks build them."""
+
+import inspect
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from tests.unit.audit import logs
+
+from search_to_signal.audit.groups import RewardGroups
+from search_to_signal.audit.importers import FORMATS, find, neutral, read
+from search_to_signal.audit.importers.base import ReadOptions
+
+
+def whole(path: Path, options: ReadOptions | None = None, format: str | None = None) -> RewardGroups:
+    """A log that is one batch."""
+    (batch,) = read(path, format, options)
+    return batch
+
+
+def counts(groups: RewardGroups, key: str) -> dict[str, int]:
+    """The evidence for one assumption."""
+    (assumption,) = [one for one in groups.assumptions if one.key == key]
+    return dict(assumption.counts)
+
+
+def labels(groups: RewardGroups) -> list[str]:
+    """The class of each row."""
+    return [groups.label.names[code] for code in groups.label.code]
+
+
+def statuses(groups: RewardGroups) -> list[str]:
+    """How each row ended."""
+    return [groups.status.names[code] for code in groups.status.code]
+
+
+BUILDERS = {
+    "trl": logs.trl,
+    "trl-wandb": logs.trl_table,
+    "verl": logs.verl_v1,
+    "prime-rl": logs.prime_traces,
+    "prime-rl-tokens": logs.prime_tokens,
+    "tinker": logs.tinker,
+    "ttt-discover": logs.ttt,
+    "slime": logs.slime,
+    "theta-evolve": logs.theta_evolve,
+    "s2s": logs.own_records,
+    "openevolve": logs.openevolve,
+    "shinka": logs.shinka,
+    "llm4ad": logs.llm4ad,
+}
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_a_log_is_recognized_by_its_columns_and_in_its_directory(name: str, tmp_path: Path) -> None:
+    """The file alone and the run directory above it give the same format."""
+    path = BUILDERS[name](tmp_path)
+    assert find(path)[0].name == name
+    assert (find(tmp_path)[0].name, find(tmp_path)[1]) == (name, [path])
+    assert name in [one.name for one in FORMATS if one.recognizes(path)]
+
+
+def test_every_format_says_what_it_was_tried_on() -> None:
+    """The table tells files of the real writer from reconstructions, and names where the writer stands."""
+    for one in FORMATS:
+        assert one.met.split(":")[0] in ("real writer", "reconstruction"), one.name
+        assert one.writer, one.name
+
+
+def test_trl(tmp_path: Path) -> None:
+    """Rewards are the weighted sum of their columns without NaN; advantage, step and class are there."""
+    path = logs.trl(tmp_path)
+    groups = whole(path, ReadOptions(label="note", weights={"format": 0.5}))
+    assert groups.sizes.tolist() == [2, 2]
+    assert groups.reward.tolist() == [0.5, 1.0, 2.5, 3.0]
+    assert dict(groups.weights) == {"length": 1.0, "format": 0.5}
+    assert groups.advantage.tolist() == [0.5, -0.5, 0.5, -0.5]
+    assert groups.step.tolist() == [10, 10]
+    assert labels(groups) == ["easy", "hard", "easy", "hard"]
+    assert groups.response[0] == groups.response[3] != groups.response[1]
+
+
+def test_trl_groups_are_runs_and_the_evidence_shows_it(tmp_path: Path) -> None:
+    """Two groups of one prompt in a row look like one; the counts show it, and a group size mends it."""
+    path = logs.trl(tmp_path, prompts=["a", "a", "b", "b", "b", "b", "a", "a"])
+    assert counts(whole(path), "consecutive_prompts") == {"groups": 3, "groups of 2": 2, "groups of 4": 1}
+    assert whole(path, ReadOptions(group_size=2)).sizes.tolist() == [2, 2, 2, 2]
+
+
+def test_trl_reads_steps_in_their_order(tmp_path: Path) -> None:
+    """Step 9 stands before step 100000, which a sort by name would put first."""
+    for step in (100000, 9, 10):
+        logs.trl(tmp_path, step)
+    assert [int(batch.step[0]) for batch in read(tmp_path)] == [9, 10, 100000]
+
+
+def test_trl_components_can_be_named(tmp_path: Path) -> None:
+    """What a reward function merely logged is left out of the reward."""
+    groups = whole(logs.trl(tmp_path), ReadOptions(components=("length",)))
+    assert groups.reward.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_trl_as_a_table_of_weights_and_biases(tmp_path: Path) -> None:
+    """What TRL 0.15.1 logs: groups by runs of a prompt, one reward, the step from its text."""
+    groups = whole(logs.trl_table(tmp_path))
+    assert groups.sizes.tolist() == [2, 2]
+    assert groups.reward.tolist() == [0.0, 0.25, 0.5, 0.75]
+    assert groups.step.tolist() == [10, 10]
+    assert np.isnan(groups.advantage).all()
+
+
+def test_verl_v1_groups_by_the_first_part_of_uid(tmp_path: Path) -> None:
+    """A prompt id with an underscore stays whole, and a session of two outputs is counted as such."""
+    groups = whole(logs.verl_v1(tmp_path))
+    assert groups.sizes.tolist() == [2, 3]
+    assert groups.reward.tolist() == [0.0, 1.0, 0.25, 0.5, 0.5]
+    assert counts(groups, "outputs_of_sessions")["sessions"] == 4
+
+
+def test_verl_v0_groups_rows_that_do_not_stand_together(tmp_path: Path) -> None:
+    """Equal inputs of one step are one group wherever they stand; extras of the reward are there."""
+    groups = whole(logs.verl_v0(tmp_path), ReadOptions(label="acc"))
+    assert groups.sizes.tolist() == [2, 2]
+    assert groups.reward.tolist() == [0.0, 2.0, 1.0, 3.0]
+    assert groups.metrics["acc"].tolist() == [0.0, 0.0, 1.0, 1.0]
+    assert labels(groups) == ["0", "0", "1", "1"]
+    assert counts(groups, "equal_inputs") == {"groups": 2, "groups of 2": 2}
+
+
+def test_prime_rl_reads_what_was_trained(tmp_path: Path) -> None:
+    """A run directory gives the trained episodes: weighted rewards, advantage, trained tokens."""
+    logs.prime_traces(tmp_path)
+    groups = whole(tmp_path)
+    assert groups.step.tolist() == [4]
+    assert groups.reward.tolist() == [0.5, 2.5]
+    assert dict(groups.weights) == {"correct": 2.0, "style": 0.5}
+    assert groups.advantage.tolist() == [-1.0, 1.0]
+    assert groups.tokens.tolist() == [2, 2]
+    assert statuses(groups) == ["agent_completed"] * 2
+
+
+def test_prime_rl_groups_interleaved_episodes_and_keeps_failures(tmp_path: Path) -> None:
+    """Episodes stand as they arrived; one without a trace is a row with its error and no reward."""
+    logs.prime_traces(tmp_path)
+    groups = whole(tmp_path / "rollouts" / "step_4" / "train" / "all" / "traces.jsonl")
+    assert groups.sizes.tolist() == [2, 2]
+    assert groups.reward[:3].tolist() == [0.5, 2.5, 2.5]
+    assert math.isnan(groups.reward[3])
+    assert statuses(groups)[3] == "SandboxError"
+    assert counts(groups, "unscored")["NaN"] == 1
+
+
+def test_a_weight_that_changes_is_taken_into_its_component(tmp_path: Path) -> None:
+    """Components and weights always give the reward, whatever each row's weights were."""
+    light = logs.prime_episode("g", 1.0)
+    light["traces"][0]["rewards"]["correct"]["weight"] = 4.0
+    groups = whole(logs.jsonl(tmp_path / "traces.jsonl", [logs.prime_episode("g", 1.0), light]))
+    total = sum(groups.components[name] * weight for name, weight in groups.weights.items())
+    assert np.asarray(total).tolist() == groups.reward.tolist() == [2.5, 4.5]
+
+
+def test_prime_rl_token_exports(tmp_path: Path) -> None:
+    """Only trained tokens count: their credit, their number, how many the trust region masked."""
+    groups = whole(logs.prime_tokens(tmp_path))
+    assert groups.advantage.tolist() == [1.0]
+    assert groups.tokens.tolist() == [3]
+    assert groups.metrics["is_masked_high"].tolist() == [1.0]
+    assert groups.metrics["importance_ratio"].tolist() == [2.0]
+    assert math.isnan(groups.reward[0])
+    assert counts(groups, "sequences_alone") == {"sequences": 1}
+
+
+def test_tinker(tmp_path: Path) -> None:
+    """Groups by iteration and index, uneven; the reward is its steps and what the group decided."""
+    groups = whole(logs.tinker(tmp_path))
+    assert groups.sizes.tolist() == [2, 1]
+    assert groups.reward.tolist() == [0.25, 1.25, 1.25]
+    assert sum(groups.components.values()).tolist() == groups.reward.tolist()  # type: ignore[union-attr]
+    assert groups.tokens.tolist() == [7, 7, 7]
+    assert labels(groups) == ["math"] * 3
+
+
+def test_ttt_discover_groups_end_where_the_index_restarts(tmp_path: Path) -> None:
+    """A group of one follows a group of two, and a new update starts a new group."""
+    groups = whole(logs.ttt(tmp_path))
+    assert groups.sizes.tolist() == [2, 1, 2]
+    assert groups.step.tolist() == [0, 0, 1]
+    assert counts(groups, "restarting_index") == {"groups": 3, "groups of 1": 1, "groups of 2": 2}
+
+
+def test_slime(tmp_path: Path) -> None:
+    """Groups by group_index though interleaved; trained tokens by the loss mask; status, metadata."""
+    groups = whole(logs.slime(tmp_path), ReadOptions(label="metadata.level"))
+    assert groups.sizes.tolist() == [2, 2]
+    assert groups.reward.tolist() == [0.0, 0.5, 0.25, 0.75]
+    assert groups.tokens.tolist() == [2] * 4
+    assert groups.step.tolist() == [9, 9]
+    assert statuses(groups) == ["truncated", "truncated", "completed", "completed"]
+    assert labels(groups) == ["hard"] * 4
+
+
+def test_slime_leaves_evaluations_alone(tmp_path: Path) -> None:
+    """The dumps of a directory are those of training, in order of their number."""
+    for rollout in (10, 9):
+        logs.slime(tmp_path, rollout)
+    (tmp_path / "9.pt").rename(tmp_path / "eval_9.pt")
+    logs.slime(tmp_path, 9)
+    assert [path.name for path in find(tmp_path)[1]] == ["9.pt", "10.pt"]
+
+
+def test_theta_evolve_groups_are_runs_of_a_prompt(tmp_path: Path) -> None:
+    """Copies of a prompt stand together; how many is the evidence."""
+    groups = whole(logs.theta_evolve(tmp_path))
+    assert groups.sizes.tolist() == [2, 2]
+    assert counts(groups, "consecutive_prompts") == {"groups": 2, "groups of 2": 2}
+
+
+def test_our_own_records(tmp_path: Path) -> None:
+    """A step is a group; reward, advantage, outcome, admission, improvement over the best base."""
+    groups = whole(logs.own_records(tmp_path))
+    assert groups.sizes.tolist() == [2, 2]
+    assert groups.step.tolist() == [1, 2]
+    assert groups.reward.tolist() == [-1.0, 1.5] * 2
+    assert groups.advantage.tolist() == [-0.5, 0.5] * 2
+    assert statuses(groups)[:2] == ["runtime_failure", "valid"]
+    assert groups.admitted.tolist() == [0, 1] * 2
+    assert groups.improvement[1] == 0.25
+    assert groups.metrics["validity"].tolist() == [0.0, 1.0] * 2
+    assert groups.response[1] == groups.response[3] != groups.response[0]
+
+
+def test_openevolve_names_a_timeout_that_scored(tmp_path: Path) -> None:
+    """A timeout has the fitness that the framework gives it, more than its parent's, and says what it was."""
+    groups = whole(logs.openevolve(tmp_path))
+    assert groups.sizes.tolist() == [1, 1]
+    assert groups.reward.tolist() == [0.75, 0.5]
+    assert groups.improvement.tolist() == [0.5, 0.25]
+    assert statuses(groups) == ["ok", "timeout"]
+    assert groups.response[0] == groups.response[1]
+    assert set(groups.admitted.tolist()) == {-1}
+
+
+def test_shinka(tmp_path: Path) -> None:
+    """Improvement over the parent, admission to the archive, failures of both kinds, equal code."""
+    groups = whole(logs.shinka(tmp_path))
+    assert groups.admitted.tolist() == [0, 1, 0, 0]
+    assert groups.improvement[1:3].tolist() == [0.5, -0.75]
+    assert statuses(groups) == ["correct", "correct", "incorrect", "no_patch"]
+    assert groups.response[1] == groups.response[2] != groups.response[0]
+    assert counts(groups, "candidates") == {"candidates": 4, "compared": 2, "improved": 1, "admitted": 1}
+
+
+def test_shinka_changes_nothing(tmp_path: Path) -> None:
+    """No file appears beside the database, and no byte of it changes, though it keeps a write-ahead log."""
+    path = logs.shinka(tmp_path)
+    before = path.read_bytes()
+    whole(path)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    assert path.read_bytes() == before
+
+
+def test_llm4ad(tmp_path: Path) -> None:
+    """Failures have no reward, the best file is not read twice, improvement is over the best before."""
+    logs.llm4ad(tmp_path)
+    groups = whole(tmp_path)
+    assert groups.reward[[0, 2, 3]].tolist() == [-0.5, -0.25, -0.25]
+    assert statuses(groups) == ["ok", "failed", "ok", "ok"]
+    assert groups.improvement[2:].tolist() == [0.25, 0.0]
+    assert groups.response[2] == groups.response[3]
+    assert labels(groups) == ["e1"] * 4
+
+
+def test_llm4ad_compares_with_the_files_before(tmp_path: Path) -> None:
+    """The best before the second file is that of the first, and the tenth file comes after the second."""
+    logs.llm4ad(tmp_path)
+    for start, score in ((201, -0.125), (2001, -0.25)):
+        record = {"sample_order": start, "function": "k", "score": score, "operator": "e1", "program": ""}
+        path = tmp_path / "samples" / f"samples_{start}~{start + 199}.json"
+        path.write_text(json.dumps([record]), encoding="utf-8")
+    assert [batch.improvement[-1] for batch in read(tmp_path)] == [0.0, 0.125, -0.125]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_neutral(kind: str, tmp_path: Path) -> None:
+    """A log by the schema reads the same from JSON Lines and from Parquet."""
+    rows, path = logs.neutral_rows(), tmp_path / f"mine.{kind}"
+    if kind == "jsonl":
+        logs.jsonl(path, rows)
+    else:
+        logs.parquet(
+            path, {name: [row.get(name) for row in rows] for name in neutral.COLUMNS if name != "status"}
+        )
+    groups = whole(path)
+    assert groups.sizes.tolist() == [2, 1]
+    assert groups.advantage[:2].tolist() == [-1.0, 1.0]
+    assert groups.tokens.tolist() == [5, 9, -1]
+    assert labels(groups) == ["wrong", "right", ""]
+    assert groups.components["format"][2] == 0.5
+    assert dict(groups.weights) == {"format": 2.0}
+
+
+def test_neutral_schema_is_what_is_read() -> None:
+    """The schema beside the importer is that of the rows it accepts."""
+    schema = msgspec.json.schema(neutral.Rollout)
+    definition = schema["$defs"]["Rollout"]
+    definition["description"] = inspect.cleandoc(definition["description"])
+    assert json.loads(neutral.SCHEMA.read_text(encoding="utf-8")) == schema
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_batches_are_bounded_and_lose_nothing(rows: int, tmp_path: Path) -> None:
+    """However small the batches, the same groups come in the same order, none of them torn."""
+    path = logs.ttt(tmp_path)
+    batches = list(read(path, options=ReadOptions(rows=rows)))
+    assert all(len(batch.reward) <= max(rows, 2) for batch in batches)
+    assert [size for batch in batches for size in batch.sizes] == [2, 1, 2]
+    assert [r for batch in batches for r in batch.reward] == whole(path).reward.tolist()
+
+
+def test_reading_loads_neither_torch_nor_pyarrow() -> None:
+    """The core needs numpy and msgspec; pyarrow is loaded when a Parquet file is met."""
+    code = (
+        "import sys, search_to_signal.audit.importers; print(sorted({'torch', 'pyarrow'} & set(sys.modules)))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
