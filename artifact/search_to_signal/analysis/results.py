@@ -196,7 +196,7 @@ def load_runs(directory: Path, root: Path | None = None, own: Sequence[str] = OW
     runs = [
         _read(place, manifest, root or directory) for place, manifest in read_cohort(directory, own).items()
     ]
-    return tuple(sorted(runs, key=lambda run: (run.condition != "frozen", run.condition, run.seed)))
+    return tuple(sorted(runs, key=lambda run: run.facts.rank))
 
 
 def _read(directory: Path, manifest: Manifest, root: Path) -> RecordedRun:

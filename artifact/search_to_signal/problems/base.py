@@ -144,6 +144,11 @@ def score_unit(problem: Problem) -> str:
     return problem.unit if problem.maximized else f"minus {problem.unit}"
 
 
+def heldout_splits(problem: Problem) -> tuple[str, ...]:
+    """The names of a problem's held-out splits, in its order."""
+    return tuple(split for split in problem.splits if split.startswith("heldout"))
+
+
 def mean_score(scores: Sequence[float]) -> float:
     """Performance of a heuristic: the plain mean of its scores, with the bits of numpy's pairwise sum."""
     return float(np.mean(scores))

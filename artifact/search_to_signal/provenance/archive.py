@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from search_to_signal.provenance.calm_archive import CalmArchive, Group
+from search_to_signal.provenance.calm_archive import CalmArchive, Group, admission_problems
 from search_to_signal.provenance.completion_texts import REFERENCE
-from search_to_signal.records.reader import HEURISTICS
 from search_to_signal.records.schema import ArchiveEvent, HeuristicRecord, StepRecord
 
 RELEASED = "released"
@@ -46,9 +45,7 @@ class AdmittedHeuristics:
 
     def store_problems(self, heuristics: list[HeuristicRecord]) -> Iterator[str]:
         """Whether the heuristic store holds exactly what was admitted, in order."""
-        stored = [(h.step, h.index, h.score) for h in heuristics if h.operator is not None]
-        if stored != self.admitted:
-            yield f"{HEURISTICS} does not hold the {len(self.admitted)} heuristics that were admitted"
+        return admission_problems(heuristics, self.admitted)
 
 
 def archive_replay(heuristics: list[HeuristicRecord], search: dict[str, Any], host: str) -> ArchiveReplay:

@@ -1,7 +1,7 @@
 """CALM's archive, replayed: does it follow from the recorded scores? (HOST.md, points 6, 7, 13 and 14)"""
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,9 +124,16 @@ class CalmArchive:
 
     def store_problems(self, heuristics: list[HeuristicRecord]) -> Iterator[str]:
         """Whether the heuristic store holds exactly what was admitted, in order; call it at the end."""
-        stored = [(h.step, h.index, h.score) for h in heuristics if h.operator is not None]
-        if stored != self.admitted:
-            yield f"{HEURISTICS} does not hold the {len(self.admitted)} heuristics that were admitted"
+        return admission_problems(heuristics, self.admitted)
+
+
+def admission_problems(
+    heuristics: Sequence[HeuristicRecord], admitted: Sequence[tuple[int, int, float | None]]
+) -> Iterator[str]:
+    """Whether a store holds exactly the (step, index, score) that were admitted, in order."""
+    stored = [(h.step, h.index, h.score) for h in heuristics if h.operator is not None]
+    if stored != list(admitted):
+        yield f"{HEURISTICS} does not hold the {len(admitted)} heuristics that were admitted"
 
 
 def _distance(ranked: list[float], score: float) -> float | None:

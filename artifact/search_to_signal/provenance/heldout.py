@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from search_to_signal.problems import PROBLEMS
+from search_to_signal.problems.base import heldout_splits
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.provenance.manifests import LAYERS
 from search_to_signal.records.heldout import (
@@ -28,7 +29,8 @@ def heldout_problems(directory: Path) -> Iterator[str]:
         return
     manifest = read_heldout(folder)
     place = directory / COHORT if (directory / COHORT).is_dir() else directory
-    runs = {str(run.relative_to(directory)): run for run in _in_order(run_directories(place))}
+    in_order = sorted(run_directories(place), key=lambda run: read_manifest(run).facts.rank)
+    runs = {str(run.relative_to(directory)): run for run in in_order}
     if manifest.runs != {name: sha256_file(run / COMPLETIONS) for name, run in runs.items()}:
         yield "heldout: it was made of other completions than the cohort's"
         return
@@ -39,26 +41,16 @@ def heldout_problems(directory: Path) -> Iterator[str]:
     yield from (f"heldout: {problem}" for problem in _behaviour_problems(folder, runs))
 
 
-def _in_order(runs: list[Path]) -> list[Path]:
-    """Runs as the evaluation took them: frozen ones first, then by condition and seed."""
-
-    def order(run: Path) -> tuple[bool, str, int]:
-        facts = read_manifest(run).facts
-        return facts.condition != "frozen", facts.condition, facts.seed
-
-    return sorted(runs, key=order)
-
-
 def _setting_problems(manifest: HeldoutManifest, runs: dict[str, Path]) -> Iterator[str]:
     for run in runs.values():
         facts = read_manifest(run).facts
         if (manifest.purpose, manifest.problem) != (facts.purpose, facts.problem):
             yield f"heldout: it has another purpose or problem than {run.name}"
     problem = PROBLEMS.get(manifest.problem)
-    if problem is not None:
-        splits = tuple(split for split in problem.splits if split.startswith("heldout"))
-        if manifest.splits != splits or manifest.behaviour_split not in problem.splits:
-            yield f"heldout: its splits are not those of {problem.name}"
+    if problem is not None and (
+        manifest.splits != heldout_splits(problem) or manifest.behaviour_split not in problem.splits
+    ):
+        yield f"heldout: its splits are not those of {problem.name}"
     if manifest.isolation.keys() != LAYERS:
         yield "heldout: isolation is not what a sandbox reports"
 

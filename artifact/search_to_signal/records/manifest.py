@@ -147,6 +147,11 @@ class RunFacts(msgspec.Struct, frozen=True):
         return mapping_of(self.condition)
 
     @property
+    def rank(self) -> tuple[bool, str, int]:
+        """Sorts the runs of a cohort: frozen ones first, then by condition and seed."""
+        return self.condition != "frozen", self.condition, self.seed
+
+    @property
     def name(self) -> str:
         """The run's directory name."""
         return run_name(self.condition, self.seed)

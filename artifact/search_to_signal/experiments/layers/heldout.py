@@ -21,7 +21,7 @@ from search_to_signal.experiments.directory import Kind, move_aside, read_own
 from search_to_signal.experiments.layers.settings import HeldoutSettings
 from search_to_signal.experiments.runs import Reproduction
 from search_to_signal.problems import find_problem
-from search_to_signal.problems.base import Instance, Problem
+from search_to_signal.problems.base import Instance, Problem, heldout_splits
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.progress import Progress
@@ -98,11 +98,6 @@ def run(asked: Reproduction) -> None:
     """Evaluate the cohort of a profile; raises RunDirectoryError when it is not finished."""
     asked.finished_cohort()
     heldout(asked.results, asked.profile.heldout or HeldoutSettings(), asked.progress)
-
-
-def heldout_splits(problem: Problem) -> tuple[str, ...]:
-    """The names of a problem's held-out splits, in its order."""
-    return tuple(split for split in problem.splits if split.startswith("heldout"))
 
 
 def _is_complete(out: Path, manifest: HeldoutManifest) -> bool:
