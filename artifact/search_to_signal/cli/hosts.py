@@ -5,12 +5,14 @@ from collections import Counter
 from pathlib import Path
 
 from search_to_signal.cli.base import Add
+from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import progress_display
 
 _NOT_COMPARED = 11
 
 
 def _conformance(arguments: argparse.Namespace) -> int:
+    require(*EXTRAS["run"])
     from search_to_signal.hosts.conformance.comparison import conform
     from search_to_signal.hosts.conformance.findings import Agreement
 
@@ -34,6 +36,7 @@ def _conformance(arguments: argparse.Namespace) -> int:
 
 
 def _released(arguments: argparse.Namespace) -> int:
+    require(*EXTRAS["run"])
     from search_to_signal.experiments.released import Order, run_released
 
     order = Order(

@@ -8,10 +8,12 @@ import msgspec
 
 from search_to_signal.cli.base import Add, show
 from search_to_signal.errors import ConfigError, S2SError
+from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import one_line, progress_display
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    require(*EXTRAS["run"])
     from search_to_signal.experiments.configuration import load_profile
     from search_to_signal.experiments.execution import Execution
     from search_to_signal.experiments.planned_work import planned_work
