@@ -30,7 +30,7 @@ from search_to_signal.records.schema import (
 )
 from search_to_signal.rewards import get_mapping
 from search_to_signal.search.replay import evaluated, replay
-from search_to_signal.search.state import heuristic_record, initial_state
+from search_to_signal.search.state import heuristic_record, initial_state, seed_member
 from search_to_signal.seeding import stream
 
 _LEARNED = ("mapping", "zero_advantage", "loss", "kl", "grad_norm", "training_tokens", "adapter_sha256")
@@ -67,7 +67,7 @@ def forge_last_score(run: Path, gain: float) -> tuple[int, int, float]:
         rounds.pop()
     *before, last = rounds
     seed = next(read_records(run / "heuristics.jsonl", HeuristicRecord))
-    start = initial_state(problem.seed, seed.score)
+    start = initial_state(seed_member(problem.seed, seed.score))
     state = [start, *replay(start, before, config.search)][-1]
     host = ReferenceHost(problem, config.search)
     question = host.ask(state, stream(config.seed, "search", last.step))

@@ -13,7 +13,7 @@ from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
 from search_to_signal.search.replay import Round, evaluated, replay
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member, SearchState, seed_member, state_of
+from search_to_signal.search.state import Member, SearchState, initial_state, seed_member
 from search_to_signal.seeding import stream
 
 
@@ -81,8 +81,7 @@ def recorded_states(directory: Path, settings: SearchSettings) -> Iterator[tuple
 
     Nothing is drawn, and no code that the records name is loaded. Raises RecordError as ``replay`` does.
     """
-    seed = recorded_seed(directory)
-    state = state_of((seed,), (seed,))
+    state = initial_state(recorded_seed(directory))
     rounds = list(recorded_rounds(directory))
     for played, after in zip(rounds, replay(state, rounds, settings), strict=True):
         yield played, state

@@ -81,10 +81,9 @@ def seed_member(seed: Heuristic, score: float) -> Member:
     return Member(seed.idea, seed.code, score, None, step=0, index=0, id=program_sha256(seed.code))
 
 
-def initial_state(seed: Heuristic, score: float) -> SearchState:
+def initial_state(seed: Member) -> SearchState:
     """The state before the first round: the seed heuristic alone."""
-    member = seed_member(seed, score)
-    return state_of((member,), (member,))
+    return state_of((seed,), (seed,))
 
 
 def heuristic_record(member: Member) -> HeuristicRecord:

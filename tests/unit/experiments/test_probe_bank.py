@@ -32,7 +32,7 @@ from search_to_signal.records.schema import (
 )
 from search_to_signal.search.archive import frontier
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import initial_state
+from search_to_signal.search.state import initial_state, seed_member
 from search_to_signal.seeding import stream
 
 CONFIG = Profile(
@@ -69,7 +69,7 @@ def _played(config: RunConfig) -> Iterator[tuple[str, msgspec.Struct]]:
     """A search with answers from the grammar and scores out of the air, as (record file, record)."""
     problem = get_problem(config.problem)
     host = ReferenceHost(problem, config.search)
-    state = initial_state(problem.seed, -5.0)
+    state = initial_state(seed_member(problem.seed, -5.0))
     seed = state.archive[0]
     yield (
         "heuristics",

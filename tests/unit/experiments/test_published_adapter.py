@@ -17,7 +17,7 @@ from search_to_signal.problems import get_problem
 from search_to_signal.records.schema import ArchiveEvent, Outcome, RequestRecord
 from search_to_signal.search.prompts import Prompt
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import initial_state
+from search_to_signal.search.state import initial_state, seed_member
 
 PROMPT = Prompt("", "score += 0.4")
 
@@ -62,7 +62,7 @@ def test_reported_counts_are_recorded() -> None:
     """Where an endpoint gives no ids, a record holds the counts that it reported for that completion."""
     problem = get_problem("tsp")
     question = ReferenceHost(problem, SearchSettings()).ask(
-        initial_state(problem.seed, -7.0), np.random.default_rng(1)
+        initial_state(seed_member(problem.seed, -7.0)), np.random.default_rng(1)
     )
     requests = [
         RequestRecord(
