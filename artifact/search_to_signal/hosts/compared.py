@@ -48,20 +48,15 @@ class ComparedHost(Protocol):
 
     def arrays(self) -> Sequence[NDArray[Any]]:
         """The arrays that its training instances are made of."""
-        ...
 
     def scores(self, code: str) -> tuple[float, ...] | None:
         """Score on every instance and then their mean, or the mean alone; None for a failure."""
-        ...
 
     def ask(self, state: SearchState) -> AskedPrompt:
         """Draw one prompt."""
-        ...
 
     def play(self, state: SearchState, asked: AskedPrompt, texts: Sequence[str]) -> PlayedGroup:
         """Judge the answers to a prompt, and move the state."""
-        ...
 
     def collapsed(self, state: SearchState) -> SearchState:
         """The state after a collapse."""
-        ...

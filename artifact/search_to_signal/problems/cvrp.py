@@ -122,15 +122,12 @@ class Cvrp:
         return routing.score_path(instance["demands"], float(instance["capacity"]), ANTS, ITERATIONS)
 
 
-def _nodes(rng: np.random.RandomState, customers: int) -> Array:
-    places = rng.rand(customers, 2)
-    demands = rng.randint(1, 10, size=customers)
-    return np.vstack([[0.0, 0.5, 0.5], np.column_stack([demands, places])])
-
-
 def _draw(seed: int, count: int, customers: int) -> Array:
-    rng = np.random.RandomState(seed)
-    return np.stack([_nodes(rng, customers) for _ in range(count)])
+    rng, drawn = np.random.RandomState(seed), []
+    for _ in range(count):
+        places, demands = rng.rand(customers, 2), rng.randint(1, 10, size=customers)
+        drawn.append(np.vstack([[0.0, 0.5, 0.5], np.column_stack([demands, places])]))
+    return np.stack(drawn)
 
 
 def _distances(coordinates: Array) -> Array:
