@@ -16,10 +16,7 @@ CVRP = Vocabulary(
         "side": "    side = coordinates - coordinates[0]",
         "angle": "    angle = np.arctan2(side[:, 1], side[:, 0])",
     },
-    scales={
-        "with": Scale("home", ("home",), "outer"),
-        "against": Scale("(1 - home)", ("home",), "inner"),
-    },
+    scales={"with": Scale("home", ("home",), "outer"), "against": Scale("(1 - home)", ("home",), "inner")},
     terms={
         "step": Term("step", (), ("edge length", "distance between the nodes"), 1.0),
         "home": Term("home", ("home",), ("depot distance", "way back to the depot"), 0.4),

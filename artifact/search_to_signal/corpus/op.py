@@ -9,14 +9,8 @@ OP = Vocabulary(
         "def heuristics(prize, distance, maxlen):",
         "    step = np.minimum(distance / maxlen, 1)",
     ),
-    locals={
-        "home": "    home = step[0]",
-        "near": "    near = np.exp(-8 * step)",
-    },
-    scales={
-        "with": Scale("home", ("home",), "outer"),
-        "against": Scale("(1 - home)", ("home",), "inner"),
-    },
+    locals={"home": "    home = step[0]", "near": "    near = np.exp(-8 * step)"},
+    scales={"with": Scale("home", ("home",), "outer"), "against": Scale("(1 - home)", ("home",), "inner")},
     terms={
         "step": Term("step", (), ("edge length", "distance between the nodes"), 1.0),
         "prize": Term("prize", (), ("prize", "reward of the node"), 0.1),

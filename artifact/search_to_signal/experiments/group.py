@@ -55,10 +55,6 @@ class Judged:
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 
 
-def _failed(completion: Completion, failure: Failure) -> Judged:
-    return Judged(completion, failure.outcome, failure.detail, None, None, None, None)
-
-
 def _ran(completion: Completion, proposal: Proposal, evaluation: Evaluation) -> Judged:
     program = program_sha256(proposal.code)
     detail = _ADDRESS.sub("0x", evaluation.detail)
@@ -71,7 +67,9 @@ def judge(completions: Sequence[Completion], pool: Evaluator) -> list[Judged]:
     codes = [item.code for item in parsed if isinstance(item, Proposal)]
     evaluations = iter(pool.evaluate(codes))
     return [
-        _failed(completion, item) if isinstance(item, Failure) else _ran(completion, item, next(evaluations))
+        Judged(completion, item.outcome, item.detail, None, None, None, None)
+        if isinstance(item, Failure)
+        else _ran(completion, item, next(evaluations))
         for completion, item in zip(completions, parsed, strict=True)
     ]
 
@@ -83,13 +81,12 @@ def confirm(judged: Sequence[Judged], events: Sequence[ArchiveEvent], pool: Eval
         for index, (item, event) in enumerate(zip(judged, events, strict=True))
         if event is ArchiveEvent.ADMITTED and item.proposal is not None
     }
-    replayed = dict(zip(codes, pool.replay(list(codes.values())), strict=True))
-    return [
-        replace(item, evaluation=replace(item.evaluation, isolation=replayed[index].isolation))
-        if index in replayed and item.evaluation is not None
-        else item
-        for index, item in enumerate(judged)
-    ]
+    confirmed = list(judged)
+    for index, again in zip(codes, pool.replay(list(codes.values())), strict=True):
+        if (evaluation := judged[index].evaluation) is not None:
+            evaluation = replace(evaluation, isolation=again.isolation)
+            confirmed[index] = replace(judged[index], evaluation=evaluation)
+    return confirmed
 
 
 def evaluation_kind(judged: Judged) -> str:

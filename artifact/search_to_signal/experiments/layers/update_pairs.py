@@ -30,14 +30,13 @@ from search_to_signal.numerics import Floats
 from search_to_signal.progress import Progress
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import read_manifest
-from search_to_signal.records.reader import read_groups, read_records
+from search_to_signal.records.reader import GENERATIONS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord
 from search_to_signal.records.updates import PairRecord, Relation, UpdateRecord, Variant, couples
 from search_to_signal.records.writer import RecordWriter
 from search_to_signal.rewards import get_mapping, rewards_of
 from search_to_signal.seeding import derive_seed
 
-GENERATIONS = "generations.jsonl"
 PROPORTIONAL = 1e-6
 
 Credit = tuple[str, str]
