@@ -8,7 +8,7 @@ import msgspec
 
 from search_to_signal.config import canonical_json, canonical_sha256
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.group import Judged, completion_records, step_record
+from search_to_signal.experiments.group import EvaluatedCompletion, completion_records, step_record
 from search_to_signal.experiments.recorded import recorded_rounds
 from search_to_signal.experiments.run_files import read_timing
 from search_to_signal.generators.base import Completion, Generation
@@ -146,10 +146,12 @@ def edit_manifest(run: Path, change: Callable[[dict[str, Any]], object]) -> None
     (run / "manifest.json").write_bytes(msgspec.json.encode(manifest))
 
 
-def _judged(record: CompletionRecord, completion: Completion) -> Judged:
+def _judged(record: CompletionRecord, completion: Completion) -> EvaluatedCompletion:
     proposal = parse(completion.text)
     found = proposal if isinstance(proposal, Proposal) else None
-    return Judged(completion, record.outcome, record.detail, record.score, found, record.program_sha256, None)
+    return EvaluatedCompletion(
+        completion, record.outcome, record.detail, record.score, found, record.program_sha256, None
+    )
 
 
 def _write(file: Path, records: list[Any]) -> None:

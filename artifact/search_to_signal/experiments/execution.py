@@ -89,7 +89,6 @@ class Children:
         self._lock = threading.Lock()
 
     def __enter__(self) -> "Children":
-        """Nothing runs yet."""
         return self
 
     @contextmanager

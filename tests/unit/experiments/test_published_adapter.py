@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from search_to_signal.experiments.group import Judged, completion_records
+from search_to_signal.experiments.group import EvaluatedCompletion, completion_records
 from search_to_signal.generators.base import Completion, Generation, GenerationSettings
 from search_to_signal.generators.local import LocalGenerator
 from search_to_signal.hosts.reference import ReferenceHost
@@ -78,7 +78,8 @@ def test_reported_counts_are_recorded() -> None:
     ]
     completions = tuple(Completion((), "no", False, request) for request in requests)
     judged = [
-        Judged(completion, Outcome.MISSING_CODE, "", None, None, None, None) for completion in completions
+        EvaluatedCompletion(completion, Outcome.MISSING_CODE, "", None, None, None, None)
+        for completion in completions
     ]
     records = completion_records(
         question, 0, "tsp", Generation("[]", (), completions), judged, [ArchiveEvent.INVALID] * 2, [None] * 2
