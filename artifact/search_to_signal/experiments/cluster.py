@@ -31,11 +31,9 @@ class _KeptLines:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def update(self, task: str, done: int, total: int, note: str = "") -> None:
-        """Nothing: progress is read from the run's records."""
+    def update(self, task: str, done: int, total: int, note: str = "") -> None: ...
 
     def say(self, line: str) -> None:
-        """Keep a line."""
         self.lines.append(line)
 
 

@@ -116,7 +116,6 @@ class Children:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End what runs, and start nothing more."""
         with self._lock:
             self._ended = True
         for process in list(self._running):

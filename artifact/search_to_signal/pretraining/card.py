@@ -59,6 +59,15 @@ class _Sample:
     judged: EvaluatedCompletion
     best_parent: float | None
 
+    @property
+    def improves(self) -> bool:
+        score, best = self.judged.score, self.best_parent
+        return score is not None and best is not None and score > best
+
+    @property
+    def novel(self) -> bool:
+        return self.judged.program not in {program_sha256(parent.code) for parent in self.parents}
+
 
 def _samples(
     source: Source,
@@ -84,15 +93,6 @@ def _share(flags: Sequence[bool]) -> float:
     return sum(flags) / len(flags) if flags else 0.0
 
 
-def _improves(sample: _Sample) -> bool:
-    score, best = sample.judged.score, sample.best_parent
-    return score is not None and best is not None and score > best
-
-
-def _novel(sample: _Sample) -> bool:
-    return sample.judged.program not in {program_sha256(parent.code) for parent in sample.parents}
-
-
 def _problem_card(samples: Sequence[_Sample]) -> ProblemCard:
     outcomes = Counter(sample.judged.outcome.value for sample in samples)
     by_operator: dict[str, list[bool]] = defaultdict(list)
@@ -102,8 +102,8 @@ def _problem_card(samples: Sequence[_Sample]) -> ProblemCard:
     return ProblemCard(
         outcomes={name: count / len(samples) for name, count in sorted(outcomes.items())},
         valid_by_operator={operator: _share(flags) for operator, flags in sorted(by_operator.items())},
-        improving=_share([_improves(sample) for sample in samples if sample.parents]),
-        novel=_share([_novel(sample) for sample in valid]),
+        improving=_share([sample.improves for sample in samples if sample.parents]),
+        novel=_share([sample.novel for sample in valid]),
         distinct=len({sample.judged.program for sample in valid}) / max(1, len(valid)),
     )
 

@@ -113,11 +113,6 @@ def _tokenizer(recipe: Recipe, out: Path) -> Any:
     return load_tokenizer(out)
 
 
-def _workers(recipe: Recipe) -> int:
-    # A GPU waits for batches, so all other processors make them; a CPU makes its own.
-    return max(1, len(os.sched_getaffinity(0)) - 1) if recipe.device == "cuda" else 0
-
-
 def _begin(recipe: Recipe, tokenizer: Any) -> Training:
     seed = derive_seed(recipe.seed, "weights")
     model = build_model(
@@ -162,7 +157,9 @@ def pretrain(recipe: Recipe, out: Path, progress: Progress) -> None:
         if step % 100 == 0:
             training.save(unfinished)
 
-    drawn = corpus(recipe, tokenizer, training.step, _workers(recipe))
+    # A GPU waits for batches, so all other processors make them; a CPU makes its own.
+    workers = max(1, len(os.sched_getaffinity(0)) - 1) if recipe.device == "cuda" else 0
+    drawn = corpus(recipe, tokenizer, training.step, workers)
     train(training, drawn, recipe.optimization, pad_id=tokenizer.pad_token_id, report=report)
     _finish(recipe, training, out)
     unfinished.unlink(missing_ok=True)

@@ -99,7 +99,6 @@ class Cvrp:
         raise InfeasibleAnswerError(f"expected a function of 4 or 2 parameters, found {parameters}")
 
     def answer_shape(self, instance: Instance) -> tuple[int, ...]:
-        """Return (n, n)."""
         return instance["distance"].shape
 
     def score(self, instance: Instance, answer: Array) -> float:

@@ -104,7 +104,6 @@ class Op:
         return instance["prize"].copy(), instance["distance"].copy(), float(instance["maxlen"])
 
     def answer_shape(self, instance: Instance) -> tuple[int, ...]:
-        """Return (n, n)."""
         return instance["distance"].shape
 
     def score(self, instance: Instance, answer: Array) -> float:

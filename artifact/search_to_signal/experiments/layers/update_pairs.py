@@ -60,11 +60,6 @@ class Cell:
     generations: tuple[GenerationRecord, ...]
     credit: Mapping[Credit, Floats]
 
-    @property
-    def run(self) -> str:
-        """The run's name in records."""
-        return run_place(self.directory)
-
 
 def run_place(directory: Path) -> str:
     """Layer and name of a run, as it lies in a results directory."""
@@ -177,7 +172,7 @@ def _update_record(
 ) -> UpdateRecord:
     changed, tokens = moved.completions - before[0], moved.tokens - before[1]
     return UpdateRecord(
-        run=cell.run,
+        run=run_place(cell.directory),
         purpose=cell.config.purpose,
         problem=cell.config.problem,
         model=cell.config.model,
@@ -211,7 +206,7 @@ def _pair_record(
     void = related == "without_credit"
     found = Comparison(None, None, None, None) if void else compare(first.change, second.change)
     return PairRecord(
-        run=cell.run,
+        run=run_place(cell.directory),
         problem=cell.config.problem,
         model=cell.config.model,
         variant=plan.variant,

@@ -97,4 +97,4 @@ def _pair(stack: ExitStack, checkout: Checkout, name: str, count: int, draws: in
     settings = settings_of(theirs.trainer.calm_args)
     pool = stack.enter_context(EvaluationPool(problem, split, EvaluationSettings(replay="off")))
     ours = ReferenceSide(problem, pool, settings, split)
-    return HostPair(problem, ours, theirs, settings, checkout.seed_code(name), count, draws)
+    return HostPair(problem, ours, theirs, settings, checkout.configured(name, "seed.py"), count, draws)

@@ -54,7 +54,6 @@ class ReferenceSide:
         return PlayedGroup(tuple(result.outcome for result in results), scores, rewards, after.listed())
 
     def collapsed(self, state: SearchState) -> SearchState:
-        """The state after a collapse."""
         return collapsed(state).listed()
 
     def _judged(self, text: str) -> Evaluated:

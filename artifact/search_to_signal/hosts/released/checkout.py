@@ -38,15 +38,8 @@ class Checkout:
                 "it may need a GPU, or a package that this environment lacks"
             ) from error
 
-    def seed_code(self, problem: str) -> str:
-        """The released seed heuristic of one of our problems."""
-        return self._configured(problem, "seed.py")
-
-    def template(self, problem: str) -> str:
-        """The released template of one of our problems."""
-        return self._configured(problem, "template.py")
-
-    def _configured(self, problem: str, name: str) -> str:
+    def configured(self, problem: str, name: str) -> str:
+        """The text of a file of the released configuration of one of our problems: seed.py, template.py."""
         path = self.path / "configs" / NAMES[problem] / name
         if not path.is_file():
             raise HostError(f"{path} is missing: give a whole checkout, or leave out the problem {problem}")

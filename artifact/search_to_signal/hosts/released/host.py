@@ -225,7 +225,7 @@ def released_host(checkout: Checkout, problem: str) -> ReleasedHost:
         "n_prompts": 1,
         "population_size": options.population_size,
         "problem_name": NAMES[problem],
-        "algorithm_template": checkout.template(problem),
+        "algorithm_template": checkout.configured(problem, "template.py"),
         "calm_args": options,
         "problem": module,
         "env": environment,
