@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -88,12 +89,4 @@ def initial_state(seed: Member) -> SearchState:
 
 def heuristic_record(member: Member) -> HeuristicRecord:
     """The record of an archived heuristic."""
-    return HeuristicRecord(
-        id=member.id,
-        step=member.step,
-        index=member.index,
-        operator=member.operator,
-        idea=member.idea,
-        code=member.code,
-        score=member.score,
-    )
+    return msgspec.convert(member, HeuristicRecord, from_attributes=True)
