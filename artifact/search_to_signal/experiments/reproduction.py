@@ -43,6 +43,11 @@ def chosen_layers(profile: Profile, names: Sequence[str]) -> list[Layer]:
     return [layer for layer in asked if not names or layer.key in names]
 
 
+def run_layer(layer: Layer, asked: Reproduction) -> None:
+    """Run a layer by the module of its key; it raises RunDirectoryError when what it stands on is missing."""
+    import_module(f"{layers.__name__}.{layer.key}").run(asked)
+
+
 def require_place(results: Path) -> None:
     """Raise RunDirectoryError where a results directory cannot be made or written; leaves nothing behind."""
     if results.exists() and not results.is_dir():
@@ -104,7 +109,7 @@ def reproduce(
     with storage_errors(results):
         for layer in chosen:
             start = time.perf_counter()
-            import_module(f"{layers.__name__}.{layer.key}").run(asked)
+            run_layer(layer, asked)
             progress.say(f"layer {layer.key}: {time.perf_counter() - start:.1f} s")
         page = _evaluated(results, progress)
         seal(results, f"search-to-signal, {profile.problem} with {profile.model}")

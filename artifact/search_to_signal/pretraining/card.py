@@ -17,7 +17,7 @@ from search_to_signal.experiments.group import EvaluatedCompletion, judge
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.files import CHECKSUMS
 from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
-from search_to_signal.pretraining.training import Made, Recipe, read_made
+from search_to_signal.pretraining.training import Recipe, TrainingFacts, read_training_facts
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file
@@ -147,14 +147,14 @@ def _table(cards: Mapping[str, ProblemCard]) -> str:
     return to_markdown(lines)
 
 
-def _training(made: Made) -> str:
+def _training(made: TrainingFacts) -> str:
     return (
         f"{made.processor}, torch {made.torch}, {made.seconds / 60:.1f} minutes, "
         f"{made.examples / made.seconds:,.0f} pairs per second"
     )
 
 
-def _page(card: Card, recipe: Recipe, made: Made) -> str:
+def _page(card: Card, recipe: Recipe, made: TrainingFacts) -> str:
     shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in recipe.problems.items())
     return f"""# {card.name}
 
@@ -184,7 +184,9 @@ def write_card(recipe: Recipe, directory: Path, progress: Progress, prompts: int
     card = measure(recipe, directory, progress, prompts)
     text = msgspec.json.format(msgspec.json.encode(card, order="sorted"), indent=2)
     (directory / "card.json").write_bytes(text + b"\n")
-    (directory / "README.md").write_text(_page(card, recipe, read_made(directory)), encoding="utf-8")
+    (directory / "README.md").write_text(
+        _page(card, recipe, read_training_facts(directory)), encoding="utf-8"
+    )
     files = [p for p in sorted(directory.iterdir()) if p.is_file() and p.name not in (CHECKSUMS, "README.md")]
     (directory / CHECKSUMS).write_text("".join(f"{sha256_file(path)}  {path.name}\n" for path in files))
     return card

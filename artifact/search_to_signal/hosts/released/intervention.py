@@ -104,14 +104,14 @@ def play(checkout: Checkout, options: Any, observer: Observer, rounds: int) -> N
     if isinstance(first, S2SError | KeyboardInterrupt):
         raise first
     if first is not None:
-        raise as_ours(first, checkout.path, observer.step) from first
+        raise host_error(first, checkout.path, observer.step) from first
     if observer.step != rounds:
         missed = observer.missed
-        why = as_ours(missed, checkout.path, observer.step) if missed else "it goes on after any error"
+        why = host_error(missed, checkout.path, observer.step) if missed else "it goes on after any error"
         raise HostError(f"main.py ended with {observer.step} of {rounds} rounds recorded: {why}") from missed
 
 
-def as_ours(error: BaseException, directory: Path, step: int) -> HostError:
+def host_error(error: BaseException, directory: Path, step: int) -> HostError:
     """An error of the host, or within it, as one line that names the host's file and line."""
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if Path(frame.filename).is_relative_to(directory)]
