@@ -1,18 +1,11 @@
 """What the layers of a profile will report to progress, known before the first of them starts."""
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
 
 from search_to_signal.experiments.configuration import FROZEN, Profile, RunConfig
 from search_to_signal.experiments.layers.api import references
 from search_to_signal.experiments.layers.cells import planned
-from search_to_signal.experiments.layers.settings import (
-    ApiReference,
-    AuditCell,
-    BreadthCell,
-    ProbeSettings,
-    UpdateSettings,
-)
+from search_to_signal.experiments.layers.settings import ApiReference, ProbeSettings, UpdateSettings
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import heldout_splits
 from search_to_signal.records.layers import (
@@ -43,8 +36,12 @@ def _runs(configs: Iterable[RunConfig]) -> list[Task]:
     return [Task(run.label, run.groups, _TRAINED if run.trained else 1.0, _SETUP, True) for run in configs]
 
 
-def _cells(profile: Profile, layer: str, cells: Sequence[BreadthCell | AuditCell]) -> list[RunConfig]:
-    return list(chain.from_iterable(planned(profile, layer, cells).values()))
+def _breadth(profile: Profile) -> list[RunConfig]:
+    return [run for runs in planned(profile, BREADTH, profile.breadth).values() for run in runs]
+
+
+def _audits(profile: Profile) -> list[RunConfig]:
+    return [run for runs in planned(profile, AUDIT, profile.audit).values() for run in runs]
 
 
 def _restarts(profile: Profile) -> list[Task]:
@@ -80,7 +77,7 @@ def _updates(profile: Profile) -> list[Task]:
     settings = profile.updates or UpdateSettings()
     credits = len(settings.mappings) * len(settings.normalizers)
     optimizers = settings.groups + 1 + (settings.groups > 1)
-    names = dict.fromkeys(run.cell for run in (*profile.runs(), *_cells(profile, BREADTH, profile.breadth)))
+    names = dict.fromkeys(run.cell for run in (*profile.runs(), *_breadth(profile)))
     return [
         Task(f"updates/{name}", credits * optimizers, _UPDATE * settings.groups, _SETUP) for name in names
     ]
@@ -97,8 +94,8 @@ def _heldout(profile: Profile) -> list[Task]:
 _PLANS: dict[str, Callable[[Profile], list[Task]]] = {
     COHORT: lambda profile: _runs(profile.runs()),
     RESTART: _restarts,
-    BREADTH: lambda profile: _runs(_cells(profile, BREADTH, profile.breadth)),
-    AUDIT: lambda profile: _runs(_cells(profile, AUDIT, profile.audit)),
+    BREADTH: lambda profile: _runs(_breadth(profile)),
+    AUDIT: lambda profile: _runs(_audits(profile)),
     ANCHOR: _anchors,
     PROBE: _probes,
     API: _references,
