@@ -5,21 +5,8 @@ from collections.abc import Iterator
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from search_to_signal.analysis.figures.frame import Frame, Value, lines, value_of
-from search_to_signal.analysis.figures.marks import dots
-from search_to_signal.analysis.figures.plot import Plot
-from search_to_signal.analysis.figures.style import (
-    GREY,
-    color,
-    dashes,
-    empty,
-    key,
-    letter,
-    marker,
-    scores,
-    shown,
-    zero_line,
-)
+from search_to_signal.analysis.figures import drawing
+from search_to_signal.analysis.figures.plot import Frame, Plot, Value, lines, value_of
 from search_to_signal.analysis.results import RecordedRun
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.core import RECURRENCE_COLUMNS, recurrence_parts
@@ -89,11 +76,11 @@ def _draw(figure: Figure, frame: Frame) -> None:
         # As in the table: over the seeds that have a collapse.
         _draw_dots(axes, collapses.where(part=measure).known(), "no population collapsed")
         axes.set_ylabel(f"{measure}\nafter minus before")
-    letter(second, "c", "Around collapses")
+    drawing.letter(second, "c", "Around collapses")
     _draw_dots(fourth, frame.where(panel="d"), f"no run has more than {HORIZON} groups")
     fourth.set_ylabel("recurring: positive minus\nnot positive (points)")
-    letter(fourth, "d", "Recurrence")
-    key(figure, frame.names("condition"), (scores(frame),))
+    drawing.letter(fourth, "d", "Recurrence")
+    drawing.key(figure, frame.names("condition"), (drawing.scores(frame),))
 
 
 def _draw_funnels(figure: SubFigure, frame: Frame) -> None:
@@ -103,38 +90,44 @@ def _draw_funnels(figure: SubFigure, frame: Frame) -> None:
         for condition in own.names("condition"):
             shares = [own.where(condition=condition, what=stage).mean() for stage, _ in FUNNEL]
             axes.plot(
-                shares, dashes(condition), color=color(condition), marker=marker(condition), markersize=3
+                shares,
+                drawing.dashes(condition),
+                color=drawing.color(condition),
+                marker=drawing.marker(condition),
+                markersize=3,
             )
         if not any(row["value"] for row in own.rows):
-            axes.text(2, 50, "never drawn", ha="center", color=GREY)
-        axes.set_title(shown(operator))
+            axes.text(2, 50, "never drawn", ha="center", color=drawing.GREY)
+        axes.set_title(drawing.shown(operator))
         axes.set_xticks(range(len(FUNNEL)), _SHORT, rotation=55, ha="right", rotation_mode="anchor")
         axes.set_ylim(-3, 103)
-        axes.grid(axis="y", color=GREY, alpha=0.25, lw=0.4)
+        axes.grid(axis="y", color=drawing.GREY, alpha=0.25, lw=0.4)
     axes = figure.axes[0]
     axes.set_ylabel("completions (%)")
-    letter(axes, "a", shown(operators[0]))
+    drawing.letter(axes, "a", drawing.shown(operators[0]))
 
 
 def _draw_admissions(axes: Axes, frame: Frame) -> None:
     for condition in frame.names("condition"):
         own = frame.where(condition=condition)
         x, y = own.where(what=_ADMITTED).numbers(), own.where(what=_PRECISION).numbers()
-        axes.plot(x, y, marker(condition), color=color(condition), markerfacecolor="white", mew=0.8)
+        axes.plot(
+            x, y, drawing.marker(condition), color=drawing.color(condition), markerfacecolor="white", mew=0.8
+        )
     axes.set_xlabel("admitted (% of completions)")
     axes.set_ylabel("beat the frontier\n(% of admissions)")
     for set_limits, what in ((axes.set_xlim, _ADMITTED), (axes.set_ylim, _PRECISION)):
         known = frame.where(what=what).known().numbers()
         set_limits(0, _ROOM * max(known.max(initial=0.0), 1.0))
-    letter(axes, "b", "Admissions")
+    drawing.letter(axes, "b", "Admissions")
 
 
 def _draw_dots(axes: Axes, frame: Frame, otherwise: str) -> None:
     if not frame.known().rows:
-        empty(axes, otherwise)
+        drawing.empty(axes, otherwise)
         return
-    zero_line(axes, vertical=False)
-    dots(axes, frame)
+    drawing.zero_line(axes, vertical=False)
+    drawing.dots(axes, frame)
     counts = [len(frame.where(condition=condition).known().rows) for condition in frame.names("condition")]
     axes.set_xticks(range(len(counts)), [f"n = {count}" for count in counts])
 

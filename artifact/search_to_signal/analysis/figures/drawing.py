@@ -1,36 +1,15 @@
-"""How figures look: Okabe and Ito's colours, with a marker and a line style each for readers in grey."""
+"""What several figures draw alike, in the colours of Okabe and Ito, with markers and lines for grey print."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
-from search_to_signal.analysis.figures.frame import Frame
-
-SETTINGS: Mapping[str, Any] = {
-    "svg.hashsalt": "search-to-signal",
-    "pdf.fonttype": 42,
-    "font.family": "DejaVu Sans",
-    "font.size": 7.5,
-    "axes.titlesize": 8,
-    "axes.labelsize": 7.5,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
-    "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlelocation": "left",
-    "legend.frameon": False,
-    "lines.markersize": 4,
-    "lines.linewidth": 1.3,
-    "figure.constrained_layout.h_pad": 0.05,
-    "figure.constrained_layout.w_pad": 0.05,
-}
+from search_to_signal.analysis.figures.plot import Frame
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, RED, PURPLE, GREY = "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#777777"
@@ -115,3 +94,52 @@ def empty(axes: Axes, reason: str) -> None:
     """A panel whose layer has not run says so."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, reason, ha="center", va="center", color=GREY, wrap=True, transform=axes.transAxes)
+
+
+_HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 0.8}
+
+
+def bands(axes: Axes, frame: Frame, column: str) -> None:
+    """Mean over seeds as a line, lowest to highest seed as a band, by condition; one row per group."""
+    for condition in frame.names("condition"):
+        own = frame.where(condition=condition)
+        curves = np.array([own.where(seed=seed).numbers(column) for seed in own.names("seed")])
+        groups, hue = np.arange(1, curves.shape[1] + 1), color(condition)
+        label = f"{shown(condition)} (n = {len(curves)})"
+        axes.step(groups, curves.mean(axis=0), dashes(condition), where="post", color=hue, label=label)
+        low, high = curves.min(axis=0), curves.max(axis=0)
+        axes.fill_between(groups, low, high, color=hue, step="post", alpha=0.13, lw=0)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=(1, 2, 5, 10)))
+
+
+def joined(axes: Axes, frame: Frame) -> None:
+    """Live (filled) and restarted (open) values of one seed joined by a line, conditions side by side."""
+    conditions = frame.names("condition")
+    for place, condition in enumerate(conditions):
+        own, hue = frame.where(condition=condition), color(condition)
+        for seed in own.names("seed"):
+            found = [own.where(seed=seed, layer=layer).number() for layer in ("live", "restart")]
+            axes.plot((place - 0.17, place + 0.17), found, color=hue, lw=0.7, alpha=0.7)
+            axes.plot(place - 0.17, found[0], marker(condition), color=hue)
+            axes.plot(place + 0.17, found[1], marker(condition), color=hue, **_HOLLOW)
+    axes.set_xticks([])
+    axes.set_xlim(-0.5, max(len(conditions), 1) - 0.5)
+
+
+def dots(axes: Axes, frame: Frame, column: str = "value") -> None:
+    """Every seed as an open marker and their mean as a bar, conditions side by side."""
+    conditions = frame.names("condition")
+    for place, condition in enumerate(conditions):
+        dodged(axes, frame.where(condition=condition), place, condition, column)
+    axes.set_xticks([])
+    axes.set_xlim(-0.5, max(len(conditions), 1) - 0.5)
+
+
+def dodged(axes: Axes, frame: Frame, place: float, condition: str, column: str = "value") -> None:
+    """The seeds of one condition as open markers at a place, their mean as a bar if none is missing."""
+    values = frame.known(column).numbers(column)
+    if len(values):
+        x = place + np.array(spread_out(len(values), 0.09))
+        axes.plot(x, values, marker(condition), color=color(condition), **_HOLLOW)
+        mean, ends = frame.mean(column), (place - 0.07, place + 0.07)
+        axes.plot(ends, (mean, mean), color=color(condition), lw=2)
