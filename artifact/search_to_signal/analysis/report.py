@@ -5,7 +5,6 @@ from pathlib import Path
 
 from search_to_signal.analysis.figures import Drawn, draw_all
 from search_to_signal.analysis.page.facts import Facts, read_facts, time_rows
-from search_to_signal.analysis.page.layers import layer_states
 from search_to_signal.analysis.page.ledger import JudgedLedger, read_ledger
 from search_to_signal.analysis.page.render import render
 from search_to_signal.analysis.tables.catalogue import Evidence, read_evidence
@@ -56,8 +55,8 @@ def _parts(evidence: Evidence, drawn: Drawn, facts: Facts, verdicts: JudgedLedge
     yield "## Where the time went"
     yield to_markdown(time_rows(facts.runs)).strip()
     yield "## Evidence layers"
-    states = layer_states(evidence)
-    yield to_markdown([["Layer", "State"], *([s.layer.name, s.state] for s in states)]).strip()
+    states = [[layer.name, state] for layer, state in evidence.layers.items()]
+    yield to_markdown([["Layer", "State"], *states]).strip()
     yield "## What else is there"
     if verdicts is not None:
         yield _judged(verdicts)

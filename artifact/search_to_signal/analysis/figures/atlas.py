@@ -80,22 +80,16 @@ def _draw(figure: Figure, frame: Frame) -> None:
     _draw_dots(fourth, frame.where(panel="d"), f"no run has more than {HORIZON} groups")
     fourth.set_ylabel("recurring: positive minus\nnot positive (points)")
     drawing.letter(fourth, "d", "Recurrence")
-    drawing.key(figure, frame.names("condition"), (drawing.scores(frame),))
+    drawing.key(figure, frame.names("condition"), drawing.scores(frame))
 
 
 def _draw_funnels(figure: SubFigure, frame: Frame) -> None:
     operators = frame.names("part")
     for axes, operator in zip(figure.subplots(1, len(operators), sharey=True), operators, strict=True):
         own = frame.where(part=operator)
-        for condition in own.names("condition"):
-            shares = [own.where(condition=condition, what=stage).mean() for stage, _ in FUNNEL]
-            axes.plot(
-                shares,
-                drawing.dashes(condition),
-                color=drawing.color(condition),
-                marker=drawing.marker(condition),
-                markersize=3,
-            )
+        for condition, same in own.by("condition"):
+            shares = [same.where(what=stage).mean() for stage, _ in FUNNEL]
+            axes.plot(shares, **drawing.line_style(condition), markersize=3)
         if not any(row["value"] for row in own.rows):
             axes.text(2, 50, "never drawn", ha="center", color=drawing.GREY)
         axes.set_title(drawing.shown(operator))
@@ -108,12 +102,9 @@ def _draw_funnels(figure: SubFigure, frame: Frame) -> None:
 
 
 def _draw_admissions(axes: Axes, frame: Frame) -> None:
-    for condition in frame.names("condition"):
-        own = frame.where(condition=condition)
+    for condition, own in frame.by("condition"):
         x, y = own.where(what=_ADMITTED).numbers(), own.where(what=_PRECISION).numbers()
-        axes.plot(
-            x, y, drawing.marker(condition), color=drawing.color(condition), markerfacecolor="white", mew=0.8
-        )
+        axes.plot(x, y, **drawing.points(condition), **drawing.HOLLOW)
     axes.set_xlabel("admitted (% of completions)")
     axes.set_ylabel("beat the frontier\n(% of admissions)")
     for set_limits, what in ((axes.set_xlim, _ADMITTED), (axes.set_ylim, _PRECISION)):
@@ -128,7 +119,7 @@ def _draw_dots(axes: Axes, frame: Frame, otherwise: str) -> None:
         return
     drawing.zero_line(axes, vertical=False)
     drawing.dots(axes, frame)
-    counts = [len(frame.where(condition=condition).known().rows) for condition in frame.names("condition")]
+    counts = [len(own.known().rows) for _, own in frame.by("condition")]
     axes.set_xticks(range(len(counts)), [f"n = {count}" for count in counts])
 
 

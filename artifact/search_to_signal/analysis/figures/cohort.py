@@ -117,10 +117,8 @@ def _draw_outcomes(figure: Figure, frame: Frame) -> None:
         drawing.joined(axes, frame.where(panel="c", what=measure.heading))
         drawing.letter(axes, which, f"{measure.heading}, single seeds")
     third.set_ylabel("gain over Frozen\nof the same seed")
-    live, restart = drawing.sign("live", ""), drawing.sign("restarted")
-    drawing.key(
-        figure, [c for c in frame.names("condition") if c != "frozen"], (live, restart, drawing.scores(frame))
-    )
+    trained = [name for name in frame.names("condition") if name != "frozen"]
+    drawing.key(figure, trained, *drawing.live_and_restarted(frame))
 
 
 def _draw_shares(axes: Axes, frame: Frame) -> None:
@@ -174,9 +172,6 @@ OUTCOMES_PLOT = Plot(
 )
 
 
-_LETTERS = "abcdefghij"
-
-
 def paired_table(evidence: Evidence) -> str:
     """Same-seed differences of every measure: comparison, first and second condition, seed, measure."""
     rows = [
@@ -190,40 +185,34 @@ def paired_table(evidence: Evidence) -> str:
 
 def _draw_paired(figure: Figure, frame: Frame) -> None:
     grid = figure.subplots(3, 3, sharey=True)
-    for axes, which, measure in zip(grid.flat, _LETTERS, frame.names("measure"), strict=False):
-        _draw_differences(axes, frame.where(measure=measure))
-        drawing.letter(axes, which, measure)
-    names = frame.names("comparison")
-    seeds = [len(frame.where(comparison=name).names("seed")) for name in names]
-    labels = [_comparison(frame.where(comparison=c), n) for c, n in zip(names, seeds, strict=True)]
-    grid[0, 0].set_yticks(range(len(names)), labels)
+    for axes, own in drawing.panels(grid.flat, frame, "measure"):
+        _draw_differences(axes, own)
+    labels = [_comparison(own) for _, own in frame.by("comparison")]
+    grid[0, 0].set_yticks(range(len(labels)), labels)
     grid[0, 0].invert_yaxis()
     note = f"first minus second of the same seed; scores in {frame.rows[0]['unit']}, higher is better"
     figure.supxlabel(note, fontsize=7.5)
 
 
-def _comparison(frame: Frame, n: int) -> str:
+def _comparison(frame: Frame) -> str:
     row = frame.rows[0]
-    return f"{drawing.shown(row['first'])} − {drawing.shown(row['second'])} (n = {n})"
+    return f"{drawing.shown(row['first'])} − {drawing.shown(row['second'])} (n = {len(frame.names('seed'))})"
 
 
 def _draw_differences(axes: Axes, frame: Frame) -> None:
     drawing.zero_line(axes)
-    for place, name in enumerate(frame.names("comparison")):
-        own = frame.where(comparison=name)
+    for place, (_, own) in enumerate(frame.by("comparison")):
         known, hue = own.known().numbers(), drawing.color(own.rows[0]["first"])
         if not len(known):
             continue
         axes.plot((known.min(), known.max()), (place, place), color=hue, lw=1.6, alpha=0.45)
-        axes.plot(
-            known, [place] * len(known), "o", color=hue, markersize=2.6, markerfacecolor="white", mew=0.8
-        )
+        axes.plot(known, [place] * len(known), "o", color=hue, markersize=2.6, **drawing.HOLLOW)
         axes.plot(own.mean(), place, "D", color=hue, markersize=4.2)
     axes.locator_params(axis="x", nbins=4)
 
 
 def _remark(frame: Frame) -> str:
-    return few_seeds(len(frame.where(comparison=name).names("seed")) for name in frame.names("comparison"))
+    return few_seeds(len(own.names("seed")) for _, own in frame.by("comparison"))
 
 
 def stages_table(evidence: Evidence) -> str:
@@ -239,10 +228,9 @@ def stages_table(evidence: Evidence) -> str:
 
 def _draw_stages(figure: Figure, frame: Frame) -> None:
     grid = figure.subplots(1, len(STREAM))
-    for axes, which, measure in zip(grid, _LETTERS, frame.names("measure"), strict=False):
-        _draw_stage(axes, frame.where(measure=measure))
-        drawing.letter(axes, which, measure)
-    drawing.key(figure, frame.names("condition"), (drawing.scores(frame),))
+    for axes, own in drawing.panels(grid, frame, "measure"):
+        _draw_stage(axes, own)
+    drawing.key(figure, frame.names("condition"), drawing.scores(frame))
 
 
 def _draw_stage(axes: Axes, frame: Frame) -> None:
@@ -251,13 +239,7 @@ def _draw_stage(axes: Axes, frame: Frame) -> None:
         own = [frame.where(condition=condition, stage=stage) for stage in stages]
         places = np.arange(len(stages)) + offset
         means = [part.mean() for part in own]
-        axes.plot(
-            places,
-            means,
-            drawing.dashes(condition),
-            color=drawing.color(condition),
-            marker=drawing.marker(condition),
-        )
+        axes.plot(places, means, **drawing.line_style(condition))
         for place, part in zip(places, own, strict=True):
             known = part.known().numbers()
             if len(known):

@@ -1,6 +1,7 @@
 """What several figures draw alike, in the colours of Okabe and Ito, with markers and lines for grey print."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -30,14 +31,15 @@ def color(condition: str) -> str:
     return _STYLES.get(condition, _OTHER)[0]
 
 
-def marker(condition: str) -> str:
-    """The marker of a condition."""
-    return _STYLES.get(condition, _OTHER)[1]
+def line_style(condition: str) -> dict[str, Any]:
+    """Colour, marker and dashes of a condition's line."""
+    hue, shape, dashes = _STYLES.get(condition, _OTHER)
+    return {"color": hue, "marker": shape, "linestyle": dashes}
 
 
-def dashes(condition: str) -> str:
-    """The line style of a condition."""
-    return _STYLES.get(condition, _OTHER)[2]
+def points(condition: str) -> dict[str, Any]:
+    """Colour and marker of a condition, without a line."""
+    return {**line_style(condition), "linestyle": "none"}
 
 
 def shown(name: str) -> str:
@@ -50,18 +52,17 @@ def letter(axes: Axes, which: str, title: str) -> None:
     axes.set_title(f"({which}) {title}")
 
 
-def key(figure: Figure | SubFigure, conditions: Sequence[str], extra: Sequence[Line2D] = ()) -> None:
+def panels(grid: Iterable[Axes], frame: Frame, column: str) -> Iterator[tuple[Axes, Frame]]:
+    """Yield a panel for every name in a column, headed with it, and the name's rows."""
+    for axes, which, (name, own) in zip(grid, ascii_lowercase, frame.by(column), strict=False):
+        letter(axes, which, name)
+        yield axes, own
+
+
+def key(figure: Figure | SubFigure, conditions: Sequence[str], *extra: Line2D) -> None:
     """One legend of the conditions below all panels."""
-    handles = [
-        Line2D([], [], color=color(name), marker=marker(name), linestyle=dashes(name), label=shown(name))
-        for name in conditions
-    ]
-    figure.legend(
-        handles=[*handles, *extra],
-        loc="outside lower center",
-        ncols=len(handles) + len(extra),
-        columnspacing=1.2,
-    )
+    handles = [*(Line2D([], [], label=shown(name), **line_style(name)) for name in conditions), *extra]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), columnspacing=1.2)
 
 
 def sign(label: str, fill: str = "none", shape: str = "o") -> Line2D:
@@ -69,6 +70,11 @@ def sign(label: str, fill: str = "none", shape: str = "o") -> Line2D:
     return Line2D(
         [], [], color=GREY, marker=shape, linestyle="none", markerfacecolor=fill or GREY, label=label
     )
+
+
+def live_and_restarted(frame: Frame) -> tuple[Line2D, ...]:
+    """The legend of live (filled) and restarted (open) runs."""
+    return sign("live", ""), sign("restarted"), scores(frame)
 
 
 def scores(frame: Frame) -> Line2D:
@@ -96,17 +102,16 @@ def empty(axes: Axes, reason: str) -> None:
     axes.text(0.5, 0.5, reason, ha="center", va="center", color=GREY, wrap=True, transform=axes.transAxes)
 
 
-_HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 0.8}
+HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 0.8}
 
 
 def bands(axes: Axes, frame: Frame, column: str) -> None:
     """Mean over seeds as a line, lowest to highest seed as a band, by condition; one row per group."""
-    for condition in frame.names("condition"):
-        own = frame.where(condition=condition)
+    for condition, own in frame.by("condition"):
         curves = np.array([own.where(seed=seed).numbers(column) for seed in own.names("seed")])
         groups, hue = np.arange(1, curves.shape[1] + 1), color(condition)
-        label = f"{shown(condition)} (n = {len(curves)})"
-        axes.step(groups, curves.mean(axis=0), dashes(condition), where="post", color=hue, label=label)
+        label, line = f"{shown(condition)} (n = {len(curves)})", line_style(condition) | {"marker": ""}
+        axes.step(groups, curves.mean(axis=0), where="post", **line, label=label)
         low, high = curves.min(axis=0), curves.max(axis=0)
         axes.fill_between(groups, low, high, color=hue, step="post", alpha=0.13, lw=0)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=(1, 2, 5, 10)))
@@ -114,25 +119,25 @@ def bands(axes: Axes, frame: Frame, column: str) -> None:
 
 def joined(axes: Axes, frame: Frame) -> None:
     """Live (filled) and restarted (open) values of one seed joined by a line, conditions side by side."""
-    conditions = frame.names("condition")
-    for place, condition in enumerate(conditions):
-        own, hue = frame.where(condition=condition), color(condition)
-        for seed in own.names("seed"):
-            found = [own.where(seed=seed, layer=layer).number() for layer in ("live", "restart")]
-            axes.plot((place - 0.17, place + 0.17), found, color=hue, lw=0.7, alpha=0.7)
-            axes.plot(place - 0.17, found[0], marker(condition), color=hue)
-            axes.plot(place + 0.17, found[1], marker(condition), color=hue, **_HOLLOW)
-    axes.set_xticks([])
-    axes.set_xlim(-0.5, max(len(conditions), 1) - 0.5)
+    for place, (condition, own) in enumerate(frame.by("condition")):
+        for _, same in own.by("seed"):
+            found = [same.where(layer=layer).number() for layer in ("live", "restart")]
+            axes.plot((place - 0.17, place + 0.17), found, color=color(condition), lw=0.7, alpha=0.7)
+            axes.plot(place - 0.17, found[0], **points(condition))
+            axes.plot(place + 0.17, found[1], **points(condition), **HOLLOW)
+    _side_by_side(axes, frame)
 
 
 def dots(axes: Axes, frame: Frame, column: str = "value") -> None:
     """Every seed as an open marker and their mean as a bar, conditions side by side."""
-    conditions = frame.names("condition")
-    for place, condition in enumerate(conditions):
-        dodged(axes, frame.where(condition=condition), place, condition, column)
+    for place, (condition, own) in enumerate(frame.by("condition")):
+        dodged(axes, own, place, condition, column)
+    _side_by_side(axes, frame)
+
+
+def _side_by_side(axes: Axes, frame: Frame) -> None:
     axes.set_xticks([])
-    axes.set_xlim(-0.5, max(len(conditions), 1) - 0.5)
+    axes.set_xlim(-0.5, max(len(frame.names("condition")), 1) - 0.5)
 
 
 def dodged(axes: Axes, frame: Frame, place: float, condition: str, column: str = "value") -> None:
@@ -140,6 +145,6 @@ def dodged(axes: Axes, frame: Frame, place: float, condition: str, column: str =
     values = frame.known(column).numbers(column)
     if len(values):
         x = place + np.array(spread_out(len(values), 0.09))
-        axes.plot(x, values, marker(condition), color=color(condition), **_HOLLOW)
+        axes.plot(x, values, **points(condition), **HOLLOW)
         mean, ends = frame.mean(column), (place - 0.07, place + 0.07)
         axes.plot(ends, (mean, mean), color=color(condition), lw=2)

@@ -25,14 +25,7 @@ _RESTART = (FINAL_BEST, AUC, VALID, VALID_ONLY)
 def breadth_table(evidence: Evidence) -> str:
     """Online minus Frozen by cell, condition and seed; raises NoTableError where no cell has both."""
     rows = [
-        (
-            cell,
-            one.condition,
-            one.seed,
-            measure.change,
-            value_of(difference),
-            one.unit,
-        )
+        (cell, one.condition, one.seed, measure.change, value_of(difference), one.unit)
         for cell, runs in evidence.results.breadth.items()
         for comparison in against(runs, "frozen")
         for one, other in comparison.pairs
@@ -68,12 +61,7 @@ def _draw_cells(axes: Axes, frame: Frame) -> None:
         axes.axhline(place, color=drawing.GREY, lw=0.4, alpha=0.3, zorder=0)
         for offset, condition in zip(drawing.spread_out(len(conditions), 0.4), conditions, strict=True):
             values = frame.where(cell=cell, condition=condition).numbers()
-            axes.plot(
-                values,
-                [place + offset] * len(values),
-                drawing.marker(condition),
-                color=drawing.color(condition),
-            )
+            axes.plot(values, [place + offset] * len(values), **drawing.points(condition))
     axes.set_ylim(len(frame.names("cell")) - 0.5, -0.5)
 
 
@@ -85,16 +73,9 @@ def restart_table(evidence: Evidence) -> str:
     restarts, cohort = restarts_and_live(evidence.results)
     wanted = {(run.condition, run.seed) for run in restarts}
     live = [run for run in cohort if run.condition == "frozen" or (run.condition, run.seed) in wanted]
+    unit = evidence.unit
     rows = [
-        (
-            layer,
-            run.condition,
-            run.seed,
-            len(run.groups),
-            measure.heading,
-            value_of(measure.cell(run)),
-            evidence.unit,
-        )
+        (layer, run.condition, run.seed, len(run.groups), measure.heading, value_of(measure.cell(run)), unit)
         for layer, runs in (("live", live), ("restart", restarts))
         for run in runs
         for measure in _RESTART
@@ -104,16 +85,10 @@ def restart_table(evidence: Evidence) -> str:
 
 def _draw_restart(figure: Figure, frame: Frame) -> None:
     grid = figure.subplots(1, len(_RESTART))
-    for axes, which, measure in zip(grid, "abcd", frame.names("measure"), strict=False):
-        own = frame.where(measure=measure)
+    for axes, own in drawing.panels(grid, frame, "measure"):
         drawing.joined(axes, own)
         axes.axhline(own.where(condition="frozen").mean(), color=drawing.GREY, lw=0.6, ls="--", zorder=0)
-        drawing.letter(axes, which, measure)
-    drawing.key(
-        figure,
-        frame.names("condition"),
-        (drawing.sign("live", ""), drawing.sign("restarted"), drawing.scores(frame)),
-    )
+    drawing.key(figure, frame.names("condition"), *drawing.live_and_restarted(frame))
 
 
 def heldout_table(evidence: Evidence) -> str:
@@ -135,9 +110,8 @@ def _draw_heldout(figure: Figure, frame: Frame) -> None:
     sizes, conditions = frame.names("size"), frame.names("condition")
     for offset, condition in zip(drawing.spread_out(len(conditions), 0.6), conditions, strict=True):
         for place, size in enumerate(sizes):
-            drawing.dodged(
-                axes, frame.where(condition=condition, size=size), place + offset, condition, "gap_percent"
-            )
+            own = frame.where(condition=condition, size=size)
+            drawing.dodged(axes, own, place + offset, condition, "gap_percent")
     axes.set_xticks(range(len(sizes)), [size.removeprefix("heldout_") for size in sizes])
     axes.set_ylabel("optimality gap (%), lower is better")
     axes.set_xlabel("cities of the held-out instances")

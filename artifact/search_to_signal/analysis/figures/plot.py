@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,6 +59,11 @@ class Frame:
     def where(self, **values: str) -> "Frame":
         """The rows with these values."""
         return Frame(tuple(row for row in self.rows if all(row[key] == v for key, v in values.items())))
+
+    def by(self, column: str) -> Iterator[tuple[str, "Frame"]]:
+        """Yield every distinct text of a column with its rows, in their order."""
+        for name in self.names(column):
+            yield name, self.where(**{column: name})
 
     def names(self, column: str) -> list[str]:
         """The distinct texts of a column, in the order of the rows."""

@@ -118,11 +118,8 @@ def _draw(figure: Figure, frame: Frame) -> None:
     _draw_changes(first, frame.where(panel="a"))
     _draw_credit(second, frame.where(panel="b"))
     seeded = frame.where(panel="a")
-    drawing.key(
-        top,
-        seeded.names("condition"),
-        (drawing.sign("completions"), drawing.sign("credit", ""), drawing.scores(seeded)),
-    )
+    classes, credit = drawing.sign("completions"), drawing.sign("credit", "")
+    drawing.key(top, seeded.names("condition"), classes, credit, drawing.scores(seeded))
     pairs, *updates = bottom.subplots(1, 1 + len(_MEASURES))
     lower = Frame(tuple(row for row in frame.rows if row["panel"] in "cd"))
     models = sorted(lower.names("model"))
@@ -146,10 +143,8 @@ def _draw(figure: Figure, frame: Frame) -> None:
 
 def _mark(task: str, model: str, models: Sequence[str]) -> Line2D:
     """A task's colour with a model's marker, the same ones in both panels."""
-    hue, shape = (
-        _TASK_COLORS.get(task, drawing.GREEN),
-        _MODEL_MARKERS[models.index(model) % len(_MODEL_MARKERS)],
-    )
+    hue = _TASK_COLORS.get(task, drawing.GREEN)
+    shape = _MODEL_MARKERS[models.index(model) % len(_MODEL_MARKERS)]
     return Line2D([], [], color=hue, marker=shape, linestyle="none", markersize=3.5, label=f"{task} {model}")
 
 
@@ -168,11 +163,8 @@ def _remark(frame: Frame) -> str:
 def _kept(frame: Frame) -> str:
     """What each change of the rewards moved here, lowest to highest seed of each condition."""
     told = []
-    for part in frame.names("part"):
-        own = frame.where(part=part)
-        ranges = (
-            f"{_range(own.where(condition=c).numbers())} ({drawing.shown(c)})" for c in own.names("condition")
-        )
+    for part, own in frame.by("part"):
+        ranges = (f"{_range(same.numbers())} ({drawing.shown(name)})" for name, same in own.by("condition"))
         told.append(f"{part} {', '.join(ranges)}")
     return f"Groups moved in (a), by seed: {'; '.join(told)}." if told else ""
 
@@ -216,15 +208,12 @@ def _draw_credit(axes: Axes, frame: Frame) -> None:
     conditions, classes = frame.names("condition"), frame.names("part")
     for place, name in enumerate(classes):
         for offset, condition in zip(drawing.spread_out(len(conditions), 0.55), conditions, strict=True):
-            own, y, hue = (
-                frame.where(part=name, condition=condition),
-                place + offset,
-                drawing.color(condition),
-            )
+            own, y = frame.where(part=name, condition=condition), place + offset
+            hue = drawing.color(condition)
             prevalence, mass, enrichment = (own.where(what=what, seed="").number() for what in _SHARES)
             axes.plot((prevalence, mass), (y, y), color=hue, lw=0.8)
-            axes.plot(prevalence, y, drawing.marker(condition), color=hue, markerfacecolor="white", mew=0.8)
-            axes.plot(mass, y, drawing.marker(condition), color=hue)
+            axes.plot(prevalence, y, **drawing.points(condition), **drawing.HOLLOW)
+            axes.plot(mass, y, **drawing.points(condition))
             if not np.isnan(enrichment):
                 _beside(axes, f"×{enrichment:.2f}", max(prevalence, mass), y)
     axes.set_yticks(range(len(classes)), [drawing.shown(name).replace("-", "\n", 1) for name in classes])

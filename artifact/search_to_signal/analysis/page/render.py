@@ -10,12 +10,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from search_to_signal.analysis.figures import Drawn
 from search_to_signal.analysis.page.facts import Facts, describe, layer_times, time_rows
-from search_to_signal.analysis.page.layers import layer_states
 from search_to_signal.analysis.page.ledger import NAMES, JudgedLedger
-from search_to_signal.analysis.page.lineage import best_lineage
-from search_to_signal.analysis.page.story import FIGURE, findings
+from search_to_signal.analysis.page.story import FIGURE, best_lineage, findings
 from search_to_signal.analysis.page.tracing import ShownTable, show_table
-from search_to_signal.analysis.tables.catalogue import Evidence
+from search_to_signal.analysis.tables.catalogue import NOT_RUN, Evidence
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.records.layers import get_layer, in_paper_order
 
@@ -59,7 +57,8 @@ def _content(
         "seeds": sorted({run.seed for run in evidence.results.cohort}),
         "unit": evidence.unit,
         "facts": describe(facts),
-        "layers": layer_states(evidence),
+        "layers": evidence.layers,
+        "not_run": NOT_RUN,
         "layer_times": layer_times(facts.runs),
         "time_rows": time_rows(facts.runs),
         "settings": _settings(config),
