@@ -44,7 +44,6 @@ comparable*, for the reason given."""
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """One line of counts."""
     counts = Counter(finding.verdict for finding in findings)
     directions = Counter(finding.estimate.direction for finding in findings if finding.estimate)
     missing = directions.pop(Direction.MISSING, 0)
@@ -75,7 +74,6 @@ def terminal(ledger: Ledger, findings: Sequence[Finding]) -> str:
 
 
 def csv_text(findings: Sequence[Finding]) -> str:
-    """One row per entry."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(HEAD)
@@ -147,7 +145,6 @@ def _statements(ledger: Ledger, findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def write(ledger: Ledger, findings: Sequence[Finding], out: Path) -> None:
-    """Write claims.csv and claims.md."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "claims.csv").write_text(csv_text(findings), encoding="utf-8")
     (out / "claims.md").write_text(page(ledger, findings), encoding="utf-8")

@@ -77,7 +77,6 @@ def _normalizers(arguments: argparse.Namespace) -> None:
 
 
 def register(add: Add) -> None:
-    """Add audit and normalizers."""
     command = add(_audit, "s2s audit completions/ --fail-on dead=0.5")
     command.add_argument("path", type=Path, metavar="PATH", help="a log file, or the directory that holds it")
     command.add_argument("--format", help="the format of the log, where it is not recognized")

@@ -114,7 +114,6 @@ def _seal(arguments: argparse.Namespace) -> None:
 
 
 def register(add: Add) -> None:
-    """Add verify and seal."""
     check = add(_verify, "s2s verify results/embedded")
     check.add_argument("directory", type=Path)
     allow_code(check, "mapping", "normalizer")

@@ -58,7 +58,6 @@ def _document(path: Path) -> int:
 
 
 def register(add: Add) -> None:
-    """Add claims."""
     claims = add(_claims, "s2s claims --results results/embedded --out claims")
     claims.add_argument("--results", type=Path, help="a results directory whose report to compare with")
     claims.add_argument("--out", type=Path, help="where to write claims.csv and claims.md")

@@ -59,7 +59,6 @@ def _released(arguments: argparse.Namespace) -> None:
 
 
 def register(add: Add) -> None:
-    """Add conformance and released."""
     compare = add(_conformance, "s2s conformance --calm ../CALM --problem tsp")
     compare.add_argument("--calm", type=Path, required=True, help="directory of the checkout")
     compare.add_argument("--problem", action="append", help="tsp, obp, cvrp or op; repeat it (default: all)")

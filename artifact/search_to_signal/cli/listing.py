@@ -110,6 +110,5 @@ def _list(arguments: argparse.Namespace) -> None:
 
 
 def register(add: Add) -> None:
-    """Add list."""
     command = add(_list, "s2s list mappings")
     command.add_argument("kind", nargs="?", help=f"one of {', '.join(KINDS)} (default: all)")

@@ -67,7 +67,6 @@ def _serve(arguments: argparse.Namespace) -> None:
 
 
 def register(add: Add) -> None:
-    """Add pretrain, card and serve."""
     make = add(_pretrain, "s2s pretrain artifact/models/qwen2-2.1m/recipe.toml --out my-model")
     make.add_argument("recipe", type=Path)
     make.add_argument("--out", required=True, type=Path)

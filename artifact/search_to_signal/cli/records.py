@@ -133,7 +133,6 @@ def _traced(arguments: argparse.Namespace) -> Iterator[str]:
 
 
 def register(add: Add) -> None:
-    """Add report, replay, compare and trace."""
     page = add(_report, "s2s report results/embedded")
     page.add_argument("directory", type=Path)
     page.add_argument("--out", type=Path, help="where to write (default: DIRECTORY/report)")

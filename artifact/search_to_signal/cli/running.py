@@ -104,7 +104,6 @@ def _heldout(arguments: argparse.Namespace) -> None:
 
 
 def register(add: Add) -> None:
-    """Add run, run-one, updates and heldout."""
     run = add(_run, "s2s run --profile smoke --out results/smoke")
     run.add_argument("--profile", required=True, help="name or path of a profile")
     run.add_argument("--out", required=True, type=Path, help="results directory")

@@ -48,7 +48,6 @@ def shown(name: str) -> str:
 
 
 def letter(axes: Axes, which: str, title: str) -> None:
-    """Head a panel."""
     axes.set_title(f"({which}) {title}")
 
 
@@ -91,7 +90,6 @@ def spread_out(count: int, width: float = 0.6) -> list[float]:
 
 
 def zero_line(axes: Axes, vertical: bool = True) -> None:
-    """A thin line where nothing differs."""
     draw = axes.axvline if vertical else axes.axhline
     draw(0.0, color=GREY, lw=0.6, zorder=0)
 

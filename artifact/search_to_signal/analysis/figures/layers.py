@@ -6,20 +6,12 @@ from matplotlib.figure import Figure
 from search_to_signal.analysis.figures import drawing
 from search_to_signal.analysis.figures.plot import Frame, Plot, lines, value_of
 from search_to_signal.analysis.results import NoTableError
+from search_to_signal.analysis.tables import measures
 from search_to_signal.analysis.tables.catalogue import Evidence
-from search_to_signal.analysis.tables.measures import (
-    AUC,
-    CORE,
-    FINAL_BEST,
-    VALID,
-    VALID_ONLY,
-    against,
-    differences,
-)
 from search_to_signal.analysis.tables.paired import restarts_and_live
 from search_to_signal.records.tours import read_tours
 
-_RESTART = (FINAL_BEST, AUC, VALID, VALID_ONLY)
+_RESTART = (measures.FINAL_BEST, measures.AUC, measures.VALID, measures.VALID_ONLY)
 
 
 def breadth_table(evidence: Evidence) -> str:
@@ -27,9 +19,11 @@ def breadth_table(evidence: Evidence) -> str:
     rows = [
         (cell, one.condition, one.seed, measure.change, value_of(difference), one.unit)
         for cell, runs in evidence.results.breadth.items()
-        for comparison in against(runs, "frozen")
+        for comparison in measures.against(runs, "frozen")
         for one, other in comparison.pairs
-        for measure, difference in zip(CORE, differences(one, other, CORE), strict=True)
+        for measure, difference in zip(
+            measures.CORE, measures.differences(one, other, measures.CORE), strict=True
+        )
     ]
     return lines(("cell", "condition", "seed", "measure", "value", "unit"), rows)
 
@@ -38,7 +32,9 @@ def _draw_breadth(figure: Figure, frame: Frame) -> None:
     """One row of panels per unit, so that no axis mixes two."""
     units = frame.names("unit")
     sizes = [len(frame.where(unit=unit).names("cell")) for unit in units]
-    grid = figure.subplots(len(units), len(CORE), squeeze=False, height_ratios=[1 + size for size in sizes])
+    grid = figure.subplots(
+        len(units), len(measures.CORE), squeeze=False, height_ratios=[1 + size for size in sizes]
+    )
     for panels, unit in zip(grid, units, strict=True):
         own = frame.where(unit=unit)
         for axes, measure in zip(panels, frame.names("measure"), strict=False):
@@ -51,7 +47,7 @@ def _draw_breadth(figure: Figure, frame: Frame) -> None:
     for axes, which, measure in zip(grid[0], "abcde", frame.names("measure"), strict=False):
         short = measure.replace("Trajectory ", "").replace("Improve yield", "Improve")
         drawing.letter(axes, which, short.replace("(points)", "(pts)"))
-    grid[-1][len(CORE) // 2].set_xlabel("online minus Frozen, one seed per cell")
+    grid[-1][len(measures.CORE) // 2].set_xlabel("online minus Frozen, one seed per cell")
     drawing.key(figure, frame.names("condition"))
 
 

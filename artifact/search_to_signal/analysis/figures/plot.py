@@ -53,11 +53,9 @@ class Frame:
 
     @classmethod
     def read(cls, text: str) -> "Frame":
-        """From the text of a CSV with a heading."""
         return cls(tuple(csv.DictReader(io.StringIO(text))))
 
     def where(self, **values: str) -> "Frame":
-        """The rows with these values."""
         return Frame(tuple(row for row in self.rows if all(row[key] == v for key, v in values.items())))
 
     def by(self, column: str) -> Iterator[tuple[str, "Frame"]]:
@@ -83,7 +81,6 @@ class Frame:
         return float(found.mean()) if len(found) else float("nan")
 
     def known(self, column: str = "value") -> "Frame":
-        """The rows that have a number."""
         return Frame(tuple(row for row in self.rows if row[column]))
 
 

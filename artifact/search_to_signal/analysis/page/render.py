@@ -34,7 +34,6 @@ class Picture:
 
 
 def render(evidence: Evidence, drawn: Drawn, facts: Facts, ledger: JudgedLedger | None) -> str:
-    """The page as text."""
     loader = PackageLoader("search_to_signal.analysis.page")
     environment = Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined

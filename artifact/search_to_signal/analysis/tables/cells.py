@@ -76,7 +76,6 @@ class Table:
         return found.cells[self.columns.index(column)]
 
     def text_rows(self) -> list[list[str]]:
-        """Heading and rows as rounded text."""
         heading = [self.label, *self.columns]
         return [heading, *([row.label, *(cell.text() for cell in row.cells)] for row in self.rows)]
 
@@ -199,7 +198,6 @@ def condition_rows(
 
 
 def seed_rows(runs: Sequence[RecordedRun], parts_of: PartsOf) -> tuple[Row, ...]:
-    """One row per run and part."""
     return tuple(Row(label(run.name, key), cells) for run in runs for key, cells in parts_of(run).items())
 
 
@@ -221,7 +219,6 @@ def seed_numbers(numbers: Iterable[int]) -> str:
 
 
 def label(name: str, part: str) -> str:
-    """A row's label."""
     return f"{name}/{part}" if part else name
 
 

@@ -125,13 +125,11 @@ def _records(results: Results) -> MatchedRecords:
 
 
 def matched_tables(directory: Path) -> list[Table]:
-    """Every table of the layer."""
     records = load_matched(directory)
     return [make(records) for make in (mapping_table, normalizer_table, cosine_table, distance_table)]
 
 
 def matched_page(directory: Path) -> str:
-    """The tables as one Markdown page."""
     tables = matched_tables(directory)
     parts = [f"## {table.title}\n\n{to_markdown(table.text_rows())}" for table in tables]
     return "\n".join(["# Matched updates\n", f"{tables[0].note}\n", *parts])

@@ -40,7 +40,6 @@ class Measure:
     decimals: int = 4
 
     def cell(self, run: RecordedRun) -> Cell:
-        """Its value in a run."""
         return self.of(getattr(run.metrics, self.field), run.all_completions)
 
     def of(self, value: float | None, *origins: Origin) -> Cell:
@@ -94,7 +93,6 @@ def stream_cells(batch: GroupBatch, origin: Origin) -> Cells:
 
 
 def measured(run: RecordedRun, measures: Sequence[Measure] = ALL) -> Cells:
-    """The cells of one run."""
     return tuple(measure.cell(run) for measure in measures)
 
 
@@ -175,11 +173,9 @@ class Comparison:
 
     @property
     def name(self) -> str:
-        """As rows of tables call it."""
         return f"{self.first} minus {self.second}"
 
     def of_seed(self, seed: int) -> str:
-        """Its row for one seed."""
         return f"{self.first}-s{seed} minus {self.second}-s{seed}"
 
 
