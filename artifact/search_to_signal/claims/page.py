@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from search_to_signal.claims.counterparts import NEGATIVE
-from search_to_signal.claims.embedded import Direction
+from search_to_signal.claims.embedded import NEGATIVE, Direction
 from search_to_signal.claims.feasibility import feasibility
 from search_to_signal.claims.ledger import Ledger, layer_name
 from search_to_signal.claims.verdicts import Finding, Verdict

@@ -14,7 +14,7 @@ _SHOWN = 10
 def _claims(arguments: argparse.Namespace) -> int:
     """A verdict for every number of the paper."""
     from search_to_signal.claims.coverage import load_numbers, uncovered
-    from search_to_signal.claims.loading import load_ledger
+    from search_to_signal.claims.ledger import load_ledger
     from search_to_signal.claims.page import summary, terminal, write
     from search_to_signal.claims.tables import load_report
     from search_to_signal.claims.verdicts import judge

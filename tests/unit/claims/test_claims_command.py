@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from search_to_signal.claims import coverage, loading, tables
-from search_to_signal.claims.loading import load_ledger
+from search_to_signal.claims.ledger import load_ledger
 from search_to_signal.cli import main
 
 
