@@ -64,11 +64,9 @@ def key(figure: Figure | SubFigure, conditions: Sequence[str], *extra: Line2D) -
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), columnspacing=1.2)
 
 
-def sign(label: str, fill: str = "none", shape: str = "o") -> Line2D:
+def sign(label: str, fill: str = "none") -> Line2D:
     """A marker in the legend that stands for all conditions."""
-    return Line2D(
-        [], [], color=GREY, marker=shape, linestyle="none", markerfacecolor=fill or GREY, label=label
-    )
+    return Line2D([], [], color=GREY, marker="o", linestyle="none", markerfacecolor=fill or GREY, label=label)
 
 
 def live_and_restarted(frame: Frame) -> tuple[Line2D, ...]:
@@ -126,10 +124,10 @@ def joined(axes: Axes, frame: Frame) -> None:
     _side_by_side(axes, frame)
 
 
-def dots(axes: Axes, frame: Frame, column: str = "value") -> None:
+def dots(axes: Axes, frame: Frame) -> None:
     """Every seed as an open marker and their mean as a bar, conditions side by side."""
     for place, (condition, own) in enumerate(frame.by("condition")):
-        dodged(axes, own, place, condition, column)
+        dodged(axes, own, place, condition)
     _side_by_side(axes, frame)
 
 

@@ -147,15 +147,6 @@ class Audit:
 EMPTY = Audit({}, {}, {}, {})
 
 
-def audit(
-    batches: Iterable[tuple[str, GroupBatch]],
-    mappings: Mapping[str, RewardMapping],
-    normalizers: Mapping[str, Normalizer],
-) -> Audit:
-    """Replay every mapping and normalizer on every (problem, batch), sum per problem, and add "all"."""
-    return summed(tally(problem, batch, mappings, normalizers) for problem, batch in batches)
-
-
 def summed(parts: Iterable[Audit]) -> Audit:
     """The sum of tallies per problem, and over all problems as "all"."""
     total = EMPTY

@@ -23,6 +23,7 @@ from search_to_signal.analysis.tables.cells import (
     difference_cell,
     label,
     mean_cell,
+    number_cell,
     over_seeds,
     percent_cell,
     seed_rows,
@@ -73,8 +74,8 @@ def truncated(online: RecordedRun, frozen: RecordedRun) -> Parts:
     calls = "completions of Frozen that reached the evaluator"
     return {
         "": (
-            Cell(float(budget), formula=calls, origins=(frozen.all_completions,), decimals=0),
-            Cell(float(kept), formula="groups within these calls", origins=(prefix,), decimals=1),
+            number_cell(budget, calls, frozen.all_completions, decimals=0),
+            number_cell(kept, "groups within these calls", prefix, decimals=1),
             best,
             base,
             difference_cell(best, base),
@@ -134,7 +135,7 @@ def api_cells(run: RecordedRun) -> Parts:
         "completion tokens": sum(record.completion_tokens for record in records),
     }
     counts = (
-        Cell(float(number), formula=f"{what} over all requests", origins=(run.all_completions,), decimals=0)
+        number_cell(number, f"{what} over all requests", run.all_completions, decimals=0)
         for what, number in tokens.items()
     )
     return {"": (*(measure.cell(run) for measure in _API_MEASURES), *counts)}

@@ -22,6 +22,7 @@ from search_to_signal.analysis.tables.cells import (
     difference_cell,
     label,
     mean_cell,
+    number_cell,
     over_seeds,
 )
 from search_to_signal.errors import RunDirectoryError
@@ -45,7 +46,7 @@ class Measure:
     def of(self, value: float | None, *origins: Origin) -> Cell:
         """A value of this measure in the unit of its column."""
         scaled = value if value is None or self.factor == 1.0 else self.factor * value
-        return Cell(scaled, formula=self.formula, origins=origins, decimals=self.decimals)
+        return number_cell(scaled, self.formula, *origins, decimals=self.decimals)
 
 
 def _share(field: str, heading: str, formula: str) -> Measure:
