@@ -76,11 +76,11 @@ def _draw(figure: Figure, frame: Frame) -> None:
         # As in the table: over the seeds that have a collapse.
         _draw_dots(axes, collapses.where(part=measure).known(), "no population collapsed")
         axes.set_ylabel(f"{measure}\nafter minus before")
-    drawing.letter(second, "c", "Around collapses")
+    drawing.panel_title(second, "c", "Around collapses")
     _draw_dots(fourth, frame.where(panel="d"), f"no run has more than {HORIZON} groups")
     fourth.set_ylabel("recurring: positive minus\nnot positive (points)")
-    drawing.letter(fourth, "d", "Recurrence")
-    drawing.key(figure, frame.names("condition"), drawing.scores(frame))
+    drawing.panel_title(fourth, "d", "Recurrence")
+    drawing.legend(figure, frame.names("condition"), drawing.seed_count(frame))
 
 
 def _draw_funnels(figure: SubFigure, frame: Frame) -> None:
@@ -92,13 +92,13 @@ def _draw_funnels(figure: SubFigure, frame: Frame) -> None:
             axes.plot(shares, **drawing.line_style(condition), markersize=3)
         if not any(row["value"] for row in own.rows):
             axes.text(2, 50, "never drawn", ha="center", color=drawing.GREY)
-        axes.set_title(drawing.shown(operator))
+        axes.set_title(drawing.display_name(operator))
         axes.set_xticks(range(len(FUNNEL)), _SHORT, rotation=55, ha="right", rotation_mode="anchor")
         axes.set_ylim(-3, 103)
         axes.grid(axis="y", color=drawing.GREY, alpha=0.25, lw=0.4)
     axes = figure.axes[0]
     axes.set_ylabel("completions (%)")
-    drawing.letter(axes, "a", drawing.shown(operators[0]))
+    drawing.panel_title(axes, "a", drawing.display_name(operators[0]))
 
 
 def _draw_admissions(axes: Axes, frame: Frame) -> None:
@@ -110,15 +110,15 @@ def _draw_admissions(axes: Axes, frame: Frame) -> None:
     for set_limits, what in ((axes.set_xlim, _ADMITTED), (axes.set_ylim, _PRECISION)):
         known = frame.where(what=what).known().numbers()
         set_limits(0, _ROOM * max(known.max(initial=0.0), 1.0))
-    drawing.letter(axes, "b", "Admissions")
+    drawing.panel_title(axes, "b", "Admissions")
 
 
 def _draw_dots(axes: Axes, frame: Frame, otherwise: str) -> None:
     if not frame.known().rows:
-        drawing.empty(axes, otherwise)
+        drawing.empty_panel(axes, otherwise)
         return
     drawing.zero_line(axes, vertical=False)
-    drawing.dots(axes, frame)
+    drawing.seed_points_by_condition(axes, frame)
     counts = [len(own.known().rows) for _, own in frame.by("condition")]
     axes.set_xticks(range(len(counts)), [f"n = {count}" for count in counts])
 

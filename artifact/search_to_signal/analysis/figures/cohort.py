@@ -55,7 +55,7 @@ def best_so_far_table(evidence: Evidence) -> str:
 
 def _draw_best(figure: Figure, frame: Frame) -> None:
     axes = figure.add_subplot()
-    drawing.bands(axes, frame, "best_so_far")
+    drawing.mean_and_range(axes, frame, "best_so_far")
     axes.set_xlabel("evaluated groups")
     axes.set_ylabel(f"best score so far\n({frame.rows[0]['unit']})")
     axes.legend(loc="upper left")
@@ -114,11 +114,11 @@ def _draw_outcomes(figure: Figure, frame: Frame) -> None:
     _draw_gains(second, frame.where(panel="b"))
     for axes, which, measure in zip((third, fourth), "cd", _ENDS, strict=True):
         drawing.zero_line(axes, vertical=False)
-        drawing.joined(axes, frame.where(panel="c", what=measure.heading))
-        drawing.letter(axes, which, f"{measure.heading}, single seeds")
+        drawing.paired_points(axes, frame.where(panel="c", what=measure.heading))
+        drawing.panel_title(axes, which, f"{measure.heading}, single seeds")
     third.set_ylabel("gain over Frozen\nof the same seed")
     trained = [name for name in frame.names("condition") if name != "frozen"]
-    drawing.key(figure, trained, *drawing.live_and_restarted(frame))
+    drawing.legend(figure, trained, *drawing.live_and_restarted(frame))
 
 
 def _draw_shares(axes: Axes, frame: Frame) -> None:
@@ -129,22 +129,22 @@ def _draw_shares(axes: Axes, frame: Frame) -> None:
         axes.barh(range(len(conditions)), wide, left=left, color=hue, label=label, height=0.7)
         left += wide
     seeds = [len(frame.where(condition=c).names("seed")) for c in conditions]
-    names = [f"{drawing.shown(c)}\nn = {n}" for c, n in zip(conditions, seeds, strict=True)]
+    names = [f"{drawing.display_name(c)}\nn = {n}" for c, n in zip(conditions, seeds, strict=True)]
     axes.set_yticks(range(len(conditions)), names)
     axes.invert_yaxis()
     axes.set_xlim(0, 100)
     axes.set_xlabel("completions (%, mean over seeds)")
     axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.42, -0.3), handlelength=0.9, columnspacing=0.8)
-    drawing.letter(axes, "a", "Outcomes of completions")
+    drawing.panel_title(axes, "a", "Outcomes of completions")
 
 
 def _draw_gains(axes: Axes, frame: Frame) -> None:
     drawing.zero_line(axes, vertical=False)
     if frame.rows:
-        drawing.bands(axes, frame, "value")
+        drawing.mean_and_range(axes, frame, "value")
     axes.set_xlabel("evaluated groups")
     axes.set_ylabel("gain in best so far\nover Frozen")
-    drawing.letter(axes, "b", "Mean gain and range of seeds")
+    drawing.panel_title(axes, "b", "Mean gain and range of seeds")
 
 
 BEST_SO_FAR = Plot(
@@ -196,7 +196,8 @@ def _draw_paired(figure: Figure, frame: Frame) -> None:
 
 def _comparison(frame: Frame) -> str:
     row = frame.rows[0]
-    return f"{drawing.shown(row['first'])} − {drawing.shown(row['second'])} (n = {len(frame.names('seed'))})"
+    first, second = (drawing.display_name(row[which]) for which in ("first", "second"))
+    return f"{first} − {second} (n = {len(frame.names('seed'))})"
 
 
 def _draw_differences(axes: Axes, frame: Frame) -> None:
@@ -230,12 +231,12 @@ def _draw_stages(figure: Figure, frame: Frame) -> None:
     grid = figure.subplots(1, len(STREAM))
     for axes, own in drawing.panels(grid, frame, "measure"):
         _draw_stage(axes, own)
-    drawing.key(figure, frame.names("condition"), drawing.scores(frame))
+    drawing.legend(figure, frame.names("condition"), drawing.seed_count(frame))
 
 
 def _draw_stage(axes: Axes, frame: Frame) -> None:
     conditions, stages = frame.names("condition"), frame.names("stage")
-    for offset, condition in zip(drawing.spread_out(len(conditions), 0.36), conditions, strict=True):
+    for offset, condition in zip(drawing.offsets(len(conditions), 0.36), conditions, strict=True):
         own = [frame.where(condition=condition, stage=stage) for stage in stages]
         places = np.arange(len(stages)) + offset
         means = [part.mean() for part in own]

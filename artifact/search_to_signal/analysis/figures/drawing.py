@@ -42,39 +42,39 @@ def points(condition: str) -> dict[str, Any]:
     return {**line_style(condition), "linestyle": "none"}
 
 
-def shown(name: str) -> str:
+def display_name(name: str) -> str:
     """A name as figures print it: tail_weighted is Tail-weighted."""
     return name.replace("_", "-").capitalize()
 
 
-def letter(axes: Axes, which: str, title: str) -> None:
+def panel_title(axes: Axes, which: str, title: str) -> None:
     axes.set_title(f"({which}) {title}")
 
 
 def panels(grid: Iterable[Axes], frame: Frame, column: str) -> Iterator[tuple[Axes, Frame]]:
     """Yield a panel for every name in a column, headed with it, and the name's rows."""
     for axes, which, (name, own) in zip(grid, ascii_lowercase, frame.by(column), strict=False):
-        letter(axes, which, name)
+        panel_title(axes, which, name)
         yield axes, own
 
 
-def key(figure: Figure | SubFigure, conditions: Sequence[str], *extra: Line2D) -> None:
+def legend(figure: Figure | SubFigure, conditions: Sequence[str], *extra: Line2D) -> None:
     """One legend of the conditions below all panels."""
-    handles = [*(Line2D([], [], label=shown(name), **line_style(name)) for name in conditions), *extra]
+    handles = [*(Line2D([], [], label=display_name(name), **line_style(name)) for name in conditions), *extra]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), columnspacing=1.2)
 
 
-def sign(label: str, fill: str = "none") -> Line2D:
+def legend_marker(label: str, fill: str = "none") -> Line2D:
     """A marker in the legend that stands for all conditions."""
     return Line2D([], [], color=GREY, marker="o", linestyle="none", markerfacecolor=fill or GREY, label=label)
 
 
 def live_and_restarted(frame: Frame) -> tuple[Line2D, ...]:
     """The legend of live (filled) and restarted (open) runs."""
-    return sign("live", ""), sign("restarted"), scores(frame)
+    return legend_marker("live", ""), legend_marker("restarted"), seed_count(frame)
 
 
-def scores(frame: Frame) -> Line2D:
+def seed_count(frame: Frame) -> Line2D:
     """Words for the legend: what scores measure, where the rows say it, and how many seeds there are."""
     unit = frame.rows[0].get("unit")
     number = len(frame.names("seed"))
@@ -82,7 +82,7 @@ def scores(frame: Frame) -> Line2D:
     return Line2D([], [], linestyle="none", label=label)
 
 
-def spread_out(count: int, width: float = 0.6) -> list[float]:
+def offsets(count: int, width: float = 0.6) -> list[float]:
     """Offsets around a place for so many things that share it."""
     return [0.0] if count == 1 else [width * (i / (count - 1) - 0.5) for i in range(count)]
 
@@ -92,7 +92,7 @@ def zero_line(axes: Axes, vertical: bool = True) -> None:
     draw(0.0, color=GREY, lw=0.6, zorder=0)
 
 
-def empty(axes: Axes, reason: str) -> None:
+def empty_panel(axes: Axes, reason: str) -> None:
     """A panel whose layer has not run says so."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, reason, ha="center", va="center", color=GREY, wrap=True, transform=axes.transAxes)
@@ -101,19 +101,19 @@ def empty(axes: Axes, reason: str) -> None:
 HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 0.8}
 
 
-def bands(axes: Axes, frame: Frame, column: str) -> None:
+def mean_and_range(axes: Axes, frame: Frame, column: str) -> None:
     """Mean over seeds as a line, lowest to highest seed as a band, by condition; one row per group."""
     for condition, own in frame.by("condition"):
         curves = np.array([own.where(seed=seed).numbers(column) for seed in own.names("seed")])
         groups, hue = np.arange(1, curves.shape[1] + 1), color(condition)
-        label, line = f"{shown(condition)} (n = {len(curves)})", line_style(condition) | {"marker": ""}
+        label, line = f"{display_name(condition)} (n = {len(curves)})", line_style(condition) | {"marker": ""}
         axes.step(groups, curves.mean(axis=0), where="post", **line, label=label)
         low, high = curves.min(axis=0), curves.max(axis=0)
         axes.fill_between(groups, low, high, color=hue, step="post", alpha=0.13, lw=0)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=(1, 2, 5, 10)))
 
 
-def joined(axes: Axes, frame: Frame) -> None:
+def paired_points(axes: Axes, frame: Frame) -> None:
     """Live (filled) and restarted (open) values of one seed joined by a line, conditions side by side."""
     for place, (condition, own) in enumerate(frame.by("condition")):
         for _, same in own.by("seed"):
@@ -124,10 +124,10 @@ def joined(axes: Axes, frame: Frame) -> None:
     _side_by_side(axes, frame)
 
 
-def dots(axes: Axes, frame: Frame) -> None:
+def seed_points_by_condition(axes: Axes, frame: Frame) -> None:
     """Every seed as an open marker and their mean as a bar, conditions side by side."""
     for place, (condition, own) in enumerate(frame.by("condition")):
-        dodged(axes, own, place, condition)
+        seed_points(axes, own, place, condition)
     _side_by_side(axes, frame)
 
 
@@ -136,11 +136,11 @@ def _side_by_side(axes: Axes, frame: Frame) -> None:
     axes.set_xlim(-0.5, max(len(frame.names("condition")), 1) - 0.5)
 
 
-def dodged(axes: Axes, frame: Frame, place: float, condition: str, column: str = "value") -> None:
+def seed_points(axes: Axes, frame: Frame, place: float, condition: str, column: str = "value") -> None:
     """The seeds of one condition as open markers at a place, their mean as a bar if none is missing."""
     values = frame.known(column).numbers(column)
     if len(values):
-        x = place + np.array(spread_out(len(values), 0.09))
+        x = place + np.array(offsets(len(values), 0.09))
         axes.plot(x, values, **points(condition), **HOLLOW)
         mean, ends = frame.mean(column), (place - 0.07, place + 0.07)
         axes.plot(ends, (mean, mean), color=color(condition), lw=2)

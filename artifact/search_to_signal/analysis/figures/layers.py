@@ -46,16 +46,16 @@ def _draw_breadth(figure: Figure, frame: Frame) -> None:
         panels[0].set_ylabel(f"scores in\n{unit}")
     for axes, which, measure in zip(grid[0], "abcde", frame.names("measure"), strict=False):
         short = measure.replace("Trajectory ", "").replace("Improve yield", "Improve")
-        drawing.letter(axes, which, short.replace("(points)", "(pts)"))
+        drawing.panel_title(axes, which, short.replace("(points)", "(pts)"))
     grid[-1][len(measures.CORE) // 2].set_xlabel("online minus Frozen, one seed per cell")
-    drawing.key(figure, frame.names("condition"))
+    drawing.legend(figure, frame.names("condition"))
 
 
 def _draw_cells(axes: Axes, frame: Frame) -> None:
     conditions = frame.names("condition")
     for place, cell in enumerate(frame.names("cell")):
         axes.axhline(place, color=drawing.GREY, lw=0.4, alpha=0.3, zorder=0)
-        for offset, condition in zip(drawing.spread_out(len(conditions), 0.4), conditions, strict=True):
+        for offset, condition in zip(drawing.offsets(len(conditions), 0.4), conditions, strict=True):
             values = frame.where(cell=cell, condition=condition).numbers()
             axes.plot(values, [place + offset] * len(values), **drawing.points(condition))
     axes.set_ylim(len(frame.names("cell")) - 0.5, -0.5)
@@ -82,9 +82,9 @@ def restart_table(evidence: Evidence) -> str:
 def _draw_restart(figure: Figure, frame: Frame) -> None:
     grid = figure.subplots(1, len(_RESTART))
     for axes, own in drawing.panels(grid, frame, "measure"):
-        drawing.joined(axes, own)
+        drawing.paired_points(axes, own)
         axes.axhline(own.where(condition="frozen").mean(), color=drawing.GREY, lw=0.6, ls="--", zorder=0)
-    drawing.key(figure, frame.names("condition"), *drawing.live_and_restarted(frame))
+    drawing.legend(figure, frame.names("condition"), *drawing.live_and_restarted(frame))
 
 
 def heldout_table(evidence: Evidence) -> str:
@@ -104,16 +104,16 @@ def heldout_table(evidence: Evidence) -> str:
 def _draw_heldout(figure: Figure, frame: Frame) -> None:
     axes = figure.add_subplot()
     sizes, conditions = frame.names("size"), frame.names("condition")
-    for offset, condition in zip(drawing.spread_out(len(conditions), 0.6), conditions, strict=True):
+    for offset, condition in zip(drawing.offsets(len(conditions), 0.6), conditions, strict=True):
         for place, size in enumerate(sizes):
             own = frame.where(condition=condition, size=size)
-            drawing.dodged(axes, own, place + offset, condition, "gap_percent")
+            drawing.seed_points(axes, own, place + offset, condition, "gap_percent")
     axes.set_xticks(range(len(sizes)), [size.removeprefix("heldout_") for size in sizes])
     axes.set_ylabel("optimality gap (%), lower is better")
     axes.set_xlabel("cities of the held-out instances")
     seeds = len(frame.names("seed"))
     axes.set_title(f"final heuristics of n = {seeds} seeds", fontsize=7.5)
-    drawing.key(figure, conditions)
+    drawing.legend(figure, conditions)
 
 
 BREADTH = Plot(
@@ -175,7 +175,7 @@ def _draw(figure: Figure, frame: Frame) -> None:
         axes.set_xticks([])
         axes.set_yticks([])
         title = "The seed" if name == "seed" else f"The best, of {own.rows[0]['run']}"
-        drawing.letter(axes, which, f"{title}: {own.numbers('score')[0]:.3f}")
+        drawing.panel_title(axes, which, f"{title}: {own.numbers('score')[0]:.3f}")
 
 
 def _remark(frame: Frame) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from search_to_signal.analysis.metrics.search import beats_frontier, improves
+from search_to_signal.analysis.metrics.search import beats_frontier, improves, ratio
 from search_to_signal.analysis.results import NoTableError, Origin, RecordedRun, Results
 from search_to_signal.analysis.tables.cells import (
     Cell,
@@ -60,7 +60,9 @@ def funnel_cells(batch: GroupBatch, origin: Origin) -> Cells:
     """The cells of FUNNEL_COLUMNS over some groups; shares of all their completions."""
     cells = [Cell(batch.outcome.size, formula="completions", origins=(origin,))]
     for mask, (_, what) in zip(funnel_masks(batch), FUNNEL, strict=True):
-        cells.append(percent_cell(int(mask.sum()), mask.size, f"{what} / completions", origin))
+        share = ratio(int(mask.sum()), mask.size)
+        value = None if share is None else 100.0 * share
+        cells.append(number_cell(value, f"{what} / completions, in percent", origin, decimals=2))
     return tuple(cells)
 
 
