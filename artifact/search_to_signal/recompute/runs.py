@@ -9,16 +9,18 @@ import msgspec
 
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.generators.base import request_seeds
+from search_to_signal.generators.base import completion_text, request_seeds
 from search_to_signal.hosts import find_host, host_code
 from search_to_signal.hosts.base import HostSetup
+from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import find_normalizer
 from search_to_signal.problems import find_problem
+from search_to_signal.programs.parts import part_tokens
 from search_to_signal.recompute.completions import Text, text_findings
 from search_to_signal.recompute.findings import Finding, same_bits
 from search_to_signal.recompute.programs import RunPrograms
 from search_to_signal.recompute.search import Played, Search
-from search_to_signal.recompute.tokens import token_findings
+from search_to_signal.recompute.tokens import Tokens, token_findings
 from search_to_signal.recompute.tools import Tools
 from search_to_signal.records.manifest import Manifest, read_manifest
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
@@ -128,3 +130,22 @@ def _sampled(played: Played, search: Search) -> Iterator[Finding]:
     elif search.tokens is not None:
         truncated, cut = [record.truncated for record in played.group], played.step.prompt_tokens_cut
         yield from token_findings(where, generation, truncated, cut, search.tokens, config.generation)
+        if config.trained and config.learner.credit != "both":
+            yield from credit_findings(where, played, search.tokens, config.learner)
+
+
+def credit_findings(
+    where: str, played: Played, tokens: Tokens, learner: LearnerSettings
+) -> Iterator[Finding]:
+    """Whether as many tokens carried the gradient as the texts' credited part has (D43)."""
+    if played.step.training_tokens == 0 and played.step.loss is None:
+        return
+    decode = completion_text(tokens.tokenizer)
+    due = sum(
+        sum(part_tokens(ids, learner.credit, decode))
+        for ids, record in zip(played.generation.completion_ids, played.group, strict=True)
+        if not (learner.truncated == "exclude" and record.truncated)
+    )
+    if played.step.training_tokens != due:
+        found = played.step.training_tokens
+        yield Finding(where, f"training_tokens is {found}, {learner.credit} has {due} tokens in its texts")
