@@ -136,7 +136,7 @@ def load_stored_adapter(adapter: Path, sha256: str, base: Any, generator: Traina
 
 def begin_restart(config: RunConfig, directory: Path, generator: Generator) -> str | None:
     """Give a restart its parent's final adapter; returns its checksum, None for any other run."""
-    if config.parent is None:
+    if config.parent is None or config.parent.adapter_sha256 is None:
         return None
     # A run with a parent was opened as one that an adapter can reach.
     trainable = cast(Trainable, generator)

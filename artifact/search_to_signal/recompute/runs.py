@@ -11,7 +11,7 @@ from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.generators.base import completion_text, request_seeds
 from search_to_signal.hosts import find_host, host_code
-from search_to_signal.hosts.base import HostSetup
+from search_to_signal.hosts.base import HostSetup, begin
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import find_normalizer
 from search_to_signal.problems import find_problem
@@ -23,6 +23,7 @@ from search_to_signal.recompute.search import Played, Search
 from search_to_signal.recompute.tokens import Tokens, token_findings
 from search_to_signal.recompute.tools import Tools
 from search_to_signal.records.manifest import Manifest, read_manifest
+from search_to_signal.records.population import GIVEN, given
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
 from search_to_signal.rewards import find_mapping
@@ -80,7 +81,7 @@ def _seed(
         raise RecordError("the seed heuristic is not recorded, or fails here")
     seed = seed_member(search.problem.seed, heuristics[0].score)
     with host_code(search.config.host):
-        state = search.host.start(seed)
+        state = begin(search.host, seed, given(heuristics))
     findings = []
     if not same_bits(heuristics[0].score, found.score):
         findings.append(Finding("seed heuristic", f"score {heuristics[0].score}, it gives {found.score}"))
@@ -95,7 +96,7 @@ def _groups(run: Path, steps: list[StepRecord], heuristics: list[HeuristicRecord
     """The groups of a run in order; raises RecordError where its files do not hold the same ones."""
     brought: dict[int, list[HeuristicRecord]] = {}
     for heuristic in heuristics:
-        if heuristic.operator is not None:
+        if heuristic.operator is not None and heuristic.step != GIVEN:
             brought.setdefault(heuristic.step, []).append(heuristic)
     if strange := sorted(set(brought) - {step.step for step in steps}):
         raise RecordError(f"heuristics of step {strange[0]} are stored, which was not played")

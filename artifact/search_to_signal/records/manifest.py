@@ -112,8 +112,9 @@ class _Generation(msgspec.Struct):
 
 class _Parent(msgspec.Struct):
     run: str
-    adapter_sha256: str = ""
+    adapter_sha256: str | None = ""
     completions_sha256: str = ""
+    archive_sha256: str = ""
 
 
 class RunFacts(msgspec.Struct, frozen=True):
