@@ -51,10 +51,13 @@ class PilotMetric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Pilot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What sample sizes were chosen by: ``seeds`` runs per condition on another machine, in no table here."""
+    """What sample sizes were chosen by: ``seeds`` runs per condition on another machine, in no table here.
+
+    ``completions`` are those of a run.
+    """
 
     seeds: int
-    groups: int
+    completions: int
     metrics: tuple[PilotMetric, ...]
 
 
