@@ -2,8 +2,8 @@
 
 A two-sided paired t test over seeds, at level (1 - level) / comparisons and the plan's power: the smallest
 mean difference d with P(|T| > t*) = power, T noncentral t with n - 1 degrees of freedom and noncentrality
-d sqrt(n) / s. The deviation s of a difference is taken from the pilot's conditions as if runs of one seed were
-unrelated, s^2 = s1^2 + s2^2, since the pilot says nothing of how they are.
+d sqrt(n) / s. The deviation s of a difference is taken from the pilot's conditions as if runs of one seed
+were unrelated, s^2 = s1^2 + s2^2, since the pilot says nothing of how they are.
 """
 
 import math
@@ -54,7 +54,9 @@ def main() -> None:
     plan = read_plan()
     for study in plan.studies:
         for question in study.questions:
-            print(f"{question.key}: {question.metric}, n = {question.seeds}: {smallest_effects(plan, question)}")
+            print(
+                f"{question.key}: {question.metric}, n = {question.seeds}: {smallest_effects(plan, question)}"
+            )
 
 
 if __name__ == "__main__":

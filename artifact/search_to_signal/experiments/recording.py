@@ -1,7 +1,7 @@
 """The plan's studies, recorded one after the other in its order, until they are done or it is time to stop.
 
-A results directory per profile. What is finished stays, whichever version of the source made it; a run that is
-stopped goes on from its last checkpoint, and begins again where the source or the machine is another by then.
+A results directory per profile. What is finished stays, whichever version of the source made it; a run that
+was stopped goes on from its last checkpoint, and begins again where source or machine is another by then.
 """
 
 import os
@@ -41,10 +41,10 @@ class Stop:
 
 
 def record(plan: Plan, sha256: str, out: Path, stop: Stop, keys: Sequence[str] = ()) -> bool:
-    """Record the studies of a plan, all or those of these keys; False when it was time to stop before the end.
+    """Record the studies of a plan, all or those of these keys; False when it was time to stop before.
 
-    Raises ConfigError for a study that the plan lacks, RunDirectoryError where a directory holds anything else,
-    RunFailedError as ``execute`` does, and StoppedError on Ctrl-C or SIGTERM.
+    Raises ConfigError for a study that the plan lacks, RunDirectoryError where a directory holds anything
+    else, RunFailedError as ``execute`` does, and StoppedError on Ctrl-C or SIGTERM.
     """
     known = [study.key for study in plan.studies]
     if unknown := sorted(set(keys) - set(known)):

@@ -50,7 +50,7 @@ def _place(
     if plan is not None:
         # Hundreds of runs, at every beginning: what they contradict is for verify.
         if differing := sum_problems(directory):
-            raise RunDirectoryError(f"{directory} is complete but damaged ({next(iter(differing))}): {remedy}")
+            raise RunDirectoryError(f"{directory} is complete but damaged ({min(differing)}): {remedy}")
         return Place(config, directory, done=True)
     if problems := verify(directory).problems:
         raise RunDirectoryError(f"{directory} is complete but damaged ({problems[0]}): {remedy}")
