@@ -12,7 +12,6 @@ from tests.unit.experiments.test_live_loop import (
     Silent,
     configuration,
     host_of,
-    play,
 )
 
 from search_to_signal.errors import ConfigError, RunDirectoryError
@@ -30,8 +29,10 @@ from search_to_signal.records.manifest import Manifest
 from search_to_signal.records.population import GIVEN, given, population_sha256
 from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, read_groups, read_records
 from search_to_signal.records.schema import HeuristicRecord
+from search_to_signal.search.settings import SearchSettings
 
-Given = Callable[..., RunConfig]
+# No collapse, so that the archive has grown by the end.
+PARENT = configuration("frozen", search=SearchSettings(population_size=6))
 
 
 @pytest.fixture(scope="module")
@@ -39,23 +40,23 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, and one that began with its last archive beside it."""
     out = tmp_path_factory.mktemp("given")
     with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as pool:
-        play(out / "parent", pool, "frozen")
-        config = begun_with(out / "parent")
-        (out / "child").mkdir()
-        go(out / "child", config, pool)
+        for name in ("parent", "child"):
+            (out / name).mkdir()
+            go(out / name, PARENT if name == "parent" else begun_with(out / "parent"), pool)
     return out
 
 
 def begun_with(parent: Path, **changes: Any) -> RunConfig:
     """A run of the same seed that begins with a run's last archive and the initial model."""
-    archive = population_sha256(final_population(parent, configuration("frozen").search))
+    archive = population_sha256(final_population(parent, PARENT.search))
     start = Parent(
         run="../parent",
         adapter_sha256=None,
         completions_sha256=sha256_file(parent / COMPLETIONS),
         archive_sha256=archive,
     )
-    return configuration("frozen", layer="restart", parent=msgspec.structs.replace(start, **changes))
+    parent_of = msgspec.structs.replace(start, **changes)
+    return msgspec.structs.replace(PARENT, layer="restart", parent=parent_of)
 
 
 def go(directory: Path, config: RunConfig, pool: EvaluationPool) -> None:
@@ -71,15 +72,15 @@ def heuristics(run: Path) -> list[HeuristicRecord]:
 
 
 def test_it_begins_where_the_other_ended(base: Path) -> None:
-    """The first group sees the parent's last archive, not the seed alone; members keep all but their place."""
-    *_, (_, before) = recorded_states(base / "parent", configuration("frozen").search)
+    """The first group sees the last archive, not the seed alone; members keep all but their place."""
+    *_, (_, before) = recorded_states(base / "parent", PARENT.search)
     last = {m.id for m in before.archive} | {h.id for h in heuristics(base / "parent")[-4:]}
     population = given(heuristics(base / "child"))
     assert len(population) > 1
     assert {member.id for member in population} <= last
     first = next(iter(read_groups(base / "child")))[0]
     assert first.archive_size == 1 + len(population)
-    assert first.frontier == max(member.score for member in population)
+    assert first.frontier == max(member.score for member in (heuristics(base / "child")[0], *population))
     known = {(h.id, h.idea, h.code, h.score, h.operator) for h in heuristics(base / "parent")}
     assert {(h.id, h.idea, h.code, h.score, h.operator) for h in population} <= known
 
@@ -98,9 +99,11 @@ def test_its_records_are_consistent_and_lead_on(base: Path, manifest: Callable[.
 def test_a_forged_beginning_is_found(base: Path, manifest: Callable[..., Manifest]) -> None:
     """A population that no configuration names, another one, and one too many are named."""
     config = begun_with(base / "parent")
-    plain = msgspec.to_builtins(configuration("frozen"))
+    plain = msgspec.to_builtins(PARENT)
     assert any("says nothing" in line for line in record_problems(base / "child", manifest(plain)))
-    other = msgspec.structs.replace(config, parent=begun_with(base / "parent", archive_sha256="0" * 64).parent)
+    other = msgspec.structs.replace(
+        config, parent=begun_with(base / "parent", archive_sha256="0" * 64).parent
+    )
     found = record_problems(base / "child", manifest(msgspec.to_builtins(other)))
     assert any("another population" in line for line in found)
 
