@@ -20,6 +20,7 @@ from search_to_signal.experiments.planned_work import planned_work
 from search_to_signal.experiments.reproduction import chosen_layers, require_parts, run_layer
 from search_to_signal.experiments.runs import Reproduction
 from search_to_signal.progress import progress_display
+from search_to_signal.provenance.seal import seal
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.plan import Plan, Study
 
@@ -73,6 +74,7 @@ def _record_study(study: Study, sha256: str, out: Path) -> None:
             progress.say(f"{study.key}: {', '.join(layer.key for layer in layers)} of {name} into {results}")
             for layer in layers:
                 run_layer(layer, Reproduction(profile, results, how, progress))
+        seal(results, f"search-to-signal, evidence: {name}")
 
 
 @contextmanager

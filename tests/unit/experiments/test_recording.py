@@ -27,17 +27,20 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         found.append((asked.results.name, layer.key))
 
     monkeypatch.setattr(recording, "run_layer", run_layer)
+    monkeypatch.setattr(recording, "seal", lambda results, title: found.append((results.name, "sealed")))
     return found
 
 
 def test_every_study_in_the_order_of_the_plan(recorded: list[tuple[str, str]], tmp_path: Path) -> None:
     """Each profile has a results directory of its own; one study can be asked for alone."""
     assert record(PLAN, SHA256, tmp_path, Stop())
-    assert recorded == [(name, key) for s in PLAN.studies for name in s.profiles for key in s.layers]
+    assert recorded == [
+        (name, done) for s in PLAN.studies for name in s.profiles for done in (*s.layers, "sealed")
+    ]
     recorded.clear()
     last = PLAN.studies[-1]
     assert record(PLAN, SHA256, tmp_path, Stop(), [last.key])
-    assert recorded == [(name, key) for name in last.profiles for key in last.layers]
+    assert recorded == [(name, done) for name in last.profiles for done in (*last.layers, "sealed")]
     with pytest.raises(ConfigError, match=r"nothing.*main"):
         record(PLAN, SHA256, tmp_path, Stop(), ["nothing"])
 
