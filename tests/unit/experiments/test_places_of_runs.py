@@ -278,7 +278,9 @@ def test_runs_of_a_plan_stay_whichever_source_made_them(
     first, second, *rest = more.runs()
     older = msgspec.structs.replace(source(), sha256="other")
     complete(make_run, out / first.name, first, source=older, plan_sha256=plan)
-    complete(make_run, out / second.name, second, plan_sha256=plan)
+    lacking = msgspec.to_builtins(second)
+    del lacking["learner"]["credit"]
+    complete(make_run, out / second.name, second, config=lacking, plan_sha256=plan)
     how = execution.Execution(1, 1, resume=True, plan=plan)
     run_all({out: more.runs()}, how, Quiet())
     assert launched == rest
