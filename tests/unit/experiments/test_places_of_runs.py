@@ -21,6 +21,7 @@ from search_to_signal.experiments.runs import places, run_all
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.files import checked_files
 from search_to_signal.provenance.source import source
+from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import COMPLETIONS
 
 Make = Callable[..., Path]
@@ -280,7 +281,10 @@ def test_runs_of_a_plan_stay_whichever_source_made_them(
     complete(make_run, out / first.name, first, source=older, plan_sha256=plan)
     lacking = msgspec.to_builtins(second)
     del lacking["learner"]["credit"]
-    complete(make_run, out / second.name, second, config=lacking, plan_sha256=plan)
+    facts = {"source": source(), "model_files": checked_files(Path(second.model)), "plan_sha256": plan}
+    make_run(out / second.name, second.condition, second.seed, config=lacking, **facts)
+    # As a version without that setting wrote it.
+    assert read_manifest(out / second.name).config_sha256 != second.sha256
     how = execution.Execution(1, 1, resume=True, plan=plan)
     run_all({out: more.runs()}, how, Quiet())
     assert launched == rest
