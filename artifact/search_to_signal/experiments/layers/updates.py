@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.analysis.page.matched import matched_page
+from search_to_signal.analysis.tables.matched import matched_page
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.experiments.configuration import FROZEN
