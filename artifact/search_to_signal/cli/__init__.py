@@ -6,8 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.metadata import version
 
+import search_to_signal
 from search_to_signal.cli import (
     audit,
     checking,
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         description="From Search to Signal: run, check and read search-coupled online post-training.",
         epilog="example: s2s run --profile smoke --out results/smoke && s2s verify results/smoke",
     )
-    parser.add_argument("--version", action="version", version=f"s2s {version('search-to-signal')}")
+    parser.add_argument("--version", action="version", version=f"s2s {search_to_signal.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, command: Command, text: str, example: str) -> argparse.ArgumentParser:
