@@ -54,7 +54,7 @@ def _comparable(directory: Path) -> bool:
 def _table_problems(directory: Path) -> list[str]:
     from search_to_signal.recompute.tables import rebuilt_problems
 
-    return rebuilt_problems(directory)
+    return list(rebuilt_problems(directory))
 
 
 def _refuse_loose_options(arguments: argparse.Namespace) -> None:
