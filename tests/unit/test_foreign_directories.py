@@ -112,3 +112,22 @@ def test_links_and_pipes_are_refused_by_name(make_run: Make, tmp_path: Path) -> 
     )
     with pytest.raises(RunDirectoryError, match=r"pipe is a named pipe.*remove it"):
         Results(results)
+
+
+@pytest.mark.parametrize("command", ["verify .", "report . --out ../page", "compare . ."])
+def test_folders_within_folders_without_end_are_no_traceback(
+    make_run: Make, tmp_path: Path, command: str
+) -> None:
+    """However deep somebody nested folders, what is said is one line."""
+    run = make_run(tmp_path / "results" / "cohort" / "native-s1", "native")
+    deep = os.open(run, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("d", dir_fd=deep)
+        deep, above = os.open("d", os.O_RDONLY, dir_fd=deep), deep
+        os.close(above)
+    os.close(os.open("unlisted", os.O_CREAT | os.O_WRONLY, dir_fd=deep))
+    os.close(deep)
+    done = subprocess.run(
+        command_line(*command.split()), cwd=run, capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in done.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.png import image_sha256
-from search_to_signal.records.files import TEMPORARY, entries_below, write_atomically
+from search_to_signal.records.files import TEMPORARY, entries_below, files_named, write_atomically
 
 SUMS = "SHA256SUMS"
 DATA_SUMS = "SHA256SUMS.data"
@@ -107,7 +107,7 @@ def sum_problems(directory: Path) -> dict[str, str]:
 def nested_problems(directory: Path) -> Iterator[str]:
     """What the lists of runs and layers say otherwise than the one over all of them."""
     whole = read_sums(directory) | read_data_sums(directory)
-    for path in sorted(directory.rglob(SUMS)):
+    for path in files_named(directory, SUMS):
         below = path.parent.relative_to(directory)
         if path.parent != directory:
             listed = read_sums(path.parent) | read_data_sums(path.parent)

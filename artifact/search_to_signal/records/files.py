@@ -51,7 +51,7 @@ def read_json(path: Path, kind: type[T], missing: str) -> T:
 
 def entries_below(directory: Path) -> Iterator[os.DirEntry[str]]:
     """Everything below a directory but the directories, in no order; no link is followed."""
-    folders = [str(directory)]
+    folders = [str(directory)] if directory.is_dir() else []
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
@@ -59,6 +59,12 @@ def entries_below(directory: Path) -> Iterator[os.DirEntry[str]]:
                     folders.append(entry.path)
                 else:
                     yield entry
+
+
+def files_named(directory: Path, name: str) -> list[Path]:
+    """Every regular file of that name below a directory, however deep, sorted."""
+    found = (entry for entry in entries_below(directory) if entry.name == name)
+    return sorted(Path(entry) for entry in found if entry.is_file(follow_symlinks=False))
 
 
 def special_files(directory: Path) -> dict[str, str]:

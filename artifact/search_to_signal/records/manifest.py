@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.records.files import read_json, write_atomically
+from search_to_signal.records.files import files_named, read_json, write_atomically
 from search_to_signal.records.layers import COHORT
 from search_to_signal.records.schema import StepTiming
 
@@ -89,7 +89,6 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     interruptions: int = 0
     host: str = "reference"
     checkout: Checkout | None = None
-
 
     @property
     def facts(self) -> "RunFacts":
@@ -228,5 +227,5 @@ def run_directories(directory: Path) -> list[Path]:
 
 def runs_below(directory: Path) -> list[Path]:
     """Every run directory of every layer of a results directory, sorted; unfinished ones left out."""
-    found = (path.parent for path in directory.rglob(MANIFEST))
+    found = (path.parent for path in files_named(directory, MANIFEST))
     return sorted(path for path in found if INTERRUPTED not in path.relative_to(directory).parts)
