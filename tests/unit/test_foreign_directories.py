@@ -127,7 +127,8 @@ def test_folders_within_folders_without_end_are_no_traceback(
         os.close(above)
     os.close(os.open("unlisted", os.O_CREAT | os.O_WRONLY, dir_fd=deep))
     os.close(deep)
-    done = subprocess.run(
-        command_line(*command.split()), cwd=run, capture_output=True, text=True, check=False
-    )
+    asked = command_line(*command.split())
+    done = subprocess.run(asked, cwd=run, capture_output=True, text=True, check=False)
+    # What clears old temporary directories away is as recursive as what is tested.
+    subprocess.run(["rm", "-rf", str(run)], check=True)
     assert "Traceback" not in done.stderr
