@@ -72,7 +72,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``host`` names the search: ``reference``, ``released``, of which ``checkout`` tells more, or another one.
     ``score_unit`` says what scores measure; None in manifests of earlier versions. ``interruptions`` counts
     how often the run was stopped and went on from a checkpoint; its records are those of an undisturbed run,
-    its timings those of the steps as they were last done.
+    its timings those of the steps as they were last done. ``mapping_name`` is what a mapping of somebody's
+    own calls itself; absent for those of this package.
     """
 
     status: Literal["running", "complete"]
@@ -89,6 +90,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     interruptions: int = 0
     host: str = "reference"
     checkout: Checkout | None = None
+    mapping_name: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def facts(self) -> "RunFacts":
