@@ -6,9 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.metadata import version
 from inspect import cleandoc
 
+import search_to_signal
 from search_to_signal.cli import audit, checking, claims, hosts, listing, models, records, running
 from search_to_signal.cli.base import Command
 from search_to_signal.errors import RunDirectoryError, S2SError
@@ -27,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
         description="From Search to Signal: run, check and read search-coupled online post-training.",
         epilog="example: s2s run --profile smoke --out results/smoke && s2s verify results/smoke",
     )
-    parser.add_argument("--version", action="version", version=f"s2s {version('search-to-signal')}")
+    parser.add_argument("--version", action="version", version=f"s2s {search_to_signal.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(command: Command, example: str) -> argparse.ArgumentParser:
