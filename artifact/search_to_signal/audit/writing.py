@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from search_to_signal.audit import candidates, distinctions
 from search_to_signal.audit.findings import STEP_FLAGS, Findings
+from search_to_signal.audit.knobs import COMPONENT
 from search_to_signal.audit.verdicts import at, verdicts
 from search_to_signal.progress import one_line
 from search_to_signal.records.files import write_atomically
@@ -21,6 +22,7 @@ PAGE, DOCUMENT, STEPS, ENTRIES = "audit.html", "audit.json", "steps.csv", "norma
 MEANING = {**distinctions.MEANING, **candidates.MEANING}
 ENTRY_COLUMNS = ("normalizer", "explains", "cosine", "size", "groups", "ordered otherwise", "signs change")
 CLASS_COLUMNS = ("class", "completions", "P_D", "P_A", "E_A", "precision", "positive rate")
+KNOB_COLUMNS = ("knob", "weight", "groups", "groups that change")
 # Characters of a printed line or cell.
 _WIDEST = 400
 
@@ -39,6 +41,8 @@ def text(found: Findings) -> str:
     parts += ["", _aligned([("found", "count", "first"), *counted])] if counted else []
     if classes := class_rows(found):
         parts += ["", _aligned([CLASS_COLUMNS, *classes])]
+    if len(rows := knob_rows(found)) > 1:
+        parts += ["", _aligned([KNOB_COLUMNS, *rows])]
     if entries := entry_rows(found):
         parts += ["", "The same rollouts under other normalizers, nearest first:"]
         parts += [_aligned([ENTRY_COLUMNS, *entries[:12]])]
@@ -90,6 +94,14 @@ def entry_rows(found: Findings) -> list[Row]:
             str(known[name].flipped),
         )
         for name in found.by_nearness()
+    ]
+
+
+def knob_rows(found: Findings) -> list[Row]:
+    """Every knob that was tried, with the groups whose advantages move by more than 1 % without it."""
+    return [
+        (name, _number(found.weights.get(name.removeprefix(COMPONENT))), str(knob.groups), str(knob.changed))
+        for name, knob in found.knobs.items()
     ]
 
 
@@ -170,6 +182,7 @@ def page(found: Findings, title: str) -> str:
     )
     tables = (
         ("What was counted", ("found", "count", "meaning", "first"), count_rows(found)),
+        (f"What a knob changes under {found.normalizer}", KNOB_COLUMNS, knob_rows(found)),
         ("Who receives positive advantage", CLASS_COLUMNS, class_rows(found)),
         ("The same rollouts under every normalizer", ENTRY_COLUMNS, entry_rows(found)),
         ("Over steps", STEP_COLUMNS, step_rows(found)),

@@ -48,11 +48,16 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
     """Batches of the groups of a log file, or of every file of a log directory, in order.
 
     The format is recognized unless it is named. What was assumed is with each batch (``groups.summed``).
-    Raises RecordError for a path that holds no log, ConfigError for a format that does not exist.
+    Raises RecordError for a path that holds no log, ConfigError for a format that does not exist or that has
+    no use for named components.
     """
     found, files = find(path, format)
+    options = options or ReadOptions()
+    if (options.components or options.weights) and not found.sums:
+        able = ", ".join(one.name for one in FORMATS if one.sums)
+        raise ConfigError(f"{found.name} says what the reward is: components are named for {able} alone")
     for file in files:
-        yield from found.read(file, options or ReadOptions())
+        yield from found.read(file, options)
 
 
 def find(path: Path, format: str | None = None) -> tuple[Format, list[Path]]:
