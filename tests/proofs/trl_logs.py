@@ -60,6 +60,11 @@ def tight(completions: Sequence[str], prompts: Sequence[str], **_: Any) -> list[
     ]
 
 
+def spoken(completions: Sequence[Any], **_: Any) -> list[float]:
+    """Length of the one message of a completion."""
+    return length([messages[0]["content"] for messages in completions])
+
+
 def sometimes(completions: Sequence[str], **_: Any) -> list[float | None]:
     """No reward for a text of fewer than 60 letters."""
     return [None if len(text) < 60 else len(text) / 50 for text in completions]
@@ -81,6 +86,7 @@ class Case:
 
     ``entry`` explains the advantages (in 0.15.1, for cases that it has, that version's), ``others`` do not.
     ``rule`` weighs the tokens of the loss. ``functions`` score, with ``options`` of the configuration.
+    ``talk``: prompts and completions are conversations. ``read``: what the user would have to name.
     """
 
     entry: str = "trl-grpo"
@@ -90,6 +96,7 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict)
     trainer: str = "GRPO"
     old: bool = False
+    talk: bool = False
     read: audit.ReadOptions = PLAIN
 
 
@@ -109,6 +116,7 @@ CASES: Mapping[str, Case] = {
     "group-4-cispo": case(loss_type="cispo", rule=""),
     "group-3-two-updates": case(size=3, steps_per_generation=2, per_device_train_batch_size=6, rule=""),
     "tight": case(functions=(tight,), others=("trl-grpo-none", "verl-grpo"), old=True),
+    "conversation": case(talk=True, functions=(spoken,), old=True),
     "weights": case(reward_weights=[0.5, 2.0], read=WEIGHED, old=True),
     "no-reward-for-some": case(functions=(sometimes,)),
     "one-reward-of-two-missing": case(functions=(sometimes, vowels)),
@@ -204,7 +212,7 @@ def train(one: Case, out: Path) -> list[dict[str, Any]]:
         model,
         list(one.functions),
         known(str(out), **options),
-        Dataset.from_list(ROWS),
+        Dataset.from_list(spoken_rows() if one.talk else ROWS),
         processing_class=tokenizer,
     )
     trainer.add_callback(GroupRecorder(trainer, out / "rollouts"))
@@ -231,6 +239,11 @@ def train(one: Case, out: Path) -> list[dict[str, Any]]:
 
         wandb.finish()
     return losses
+
+
+def spoken_rows() -> list[dict[str, Any]]:
+    """The prompts as what a user says."""
+    return [{**row, "prompt": [{"role": "user", "content": row["prompt"]}]} for row in ROWS]
 
 
 def has_wandb() -> bool:
@@ -267,22 +280,18 @@ def explained(one: Case, log: Path, options: audit.ReadOptions, faults: list[str
 
 
 def differing(own: Path, recorded: Path, options: audit.ReadOptions) -> list[str]:
-    """Whether the trainer's log has rows that the recorder's has not, or others."""
-
-    def rows(log: Path, options: audit.ReadOptions) -> set[tuple[Any, ...]]:
-        return {
-            row
-            for groups in audit.read(log, options=options)
-            for row in zip(
-                groups.response.tolist(),
-                np.nan_to_num(groups.reward, nan=-1.0).astype(np.float32).tolist(),
-                np.zeros(len(groups.reward)).tolist() if OLD else groups.advantage.tolist(),
-                strict=True,
-            )
-        }
-
-    missing = rows(own, options) - {(a, b, 0.0 if OLD else c) for a, b, c in rows(recorded, PLAIN)}
+    """Whether the trainer's log has rewards and advantages that the recorder's has not."""
+    missing = numbers_of(own, options) - numbers_of(recorded, PLAIN)
     return [f"{len(missing)} rows of the trainer's log are not the recorder's"] if missing else []
+
+
+def numbers_of(log: Path, options: audit.ReadOptions) -> set[tuple[str, str]]:
+    """Reward in float32 and advantage of every row, as text, which makes NaN equal to NaN."""
+    return {
+        (str(np.float32(reward)), "" if OLD else str(advantage))
+        for groups in audit.read(log, options=options)
+        for reward, advantage in zip(groups.reward.tolist(), groups.advantage.tolist(), strict=True)
+    }
 
 
 if __name__ == "__main__":

@@ -38,7 +38,8 @@ def repeat_flags(groups: RewardGroups) -> dict[str, Bools]:
     """(N,): groups with a response twice, and those in which equal responses get different rewards."""
     order, same = _neighbours(groups)
     after, before = order[1:][same], order[:-1][same]
-    unequal = groups.reward[after] != groups.reward[before]
+    one, other = groups.reward[before], groups.reward[after]
+    unequal = (one != other) & ~(np.isnan(one) & np.isnan(other))
     found = {"repeated": after, "disagreeing": after[unequal]}
     return {name: np.isin(np.arange(len(groups.step)), groups.group[rows]) for name, rows in found.items()}
 

@@ -2,13 +2,14 @@
 
 Read: huggingface/trl, trl/trainer/grpo_trainer.py (``GRPOTrainer.log`` and
 ``_generate_and_score_completions``), f2cd57710ae345ea6428ae95363267fcf38a3dc8, 2026-07-24. Written since
-v0.28.0 (commit 035c3ff15, 2026-01-29); earlier versions, 0.15.1 among them, write no file (see trl_tables).
+v0.28.0 (commit 035c3ff15, 2026-01-29); earlier versions, 0.15.1 among them, write no file (see trl_tables),
+and RLOOTrainer of 1.16.0 writes none either. Texts, or lists of messages.
 
 Columns: step, prompt, completion, one per reward function, then those that reward functions logged
 themselves, then advantage. Rewards and logged extras cannot be told apart by the file, weights stand in the
 trainer's configuration, and there is no group id: the rows of one group stand together. A file holds the
-last generation batch before its step, so steps may be missing or repeated; an evaluation at the same step
-overwrites training.
+last generation batch before its step: steps may be missing, a batch that trains two updates stands in two
+files, and an evaluation at the same step overwrites training.
 """
 
 import json
@@ -110,6 +111,6 @@ FORMAT = Format(
     patterns=("completions_*.parquet", "completions/completions_*.parquet"),
     read=read,
     writer="huggingface/trl trl/trainer/grpo_trainer.py f2cd57710ae345ea6428ae95363267fcf38a3dc8 2026-07-24",
-    met="real writer: GRPOTrainer.log, called with given rows",
+    met="real writer: GRPOTrainer of 1.16.0, training (tests/proofs/trl_logs.py)",
     sums=True,
 )
