@@ -22,6 +22,7 @@ def verdicts(found: Findings) -> tuple[str, ...]:
         *_distinctions(found),
         *_repeats(found),
         *_knobs(found),
+        *_classes(found),
         *_lengths(found),
         *_searched(found),
     )
@@ -30,7 +31,9 @@ def verdicts(found: Findings) -> tuple[str, ...]:
 def _size(found: Findings) -> str:
     steps = len({(step.source, step.step) for step in found.steps})
     sizes = ", ".join(f"{count} of {size}" for size, count in list(found.sizes.items())[:6])
-    return f"{found.groups} groups with {found.completions} completions in {steps} steps (groups: {sizes})."
+    counts = ((found.groups, "group"), (found.completions, "completion"), (steps, "step"))
+    groups, completions, in_steps = (f"{count} {what}{'s' * (count != 1)}" for count, what in counts)
+    return f"{groups} with {completions} in {in_steps} (groups: {sizes})."
 
 
 def _origin(found: Findings) -> str:
@@ -129,6 +132,17 @@ def _repeats(found: Findings) -> Iterator[str]:
     if found.counts["disagreeing"]:
         seen = _see(found, "disagreeing")
         yield f"{_count(found, 'disagreeing')} give equal responses different rewards{seen}."
+
+
+def _classes(found: Findings) -> Iterator[str]:
+    """The class that is credited most beyond what it occurs."""
+    known = [one for one in found.classes if one.enrichment is not None]
+    if len(known) > 1:
+        most = max(known, key=lambda one: (one.enrichment or 0.0, one.label))
+        yield (
+            f"Of the classes, {most.label} gains most: {100 * (most.prevalence or 0.0):.1f} % of the "
+            f"completions and {100 * (most.mass_share or 0.0):.1f} % of the positive advantage."
+        )
 
 
 def _lengths(found: Findings) -> Iterator[str]:

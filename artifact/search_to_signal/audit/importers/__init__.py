@@ -1,7 +1,7 @@
 """Logs of other frameworks as reward-level groups: one file per format, recognized by what a file holds."""
 
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers import (
@@ -85,8 +85,8 @@ def _in_directory(directory: Path, candidates: tuple[Format, ...]) -> tuple[Form
     """The format whose files the directory holds; of several, the one that knows most of its columns."""
     held = {one: files for one in candidates if (files := one.files(directory))}
     if not held:
-        looked = ", ".join(dict.fromkeys(pattern for one in candidates for pattern in one.patterns))
-        raise RecordError(f"{directory} holds no known log, none of {looked}; give the log file itself")
+        names = dict.fromkeys(PurePath(pattern).name for one in candidates for pattern in one.patterns)
+        raise RecordError(f"{directory} holds no known log, none of {', '.join(names)}; give the log itself")
     best = max(held, key=lambda one: _score(one, held[one][0]))
     if not _score(best, held[best][0]):
         raise _unknown(held[best][0], sniff(held[best][0]), tuple(held))
