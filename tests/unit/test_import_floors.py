@@ -52,7 +52,8 @@ SIDEWAYS = {
 NEVER = {("search", "generators"), ("search", "learner")}
 
 HEAVY = ("torch", "trl", "peft", "transformers", "tokenizers", "safetensors", "accelerate")
-HEAVY_ROOMS = ("generators/", "learner/", "problems/ant_colony/")
+# The recorder runs within a trainer of TRL, and joins what its processes sampled.
+HEAVY_ROOMS = ("generators/", "learner/", "problems/ant_colony/", "audit/trl.py")
 FIX_THREADS = ("experiments/", "pretraining/")
 LIGHT = (
     "claims.coverage",
@@ -62,7 +63,9 @@ LIGHT = (
     "rewards",
     "normalizer",
     "audit.atlas",
+    "audit.findings",
     "audit.importers",
+    "audit.trl",
     "experiments.layers.normalizer_replay",
     "cli",
 )
