@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the wheel and tries it where there is no clone:   tests/proofs/wheel.sh WORK       (WORK: an empty directory; needs uv)
-# A log as TRL writes it is audited by uvx; with what the lock pins, the smoke profile runs in an empty directory.
+# A log as TRL writes it is audited by uvx. With what the lock pins, the embedded profile begins, is stopped by Ctrl-C,
+# goes on and is stopped again, and the smoke profile runs to its end.
 set -euo pipefail
 
 work=$(realpath "$1")
@@ -41,6 +42,25 @@ uv pip install --quiet --python "$work/environment/bin/python" --requirements "$
 uv pip install --quiet --no-deps --python "$work/environment/bin/python" "$wheel"
 
 s2s=$work/environment/bin/s2s
+
+recorded() { cat embedded/cohort/*/steps.jsonl 2>/dev/null | wc -l; }
+
+# GROUPS [OPTION]: run until so many groups are recorded, then stop as Ctrl-C does.
+until_stopped() {
+  env --default-signal=INT "$s2s" run --profile embedded --out embedded "${@:2}" &
+  until [ "$(recorded)" -ge "$1" ]; do
+    kill -0 $!
+    sleep 1
+  done
+  kill -INT $!
+  local code=0
+  wait $! || code=$?
+  [ "$code" -eq 130 ]
+  echo "embedded: stopped with $(recorded) groups recorded"
+}
+
+until_stopped 25
+until_stopped 50 --resume
 "$s2s" run --profile smoke --out results
 "$s2s" verify --tables results
 "$s2s" claims --results results | tail -n 1

@@ -52,7 +52,8 @@ SIDEWAYS = {
 NEVER = {("search", "generators"), ("search", "learner")}
 
 HEAVY = ("torch", "trl", "peft", "transformers", "tokenizers", "safetensors", "accelerate")
-HEAVY_ROOMS = ("generators/", "learner/", "problems/ant_colony/")
+# The recorder runs within a trainer of TRL, and joins what its processes sampled.
+HEAVY_ROOMS = ("generators/", "learner/", "problems/ant_colony/", "audit/trl.py")
 FIX_THREADS = ("experiments/", "pretraining/")
 LIGHT = (
     "claims.coverage",
@@ -62,7 +63,9 @@ LIGHT = (
     "rewards",
     "normalizer",
     "audit.atlas",
+    "audit.findings",
     "audit.importers",
+    "audit.trl",
     "experiments.layers.normalizer_replay",
     "cli",
 )
@@ -215,3 +218,13 @@ def test_readers_load_no_model_library() -> None:
         f"print(sorted(set({HEAVY!r}) & set(sys.modules)))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_verifying_loads_only_what_its_checks_need() -> None:
+    """Loading the rest would take longer than the checks do."""
+    idle = ("matplotlib", "pandas", "scipy", "numba", "rich", "importlib.metadata", f"{PACKAGE}.hosts")
+    code = (
+        f"import sys; from {PACKAGE}.cli import main; main(['verify', '.']);"
+        f"import {PACKAGE}.provenance.verify; print(sorted(set({idle!r}) & set(sys.modules)))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, cwd="/").strip() == "[]"

@@ -41,8 +41,9 @@ def source() -> Source:
 def read_lock(path: Path = LOCK) -> dict[str, Any]:
     """The lock as data; raises ConfigError when it cannot be read."""
     try:
-        return msgspec.toml.decode(path.read_bytes())
+        lock: dict[str, Any] = msgspec.toml.decode(path.read_bytes())
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise ConfigError(
             f"cannot read {path}: {reason(error)}; restore it, or make it with uv lock"
         ) from error
+    return lock
