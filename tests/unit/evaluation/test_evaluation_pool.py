@@ -189,7 +189,7 @@ def test_a_score_by_the_fallback_says_so() -> None:
 READERS = {
     "docstring": ('    "near"\n', '    "far"\n', "f.__doc__ == 'near'"),
     "line number": ("", "\n\n", "f.__code__.co_firstlineno == 1"),
-    "comment": ("    # near\n\n", "    # far\n", "max(line for *_, line in f.__code__.co_lines()) == 4"),
+    "comment": ("    # near\n\n", "    # far\n", "max(line or 0 for *_, line in f.__code__.co_lines()) == 4"),
 }
 
 

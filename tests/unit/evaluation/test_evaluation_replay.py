@@ -24,9 +24,9 @@ CHANGING = {
     "fresh memory": HEAD
     + "import numpy as np\n    dirt = np.empty(3000).view('u1').sum()"
     + "\n    return sorted(unvisited)[int(dirt) % len(unvisited)]",
-    "generator": "import numpy as np\npick = getattr(np, 'ran' + 'dom').randint\n"
+    "generator": "import numpy as np\n"
     + HEAD
-    + "return sorted(unvisited)[pick(len(unvisited))]",
+    + "return sorted(unvisited)[getattr(np, 'ran' + 'dom').randint(len(unvisited))]",
 }
 
 
