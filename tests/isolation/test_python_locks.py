@@ -3,6 +3,7 @@
 import pytest
 from isolation_corpus import Judge
 
+from search_to_signal.evaluation.locks import clock, linux
 from search_to_signal.evaluation.outcomes import Isolation
 
 BODIES = {
@@ -21,3 +22,11 @@ def test_taking_a_lock_ends_no_program(paper: Judge, body: str) -> None:
     code = f"def f(current, destination, unvisited, matrix):\n    {body}\n    return min(unvisited)\n"
     run = paper.run("tsp", code)
     assert (run.isolation, run.detail) == (Isolation.OK, "")
+
+
+def test_no_trap_is_set_that_a_lock_would_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the vDSO cannot be overwritten, the clock is no barrier for a Python whose locks read it."""
+    if not clock.can_trap_clock():
+        pytest.skip("this machine has no trap")
+    monkeypatch.setattr(clock, "_protect", lambda protection: False)
+    assert clock.can_trap_clock() is not linux.LOCKS_READ_CLOCK
