@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Thread
 from typing import Protocol
@@ -13,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from search_to_signal.errors import ConfigError, S2SError
+from search_to_signal.extras import require
 from search_to_signal.records.manifest import runs_below
 from search_to_signal.records.reader import STEPS
 from search_to_signal.records.schema import StepRecord
@@ -76,15 +76,12 @@ def _whole_steps(file: Path, start: int) -> Iterator[StepRecord]:
 
 
 def require_tensorboard(results: Path, out: Path) -> None:
-    """Raise ConfigError where the package is missing, or scalars would go into what is sealed."""
+    """Raise MissingExtraError without the package, ConfigError where scalars would go into what is sealed."""
     if out.resolve().is_relative_to(results.resolve()):
         raise ConfigError(
             f"--tensorboard {out} lies in {results}, which is sealed: give a directory beside it"
         )
-    if find_spec("tensorboard") is None:
-        raise ConfigError(
-            "--tensorboard needs the package tensorboard: install the extra, uv sync --extra tensorboard"
-        )
+    require("tensorboard")
 
 
 def _summary_writers(out: Path) -> Callable[[str], Writer]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from search_to_signal import extras
 from search_to_signal.errors import ConfigError
 from search_to_signal.experiments import scalars
 from search_to_signal.experiments.scalars import SCALARS, Scalars, require_tensorboard
@@ -45,8 +46,8 @@ def test_what_is_missing_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest
     """Without the package, and for a directory that would be sealed."""
     with pytest.raises(ConfigError, match="give a directory beside it"):
         require_tensorboard(tmp_path, tmp_path / "scalars")
-    monkeypatch.setattr(scalars, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="uv sync --extra tensorboard"):
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="tensorboard, which is not installed"):
         require_tensorboard(tmp_path / "results", tmp_path / "scalars")
 
 
