@@ -4,6 +4,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 from search_to_signal.workload import Status, Task, Workload, duration
@@ -53,7 +54,6 @@ class PlainProgress:
         self._begun.add(task)
 
     def say(self, line: str) -> None:
-        """Print one line at once."""
         # One write: runs side by side report from threads of their own.
         print(f"{line}\n", end="", flush=True)
 
@@ -76,7 +76,6 @@ class LiveProgress:
         self._work.update(task, done, total, note)
 
     def say(self, line: str) -> None:
-        """Print one line above what is redrawn."""
         self._console.print(line, markup=False, highlight=False)
 
     def draw(self) -> "RenderableType":
@@ -159,9 +158,9 @@ def _live(progress: LiveProgress, console: "Console") -> "Live":
 
 @contextmanager
 def progress_display(planned: Iterable[Task] = ()) -> Iterator[Progress]:
-    """Live lines on a terminal, plain ones otherwise; ``planned`` is all the work, where it is known."""
+    """Live lines on a terminal with rich, plain ones otherwise; ``planned`` is all the work, where known."""
     work = Workload(planned)
-    if not sys.stdout.isatty():
+    if not (sys.stdout.isatty() and find_spec("rich")):
         plain = PlainProgress(work)
         with _telling(plain):
             yield plain

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from search_to_signal.audit import candidates, distinctions
 from search_to_signal.audit.findings import STEP_FLAGS, Findings
@@ -209,6 +208,8 @@ def write(found: Findings, directory: Path, title: str) -> None:
 
 def page(found: Findings, title: str) -> str:
     """One HTML page that needs no other file."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=PackageLoader("search_to_signal.audit"),
         autoescape=True,

@@ -1,12 +1,12 @@
 """Commands that check what is on disk, and vouch for it."""
 
 import argparse
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from search_to_signal.cli.base import Add, allow_code, load_allowed
+from search_to_signal.cli.base import Add, add_repeated, allow_code, load_allowed
 from search_to_signal.errors import ConfigError
+from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import one_line, progress_display
 
 # Places of one reason that are printed.
@@ -14,14 +14,18 @@ _SHOWN = 3
 
 
 def _verify(arguments: argparse.Namespace) -> int:
+    """Check checksums and records."""
     from search_to_signal.provenance import levels
-    from search_to_signal.provenance.signature import signer
     from search_to_signal.provenance.verify import verify
 
     _refuse_loose_options(arguments)
+    if arguments.recompute:
+        require(*EXTRAS["run"])
     load_allowed(arguments)
     used = [levels.VERIFY]
     if arguments.signer is not None:
+        from search_to_signal.provenance.signature import signer
+
         name = signer(arguments.directory, arguments.signer, arguments.identity)
         print(f"signed by {one_line(name)}")
     verdict = verify(arguments.directory, programs=arguments.tables)
@@ -54,7 +58,7 @@ def _comparable(directory: Path) -> bool:
 def _table_problems(directory: Path) -> list[str]:
     from search_to_signal.recompute.tables import rebuilt_problems
 
-    return rebuilt_problems(directory)
+    return list(rebuilt_problems(directory))
 
 
 def _refuse_loose_options(arguments: argparse.Namespace) -> None:
@@ -70,6 +74,8 @@ def _refuse_loose_options(arguments: argparse.Namespace) -> None:
 
 
 def _recompute(arguments: argparse.Namespace) -> Sequence[str]:
+    import secrets
+
     from search_to_signal.recompute.directory import Options, recompute
     from search_to_signal.recompute.tools import Sample
 
@@ -105,16 +111,15 @@ def _print_problems(problems: Sequence[str]) -> None:
         print(f"PROBLEM {one_line(problem)}")
 
 
-def _seal(arguments: argparse.Namespace) -> int:
+def _seal(arguments: argparse.Namespace) -> None:
+    """Sign a directory's SHA256SUMS with an SSH key."""
     from search_to_signal.provenance.signature import sign
 
     print(f"s2s: signature in {sign(arguments.directory, arguments.sign)}")
-    return 0
 
 
 def register(add: Add) -> None:
-    """Add verify and seal."""
-    check = add("verify", _verify, "check checksums and records", "s2s verify results/embedded")
+    check = add(_verify, "s2s verify results/embedded")
     check.add_argument("directory", type=Path)
     allow_code(check, "mapping", "normalizer")
     check.add_argument(
@@ -133,14 +138,8 @@ def register(add: Add) -> None:
         "--state", type=Path, metavar="FILE", help="keep results here, and go on from them when interrupted"
     )
     check.add_argument("--slots", type=int, metavar="N", help="programs executed side by side (default: 1)")
-    check.add_argument(
-        "--model",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a model of your own whose tokenizer may be read to compare token ids; repeat it",
-    )
+    text = "a model of your own whose tokenizer may be read to compare token ids"
+    add_repeated(check, "--model", text, Path, "DIR")
     allow_code(check, "problem", "host", note="with --recompute: ")
     check.add_argument(
         "--signer",
@@ -149,11 +148,6 @@ def register(add: Add) -> None:
         help="check the SSH signature over SHA256SUMS against this list of names and keys",
     )
     check.add_argument("--identity", metavar="NAME", help="the name that has to have signed")
-    vouch = add(
-        "seal",
-        _seal,
-        "sign a directory's SHA256SUMS with an SSH key",
-        "s2s seal --sign ~/.ssh/id_ed25519 results/embedded",
-    )
+    vouch = add(_seal, "s2s seal --sign ~/.ssh/id_ed25519 results/embedded")
     vouch.add_argument("directory", type=Path)
     vouch.add_argument("--sign", type=Path, required=True, metavar="KEY", help="private SSH key")

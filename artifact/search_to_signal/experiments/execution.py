@@ -10,7 +10,6 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunFailedError, StoppedError
@@ -43,13 +42,16 @@ class Execution:
 
     ``jobs`` runs go side by side, each with a checkpoint after every ``checkpoint_every`` groups. With
     ``resume`` unfinished runs go on, else they are set aside and begin again. ``ray`` is the address of a
-    Ray cluster to run on instead of this machine.
+    Ray cluster to run on instead of this machine. ``plan`` is the SHA-256 of the plan of the runs: they begin
+    in the order given, finished ones stay whichever version of the source made them, and what another version
+    began begins again.
     """
 
     jobs: int = 1
     checkpoint_every: int = 1
     resume: bool = False
     ray: str | None = None
+    plan: str | None = None
 
 
 def execute(todo: Sequence[Place], how: Execution, progress: Progress) -> None:
@@ -89,7 +91,6 @@ class Children:
         self._lock = threading.Lock()
 
     def __enter__(self) -> "Children":
-        """Nothing runs yet."""
         return self
 
     @contextmanager
@@ -114,10 +115,7 @@ class Children:
             _end(process)
             self._running.discard(process)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End what runs, and start nothing more."""
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._ended = True
         for process in list(self._running):
@@ -146,6 +144,7 @@ def run_place(
     command = command_line("run-one", "--out", str(directory))
     command += ["--checkpoint-every", str(how.checkpoint_every), "--wait", str(wait_s)]
     command += ["--parent", str(os.getpid()), *(["--resume"] if how.resume else [])]
+    command += ["--plan", how.plan] if how.plan is not None else []
     said = ""
     progress.update(place.config.label, 0, place.config.groups, "starting")
     with storage_errors(directory.parent), children.start(command, log, place.config.threads) as process:

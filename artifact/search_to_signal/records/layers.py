@@ -16,6 +16,10 @@ PROBE = "probe"
 API = "api"
 UPDATES = "updates"
 HELDOUT = "heldout"
+# Within the directory of the restarts: those that begin with their parent's last archive (D45), with the
+# initial model and with the final adapter.
+INITIAL_ARCHIVE = "initial-archive"
+FINAL_ARCHIVE = "final-archive"
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,7 @@ LAYERS = (
         cells=True,
     ),
     Layer(
-        ANCHOR,
-        "Resource anchor",
-        "endpoint sensitivity to allocating compute to extra Frozen search",
-        row=6,
+        ANCHOR, "Resource anchor", "endpoint sensitivity to allocating compute to extra Frozen search", row=6
     ),
     Layer(PROBE, "Common-context probe", "executable checkpoint behavior on identical contexts", row=7),
     Layer(
