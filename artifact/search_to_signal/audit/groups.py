@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 UNKNOWN = -1
+# The key of an assumption on which columns are the reward, or how they are weighed.
+ASSUMED_REWARD = "reward_columns"
 
 
 @dataclass(frozen=True)

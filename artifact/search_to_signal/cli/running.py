@@ -8,11 +8,13 @@ import msgspec
 
 from search_to_signal.cli.base import Add, add_repeated, allow_code, load_allowed, show
 from search_to_signal.errors import ConfigError, S2SError
+from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import one_line, progress_display
 
 
 def _run(arguments: argparse.Namespace) -> None:
     """Run every run of a profile, then report."""
+    require(*EXTRAS["run"])
     from search_to_signal.experiments.configuration import load_profile
     from search_to_signal.experiments.execution import Execution
     from search_to_signal.experiments.planned_work import planned_work

@@ -6,6 +6,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError, S2SError, reason
 from search_to_signal.normalizer import advantages_by_group, find_normalizer
 from search_to_signal.provenance.adapters import adapter_problems
@@ -25,7 +27,7 @@ from search_to_signal.records.schema import (
     Outcome,
     StepRecord,
 )
-from search_to_signal.rewards import find_mapping, rewards_of
+from search_to_signal.rewards import find_mapping, own_name, rewards_of
 
 Group = tuple[CompletionRecord, ...]
 # Groups that are credited in one call.
@@ -189,6 +191,9 @@ def _file_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
     yield from manifest_problems(directory, manifest)
     steps = list(read_records(directory / STEPS, StepRecord))
     yield from adapter_problems(directory, manifest, steps, manifest.facts.trained)
+    told, mapping = manifest.mapping_name, manifest.facts.mapping
+    if told is not UNSET and told != (None if mapping == "frozen" else own_name(mapping)):
+        yield f"mapping_name is {told!r}, which {mapping} does not call itself"
 
 
 def record_problems(directory: Path, manifest: Manifest, parsed: ParsedTexts | None = None) -> list[str]:
