@@ -6,13 +6,13 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.errors import RecordError
-from search_to_signal.experiments.other_exposures import has_search
-from search_to_signal.hosts import REFERENCE
-from search_to_signal.hosts.base import Question
-from search_to_signal.hosts.reference import ReferenceHost
+from search_to_signal.errors import ConfigError, RecordError
+from search_to_signal.experiments.other_exposures import has_rounds
+from search_to_signal.hosts import HOSTS, RELEASED
+from search_to_signal.hosts.base import Host, HostSetup, Question, exposures_of
 from search_to_signal.problems import PROBLEMS
-from search_to_signal.records.manifest import read_manifest
+from search_to_signal.problems.base import Problem
+from search_to_signal.records.manifest import Manifest, read_manifest
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
 from search_to_signal.search.replay import Round, evaluated
@@ -27,18 +27,15 @@ _TOLERANCE = 1e-9
 def draw_problems(run: Path) -> Iterator[str]:
     """Where a run departs from what its seed and its scores draw; it ends there, since all else follows.
 
-    Only our own host is asked, and no problem of somebody's own for its prompts: other runs are left out.
+    Only our own hosts are asked, and no problem of somebody's own for its prompts: other runs are left out.
     """
     manifest = read_manifest(run)
     problem = PROBLEMS.get(manifest.facts.problem)
-    if problem is None or manifest.host != REFERENCE or not has_search(run):
+    ours = manifest.host in HOSTS and manifest.host != RELEASED
+    if problem is None or not ours or not has_rounds(run):
         return
-    try:
-        settings = msgspec.convert(manifest.config["search"], SearchSettings)
-    except msgspec.ValidationError as error:
-        raise RecordError(f"{run} has other settings of the search than this version: {error}") from error
     seed = next(read_records(run / HEURISTICS, HeuristicRecord))
-    host = ReferenceHost(problem, settings)
+    host = _host(run, manifest, problem)
     state = host.start(seed_member(problem.seed, seed.score))
     steps = read_records(run / STEPS, StepRecord)
     generations = read_records(run / GENERATIONS, GenerationRecord)
@@ -46,7 +43,7 @@ def draw_problems(run: Path) -> Iterator[str]:
         played = Round(step.step, step.operator, step.collapsed, group, generation.completions)
         question = host.ask(state, stream(manifest.facts.seed, "search", step.step))
         results = [evaluated(*pair) for pair in zip(group, generation.completions, strict=True)]
-        reach = host.exposures(question, results)
+        reach = exposures_of(host, question, results)
         found = [*_question_problems(question, played), *_exposure_problems(played, reach)]
         if not _asked(question.prompt.user, generation.prompt):
             found.append("the prompt is not the one that the search asks")
@@ -57,6 +54,14 @@ def draw_problems(run: Path) -> Iterator[str]:
         if found:
             yield from (f"step {step.step}: {text}" for text in found)
             return
+
+
+def _host(run: Path, manifest: Manifest, problem: Problem) -> Host:
+    try:
+        search = msgspec.convert(manifest.config["search"], SearchSettings)
+        return HOSTS[manifest.host](HostSetup(problem, search, manifest.config.get("host_settings", {})))
+    except (msgspec.ValidationError, ConfigError) as error:
+        raise RecordError(f"{run} has other settings of the search than this version: {error}") from error
 
 
 def _asked(user: str, prompt: str) -> bool:
