@@ -24,6 +24,7 @@ from search_to_signal.experiments.run_files import read_timing, run_files
 from search_to_signal.generators.loopback import reachable
 from search_to_signal.generators.opening import open_generator
 from search_to_signal.hosts import open_host
+from search_to_signal.learner import PAIRED
 from search_to_signal.problems import get_problem
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS
@@ -74,7 +75,8 @@ def run(
         refuse_occupied(directory, resume)
         manifest, point = open_run(directory, descriptor, config)
         if manifest.status == "running":
-            with assemble(config) as parts, run_files(directory, point and point.marks) as files:
+            paired = config.trained and config.learning_rule in PAIRED
+            with assemble(config) as parts, run_files(directory, point and point.marks, paired) as files:
                 if point is not None:
                     manifest = record_interruption(directory, manifest)
                 restarted = begin_restart(config, directory, parts.generator)

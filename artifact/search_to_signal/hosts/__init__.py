@@ -6,11 +6,12 @@ from typing import cast
 from search_to_signal import plugins
 from search_to_signal.errors import ConfigError
 from search_to_signal.hosts.base import Host, HostFactory, HostSetup
+from search_to_signal.hosts.entropic import entropic_host
 from search_to_signal.hosts.evotune import evotune_host
 from search_to_signal.hosts.reference import reference_host
 
 REFERENCE, RELEASED = "reference", "released"
-EVOTUNE = "evotune"
+EVOTUNE, ENTROPIC = "evotune", "entropic"
 GROUP = "search_to_signal.hosts"
 _METHODS = ("start", "ask", "play")
 
@@ -21,7 +22,12 @@ def _released(setup: HostSetup) -> Host:
     )
 
 
-HOSTS: dict[str, HostFactory] = {REFERENCE: reference_host, RELEASED: _released, EVOTUNE: evotune_host}
+HOSTS: dict[str, HostFactory] = {
+    REFERENCE: reference_host,
+    RELEASED: _released,
+    EVOTUNE: evotune_host,
+    ENTROPIC: entropic_host,
+}
 
 
 def get_host(name_or_path: str) -> HostFactory:

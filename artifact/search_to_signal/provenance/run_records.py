@@ -11,6 +11,7 @@ from search_to_signal.provenance.adapters import adapter_problems
 from search_to_signal.provenance.archive import RELEASED, ArchiveReplay, archive_replay
 from search_to_signal.provenance.completion_texts import GRPO, ParsedTexts, TextReplay, store_problems
 from search_to_signal.provenance.manifests import manifest_problems
+from search_to_signal.provenance.pairs import pair_problems
 from search_to_signal.provenance.prompt_lengths import prompt_problems
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import Manifest, RunFacts, normalizer_of
@@ -159,6 +160,7 @@ def _problems(directory: Path, manifest: Manifest, parsed: ParsedTexts) -> Itera
     stored = {(h.step, h.index): h for h in heuristics if h.operator is not None}
     yield from _group_problems(directory, manifest, steps, TextReplay(config, parsed, stored), archive)
     yield from archive.store_problems(heuristics)
+    yield from pair_problems(directory, manifest)
     if len(steps) != manifest.facts.groups:
         yield f"{len(steps)} steps are recorded, the configuration asks for {manifest.facts.groups}"
 
