@@ -42,6 +42,7 @@ from search_to_signal.analysis.tables.paired import (
     restart_paired,
     restart_signs,
 )
+from search_to_signal.analysis.tables.pairs import distinctions_told, pair_gaps, pairs, rules
 from search_to_signal.analysis.tables.proposals import (
     admissions,
     collapses,
@@ -67,6 +68,10 @@ BUILDERS: Mapping[str, Builder] = {
     "credit": credit_by_class,
     "signal": signal,
     "controls": controls,
+    "rules": rules,
+    "distinctions": distinctions_told,
+    "pairs": pairs,
+    "pair_gaps": pair_gaps,
     "normalizer_values": normalizer_values,
     "claim_matrix": claim_matrix,
     "group_size": group_size,
