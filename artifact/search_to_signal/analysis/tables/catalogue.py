@@ -24,6 +24,7 @@ from search_to_signal.analysis.tables.core import (
     truncation,
 )
 from search_to_signal.analysis.tables.credit import controls, credit_by_class, signal
+from search_to_signal.analysis.tables.endpoints import endpoints
 from search_to_signal.analysis.tables.evaluations import behaviours, heldout, probe
 from search_to_signal.analysis.tables.matched import (
     cosine_table,
@@ -92,6 +93,7 @@ BUILDERS: Mapping[str, Builder] = {
     "restart": restart,
     "restart_paired": restart_paired,
     "restart_signs": restart_signs,
+    "endpoints": endpoints,
     "restart_prompts": prompts_of(RESTART),
     "breadth": breadth,
     "breadth_gains": breadth_gains,
