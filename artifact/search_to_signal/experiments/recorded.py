@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from search_to_signal.errors import RecordError
 from search_to_signal.experiments.configuration import RunConfig
@@ -13,7 +13,7 @@ from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
 from search_to_signal.search.replay import Round, evaluated, replay
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member, SearchState, seed_member, state_of
+from search_to_signal.search.state import Member, SearchState, initial_state, seed_member
 from search_to_signal.seeding import stream
 
 
@@ -50,17 +50,12 @@ def recorded_seed(directory: Path) -> Member:
     return seed_member(Heuristic(seed.idea, seed.code), seed.score)
 
 
-def recorded_start(directory: Path, host: Host) -> Any:
-    """The host's state before the first group of a run directory."""
-    return host.start(recorded_seed(directory))
-
-
 def replayed_rounds(directory: Path, host: Host, config: RunConfig) -> Iterator[ReplayedRound]:
     """The rounds of a run directory, drawn again from its seed and moved on by its recorded completions.
 
     Raises RecordError where records are missing, or where the host draws or decides otherwise than recorded.
     """
-    state = recorded_start(directory, host)
+    state = host.start(recorded_seed(directory))
     for step, played in _rounds(directory):
         question = host.ask(state, stream(config.seed, "search", played.step))
         results = [evaluated(*pair) for pair in zip(played.records, played.texts, strict=True)]
@@ -81,8 +76,7 @@ def recorded_states(directory: Path, settings: SearchSettings) -> Iterator[tuple
 
     Nothing is drawn, and no code that the records name is loaded. Raises RecordError as ``replay`` does.
     """
-    seed = recorded_seed(directory)
-    state = state_of((seed,), (seed,))
+    state = initial_state(recorded_seed(directory))
     rounds = list(recorded_rounds(directory))
     for played, after in zip(rounds, replay(state, rounds, settings), strict=True):
         yield played, state
