@@ -12,6 +12,7 @@ import numpy as np
 
 from search_to_signal.errors import MappingError, S2SError
 from search_to_signal.problems.base import Problem
+from search_to_signal.records.database import Database
 from search_to_signal.records.schema import ArchiveEvent, Operator
 from search_to_signal.search.prompts import Prompt
 from search_to_signal.search.settings import SearchSettings
@@ -90,6 +91,14 @@ class HasExposures(Protocol):
 
     def exposures(self, question: Question, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
         """(G,) probabilities in [0, 1] (paper, Search Exposure); None for a completion without a score."""
+
+
+@runtime_checkable
+class HasDatabase(Protocol):
+    """A host whose last state is written into its run directory."""
+
+    def database(self, state: Any) -> Database:
+        """The state by the ids of its programs, all of which are in the heuristic store."""
 
 
 HostFactory = Callable[[HostSetup], Host]

@@ -9,9 +9,10 @@ import msgspec
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.experiments.other_exposures import has_rounds
 from search_to_signal.hosts import HOSTS, RELEASED
-from search_to_signal.hosts.base import Host, HostSetup, Question, exposures_of
+from search_to_signal.hosts.base import HasDatabase, Host, HostSetup, Question, exposures_of
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import Problem
+from search_to_signal.records.database import DATABASE, read_database
 from search_to_signal.records.manifest import Manifest, read_manifest
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
@@ -54,6 +55,8 @@ def draw_problems(run: Path) -> Iterator[str]:
         if found:
             yield from (f"step {step.step}: {text}" for text in found)
             return
+    if isinstance(host, HasDatabase) and host.database(state) != read_database(run):
+        yield f"{DATABASE} is not the state that the search ends with"
 
 
 def _host(run: Path, manifest: Manifest, problem: Problem) -> Host:

@@ -15,6 +15,7 @@ from search_to_signal.hosts.evotune.sampling import chance_of, shown
 from search_to_signal.hosts.evotune.settings import EvoTuneSettings, read_settings
 from search_to_signal.problems.base import Problem
 from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.records.database import Database as StoredDatabase
 from search_to_signal.records.schema import ArchiveEvent, Operator
 from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, build_prompt
 from search_to_signal.search.settings import PromptForm
@@ -70,6 +71,12 @@ class EvoTuneHost:
         pending = (*asked.database.pending, *((asked.island, member) for member in new))
         after = replace(asked.database, pending=pending, groups=asked.database.groups + 1)
         return Effect(after, tuple(events), tuple(new), after.programs)
+
+    def database(self, state: Database) -> StoredDatabase:
+        """Islands and waiting programs by their ids."""
+        islands = tuple(tuple(member.id for member in island) for island in state.islands)
+        waiting = tuple((place, member.id) for place, member in state.pending)
+        return StoredDatabase(groups=state.groups, islands=islands, waiting=waiting)
 
     def exposures(self, question: Question, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
         """The chance of being shown by the next prompt, 0 for a program that the island has (D13)."""
