@@ -13,7 +13,7 @@ from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.provenance.verify import verify
 from search_to_signal.recompute.draws import draw_problems
 from search_to_signal.records.database import DATABASE, read_database, write_database
-from search_to_signal.records.pairs import PAIRS, PairsRecord
+from search_to_signal.records.preferences import PREFERENCES, PreferenceRecord
 from search_to_signal.records.reader import STEPS, read_records
 from search_to_signal.records.schema import StepRecord
 
@@ -68,7 +68,7 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(done: tuple[str, Path]) -> None
     with pytest.raises(KeyboardInterrupt):
         run(configuration(name), stopped, Stopping())
     run(configuration(name), stopped, PlainProgress(), resume=True)
-    more = [file for file in (PAIRS, DATABASE) if (whole / file).exists()]
+    more = [file for file in (PREFERENCES, DATABASE) if (whole / file).exists()]
     assert bool(more) == (name == "evotune")
     for file in (*RECORDS, *more, "adapter/adapter_model.safetensors"):
         assert (stopped / file).read_bytes() == (whole / file).read_bytes(), file
@@ -80,12 +80,12 @@ def test_forged_pairs_and_databases_are_found(done: tuple[str, Path]) -> None:
     if name != "evotune":
         return
     copy = Path(shutil.copytree(whole, whole.with_name("forged")))
-    records = list(read_records(copy / PAIRS, PairsRecord))
+    records = list(read_records(copy / PREFERENCES, PreferenceRecord))
     place = next(place for place, record in enumerate(records) if record.pairs)
     first = records[place].pairs[0]
     swapped = msgspec.structs.replace(first, chosen=first.rejected, rejected=first.chosen)
     records[place] = msgspec.structs.replace(records[place], pairs=(swapped, *records[place].pairs[1:]))
-    (copy / PAIRS).write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+    (copy / PREFERENCES).write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
     write_sums(copy)
     assert any("pairs of step" in problem for problem in verify(copy).problems)
     stored = read_database(copy)

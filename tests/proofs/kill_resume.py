@@ -29,7 +29,7 @@ from search_to_signal.experiments.run import run
 from search_to_signal.provenance.verify import verify
 from search_to_signal.records.manifest import MANIFEST, read_manifest
 
-RECORDS = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl", "pairs.jsonl")
+RECORDS = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl", "preferences.jsonl")
 # What else is cut to a handful of groups, so that rounds, batches, migration and reset come between kills.
 SHORT: dict[str, dict[str, Any]] = {
     "smoke": {"conditions": ("frozen", "native", "factorized")},

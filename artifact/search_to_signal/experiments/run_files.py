@@ -15,7 +15,7 @@ from search_to_signal.evaluation.candidates import Run
 from search_to_signal.learner.base import Learner
 from search_to_signal.records.files import sync_directory, write_atomically
 from search_to_signal.records.manifest import Timing, sum_timings
-from search_to_signal.records.pairs import PAIRS
+from search_to_signal.records.preferences import PREFERENCES
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS, read_records
 from search_to_signal.records.schema import StepTiming
 from search_to_signal.records.writer import Mark, RecordWriter
@@ -33,7 +33,7 @@ NAMES = {
     "evaluations": f"{CHECKPOINTS}/evaluations.jsonl",
 }
 # Of a rule that learns from pairs.
-PAIRED_NAMES = {**NAMES, "pairs": PAIRS}
+PAIRED_NAMES = {**NAMES, "preferences": PREFERENCES}
 
 
 class EvaluationNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,7 +54,7 @@ class RunFiles:
     heuristics: RecordWriter
     timings: RecordWriter
     evaluations: RecordWriter
-    pairs: RecordWriter | None = None
+    preferences: RecordWriter | None = None
 
     def marks(self) -> dict[str, Mark]:
         """Have every file on disk as it is, and say what each of them holds."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.records.pairs import PairsRecord
+from search_to_signal.records.preferences import PreferenceRecord
 from search_to_signal.records.schema import CompletionRecord
 
 
@@ -40,7 +40,7 @@ class StepResult:
     grad_norm: float | None
     training_tokens: int
     adapter_sha256: str
-    pairs: PairsRecord | None = None
+    pairs: PreferenceRecord | None = None
 
 
 class LearnerSetup(NamedTuple):

@@ -16,7 +16,7 @@ from search_to_signal.learner.dpo_loss import TokenPair, dpo_loss
 from search_to_signal.learner.dpo_settings import DpoSettings, read_settings
 from search_to_signal.learner.optimizers import build_optimizer
 from search_to_signal.learner.pair_buffer import PairBuffer
-from search_to_signal.records.pairs import PairRound, PairsRecord
+from search_to_signal.records.preferences import PreferenceRecord, PreferenceRound
 from search_to_signal.seeding import stream
 
 _BUFFER = "buffer"
@@ -61,8 +61,8 @@ class DpoLearner:
             if threshold is not None and kept:
                 updates = list(self.round(kept, step))
                 told = self._told(updates, threshold, len(kept))
-                return self._result(updates, PairsRecord(step=step, pairs=entries, round=told))
-        return self._result([], PairsRecord(step=step, pairs=entries))
+                return self._result(updates, PreferenceRecord(step=step, pairs=entries, round=told))
+        return self._result([], PreferenceRecord(step=step, pairs=entries))
 
     def round(self, pairs: Sequence[TokenPair], step: int) -> Iterator[Update]:
         """Train on pairs from the first adapter; ``step`` names the stream of their order.
@@ -107,8 +107,8 @@ class DpoLearner:
         tokens = sum(pair.tokens for batch in batches for pair in batch)
         return Update(loss_, float(norm), accuracy, margin, tokens)
 
-    def _told(self, updates: Sequence[Update], threshold: float, kept: int) -> PairRound:
-        return PairRound(
+    def _told(self, updates: Sequence[Update], threshold: float, kept: int) -> PreferenceRound:
+        return PreferenceRound(
             threshold=threshold,
             collected=self._buffer.collected,
             kept=kept,
@@ -117,7 +117,7 @@ class DpoLearner:
             margin=float(np.mean([update.margin for update in updates])),
         )
 
-    def _result(self, updates: Sequence[Update], pairs: PairsRecord) -> StepResult:
+    def _result(self, updates: Sequence[Update], pairs: PreferenceRecord) -> StepResult:
         sha256 = adapter_sha256(self.model)
         if not updates:
             return StepResult(None, None, None, 0, sha256, pairs)

@@ -4,7 +4,7 @@ import msgspec
 
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.dpo_loss import TokenPair
-from search_to_signal.records.pairs import PairEntry
+from search_to_signal.records.preferences import PreferencePair
 from search_to_signal.rewards.pair_rounds import distinct_scores, entries_of
 
 Ids = tuple[int, ...]
@@ -15,7 +15,7 @@ class BufferedGroup(msgspec.Struct, frozen=True):
 
     prompt_ids: Ids
     completion_ids: tuple[Ids, ...]
-    pairs: tuple[PairEntry, ...]
+    pairs: tuple[PreferencePair, ...]
 
 
 class PairBuffer(msgspec.Struct):
@@ -24,7 +24,7 @@ class PairBuffer(msgspec.Struct):
     groups: list[BufferedGroup] = msgspec.field(default_factory=list)
     scores: list[float] = msgspec.field(default_factory=list)
 
-    def add(self, group: TrainingGroup) -> tuple[PairEntry, ...]:
+    def add(self, group: TrainingGroup) -> tuple[PreferencePair, ...]:
         """Take a group; returns its pairs."""
         entries = entries_of(group.records)
         completions = tuple(tuple(ids) for ids in group.completion_ids)

@@ -8,7 +8,12 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.records.manifest import Manifest
-from search_to_signal.records.pairs import PAIRS, PairEntry, PairRound, PairsRecord
+from search_to_signal.records.preferences import (
+    PREFERENCES,
+    PreferencePair,
+    PreferenceRecord,
+    PreferenceRound,
+)
 from search_to_signal.records.reader import STEPS, read_groups, read_records
 from search_to_signal.records.schema import CompletionRecord, StepRecord
 from search_to_signal.rewards.pair_rounds import RoundSettings, distinct_scores, entries_of
@@ -21,25 +26,25 @@ def pair_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
     """What the pairs of a run contradict; a run whose rule takes none has no file of them."""
     facts = manifest.facts
     if not (facts.trained and facts.learning_rule == DPO):
-        if (directory / PAIRS).exists():
-            yield f"{PAIRS}: the run's rule learns from no pairs"
+        if (directory / PREFERENCES).exists():
+            yield f"{PREFERENCES}: the run's rule learns from no pairs"
         return
     settings = msgspec.convert(manifest.config.get("rule_settings", {}), RoundSettings)
     pending = _Pending(settings)
     recorded = (
-        read_records(directory / PAIRS, PairsRecord),
+        read_records(directory / PREFERENCES, PreferenceRecord),
         read_groups(directory),
         read_records(directory / STEPS, StepRecord),
     )
     for line, (record, group, step) in enumerate(zip_longest(*recorded), start=1):
         if record is None or group is None or step is None or record.step != step.step:
-            yield f"{PAIRS}:{line}: it does not hold the steps of the run, one line each"
+            yield f"{PREFERENCES}:{line}: it does not hold the steps of the run, one line each"
             return
         problems = [*_entry_problems(record, group), *pending.problems(record, group, step)]
-        yield from (f"{PAIRS}:{line}: {problem}" for problem in problems)
+        yield from (f"{PREFERENCES}:{line}: {problem}" for problem in problems)
 
 
-def _entry_problems(record: PairsRecord, group: Group) -> Iterator[str]:
+def _entry_problems(record: PreferenceRecord, group: Group) -> Iterator[str]:
     for pair in record.pairs:
         for index in (pair.chosen, pair.rejected):
             if not 0 <= index < len(group):
@@ -54,11 +59,11 @@ class _Pending:
 
     def __init__(self, settings: RoundSettings) -> None:
         self._settings = settings
-        self._pairs: list[tuple[PairEntry, int]] = []
+        self._pairs: list[tuple[PreferencePair, int]] = []
         self._scores: list[float] = []
         self._groups = 0
 
-    def problems(self, record: PairsRecord, group: Group, step: StepRecord) -> Iterator[str]:
+    def problems(self, record: PreferenceRecord, group: Group, step: StepRecord) -> Iterator[str]:
         """Take a group; what its round is, and is not."""
         self._groups += 1
         self._scores += distinct_scores(group)
@@ -84,7 +89,7 @@ class _Pending:
         return (threshold, kept) if threshold is not None and kept else None
 
     def _round_problems(
-        self, found: PairRound, threshold: float, kept: list[int], step: StepRecord
+        self, found: PreferenceRound, threshold: float, kept: list[int], step: StepRecord
     ) -> Iterator[str]:
         steps = self._settings.steps(len(kept))
         whole = -(-self._settings.batches(len(kept)) // self._settings.gradient_accumulation_steps)
@@ -101,5 +106,5 @@ class _Pending:
             yield f"the round of step {step.step} has accuracy {found.accuracy} and margin {found.margin}"
 
 
-def _above(pair: PairEntry, threshold: float) -> bool:
+def _above(pair: PreferencePair, threshold: float) -> bool:
     return pair.chosen_score >= threshold

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
-from search_to_signal.records.pairs import PairEntry
+from search_to_signal.records.preferences import PreferencePair
 from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.rewards.pairs import pairs_of_records, ranked
 
@@ -33,10 +33,10 @@ class RoundSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.num_train_epochs * max(whole, 1)
 
 
-def entries_of(group: Sequence[CompletionRecord]) -> tuple[PairEntry, ...]:
+def entries_of(group: Sequence[CompletionRecord]) -> tuple[PreferencePair, ...]:
     """The pairs of a recorded group with their scores."""
     return tuple(
-        PairEntry(chosen=a, rejected=b, chosen_score=score, rejected_score=group[b].score)
+        PreferencePair(chosen=a, rejected=b, chosen_score=score, rejected_score=group[b].score)
         for a, b in pairs_of_records(group)
         if (score := group[a].score) is not None
     )

@@ -18,7 +18,7 @@ from search_to_signal.learner.dpo import DpoLearner
 from search_to_signal.learner.dpo_loss import TokenPair
 from search_to_signal.learner.dpo_settings import DpoSettings, read_settings
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.records.pairs import PairEntry
+from search_to_signal.records.preferences import PreferencePair
 from search_to_signal.records.reader import read_groups
 from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.rewards.pair_rounds import RoundSettings
@@ -208,6 +208,6 @@ def test_a_pair_has_the_scores_of_its_completions(learner: Make, groups: list[Tr
     scores = [record.score for record in groups[0].records]
     assert result.pairs is not None
     assert result.pairs.pairs == tuple(
-        PairEntry(chosen=a, rejected=b, chosen_score=scores[a] or 0.0, rejected_score=scores[b])
+        PreferencePair(chosen=a, rejected=b, chosen_score=scores[a] or 0.0, rejected_score=scores[b])
         for a, b in ((0, 2), (0, 1))
     )

@@ -12,7 +12,9 @@ from search_to_signal.learner import get_rule
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.entropic import EntropicLearner, WaitingGroup
+from search_to_signal.learner.entropic_settings import read_settings
 from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.provenance.batches import GROUPS_PER_BATCH
 
 LEARNER = LearnerSettings(lora_rank=4, lora_alpha=8, learning_rate=5e-3, max_grad_norm=1e9, optimizer="sgd")
 Make = Callable[..., EntropicLearner]
@@ -111,6 +113,11 @@ def test_a_stopped_learner_goes_on_to_the_same_adapters(learner: Make) -> None:
         taught(first, groups(7)[:stop])
         second.load(first.dump())
         assert [r.adapter_sha256 for r in taught(second, groups(7)[stop:])] == undisturbed[stop:]
+
+
+def test_the_check_of_batches_knows_the_default() -> None:
+    """Verifying takes no model library, and so has the default from elsewhere."""
+    assert read_settings({}).groups_per_batch == GROUPS_PER_BATCH
 
 
 def test_what_is_not_finite_never_reaches_a_weight(learner: Make) -> None:

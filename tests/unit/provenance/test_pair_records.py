@@ -12,22 +12,28 @@ from spec.synthetic_runs import write_lines
 from search_to_signal.provenance.pairs import pair_problems
 from search_to_signal.provenance.verify import verify
 from search_to_signal.records.manifest import read_manifest
-from search_to_signal.records.pairs import PAIRS, PairEntry, PairRound, PairsRecord
+from search_to_signal.records.preferences import (
+    PREFERENCES,
+    PreferencePair,
+    PreferenceRecord,
+    PreferenceRound,
+)
 from search_to_signal.records.reader import STEPS, read_groups, read_records
 from search_to_signal.records.schema import StepRecord
 
 CONFIG = {"learning_rule": "dpo", "rule_settings": {"finetuning_frequency": 2, "beta": 0.1}}
-Records = list[PairsRecord]
+OTHERS = "preferences.jsonl:3: the pairs of step 2 are not those that its completions make"
+Records = list[PreferenceRecord]
 
 
-def told(step: int, scores: Sequence[float], collected: int) -> PairRound | None:
+def told(step: int, scores: Sequence[float], collected: int) -> PreferenceRound | None:
     """The round behind every second group: a score of each class since the last one decides."""
     if step % 2 == 0:
         return None
     recent = [score for group in scores[step - 1 : step + 1] for score in group]  # type: ignore[attr-defined]
     threshold = float(np.percentile(recent, 30))
     kept = sum(2 for group in scores[: step + 1] if group[0] >= threshold)  # type: ignore[index]
-    return PairRound(
+    return PreferenceRound(
         threshold=threshold, collected=collected, kept=kept, optimizer_steps=2, accuracy=0.5, margin=0.1
     )
 
@@ -41,17 +47,19 @@ def run(make_run: Callable[..., Path], tmp_path: Path) -> Path:
     records = []
     for step, group in enumerate(groups):
         pairs = tuple(
-            PairEntry(chosen=0, rejected=i, chosen_score=group[0].score or 0.0, rejected_score=group[i].score)
+            PreferencePair(
+                chosen=0, rejected=i, chosen_score=group[0].score or 0.0, rejected_score=group[i].score
+            )
             for i in (2, 1)
         )
-        records.append(PairsRecord(step=step, pairs=pairs, round=told(step, scores, 2 * step + 2)))
+        records.append(PreferenceRecord(step=step, pairs=pairs, round=told(step, scores, 2 * step + 2)))
     write(directory, records)
     return directory
 
 
 def write(directory: Path, records: Records) -> None:
     """The pairs, and steps that trained where there was a round: two epochs of pairs of six tokens."""
-    write_lines(directory / PAIRS, records)
+    write_lines(directory / PREFERENCES, records)
     steps = []
     for step, record in zip(read_records(directory / STEPS, StepRecord), records, strict=False):
         tokens = 12 * record.round.kept if record.round else 0
@@ -66,10 +74,10 @@ def problems(directory: Path) -> list[str]:
 
 def read(directory: Path) -> Records:
     """The pairs as they stand there."""
-    return list(read_records(directory / PAIRS, PairsRecord))
+    return list(read_records(directory / PREFERENCES, PreferenceRecord))
 
 
-def changed(record: PairsRecord, **entry: Any) -> PairsRecord:
+def changed(record: PreferenceRecord, **entry: Any) -> PreferenceRecord:
     """With the first pair changed."""
     first = msgspec.structs.replace(record.pairs[0], **entry)
     return msgspec.structs.replace(record, pairs=(first, *record.pairs[1:]))
@@ -84,10 +92,13 @@ def test_true_pairs_are_accepted(run: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "line"),
     [
-        ({"rejected": 9}, "pairs.jsonl:3: step 2 has no completion 9: restore the file"),
-        ({"chosen": -1}, "pairs.jsonl:3: step 2 has no completion -1: restore the file"),
-        ({"rejected": 3}, "pairs.jsonl:3: the pairs of step 2 are not those that its completions make"),
-        ({"chosen_score": 0.0}, "pairs.jsonl:3: the pairs of step 2 are not those that its completions make"),
+        ({"rejected": 9}, "preferences.jsonl:3: step 2 has no completion 9: restore the file"),
+        ({"chosen": -1}, "preferences.jsonl:3: step 2 has no completion -1: restore the file"),
+        ({"rejected": 3}, OTHERS),
+        (
+            {"chosen_score": 0.0},
+            OTHERS,
+        ),
     ],
 )
 def test_a_pair_of_other_completions_is_named(run: Path, entry: dict[str, Any], line: str) -> None:
@@ -120,12 +131,12 @@ def test_rounds_and_lines_cannot_be_left_out(run: Path) -> None:
     """A missing round, one that was not due, and a missing line are named."""
     records = read(run)
     write(run, [records[0], msgspec.structs.replace(records[1], round=None), *records[2:]])
-    assert problems(run) == ["pairs.jsonl:2: step 1: a round is missing"]
+    assert problems(run) == ["preferences.jsonl:2: step 1: a round is missing"]
     write(run, [msgspec.structs.replace(records[0], round=records[1].round), *records[1:]])
-    assert problems(run) == ["pairs.jsonl:1: step 0: a round is recorded that was not due"]
+    assert problems(run) == ["preferences.jsonl:1: step 0: a round is recorded that was not due"]
     write(run, records)
-    write_lines(run / PAIRS, records[:3])
-    assert problems(run) == ["pairs.jsonl:4: it does not hold the steps of the run, one line each"]
+    write_lines(run / PREFERENCES, records[:3])
+    assert problems(run) == ["preferences.jsonl:4: it does not hold the steps of the run, one line each"]
 
 
 def test_training_without_its_pairs_is_named(run: Path) -> None:
@@ -145,5 +156,5 @@ def test_another_rule_has_no_pairs(make_run: Callable[..., Path], tmp_path: Path
     """A file of pairs beside a run of GRPO is not its own; without one it is as it always was."""
     plain = make_run(tmp_path / "native-s42")
     assert verify(plain).problems == ()
-    write_lines(plain / PAIRS, read(run))
-    assert problems(plain) == ["pairs.jsonl: the run's rule learns from no pairs"]
+    write_lines(plain / PREFERENCES, read(run))
+    assert problems(plain) == ["preferences.jsonl: the run's rule learns from no pairs"]

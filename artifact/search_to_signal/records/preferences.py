@@ -1,11 +1,11 @@
-"""What a rule that learns from pairs was shown: one line per group, in ``pairs.jsonl``."""
+"""What a rule that learns from pairs was shown: one line per group, in ``preferences.jsonl``."""
 
 import msgspec
 
-PAIRS = "pairs.jsonl"
+PREFERENCES = "preferences.jsonl"
 
 
-class PairEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PreferencePair(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A pair of completions of the line's group, by index; a failure has no score and is never chosen."""
 
     chosen: int
@@ -14,7 +14,7 @@ class PairEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     rejected_score: float | None
 
 
-class PairRound(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PreferenceRound(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A round of training behind a group: of ``collected`` pairs, ``kept`` have a choice at the threshold.
 
     ``optimizer_steps`` were made on them; ``accuracy`` is the share of pairs, as they came, whose choice the
@@ -29,9 +29,9 @@ class PairRound(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     margin: float
 
 
-class PairsRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PreferenceRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The pairs of one group, and the round that followed it, if any."""
 
     step: int
-    pairs: tuple[PairEntry, ...]
-    round: PairRound | None = None
+    pairs: tuple[PreferencePair, ...]
+    round: PreferenceRound | None = None
