@@ -6,14 +6,14 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.metadata import version
 from inspect import cleandoc
 
+import search_to_signal
 from search_to_signal.cli import audit, checking, claims, hosts, listing, models, records, running
 from search_to_signal.cli.base import Command
 from search_to_signal.errors import RunDirectoryError, S2SError
 from search_to_signal.progress import one_line
-from search_to_signal.runtime import wait_without_spinning
+from search_to_signal.runtime import fix_kernels, wait_without_spinning
 
 _GROUPS = (running, records, checking, claims, hosts, models, listing, audit)
 # Characters of an error that are printed.
@@ -27,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
         description="From Search to Signal: run, check and read search-coupled online post-training.",
         epilog="example: s2s run --profile smoke --out results/smoke && s2s verify results/smoke",
     )
-    parser.add_argument("--version", action="version", version=f"s2s {version('search-to-signal')}")
+    parser.add_argument("--version", action="version", version=f"s2s {search_to_signal.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(command: Command, example: str) -> argparse.ArgumentParser:
@@ -53,6 +53,7 @@ def _say_no_more() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; errors of ours, and of the file system, print one line and give their exit code."""
     wait_without_spinning()
+    fix_kernels()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A terminal that lacks a character shows another.

@@ -40,6 +40,10 @@ def add_repeated(
 
 def load_allowed(arguments: argparse.Namespace) -> None:
     """Load what ``allow_code`` took; raises ConfigError for what is none of its kind."""
+    kinds = ("mapping", "normalizer", "problem", "host")
+    asked = [(kind, name) for kind in kinds for name in getattr(arguments, kind, ())]
+    if not asked:
+        return
     from search_to_signal.hosts import get_host
     from search_to_signal.normalizer import get_normalizer
     from search_to_signal.problems import get_problem
@@ -51,9 +55,8 @@ def load_allowed(arguments: argparse.Namespace) -> None:
         "problem": get_problem,
         "host": get_host,
     }
-    for kind, load in loaders.items():
-        for name in getattr(arguments, kind, ()):
-            load(name)
+    for kind, name in asked:
+        loaders[kind](name)
 
 
 def show(page: Path) -> None:

@@ -57,6 +57,7 @@ def _run_one(arguments: argparse.Namespace) -> None:
             resume=arguments.resume,
             checkpoint_every=arguments.checkpoint_every,
             wait_s=arguments.wait,
+            plan=arguments.plan,
         )
     except S2SError as error:
         # On a full disk the log takes no line; whoever started this still listens.
@@ -103,6 +104,17 @@ def _heldout(arguments: argparse.Namespace) -> None:
     print(f"s2s: held-out evaluation in {out}")
 
 
+def _record(arguments: argparse.Namespace) -> None:
+    """Record the runs of the evidence plan, in its order; goes on after any stop."""
+    from search_to_signal.experiments.recording import Stop, record
+    from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
+
+    path = arguments.plan or PLAN
+    plan, stop = read_plan(path), Stop(arguments.minutes, arguments.stop_file)
+    finished = record(plan, plan_sha256(path), arguments.out, stop, arguments.study)
+    print(f"s2s: {'recorded' if finished else 'stopped as asked; the same command goes on'}: {arguments.out}")
+
+
 def register(add: Add) -> None:
     run = add(_run, "s2s run --profile smoke --out results/smoke")
     run.add_argument("--profile", required=True, help="name or path of a profile")
@@ -112,11 +124,18 @@ def register(add: Add) -> None:
         "--resume", action="store_true", help="go on with unfinished runs (default: set them aside)"
     )
     run.add_argument("--ray", metavar="ADDRESS", help="run on this Ray cluster, 'auto' for the local one")
+    record = add(_record, "s2s record --out results/evidence --minutes 120")
+    record.add_argument("--out", required=True, type=Path, help="a results directory per profile goes here")
+    record.add_argument("--plan", type=Path, help="another plan than the one of this repository")
+    add_repeated(record, "--study", "only this study of the plan", metavar="KEY", otherwise="all")
+    record.add_argument("--minutes", type=float, help="stop after so many; what was begun goes on later")
+    record.add_argument("--stop-file", type=Path, metavar="FILE", help="stop once this file exists")
     one = add(_run_one, "s2s run-one --out DIR < config.json")
     one.add_argument("--out", required=True, type=Path, help="run directory")
     one.add_argument("--resume", action="store_true", help="go on with the unfinished run in it")
     one.add_argument("--checkpoint-every", type=int, default=1, metavar="GROUPS")
     one.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="for another that writes it")
+    one.add_argument("--plan", metavar="SHA256", help="of the plan that the run belongs to")
     one.add_argument("--parent", type=int, metavar="PID", help="end when this parent process ends")
     updates = add(_updates, "s2s updates results/embedded/cohort --out updates")
     updates.add_argument("directories", type=Path, nargs="+", help="runs, or directories of runs")

@@ -14,7 +14,7 @@ import msgspec
 
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.experiments.configuration import CONFIG, RunConfig
+from search_to_signal.experiments.configuration import CONFIG, FROZEN, RunConfig
 from search_to_signal.experiments.resuming import ResumePoint, refuse_changes, resume_point
 from search_to_signal.experiments.run_files import CHECKPOINTS
 from search_to_signal.generators.opening import model_files
@@ -24,7 +24,15 @@ from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
 from search_to_signal.records.files import TEMPORARY, write_all
-from search_to_signal.records.manifest import INTERRUPTED, MANIFEST, Manifest, read_manifest, write_manifest
+from search_to_signal.records.manifest import (
+    INTERRUPTED,
+    MANIFEST,
+    Manifest,
+    mapping_of,
+    read_manifest,
+    write_manifest,
+)
+from search_to_signal.rewards import get_mapping, own_name
 
 Found = TypeVar("Found")
 
@@ -89,14 +97,27 @@ def refuse_occupied(directory: Path, resume: bool) -> None:
         raise RunDirectoryError(f"{directory} {what}: give another --out, or move it away")
 
 
-def open_run(directory: Path, descriptor: int, config: RunConfig) -> OpenedRun:
+def begin_again_where_changed(directory: Path, config: RunConfig) -> None:
+    """Move an unfinished run aside that another version or environment began: it cannot be gone on with."""
+    if not is_begun(directory):
+        return
+    with lock_directory(directory):
+        found = read_manifest(directory)
+        try:
+            refuse_changes(directory, found, _manifest_now(config))
+        except RunDirectoryError:
+            if found.status != "complete":
+                move_aside(directory)
+
+
+def open_run(
+    directory: Path, descriptor: int, config: RunConfig, plan: str | msgspec.UnsetType = msgspec.UNSET
+) -> OpenedRun:
     """Begin a run, or take up the one that is there; ``descriptor`` is its locked configuration file.
 
     Raises RunDirectoryError, touching nothing, when what is there is another run or is damaged.
     """
-    unit = score_unit(get_problem(config.problem))
-    files = model_files(config.generation, config.model)
-    now = first_manifest(config, config.sha256, files, score_unit=unit, host=config.host)
+    now = msgspec.structs.replace(_manifest_now(config), plan_sha256=plan)
     if not is_begun(directory):
         begin(directory, descriptor, config, now)
         return OpenedRun(now, None)
@@ -105,6 +126,24 @@ def open_run(directory: Path, descriptor: int, config: RunConfig) -> OpenedRun:
     if found.status == "complete":
         return OpenedRun(found, None)
     return OpenedRun(found, resume_point(directory))
+
+
+def _manifest_now(config: RunConfig) -> Manifest:
+    """The manifest of a run that begins here and now."""
+    unit = score_unit(get_problem(config.problem))
+    files = model_files(config.generation, config.model)
+    facts = {"score_unit": unit, "host": config.host, **mapping_facts(config.condition)}
+    return first_manifest(config, config.sha256, files, **facts)
+
+
+def mapping_facts(condition: str) -> dict[str, str]:
+    """What a manifest says of a mapping of somebody's own: the name that it calls itself by."""
+    mapping = mapping_of(condition)
+    if mapping == FROZEN:
+        return {}
+    get_mapping(mapping)
+    name = own_name(mapping)
+    return {} if name is None else {"mapping_name": name}
 
 
 def record_interruption(directory: Path, manifest: Manifest) -> Manifest:

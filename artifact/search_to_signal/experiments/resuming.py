@@ -9,7 +9,7 @@ import msgspec
 from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.recorded import recorded_seed, replayed_rounds
+from search_to_signal.experiments.recorded import recorded_start, replayed_rounds
 from search_to_signal.experiments.run_files import NAMES, PAIRED_NAMES, EvaluationNote, newest_checkpoint
 from search_to_signal.hosts.base import Host
 from search_to_signal.records.manifest import Environment, Manifest
@@ -81,7 +81,7 @@ def replayed_state(directory: Path, host: Host, config: RunConfig, done: int) ->
 
     Raises RecordError when the records contradict themselves, or the host plays them otherwise.
     """
-    last, state = None, host.start(recorded_seed(directory))
+    last, state = None, recorded_start(directory, host)
     for last in replayed_rounds(directory, host, config):
         state = last.effect.state
     if (last.played.step + 1 if last else 0) != done:

@@ -8,12 +8,14 @@ import msgspec
 
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.experiments.other_exposures import has_rounds
+from search_to_signal.experiments.recorded import final_population
 from search_to_signal.hosts import HOSTS, RELEASED
-from search_to_signal.hosts.base import HasDatabase, Host, HostSetup, Question, exposures_of
+from search_to_signal.hosts.base import HasDatabase, Host, HostSetup, Question, begin, exposures_of
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.database import DATABASE, read_database
 from search_to_signal.records.manifest import Manifest, read_manifest
+from search_to_signal.records.population import given
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
 from search_to_signal.search.replay import Round, evaluated
@@ -36,8 +38,12 @@ def draw_problems(run: Path) -> Iterator[str]:
     if problem is None or not ours or not has_rounds(run):
         return
     seed = next(read_records(run / HEURISTICS, HeuristicRecord))
-    host = _host(run, manifest, problem)
-    state = host.start(seed_member(problem.seed, seed.score))
+    search = _search(run, manifest)
+    host = _host(run, manifest, problem, search)
+    population = given(read_records(run / HEURISTICS, HeuristicRecord))
+    if population and not _is_last_archive(population, run, manifest, search):
+        yield "the population that it was given is not the one that its parent ends with"
+    state = begin(host, seed_member(problem.seed, seed.score), population)
     steps = read_records(run / STEPS, StepRecord)
     generations = read_records(run / GENERATIONS, GenerationRecord)
     for step, group, generation in zip(steps, read_groups(run), generations, strict=True):
@@ -59,12 +65,28 @@ def draw_problems(run: Path) -> Iterator[str]:
         yield f"{DATABASE} is not the state that the search ends with"
 
 
-def _host(run: Path, manifest: Manifest, problem: Problem) -> Host:
+def _search(run: Path, manifest: Manifest) -> SearchSettings:
     try:
-        search = msgspec.convert(manifest.config["search"], SearchSettings)
-        return HOSTS[manifest.host](HostSetup(problem, search, manifest.config.get("host_settings", {})))
-    except (msgspec.ValidationError, ConfigError) as error:
+        return msgspec.convert(manifest.config["search"], SearchSettings)
+    except msgspec.ValidationError as error:
         raise RecordError(f"{run} has other settings of the search than this version: {error}") from error
+
+
+def _host(run: Path, manifest: Manifest, problem: Problem, search: SearchSettings) -> Host:
+    try:
+        return HOSTS[manifest.host](HostSetup(problem, search, manifest.config.get("host_settings", {})))
+    except ConfigError as error:
+        raise RecordError(f"{run} has other settings of its host than this version: {error}") from error
+
+
+def _is_last_archive(
+    population: tuple[HeuristicRecord, ...], run: Path, manifest: Manifest, settings: SearchSettings
+) -> bool:
+    """Whether a given population is its parent's last archive; true where the parent is not here (D45)."""
+    parent = manifest.facts.parent
+    if parent is None or not (run / parent.run / HEURISTICS).is_file():
+        return True
+    return final_population(run / parent.run, settings) == population
 
 
 def _asked(user: str, prompt: str) -> bool:

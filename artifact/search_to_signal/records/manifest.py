@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.records.files import read_json, write_atomically, write_json
+from search_to_signal.records.files import files_named, read_json, write_atomically, write_json
 from search_to_signal.records.layers import COHORT
 from search_to_signal.records.schema import StepTiming
 
@@ -29,7 +29,11 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a run ran on. ``packages`` lists None for what is not installed."""
+    """What a run ran on. ``packages`` lists None for what is not installed.
+
+    ``kernels`` are the variables that chose kernels and threads; absent in manifests of earlier versions and
+    where none was set.
+    """
 
     python: str
     packages: dict[str, str | None]
@@ -41,6 +45,7 @@ class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     cpu_flags_simd: tuple[str, ...]
     cpu_count: int
     memory_mib: int
+    kernels: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -72,7 +77,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``host`` names the search: ``reference``, ``released``, of which ``checkout`` tells more, or another one.
     ``score_unit`` says what scores measure; None in manifests of earlier versions. ``interruptions`` counts
     how often the run was stopped and went on from a checkpoint; its records are those of an undisturbed run,
-    its timings those of the steps as they were last done.
+    its timings those of the steps as they were last done. ``plan_sha256`` is that of the plan that the run
+    belongs to (``records/plan.py``), ``mapping_name`` what a mapping of somebody's own calls itself; each is
+    absent where there is none.
     """
 
     status: Literal["running", "complete"]
@@ -89,6 +96,16 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     interruptions: int = 0
     host: str = "reference"
     checkout: Checkout | None = None
+    mapping_name: str | msgspec.UnsetType = msgspec.UNSET
+    plan_sha256: str | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def made_by(self) -> str:
+        """What runs that are compared share: the SHA-256 of their source, or of the plan that they follow.
+
+        A plan's runs may be recorded over days, while the source goes on; the plan fixes what they do.
+        """
+        return self.source.sha256 if self.plan_sha256 is msgspec.UNSET else str(self.plan_sha256)
 
     @property
     def facts(self) -> "RunFacts":
@@ -105,8 +122,9 @@ class _Generation(msgspec.Struct):
 
 class _Parent(msgspec.Struct):
     run: str
-    adapter_sha256: str = ""
+    adapter_sha256: str | None = ""
     completions_sha256: str = ""
+    archive_sha256: str = ""
 
 
 class RunFacts(msgspec.Struct, frozen=True):
@@ -223,5 +241,5 @@ def run_directories(directory: Path) -> list[Path]:
 
 def runs_below(directory: Path) -> list[Path]:
     """Every run directory of every layer of a results directory, sorted; unfinished ones left out."""
-    found = (path.parent for path in directory.rglob(MANIFEST))
+    found = (path.parent for path in files_named(directory, MANIFEST))
     return sorted(path for path in found if INTERRUPTED not in path.relative_to(directory).parts)

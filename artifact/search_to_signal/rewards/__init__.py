@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from search_to_signal import plugins
 from search_to_signal.errors import ConfigError
+from search_to_signal.progress import one_line
 from search_to_signal.rewards.base import RewardMapping as RewardMapping
 from search_to_signal.rewards.base import Rewards as Rewards
 from search_to_signal.rewards.base import rewards_of as rewards_of
@@ -53,6 +54,7 @@ OTHERS: dict[str, RewardMapping] = {mapping.name: mapping for mapping in (Score(
 
 _NAMED = {**MAPPINGS, **ALTERNATIVES, **OTHERS}
 GROUP = "search_to_signal.mappings"
+_LONGEST_NAME = 40
 
 
 def get_mapping(name_or_path: str) -> RewardMapping:
@@ -70,6 +72,16 @@ def find_mapping(name_or_path: str) -> RewardMapping:
     """
     found = plugins.find(name_or_path, _NAMED, GROUP, "--mapping")
     return _checked(name_or_path, found)
+
+
+def own_name(name_or_path: str) -> str | None:
+    """What a mapping that is none of ours calls itself, in one short line; None for ours.
+
+    Raises ConfigError as ``find_mapping`` does.
+    """
+    if name_or_path in MAPPINGS or name_or_path in ALTERNATIVES:
+        return None
+    return one_line(str(find_mapping(name_or_path).name), _LONGEST_NAME)
 
 
 def _checked(name_or_path: str, found: object) -> RewardMapping:
