@@ -32,6 +32,7 @@ def allow_code(parser: argparse.ArgumentParser, *kinds: str, note: str = "") -> 
 def load_allowed(arguments: argparse.Namespace) -> None:
     """Load what ``allow_code`` took; raises ConfigError for what is none of its kind."""
     from search_to_signal.hosts import get_host
+    from search_to_signal.learner import get_rule
     from search_to_signal.normalizer import get_normalizer
     from search_to_signal.problems import get_problem
     from search_to_signal.rewards import get_mapping
@@ -41,6 +42,7 @@ def load_allowed(arguments: argparse.Namespace) -> None:
         "normalizer": get_normalizer,
         "problem": get_problem,
         "host": get_host,
+        "rule": get_rule,
     }
     for kind, load in loaders.items():
         for name in getattr(arguments, kind, ()):
