@@ -22,6 +22,7 @@ from search_to_signal.cli import (
     rerunning,
     running,
     serving,
+    shipping,
     tracing,
     updates,
 )
@@ -39,6 +40,7 @@ _GROUPS = (
     heldout,
     checking,
     rerunning,
+    shipping,
     claims,
     hosts,
     models,

@@ -1,0 +1,87 @@
+"""Commands that pack results to ship them, and bring packed ones back."""
+
+import argparse
+from pathlib import Path
+
+from search_to_signal.cli.base import AGAIN, Add
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.progress import one_line, progress_display
+from search_to_signal.records.files import storage_errors
+
+_MB = 1e6
+_SHOWN = 10
+
+
+def _pack(arguments: argparse.Namespace) -> int:
+    from search_to_signal.evidence.packing import list_evidence, pack
+
+    with storage_errors(arguments.into, AGAIN), progress_display() as progress:
+        for results in arguments.directory:
+            name = results.resolve().name
+            done = pack(results, arguments.into / name, arguments.adapters, arguments.model, progress)
+            counts = f"{done.written} runs packed, {done.kept} packed before"
+            left = f", {len(done.unfinished)} unfinished left out" if done.unfinished else ""
+            progress.say(f"{name}: {counts}{left}; {done.size / _MB:.1f} MB")
+        list_evidence(arguments.into)
+    print(f"s2s: packed into {arguments.into}")
+    return 0
+
+
+def _unpack(arguments: argparse.Namespace) -> int:
+    from search_to_signal.evidence.packing import packed_results
+    from search_to_signal.evidence.unpacking import is_left_out, unpack
+
+    found = packed_results(arguments.directory)
+    if not found:
+        raise RunDirectoryError(f"{arguments.directory} holds nothing packed: give artifact/evidence")
+    wrong = 0
+    for packed in found:
+        out = arguments.out / packed.name
+        with storage_errors(out, AGAIN):
+            problems = unpack(packed, out, arguments.model)
+        left_out = [problem for problem in problems if is_left_out(problem, problems)]
+        others = [problem for problem in problems if problem not in left_out]
+        wrong += len(others)
+        for problem in others[:_SHOWN]:
+            print(f"PROBLEM {packed.name}: {one_line(problem)}")
+        if others[_SHOWN:]:
+            print(f"... and {len(others) - _SHOWN} more")
+        if left_out:
+            print(
+                f"{packed.name}: {len(left_out)} files are not shipped, final adapters: s2s rerun makes them"
+            )
+        print(f"{packed.name}: every other file has its recorded bytes" if not others else "")
+    print(f"s2s: {'FAILED' if wrong else 'OK'}: unpacked into {arguments.out}, {wrong} problems")
+    return 1 if wrong else 0
+
+
+def _models(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a model of your own whose tokenizer gives the token ids; repeat it",
+    )
+
+
+def register(add: Add) -> None:
+    """Add pack and unpack."""
+    text = "pack finished runs of results directories, to ship them; packed runs stay as they are"
+    command = add("pack", _pack, text, "s2s pack results/evidence/main --into artifact/evidence")
+    command.add_argument("directory", type=Path, nargs="+", help="results directories")
+    command.add_argument("--into", type=Path, required=True, help="each gets a directory of its name in here")
+    command.add_argument(
+        "--adapters",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="runs whose final weights go along, 'cohort/*-s42'; about 0.9 MB each; repeat it",
+    )
+    _models(command)
+    text = "bring packed results back, byte for byte, and check them against their own lists"
+    command = add("unpack", _unpack, text, "s2s unpack artifact/evidence --out results/unpacked")
+    command.add_argument("directory", type=Path, help="packed evidence, or one packed results directory")
+    command.add_argument("--out", type=Path, required=True, help="each gets a directory of its name in here")
+    _models(command)
