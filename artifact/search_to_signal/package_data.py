@@ -15,6 +15,7 @@ _ARTIFACT, _ROOT = (_DATA, _DATA) if INSTALLED else (PACKAGE.parent, PACKAGE.par
 PROFILES = _ARTIFACT / "profiles"
 MODELS = _ARTIFACT / "models"
 PUBLISHED = _ARTIFACT / "published"
+EVIDENCE = _ARTIFACT / "evidence"
 PIN = _ARTIFACT / "calm" / "pin.toml"
 LOCK = _ROOT / "uv.lock"
 PYPROJECT = _ROOT / "pyproject.toml"

@@ -2,13 +2,29 @@
 
 import ctypes
 import os
+import platform
 import signal
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 _BOOT = (
     "import sys; sys.path = [path for path in sys.path if path]; "
     "from search_to_signal.cli import main; sys.exit(main())"
 )
+
+# AVX2 with FMA: every x86 server and laptop of the last ten years has it, so that these kernels run, and round
+# alike, on all of them. Beyond it each generation of processors has kernels of its own.
+KERNELS: Mapping[str, str] = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_CBWR": "AVX2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "OPENBLAS_CORETYPE": "Haswell",
+    "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL",
+}
+# They decide bits, too; a run's own settings say how many.
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_CPU_FACTS = Path("/proc/cpuinfo")
 
 _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -28,6 +44,33 @@ def wait_without_spinning() -> None:
     OpenMP reads the variable when torch is loaded: this is for before. Results do not depend on it.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def fix_kernels() -> None:
+    """Choose the kernels of torch, MKL, oneDNN, OpenBLAS and numpy by ``KERNELS``, not by the processor.
+
+    The libraries read these variables when they are loaded: this is for before. What the user has set stays.
+    Nothing is chosen where a processor lacks AVX2, which torch would not survive.
+    """
+    if {"avx2", "fma"} <= _cpu_flags():
+        for name, value in KERNELS.items():
+            os.environ.setdefault(name, value)
+
+
+def kernels_in_force() -> dict[str, str]:
+    """The variables that choose kernels and threads in this process, those that are set."""
+    return {name: os.environ[name] for name in (*KERNELS, *THREADS) if name in os.environ}
+
+
+def _cpu_flags() -> set[str]:
+    """What the processor says it can do; nothing on other architectures and systems."""
+    if platform.machine() != "x86_64":
+        return set()
+    try:
+        lines = _CPU_FACTS.read_text().splitlines()
+    except OSError:
+        return set()
+    return set(next((line for line in lines if line.startswith("flags")), "").split())
 
 
 def keep_freed_memory() -> None:

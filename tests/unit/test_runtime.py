@@ -3,6 +3,11 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+from search_to_signal import runtime
 
 CODE = "from search_to_signal.cli import main; main(['verify', '/nowhere']); import torch; torch.ones(1)"
 
@@ -25,3 +30,40 @@ def test_the_command_line_lets_idle_threads_sleep() -> None:
     """They do not spin once a command has begun, unless the user asks for it."""
     assert spins({}) == "0"
     assert spins({"OMP_WAIT_POLICY": "ACTIVE"}) != "0"
+
+
+KERNELS = """import os, sys
+from search_to_signal.cli import main
+assert not {'numpy', 'torch'} & set(sys.modules)
+main(['verify', '/nowhere'])
+import numpy, torch
+from numpy.core._multiarray_umath import __cpu_features__ as found
+from search_to_signal.provenance.environment import environment
+print(torch.backends.cpu.get_cpu_capability(), found['AVX512F'], environment().kernels['MKL_CBWR'])
+"""
+
+
+@pytest.mark.skipif("avx2" not in Path("/proc/cpuinfo").read_text(), reason="a processor without AVX2")
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "AVX2 False AVX2"),
+        ({"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}, "NO AVX False COMPATIBLE"),
+    ],
+)
+def test_a_command_fixes_the_kernels_before_they_load(given: dict[str, str], told: str) -> None:
+    """torch and numpy use AVX2 and nothing newer, whatever the processor; a user's own choice stands."""
+    clean = {name: value for name, value in os.environ.items() if name not in runtime.KERNELS}
+    command = [sys.executable, "-c", KERNELS]
+    done = subprocess.run(command, env={**clean, **given}, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == told
+
+
+def test_nothing_is_fixed_without_the_instructions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """torch would die of an instruction that its processor lacks."""
+    for name in runtime.KERNELS:
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "cpuinfo").write_text("model name: old\nflags\t: fpu sse sse2\n")
+    monkeypatch.setattr(runtime, "_CPU_FACTS", tmp_path / "cpuinfo")
+    runtime.fix_kernels()
+    assert not set(runtime.KERNELS) & set(os.environ)

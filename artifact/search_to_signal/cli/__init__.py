@@ -29,7 +29,7 @@ from search_to_signal.cli import (
 from search_to_signal.cli.base import Command
 from search_to_signal.errors import RunDirectoryError, S2SError
 from search_to_signal.progress import one_line
-from search_to_signal.runtime import wait_without_spinning
+from search_to_signal.runtime import fix_kernels, wait_without_spinning
 
 _GROUPS = (
     running,
@@ -82,6 +82,7 @@ def _say_no_more() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; errors of ours, and of the file system, print one line and give their exit code."""
     wait_without_spinning()
+    fix_kernels()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A terminal that lacks a character shows another.

@@ -56,6 +56,7 @@ def _run_one(arguments: argparse.Namespace) -> int:
             resume=arguments.resume,
             checkpoint_every=arguments.checkpoint_every,
             wait_s=arguments.wait,
+            plan=arguments.plan,
         )
     except S2SError as error:
         # On a full disk the log takes no line; whoever started this still listens.
@@ -66,8 +67,19 @@ def _run_one(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _record(arguments: argparse.Namespace) -> int:
+    from search_to_signal.experiments.recording import Stop, record
+    from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
+
+    path = arguments.plan or PLAN
+    plan, stop = read_plan(path), Stop(arguments.minutes, arguments.stop_file)
+    finished = record(plan, plan_sha256(path), arguments.out, stop, arguments.study)
+    print(f"s2s: {'recorded' if finished else 'stopped as asked; the same command goes on'}: {arguments.out}")
+    return 0
+
+
 def register(add: Add) -> None:
-    """Add run and run-one."""
+    """Add run, record and run-one."""
     run = add(
         "run", _run, "run every run of a profile, then report", "s2s run --profile smoke --out results/smoke"
     )
@@ -80,6 +92,17 @@ def register(add: Add) -> None:
         "--resume", action="store_true", help="go on with unfinished runs (default: set them aside)"
     )
     run.add_argument("--ray", metavar="ADDRESS", help="run on this Ray cluster, 'auto' for the local one")
+    record = add(
+        "record",
+        _record,
+        "record the runs of the evidence plan, in its order; goes on after any stop",
+        "s2s record --out results/evidence --minutes 120",
+    )
+    record.add_argument("--out", required=True, type=Path, help="a results directory per profile goes here")
+    record.add_argument("--plan", type=Path, help="another plan than the one of this repository")
+    record.add_argument("--study", action="append", default=[], metavar="KEY", help="only this; repeat it")
+    record.add_argument("--minutes", type=float, help="stop after so many; what was begun goes on later")
+    record.add_argument("--stop-file", type=Path, metavar="FILE", help="stop once this file exists")
     one = add(
         "run-one",
         _run_one,
@@ -90,4 +113,5 @@ def register(add: Add) -> None:
     one.add_argument("--resume", action="store_true", help="go on with the unfinished run in it")
     one.add_argument("--checkpoint-every", type=int, default=1, metavar="GROUPS")
     one.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="for another that writes it")
+    one.add_argument("--plan", metavar="SHA256", help="of the plan that the run belongs to")
     one.add_argument("--parent", type=int, metavar="PID", help="end when this parent process ends")

@@ -30,7 +30,13 @@ from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import DEFAULT, get_normalizer
 from search_to_signal.package_data import PROFILES
 from search_to_signal.problems import get_problem
-from search_to_signal.records.layers import COHORT, LAYERS, get_layer
+from search_to_signal.records.layers import (
+    COHORT,
+    FINAL_ARCHIVE,
+    INITIAL_ARCHIVE,
+    LAYERS,
+    get_layer,
+)
 from search_to_signal.records.manifest import file_name, is_trained, mapping_of, normalizer_of, run_name
 from search_to_signal.rewards import get_mapping
 from search_to_signal.search.settings import SearchSettings
@@ -43,11 +49,17 @@ Settings = TypeVar("Settings", bound=msgspec.Struct)
 
 
 class Parent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The cohort run whose final adapter a restart begins with; ``run`` is its path from the restart's."""
+    """The cohort run that a restart begins with a part of; ``run`` is its path from the restart's.
+
+    ``adapter_sha256`` is that of its final adapter, None for a restart of the initial model.
+    ``archive_sha256`` is that of its last archive (``records/population.py``), absent for a restart with a
+    fresh population (D45).
+    """
 
     run: str
-    adapter_sha256: str
+    adapter_sha256: str | None
     completions_sha256: str
+    archive_sha256: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -110,8 +122,15 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     @property
     def label(self) -> str:
         """What progress calls the run: its place below the results directory."""
-        parts = [self.layer, *([self.cell] if get_layer(self.layer).cells else []), self.name]
+        parts = [self.layer, *([self.cell] if get_layer(self.layer).cells else []), *self._start, self.name]
         return "/".join(parts)
+
+    @property
+    def _start(self) -> tuple[str, ...]:
+        """The directory of restarts with an archive, within their layer's."""
+        if self.parent is None or self.parent.archive_sha256 is msgspec.UNSET:
+            return ()
+        return (INITIAL_ARCHIVE if self.parent.adapter_sha256 is None else FINAL_ARCHIVE,)
 
     @property
     def trained(self) -> bool:
@@ -182,6 +201,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         for layer in ("restart", "anchor"):
             settings = getattr(self, layer)
             self._check_parents(layer, (settings and settings.conditions) or ())
+        self._check_parents("restart", (self.restart and self.restart.archive_conditions) or ())
         self._check_names()
         self._check_layers()
         horizon = (self.restart and self.restart.groups) or self.groups

@@ -89,14 +89,27 @@ def refuse_occupied(directory: Path, resume: bool) -> None:
         raise RunDirectoryError(f"{directory} {what}: give another --out, or move it away")
 
 
-def open_run(directory: Path, descriptor: int, config: RunConfig) -> OpenedRun:
+def begin_again_where_changed(directory: Path, config: RunConfig) -> None:
+    """Move an unfinished run aside that another version or environment began: it cannot be gone on with."""
+    if not is_begun(directory):
+        return
+    with lock_directory(directory):
+        found = read_manifest(directory)
+        try:
+            refuse_changes(directory, found, _manifest_now(config))
+        except RunDirectoryError:
+            if found.status != "complete":
+                move_aside(directory)
+
+
+def open_run(
+    directory: Path, descriptor: int, config: RunConfig, plan: str | msgspec.UnsetType = msgspec.UNSET
+) -> OpenedRun:
     """Begin a run, or take up the one that is there; ``descriptor`` is its locked configuration file.
 
     Raises RunDirectoryError, touching nothing, when what is there is another run or is damaged.
     """
-    unit = score_unit(get_problem(config.problem))
-    files = model_files(config.generation, config.model)
-    now = first_manifest(config, config.sha256, files, score_unit=unit, host=config.host)
+    now = msgspec.structs.replace(_manifest_now(config), plan_sha256=plan)
     if not is_begun(directory):
         begin(directory, descriptor, config, now)
         return OpenedRun(now, None)
@@ -105,6 +118,13 @@ def open_run(directory: Path, descriptor: int, config: RunConfig) -> OpenedRun:
     if found.status == "complete":
         return OpenedRun(found, None)
     return OpenedRun(found, resume_point(directory))
+
+
+def _manifest_now(config: RunConfig) -> Manifest:
+    """The manifest of a run that begins here and now."""
+    unit = score_unit(get_problem(config.problem))
+    files = model_files(config.generation, config.model)
+    return first_manifest(config, config.sha256, files, score_unit=unit, host=config.host)
 
 
 def record_interruption(directory: Path, manifest: Manifest) -> Manifest:

@@ -43,13 +43,16 @@ class Execution:
 
     ``jobs`` runs go side by side, each with a checkpoint after every ``checkpoint_every`` groups. With
     ``resume`` unfinished runs go on, else they are set aside and begin again. ``ray`` is the address of a
-    Ray cluster to run on instead of this machine.
+    Ray cluster to run on instead of this machine. ``plan`` is the SHA-256 of the plan that the runs belong to:
+    they begin in the order given, finished ones stay whichever version of the source made them, and what was
+    begun by another version begins again.
     """
 
     jobs: int = 1
     checkpoint_every: int = 1
     resume: bool = False
     ray: str | None = None
+    plan: str | None = None
 
 
 def execute(todo: Sequence[Place], how: Execution, progress: Progress) -> None:
@@ -146,6 +149,7 @@ def run_place(
     command = command_line("run-one", "--out", str(directory))
     command += ["--checkpoint-every", str(how.checkpoint_every), "--wait", str(wait_s)]
     command += ["--parent", str(os.getpid()), *(["--resume"] if how.resume else [])]
+    command += ["--plan", how.plan] if how.plan is not None else []
     said = ""
     progress.update(place.config.label, 0, place.config.groups, "starting")
     with storage_errors(directory.parent), children.start(command, log, place.config.threads) as process:

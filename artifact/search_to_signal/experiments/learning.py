@@ -1,6 +1,8 @@
 """The learner's side of a run: rewards from records, an optimizer opportunity per group, stored adapters."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -8,7 +10,7 @@ import numpy as np
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import ADAPTER, RunConfig
-from search_to_signal.generators.base import Generation, Generator, Trainable
+from search_to_signal.generators.base import Generation, Generator, Trainable, completion_text
 from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
 from search_to_signal.generators.opening import open_trainable
@@ -18,6 +20,7 @@ from search_to_signal.learner.adapter import TrainedAdapter, adapter_sha256, att
 from search_to_signal.learner.base import Learner, LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.quantization import load_4bit
 from search_to_signal.normalizer import Normalizer, get_normalizer
+from search_to_signal.programs.parts import part_tokens
 from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.rewards import RewardMapping, get_mapping
 from search_to_signal.seeding import derive_seed
@@ -25,7 +28,10 @@ from search_to_signal.seeding import derive_seed
 
 @dataclass(frozen=True)
 class Training:
-    """Mapping, normalizer and learner of a run, and the generator that it trains; a frozen run has none."""
+    """Mapping, normalizer and learner of a run, and the generator that it trains; a frozen run has none.
+
+    ``credited`` marks the tokens of a completion that carry the gradient; None where all do (D43).
+    """
 
     mapping: RewardMapping
     normalizer: Normalizer
@@ -33,6 +39,7 @@ class Training:
     initial_sha256: str
     generator: Trainable
     rule: str = GRPO
+    credited: Callable[[Sequence[int]], tuple[bool, ...]] | None = None
 
     def update(self, generation: Generation, records: list[CompletionRecord]) -> StepResult:
         """One optimizer opportunity, after which the generator samples with the new adapter."""
@@ -42,6 +49,7 @@ class Training:
             advantages=np.array([record.advantage for record in records], dtype=np.float64),
             truncated=[completion.truncated for completion in generation.completions],
             records=records,
+            credited=[self.credited(c.ids) for c in generation.completions] if self.credited else (),
         )
         with rule_code(self.rule):
             result = self.learner.step(group)
@@ -97,7 +105,16 @@ def begin_training(config: RunConfig, generator: Trainable) -> Training:
     with rule_code(rule):
         learner = get_rule(rule).learner(setup)
     mapping, normalizer = get_mapping(config.mapping), get_normalizer(config.normalizer)
-    return Training(mapping, normalizer, learner, adapter_sha256(model), generator, rule)
+    credited = _credited_tokens(config)
+    return Training(mapping, normalizer, learner, adapter_sha256(model), generator, rule, credited)
+
+
+def _credited_tokens(config: RunConfig) -> Callable[[Sequence[int]], tuple[bool, ...]] | None:
+    part = config.learner.credit
+    if part == "both":
+        return None
+    tokenizer = load_tokenizer(model_directory(config.model))
+    return partial(part_tokens, part=part, decode=completion_text(tokenizer))
 
 
 def load_stored_adapter(adapter: Path, sha256: str, base: Any, generator: Trainable) -> str:
@@ -119,7 +136,7 @@ def load_stored_adapter(adapter: Path, sha256: str, base: Any, generator: Traina
 
 def begin_restart(config: RunConfig, directory: Path, generator: Generator) -> str | None:
     """Give a restart its parent's final adapter; returns its checksum, None for any other run."""
-    if config.parent is None:
+    if config.parent is None or config.parent.adapter_sha256 is None:
         return None
     # A run with a parent was opened as one that an adapter can reach.
     trainable = cast(Trainable, generator)

@@ -1,9 +1,12 @@
 """A live run: search and learner side by side on one stream of evaluated candidates."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from search_to_signal.errors import ConfigError
+import msgspec
+
+from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.clock import StepClock
@@ -16,14 +19,16 @@ from search_to_signal.experiments.group import (
     step_record,
 )
 from search_to_signal.experiments.learning import Training
+from search_to_signal.experiments.recorded import final_population
 from search_to_signal.experiments.run_files import EvaluationNote, RunFiles, save_checkpoint
 from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.hosts import host_code
-from search_to_signal.hosts.base import Effect, Host, exposures_of, play
+from search_to_signal.hosts.base import Effect, Host, begin, exposures_of, play
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.problems.base import Problem
 from search_to_signal.progress import Progress
-from search_to_signal.records.schema import CompletionRecord, StepRecord
+from search_to_signal.records.population import population_sha256
+from search_to_signal.records.schema import CompletionRecord, HeuristicRecord, StepRecord
 from search_to_signal.search.state import heuristic_record, seed_member
 from search_to_signal.seeding import derive_seed, stream
 
@@ -65,8 +70,24 @@ _SEED_REMEDIES = {
 }
 
 
+def starting_population(config: RunConfig, directory: Path) -> tuple[HeuristicRecord, ...]:
+    """What a run begins with beside the seed: its parent's last archive, where the configuration says so.
+
+    Raises RunDirectoryError when that is not the archive that the configuration was made of.
+    """
+    parent = config.parent
+    if parent is None or parent.archive_sha256 is msgspec.UNSET:
+        return ()
+    population = final_population(directory / parent.run, config.search)
+    if population_sha256(population) != parent.archive_sha256:
+        raise RunDirectoryError(
+            f"{directory / parent.run} ends with another archive than this run is to begin with: restore it"
+        )
+    return population
+
+
 def starting_position(live: Live) -> Position:
-    """Before the first group: the evaluated seed heuristic."""
+    """Before the first group: the evaluated seed heuristic, and a population where the run was given one."""
     seed = live.problem.seed
     (evaluation,) = live.pool.evaluate([seed.code])
     if evaluation.score is None:
@@ -76,9 +97,11 @@ def starting_position(live: Live) -> Position:
             f"{evaluation.detail}): {remedy}"
         )
     member = seed_member(seed, evaluation.score)
+    population = starting_population(live.config, live.files.directory)
     with host_code(live.config.host):
-        state = live.host.start(member)
-    live.files.heuristics.write(heuristic_record(member))
+        state = begin(live.host, member, population)
+    for record in (heuristic_record(member), *population):
+        live.files.heuristics.write(record)
     _checkpoint(live, 0)
     return Position(state, 0)
 

@@ -7,13 +7,21 @@ from typing import Any, NamedTuple
 
 from search_to_signal.errors import RecordError
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.hosts.base import Effect, Host, Question, play
+from search_to_signal.hosts.base import Effect, Host, Question, begin, play
 from search_to_signal.problems.base import Heuristic
+from search_to_signal.records.population import as_given, given
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
 from search_to_signal.search.replay import Round, evaluated, replay
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member, SearchState, seed_member, state_of
+from search_to_signal.search.state import (
+    Member,
+    SearchState,
+    given_member,
+    heuristic_record,
+    seed_member,
+    state_of,
+)
 from search_to_signal.seeding import stream
 
 
@@ -52,7 +60,23 @@ def recorded_seed(directory: Path) -> Member:
 
 def recorded_start(directory: Path, host: Host) -> Any:
     """The host's state before the first group of a run directory."""
-    return host.start(recorded_seed(directory))
+    return begin(host, recorded_seed(directory), recorded_population(directory))
+
+
+def recorded_population(directory: Path) -> tuple[HeuristicRecord, ...]:
+    """The population that a run was given, empty for one that began with the seed alone (D45)."""
+    return given(read_records(directory / HEURISTICS, HeuristicRecord))
+
+
+def final_population(directory: Path, settings: SearchSettings) -> tuple[HeuristicRecord, ...]:
+    """The archive of a finished run as its records leave it, for another run to begin with (D45).
+
+    In the order of its last listing, the seed left out. Raises RecordError as ``replay`` does.
+    """
+    state = _start(directory)
+    for state in replay(state, recorded_rounds(directory), settings):
+        pass
+    return as_given(map(heuristic_record, state.listed().archive))
 
 
 def replayed_rounds(directory: Path, host: Host, config: RunConfig) -> Iterator[ReplayedRound]:
@@ -81,9 +105,13 @@ def recorded_states(directory: Path, settings: SearchSettings) -> Iterator[tuple
 
     Nothing is drawn, and no code that the records name is loaded. Raises RecordError as ``replay`` does.
     """
-    seed = recorded_seed(directory)
-    state = state_of((seed,), (seed,))
+    state = _start(directory)
     rounds = list(recorded_rounds(directory))
     for played, after in zip(rounds, replay(state, rounds, settings), strict=True):
         yield played, state
         state = after
+
+
+def _start(directory: Path) -> SearchState:
+    seed = recorded_seed(directory)
+    return state_of((seed, *map(given_member, recorded_population(directory))), (seed,))

@@ -11,6 +11,7 @@ import torch
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.directory import (
+    begin_again_where_changed,
     finish,
     lock_directory,
     open_run,
@@ -59,20 +60,24 @@ def run(
     checkpoint_every: int = 1,
     wait_s: float = 0.0,
     assemble: Assemble = assembled,
+    plan: str | None = None,
 ) -> Manifest:
     """Run into an empty directory; its manifest says ``running`` until everything else is on disk.
 
     With ``resume`` an unfinished run in it goes on from its last checkpoint, and its record files will be
-    those of an undisturbed run, byte for byte; a finished one stays as it is. Raises RunDirectoryError,
+    those of an undisturbed run, byte for byte; a finished one stays as it is. A run of a ``plan``, whose
+    SHA-256 its manifest holds, begins again where another version of the source began it. Raises RunDirectoryError,
     before anything is touched, for a directory that holds something else, and when another process still
     writes it after ``wait_s`` seconds; RecordError when its records were damaged.
     """
+    if plan is not None:
+        begin_again_where_changed(directory, config)
     refuse_occupied(directory, resume)
     keep_freed_memory()
     torch.set_num_threads(config.threads)
     with storage_errors(directory), lock_directory(directory, wait_s) as descriptor:
         refuse_occupied(directory, resume)
-        manifest, point = open_run(directory, descriptor, config)
+        manifest, point = open_run(directory, descriptor, config, plan or msgspec.UNSET)
         if manifest.status == "running":
             with assemble(config) as parts, run_files(directory, point and point.marks) as files:
                 if point is not None:

@@ -10,7 +10,7 @@ from search_to_signal.experiments.directory import RUN, read_own
 from search_to_signal.experiments.execution import Execution, Place, execute
 from search_to_signal.generators.opening import model_files
 from search_to_signal.progress import Progress
-from search_to_signal.provenance.checksums import SUMS, write_sums
+from search_to_signal.provenance.checksums import SUMS, sum_problems, write_sums
 from search_to_signal.provenance.source import source
 from search_to_signal.provenance.verify import verify
 from search_to_signal.records.layers import COHORT
@@ -32,22 +32,32 @@ class Reproduction:
 
     def finished_cohort(self) -> Path:
         """``finished_cohort`` of the profile."""
-        return finished_cohort(self.profile, self.results)
+        return finished_cohort(self.profile, self.results, self.how.plan)
 
 
-def _place(config: RunConfig, directory: Path, source_sha256: str, weights: dict[str, str]) -> Place:
+def _place(
+    config: RunConfig, directory: Path, source_sha256: str, weights: dict[str, str], plan: str | None
+) -> Place:
     found = read_own(RUN, directory, lambda manifest: manifest.config_sha256 == config.sha256)
     if found is None or found.status != "complete" or not (directory / SUMS).is_file():
         return Place(config, directory, done=False)
     remedy = "give another --out, or move it away"
-    if (found.source.sha256, found.model_files) != (source_sha256, weights):
+    if plan is not None and found.plan_sha256 != plan:
+        raise RunDirectoryError(f"{directory} holds this run of another plan: {remedy}")
+    made = source_sha256 if plan is None else found.source.sha256
+    if (found.source.sha256, found.model_files) != (made, weights):
         raise RunDirectoryError(f"{directory} holds this run of another version of source or model: {remedy}")
+    if plan is not None:
+        # Hundreds of runs, at every beginning: what they contradict is for verify.
+        if differing := sum_problems(directory):
+            raise RunDirectoryError(f"{directory} is complete but damaged ({next(iter(differing))}): {remedy}")
+        return Place(config, directory, done=True)
     if problems := verify(directory).problems:
         raise RunDirectoryError(f"{directory} is complete but damaged ({problems[0]}): {remedy}")
     return Place(config, directory, done=True)
 
 
-def places(configs: Sequence[RunConfig], out: Path) -> list[Place]:
+def places(configs: Sequence[RunConfig], out: Path, plan: str | None = None) -> list[Place]:
     """Where each run goes; raises RunDirectoryError, before anything is touched, where it cannot."""
     if out.exists() and not out.is_dir():
         raise RunDirectoryError(f"{out} is no directory: give another --out, or move it away")
@@ -57,7 +67,7 @@ def places(configs: Sequence[RunConfig], out: Path) -> list[Place]:
             raise RunDirectoryError(f"{found} already holds another run: give another --out, or move it away")
     sha256 = source().sha256
     models = {config.model: model_files(config.generation, config.model) for config in configs}
-    return [_place(config, out / config.name, sha256, models[config.model]) for config in configs]
+    return [_place(config, out / config.name, sha256, models[config.model], plan) for config in configs]
 
 
 def run_all(plan: Mapping[Path, Sequence[RunConfig]], how: Execution, progress: Progress) -> list[Path]:
@@ -66,7 +76,7 @@ def run_all(plan: Mapping[Path, Sequence[RunConfig]], how: Execution, progress: 
     Complete runs are verified and kept, unfinished ones begin again, or with ``how.resume`` go on. Raises
     RunDirectoryError before anything starts where a directory holds something else.
     """
-    todo = [place for out, configs in plan.items() for place in places(configs, out)]
+    todo = [place for out, configs in plan.items() for place in places(configs, out, how.plan)]
     for out, configs in plan.items():
         write_roster(out, (config.name for config in configs))
     run_missing(todo, how, progress)
@@ -76,7 +86,8 @@ def run_all(plan: Mapping[Path, Sequence[RunConfig]], how: Execution, progress: 
 
 
 def run_missing(places: Sequence[Place], how: Execution, progress: Progress) -> None:
-    """Run every place that is not done, the longest first, here or on a cluster.
+    """Run every place that is not done, the longest first, or in order where a plan says it; here or on a
+    cluster.
 
     Raises RunFailedError or StoppedError as ``execute`` does. An unfinished directory is never deleted.
     """
@@ -84,8 +95,11 @@ def run_missing(places: Sequence[Place], how: Execution, progress: Progress) -> 
         if place.done:
             groups = place.config.groups
             progress.update(place.config.label, groups, groups)
-            progress.say(f"{place.config.label}: complete and verified, kept")
-    todo = sorted((place for place in places if not place.done), key=_length, reverse=True)
+            if how.plan is None:
+                progress.say(f"{place.config.label}: complete and verified, kept")
+    todo = [place for place in places if not place.done]
+    if how.plan is None:
+        todo.sort(key=_length, reverse=True)
     if how.ray is not None:
         from search_to_signal.experiments.cluster import execute_on_ray
 
@@ -99,12 +113,14 @@ def _length(place: Place) -> int:
     return place.config.groups * (2 if place.config.trained else 1)
 
 
-def finished_cohort(profile: Profile, results: Path) -> Path:
+def finished_cohort(profile: Profile, results: Path, plan: str | None = None) -> Path:
     """The cohort's directory, where all its runs are complete; raises RunDirectoryError otherwise.
+
+    Runs of a plan may be of several versions of the source.
 
     Only manifests are read: a layer checks itself what it takes from a run, and the cohort verified the rest.
     """
-    cohort, sha256 = results / COHORT, source().sha256
+    cohort, sha256 = results / COHORT, None if plan is not None else source().sha256
     missing = [
         config.name for config in profile.runs() if not _complete(config, cohort / config.name, sha256)
     ]
@@ -116,12 +132,12 @@ def finished_cohort(profile: Profile, results: Path) -> Path:
     return cohort
 
 
-def _complete(config: RunConfig, directory: Path, source_sha256: str) -> bool:
+def _complete(config: RunConfig, directory: Path, source_sha256: str | None) -> bool:
     if not (directory / SUMS).is_file():
         return False
     found = read_manifest(directory)
     facts = (found.status, found.config_sha256, found.source.sha256)
-    return facts == ("complete", config.sha256, source_sha256)
+    return facts == ("complete", config.sha256, source_sha256 or found.source.sha256)
 
 
 def unfinished(directory: Path) -> str:

@@ -1,7 +1,7 @@
 """What proposes completions: a local model, an engine, or a server; the search never knows which."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -128,3 +128,8 @@ def last_tokens(prompt_ids: Sequence[int], settings: GenerationSettings) -> list
     """
     check_prompt(len(prompt_ids), settings)
     return list(prompt_ids[-settings.max_prompt_tokens :])
+
+
+def completion_text(tokenizer: Any) -> Callable[[Sequence[int]], str]:
+    """How a tokenizer gives the text of a completion's tokens: special ones leave no trace."""
+    return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=True))

@@ -10,12 +10,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from search_to_signal.errors import MappingError, S2SError
+from search_to_signal.errors import ConfigError, MappingError, S2SError
 from search_to_signal.problems.base import Problem
-from search_to_signal.records.schema import ArchiveEvent, Operator
+from search_to_signal.records.schema import ArchiveEvent, HeuristicRecord, Operator
 from search_to_signal.search.prompts import Prompt
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member
+from search_to_signal.search.state import Member, given_member
 from search_to_signal.search.transition import Evaluated
 
 
@@ -92,8 +92,25 @@ class HasExposures(Protocol):
         """(G,) probabilities in [0, 1] (paper, Search Exposure); None for a completion without a score."""
 
 
+@runtime_checkable
+class HasPopulations(Protocol):
+    """A host that can begin with more than the seed heuristic."""
+
+    def start_with(self, seed: Member, population: Sequence[Member]) -> Any:
+        """The state before the first group: the seed, then the population, none of it equal to the seed."""
+
+
 HostFactory = Callable[[HostSetup], Host]
 """What a profile names. Raises ConfigError for settings that are not its own."""
+
+
+def begin(host: Host, seed: Member, population: Sequence[HeuristicRecord] = ()) -> Any:
+    """The state before the first group; raises ConfigError for a host that takes no population (D45)."""
+    if not population:
+        return host.start(seed)
+    if not isinstance(host, HasPopulations):
+        raise ConfigError("this host begins with the seed heuristic alone: it has no start_with")
+    return host.start_with(seed, tuple(map(given_member, population)))
 
 
 def play(host: Host, question: Question, results: Sequence[Evaluated], step: int) -> Effect:

@@ -27,6 +27,10 @@ class ReferenceHost:
         """The seed heuristic alone."""
         return state_of((seed,), (seed,))
 
+    def start_with(self, seed: Member, population: Sequence[Member]) -> SearchState:
+        """The seed heuristic and a given population; nothing is stagnant or injected yet (D45)."""
+        return state_of((seed, *population), (seed,))
+
     def ask(self, state: SearchState, rng: np.random.Generator) -> Question:
         """Collapse, listing, operator and parents (HOST.md, points 8 to 12 and 14)."""
         draw = plan_round(state, rng, self.settings, lambda draw: self._prompt(draw).user)

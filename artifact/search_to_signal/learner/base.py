@@ -16,7 +16,8 @@ class TrainingGroup:
     """One evaluated group of G completions, as sampled and as credited.
 
     ``advantages`` (G,) come from the run's mapping and normalizer. ``truncated`` says which completions were
-    cut at the limit. ``records`` are the group's records, with outcomes, scores and rewards.
+    cut at the limit. ``records`` are the group's records, with outcomes, scores and rewards. ``credited``
+    says of every token whether it carries the gradient, one row per completion; without it all do (D43).
     """
 
     prompt_ids: Sequence[int]
@@ -24,6 +25,7 @@ class TrainingGroup:
     advantages: NDArray[np.float64]
     truncated: Sequence[bool] = ()
     records: Sequence[CompletionRecord] = ()
+    credited: Sequence[Sequence[bool]] = ()
 
 
 @dataclass(frozen=True)

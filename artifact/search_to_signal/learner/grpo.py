@@ -41,13 +41,15 @@ class GrpoLearner:
         Every token is scored: a group that does not fit the model's context is an error, never cut here.
         Completions that were cut at the limit count or are left out as the settings say (D25).
         """
-        tokens, size = self.group(group.prompt_ids, group.completion_ids), len(group.completion_ids)
+        size = len(group.completion_ids)
+        tokens = self.group(group.prompt_ids, group.completion_ids, group.credited)
         _check_credit(group.advantages, size)
         kept = self._kept(size, group.truncated)
         if not kept or (self._settings.zero_advantage == "skip" and not group.advantages.any()):
             return StepResult(None, None, None, 0, adapter_sha256(self.model))
         if len(kept) < size:
-            tokens = self.group(group.prompt_ids, [group.completion_ids[index] for index in kept])
+            credited = [group.credited[index] for index in kept] if group.credited else ()
+            tokens = self.group(group.prompt_ids, [group.completion_ids[i] for i in kept], credited)
         return self.update(tokens, self.reference(tokens), group.advantages[kept], len(kept) / size)
 
     def _kept(self, size: int, truncated: Sequence[bool]) -> list[int]:
@@ -55,10 +57,16 @@ class GrpoLearner:
         exclude = self._settings.truncated == "exclude"
         return [i for i in range(size) if not (exclude and i < len(truncated) and truncated[i])]
 
-    def group(self, prompt_ids: Sequence[int], completion_ids: Sequence[Sequence[int]]) -> TokenGroup:
+    def group(
+        self,
+        prompt_ids: Sequence[int],
+        completion_ids: Sequence[Sequence[int]],
+        credited: Sequence[Sequence[bool]] = (),
+    ) -> TokenGroup:
         """The tokens as the loss reads them; raises LearnerError for a text that is empty or too long."""
         temperature = self._settings.logit_temperature
-        group = token_group(prompt_ids, completion_ids, self._pad_id, self.model.device, temperature)
+        device = self.model.device
+        group = token_group(prompt_ids, completion_ids, self._pad_id, device, temperature, credited)
         length, limit = group.length, self.model.config.max_position_embeddings
         if length > limit:
             raise LearnerError(

@@ -30,12 +30,14 @@ class TokenGroup:
     prompt_ids (G, P), completion_ids (G, C) and completion_mask (G, C). The mask counts the tokens that were
     sampled and no padding, whatever its id: up to and including the end token, or whole where a completion
     was cut at the limit (D25). Log-probabilities are of the logits divided by ``temperature`` (D24).
+    ``credited`` (G, C) marks the tokens whose gradient is kept, None keeps all (D43).
     """
 
     prompt_ids: torch.Tensor
     completion_ids: torch.Tensor
     completion_mask: torch.Tensor
     temperature: float = 1.0
+    credited: torch.Tensor | None = None
 
     def rows(self, part: slice) -> "TokenGroup":
         """Some of the completions, as wide as they are together."""
@@ -44,12 +46,14 @@ class TokenGroup:
             prompt_ids=self.prompt_ids[part],
             completion_ids=self.completion_ids[part],
             completion_mask=self.completion_mask[part],
+            credited=None if self.credited is None else self.credited[part],
         )
 
     @property
     def training_tokens(self) -> int:
-        """Completion tokens that carry loss."""
-        return int(self.completion_mask.sum())
+        """Completion tokens that carry the gradient."""
+        mask = self.completion_mask if self.credited is None else self.completion_mask * self.credited
+        return int(mask.sum())
 
     @property
     def length(self) -> int:
@@ -63,6 +67,7 @@ def token_group(
     pad_id: int,
     device: Any = "cpu",
     temperature: float = 1.0,
+    credited: Sequence[Sequence[bool]] = (),
 ) -> TokenGroup:
     """Pad the completions of one prompt to a common width; raises LearnerError for an empty one."""
     if not prompt_ids or not all(completion_ids):
@@ -72,7 +77,10 @@ def token_group(
     lengths = torch.tensor([len(row) for row in completion_ids], device=device)
     mask = (torch.arange(width, device=device)[None, :] < lengths[:, None]).int()
     prompt = torch.tensor([list(prompt_ids)] * len(completion_ids), device=device)
-    return TokenGroup(prompt, ids, mask, temperature)
+    if not credited:
+        return TokenGroup(prompt, ids, mask, temperature)
+    rows = [[*row, *[False] * (width - len(row))] for row in credited]
+    return TokenGroup(prompt, ids, mask, temperature, torch.tensor(rows, device=device))
 
 
 def token_log_probabilities(model: Any, group: TokenGroup) -> torch.Tensor:
@@ -124,6 +132,11 @@ def _repeated_prompt(model: Callable[..., Any], group: TokenGroup) -> torch.Tens
     return logps
 
 
+def _credited(logps: torch.Tensor, group: TokenGroup) -> torch.Tensor:
+    """The same numbers (G, C), from which a gradient reaches the credited tokens alone."""
+    return logps if group.credited is None else torch.where(group.credited, logps, logps.detach())
+
+
 def grpo_loss(
     model: Any, group: TokenGroup, reference: torch.Tensor, advantages: torch.Tensor, kl: float
 ) -> tuple[torch.Tensor, float]:
@@ -137,7 +150,7 @@ def grpo_loss(
         beta=kl,
         accelerator=SimpleNamespace(gather_for_metrics=lambda tensor: tensor),
         _metrics=metrics,
-        _get_per_token_logps=lambda *_: token_log_probabilities(model, group),
+        _get_per_token_logps=lambda *_: _credited(token_log_probabilities(model, group), group),
     )
     inputs = {
         "prompt_ids": group.prompt_ids,

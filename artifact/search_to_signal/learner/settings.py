@@ -19,6 +19,8 @@ class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     scored: 1, as TRL does, or the sampling temperature (D24). ``truncated`` says what becomes of a completion
     that was cut at the limit: it counts ``whole``, as in TRL, or is left out of the loss, whose mean stays
     that over the group; a group of nothing else is then no step (D25). Its advantage counts either way.
+    ``credit`` says which tokens the gradient of credit and KL comes from: ``both`` are all of a completion,
+    else those of its ``rationale`` or its ``code`` alone; the loss stays the mean over all tokens (D43).
     """
 
     lora_rank: Annotated[int, Range(1, 4096)] = 32
@@ -33,6 +35,7 @@ class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     zero_advantage: Literal["kl", "skip"] = "kl"
     logit_temperature: Annotated[float, Range(0, 100, above=True)] = 1.0
     truncated: Literal["whole", "exclude"] = "whole"
+    credit: Literal["both", "rationale", "code"] = "both"
     load_in_4bit: bool = False
     gradient_checkpointing: bool = False
 

@@ -8,6 +8,8 @@ from search_to_signal.records.schema import Outcome
 
 __all__ = ["OPENING", "Failure", "Proposal", "mentions_randomness", "parse"]
 
+Span = tuple[int, int]
+
 _FEWEST_CHARACTERS = 10
 # A tag stands between a fence and its newline, so an opening ```python does not end an idea (D37).
 _IDEA_END = "```\n"
@@ -31,20 +33,36 @@ class Failure:
     detail: str
 
 
-def _stated_idea(text: str) -> str | None:
-    """The text between the first double braces, as it stands.
+def idea_span(text: str) -> Span | None:
+    """Where the idea stands: between the first double braces.
 
-    Failing those, the text from the opening phrase, stripped, to a fence that is followed by a newline, or to
-    the end (HOST.md, points 1 and 20).
+    Failing those, from the opening phrase to a fence that is followed by a newline, or to the end (HOST.md,
+    points 1 and 20).
     """
     start = text.find("{{")
     end = text.find("}}", start + 2) if start >= 0 else -1
     if end >= 0:
-        return text[start + 2 : end]
+        return start + 2, end
     start = text.find(OPENING)
     if start < 0:
         return None
-    return text[start:].partition(_IDEA_END)[0].strip()
+    end = text.find(_IDEA_END, start)
+    return start, len(text) if end < 0 else end
+
+
+def code_spans(text: str) -> tuple[Span, ...]:
+    """Where the fenced python blocks stand, without their fences; a proposal has exactly one."""
+    return tuple(block.span(1) for block in _PYTHON_BLOCK.finditer(text))
+
+
+def _stated_idea(text: str) -> str | None:
+    """The idea as it stands between braces, and stripped where there are none."""
+    span = idea_span(text)
+    if span is None:
+        return None
+    braced = text[: span[0]].endswith("{{") and text.startswith("}}", span[1])
+    idea = text[slice(*span)]
+    return idea if braced else idea.strip()
 
 
 def _rationale_fault(idea: str | None) -> str | None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from search_to_signal.records.population import GIVEN, given
 from search_to_signal.records.reader import HEURISTICS
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, HeuristicRecord, StepRecord
 from search_to_signal.rewards.base import EQUAL_SCORES
@@ -33,11 +34,11 @@ class CalmArchive:
     def of(
         cls, heuristics: list[HeuristicRecord], search: dict[str, Any], own_rule: bool = False
     ) -> "CalmArchive":
-        """The archive before the first group; only seeds have no operator."""
+        """The archive before the first group: seeds, which have no operator, and a given population."""
         seeds = tuple(heuristic for heuristic in heuristics if heuristic.operator is None)
-        waiting = [heuristic for heuristic in heuristics if heuristic.operator is not None]
+        waiting = [h for h in heuristics if h.operator is not None and h.step != GIVEN]
         population = None if own_rule else search.get("population_size")
-        return cls(population, seeds, list(seeds), waiting, own_rule=own_rule)
+        return cls(population, seeds, [*seeds, *given(heuristics)], waiting, own_rule=own_rule)
 
     def problems(self, group: Group, step: StepRecord) -> Iterator[str]:
         """Move on by one group; yields what its records say otherwise."""
@@ -131,7 +132,7 @@ def admission_problems(
     heuristics: Sequence[HeuristicRecord], admitted: Sequence[tuple[int, int, float | None]]
 ) -> Iterator[str]:
     """Whether a store holds exactly the (step, index, score) that were admitted, in order."""
-    stored = [(h.step, h.index, h.score) for h in heuristics if h.operator is not None]
+    stored = [(h.step, h.index, h.score) for h in heuristics if h.operator is not None and h.step != GIVEN]
     if stored != list(admitted):
         yield f"{HEURISTICS} does not hold the {len(admitted)} heuristics that were admitted"
 

@@ -5,7 +5,10 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import msgspec
+
 from search_to_signal.records.manifest import Environment
+from search_to_signal.runtime import kernels_in_force
 
 PACKAGES = (
     "torch",
@@ -62,4 +65,5 @@ def environment() -> Environment:
         cpu_flags_simd=tuple(sorted(f for f in flags if f.startswith(("avx", "sse", "fma")))),
         cpu_count=len(os.sched_getaffinity(0)),
         memory_mib=int(memory[0]) // 1024 if memory else 0,
+        kernels=kernels_in_force() or msgspec.UNSET,
     )

@@ -22,20 +22,35 @@ from search_to_signal.records.manifest import (
     run_name,
     runs_below,
 )
+from search_to_signal.records.population import given
 from search_to_signal.records.probe import BANK, PROBE_MANIFEST, read_probe
-from search_to_signal.records.reader import COMPLETIONS, STEPS, TIMINGS, read_records
-from search_to_signal.records.schema import StepRecord
+from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, STEPS, TIMINGS, read_records
+from search_to_signal.records.schema import HeuristicRecord, StepRecord
 
 
 def _restart_problems(run: Path, parent: dict[str, Any], found: Path) -> Iterator[str]:
     manifest, live = read_manifest(run), read_manifest(found)
     recorded = {manifest.initial_adapter_sha256, live.final_adapter_sha256, parent.get("adapter_sha256")}
-    if len(recorded) != 1:
+    initial = parent.get("adapter_sha256") is None and manifest.initial_adapter_sha256 is None
+    if len(recorded) != 1 and not (initial and parent.get("archive_sha256")):
         yield f"it did not begin with the final adapter of {found.name}"
+    yield from _population_problems(run, found)
     if sha256_file(found / COMPLETIONS) != parent.get("completions_sha256"):
         yield f"{found.name} has other completions than when it was restarted"
     if any(s.training_tokens or s.adapter_sha256 for s in read_records(run / STEPS, StepRecord)):
         yield "a restart was trained"
+
+
+def _population_problems(run: Path, found: Path) -> Iterator[str]:
+    """Whether what a run was given to begin with are heuristics of its parent (D45)."""
+    population = given(read_records(run / HEURISTICS, HeuristicRecord))
+    known = {_content(record) for record in read_records(found / HEURISTICS, HeuristicRecord)}
+    if any(_content(record) not in known for record in population):
+        yield f"it was given a heuristic that {found.name} does not hold"
+
+
+def _content(record: HeuristicRecord) -> tuple[Any, ...]:
+    return record.id, record.operator, record.idea, record.code, record.score
 
 
 def _restarts(directory: Path) -> Iterator[str]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise, zip_longest
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError, S2SError, reason
 from search_to_signal.normalizer import advantages_by_group, find_normalizer
@@ -14,6 +15,7 @@ from search_to_signal.provenance.manifests import manifest_problems
 from search_to_signal.provenance.prompt_lengths import prompt_problems
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import Manifest, RunFacts, normalizer_of
+from search_to_signal.records.population import given, population_sha256
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import (
     ArchiveEvent,
@@ -156,11 +158,24 @@ def _problems(directory: Path, manifest: Manifest, parsed: ParsedTexts) -> Itera
     if not archive.seeds:
         yield f"{HEURISTICS} has no seed heuristic"
         return
+    yield from _given_problems(heuristics, config)
     stored = {(h.step, h.index): h for h in heuristics if h.operator is not None}
     yield from _group_problems(directory, manifest, steps, TextReplay(config, parsed, stored), archive)
     yield from archive.store_problems(heuristics)
     if len(steps) != manifest.facts.groups:
         yield f"{len(steps)} steps are recorded, the configuration asks for {manifest.facts.groups}"
+
+
+def _given_problems(heuristics: list[HeuristicRecord], config: dict[str, Any]) -> Iterator[str]:
+    """Whether a run was given the population that its configuration names, and none where it names none."""
+    population = given(heuristics)
+    due = (config.get("parent") or {}).get("archive_sha256")
+    if due is None and population:
+        yield f"{HEURISTICS} begins with a population, of which the configuration says nothing"
+    if due is not None and population_sha256(population) != due:
+        yield f"{HEURISTICS} begins with another population than the configuration says"
+    if tuple(heuristics[1 : 1 + len(population)]) != population:
+        yield f"{HEURISTICS} does not hold the given population directly behind the seed"
 
 
 def _file_problems(directory: Path, manifest: Manifest) -> Iterator[str]:

@@ -28,7 +28,7 @@ from search_to_signal.records.probe import PROBE_MANIFEST
 _BROKEN = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, OSError)
 
 # Facts of a machine that may have a say in the last bits of a score.
-_BITS = ("python", "packages", "libc", "machine", "cpu_flags_simd")
+_BITS = ("python", "packages", "libc", "machine", "cpu_flags_simd", "kernels")
 
 Part = tuple[str, Callable[[Tools], Iterator[Finding]]]
 

@@ -8,11 +8,13 @@ import msgspec
 
 from search_to_signal.errors import RecordError
 from search_to_signal.experiments.other_exposures import has_search
+from search_to_signal.experiments.recorded import final_population
 from search_to_signal.hosts import REFERENCE
-from search_to_signal.hosts.base import Question
+from search_to_signal.hosts.base import Question, begin
 from search_to_signal.hosts.reference import ReferenceHost
 from search_to_signal.problems import PROBLEMS
-from search_to_signal.records.manifest import read_manifest
+from search_to_signal.records.manifest import Manifest, read_manifest
+from search_to_signal.records.population import given
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
 from search_to_signal.search.replay import Round, evaluated
@@ -39,7 +41,10 @@ def draw_problems(run: Path) -> Iterator[str]:
         raise RecordError(f"{run} has other settings of the search than this version: {error}") from error
     seed = next(read_records(run / HEURISTICS, HeuristicRecord))
     host = ReferenceHost(problem, settings)
-    state = host.start(seed_member(problem.seed, seed.score))
+    population = given(read_records(run / HEURISTICS, HeuristicRecord))
+    if population and not _is_last_archive(population, run, manifest, settings):
+        yield "the population that it was given is not the one that its parent ends with"
+    state = begin(host, seed_member(problem.seed, seed.score), population)
     steps = read_records(run / STEPS, StepRecord)
     generations = read_records(run / GENERATIONS, GenerationRecord)
     for step, group, generation in zip(steps, read_groups(run), generations, strict=True):
@@ -57,6 +62,16 @@ def draw_problems(run: Path) -> Iterator[str]:
         if found:
             yield from (f"step {step.step}: {text}" for text in found)
             return
+
+
+def _is_last_archive(
+    population: tuple[HeuristicRecord, ...], run: Path, manifest: Manifest, settings: SearchSettings
+) -> bool:
+    """Whether a given population is its parent's last archive; true where the parent is not here (D45)."""
+    parent = manifest.facts.parent
+    if parent is None or not (run / parent.run / HEURISTICS).is_file():
+        return True
+    return final_population(run / parent.run, settings) == population
 
 
 def _asked(user: str, prompt: str) -> bool:

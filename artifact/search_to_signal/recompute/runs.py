@@ -9,18 +9,21 @@ import msgspec
 
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.generators.base import request_seeds
+from search_to_signal.generators.base import completion_text, request_seeds
 from search_to_signal.hosts import find_host, host_code
-from search_to_signal.hosts.base import HostSetup
+from search_to_signal.hosts.base import HostSetup, begin
+from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import find_normalizer
 from search_to_signal.problems import find_problem
+from search_to_signal.programs.parts import part_tokens
 from search_to_signal.recompute.completions import Text, text_findings
 from search_to_signal.recompute.findings import Finding, same_bits
 from search_to_signal.recompute.programs import RunPrograms
 from search_to_signal.recompute.search import Played, Search
-from search_to_signal.recompute.tokens import token_findings
+from search_to_signal.recompute.tokens import Tokens, token_findings
 from search_to_signal.recompute.tools import Tools
 from search_to_signal.records.manifest import Manifest, read_manifest
+from search_to_signal.records.population import GIVEN, given
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
 from search_to_signal.rewards import find_mapping
@@ -78,7 +81,7 @@ def _seed(
         raise RecordError("the seed heuristic is not recorded, or fails here")
     seed = seed_member(search.problem.seed, heuristics[0].score)
     with host_code(search.config.host):
-        state = search.host.start(seed)
+        state = begin(search.host, seed, given(heuristics))
     findings = []
     if not same_bits(heuristics[0].score, found.score):
         findings.append(Finding("seed heuristic", f"score {heuristics[0].score}, it gives {found.score}"))
@@ -93,7 +96,7 @@ def _groups(run: Path, steps: list[StepRecord], heuristics: list[HeuristicRecord
     """The groups of a run in order; raises RecordError where its files do not hold the same ones."""
     brought: dict[int, list[HeuristicRecord]] = {}
     for heuristic in heuristics:
-        if heuristic.operator is not None:
+        if heuristic.operator is not None and heuristic.step != GIVEN:
             brought.setdefault(heuristic.step, []).append(heuristic)
     if strange := sorted(set(brought) - {step.step for step in steps}):
         raise RecordError(f"heuristics of step {strange[0]} are stored, which was not played")
@@ -128,3 +131,22 @@ def _sampled(played: Played, search: Search) -> Iterator[Finding]:
     elif search.tokens is not None:
         truncated, cut = [record.truncated for record in played.group], played.step.prompt_tokens_cut
         yield from token_findings(where, generation, truncated, cut, search.tokens, config.generation)
+        if config.trained and config.learner.credit != "both":
+            yield from credit_findings(where, played, search.tokens, config.learner)
+
+
+def credit_findings(
+    where: str, played: Played, tokens: Tokens, learner: LearnerSettings
+) -> Iterator[Finding]:
+    """Whether as many tokens carried the gradient as the texts' credited part has (D43)."""
+    if played.step.training_tokens == 0 and played.step.loss is None:
+        return
+    decode = completion_text(tokens.tokenizer)
+    due = sum(
+        sum(part_tokens(ids, learner.credit, decode))
+        for ids, record in zip(played.generation.completion_ids, played.group, strict=True)
+        if not (learner.truncated == "exclude" and record.truncated)
+    )
+    if played.step.training_tokens != due:
+        found = played.step.training_tokens
+        yield Finding(where, f"training_tokens is {found}, {learner.credit} has {due} tokens in its texts")

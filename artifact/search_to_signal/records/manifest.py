@@ -29,7 +29,11 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a run ran on. ``packages`` lists None for what is not installed."""
+    """What a run ran on. ``packages`` lists None for what is not installed.
+
+    ``kernels`` are the variables that chose kernels and threads; absent in manifests of earlier versions and
+    where none was set.
+    """
 
     python: str
     packages: dict[str, str | None]
@@ -41,6 +45,7 @@ class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     cpu_flags_simd: tuple[str, ...]
     cpu_count: int
     memory_mib: int
+    kernels: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -72,7 +77,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``host`` names the search: ``reference``, ``released``, of which ``checkout`` tells more, or another one.
     ``score_unit`` says what scores measure; None in manifests of earlier versions. ``interruptions`` counts
     how often the run was stopped and went on from a checkpoint; its records are those of an undisturbed run,
-    its timings those of the steps as they were last done.
+    its timings those of the steps as they were last done. ``plan_sha256`` is that of the plan that the run
+    belongs to (``records/plan.py``); absent in runs of no plan.
     """
 
     status: Literal["running", "complete"]
@@ -89,7 +95,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     interruptions: int = 0
     host: str = "reference"
     checkout: Checkout | None = None
-
+    plan_sha256: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def facts(self) -> "RunFacts":
@@ -106,8 +112,9 @@ class _Generation(msgspec.Struct):
 
 class _Parent(msgspec.Struct):
     run: str
-    adapter_sha256: str = ""
+    adapter_sha256: str | None = ""
     completions_sha256: str = ""
+    archive_sha256: str = ""
 
 
 class RunFacts(msgspec.Struct, frozen=True):

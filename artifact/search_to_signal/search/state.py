@@ -87,6 +87,13 @@ def initial_state(seed: Heuristic, score: float) -> SearchState:
     return state_of((member,), (member,))
 
 
+def given_member(record: HeuristicRecord) -> Member:
+    """A member of a population that a run was given."""
+    return Member(
+        record.idea, record.code, record.score, record.operator, record.step, record.index, record.id
+    )
+
+
 def heuristic_record(member: Member) -> HeuristicRecord:
     """The record of an archived heuristic."""
     return HeuristicRecord(

@@ -51,14 +51,16 @@ def derive(cohort: Path, seeds: Sequence[int], settings: AnchorSettings) -> Anch
     )
 
 
-def fix_contract(profile: Profile, settings: AnchorSettings, results: Path) -> AnchorContract:
+def fix_contract(
+    profile: Profile, settings: AnchorSettings, results: Path, plan: str | None = None
+) -> AnchorContract:
     """The contract of a finished cohort, written now if it is not there yet.
 
     Raises ContractError when the one that is there follows from other timings or settings, or when there is a
     report already: a contract written after the results would be none.
     """
     out = results / ANCHOR
-    contract = derive(finished_cohort(profile, results), profile.seeds, settings)
+    contract = derive(finished_cohort(profile, results, plan), profile.seeds, settings)
     if (out / CONTRACT).exists():
         if read_contract(out) != contract:
             raise ContractError(
@@ -85,5 +87,5 @@ def anchors(profile: Profile, contract: AnchorContract) -> list[RunConfig]:
 def run(asked: Reproduction) -> None:
     """Run the anchors of a profile; raises ContractError as ``fix_contract`` does."""
     profile = asked.profile
-    contract = fix_contract(profile, profile.anchor or AnchorSettings(), asked.results)
+    contract = fix_contract(profile, profile.anchor or AnchorSettings(), asked.results, asked.how.plan)
     asked.run_all({asked.results / ANCHOR: anchors(profile, contract)})

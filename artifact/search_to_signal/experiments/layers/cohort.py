@@ -11,4 +11,4 @@ def run(asked: Reproduction) -> None:
     asked.run_all({results / COHORT: profile.runs()})
     if profile.anchor is not None:
         # Now, before anything reads what the runs achieved.
-        fix_contract(profile, profile.anchor, results)
+        fix_contract(profile, profile.anchor, results, asked.how.plan)

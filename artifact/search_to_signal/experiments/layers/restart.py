@@ -1,9 +1,12 @@
 """Evidence layer "frozen restart": a final adapter in a fresh population, and not one update.
 
 Paper, attribution protocol: what such a run does better than the Frozen run of its seed came with the
-checkpoint and not with a population. The restart of the initial model is that Frozen run itself.
+checkpoint and not with a population. The restart of the initial model is that Frozen run itself. Where the
+profile asks for it (``archive_conditions``), the last archive of a run is the other factor: with the initial
+model and with the final adapter, in directories of their own within the layer's (D45).
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,10 +14,12 @@ import msgspec
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import Parent, Profile, RunConfig
 from search_to_signal.experiments.layers.settings import RestartSettings
+from search_to_signal.experiments.recorded import final_population
 from search_to_signal.experiments.runs import Reproduction
-from search_to_signal.provenance.checksums import sha256_file
-from search_to_signal.records.layers import COHORT, RESTART
+from search_to_signal.provenance.checksums import sha256_file, write_sums
+from search_to_signal.records.layers import COHORT, FINAL_ARCHIVE, INITIAL_ARCHIVE, RESTART
 from search_to_signal.records.manifest import Manifest, read_manifest
+from search_to_signal.records.population import population_sha256
 from search_to_signal.records.reader import COMPLETIONS
 
 
@@ -29,12 +34,41 @@ def restart_of(config: RunConfig, parent: Manifest, completions_sha256: str, gro
         adapter_sha256=parent.final_adapter_sha256,
         completions_sha256=completions_sha256,
     )
-    return msgspec.structs.replace(config, layer="restart", groups=groups, parent=start)
+    return msgspec.structs.replace(config, layer=RESTART, groups=groups, parent=start)
+
+
+def with_archive(restart: RunConfig, archive_sha256: str) -> dict[str, RunConfig]:
+    """The two restarts that begin with the parent's last archive, by the directory of each."""
+    assert restart.parent is not None
+    start = msgspec.structs.replace(
+        restart.parent, run=f"../{restart.parent.run}", archive_sha256=archive_sha256
+    )
+    initial = msgspec.structs.replace(start, adapter_sha256=None)
+    starts = {INITIAL_ARCHIVE: initial, FINAL_ARCHIVE: start}
+    return {where: msgspec.structs.replace(restart, parent=parent) for where, parent in starts.items()}
 
 
 def restarts(profile: Profile, settings: RestartSettings, cohort: Path) -> list[RunConfig]:
     """A restart of every chosen run of a finished cohort."""
     chosen = profile.conditions if settings.conditions is None else settings.conditions
+    return _restarts(profile, settings, cohort, chosen)
+
+
+def archive_restarts(
+    profile: Profile, settings: RestartSettings, cohort: Path
+) -> dict[str, list[RunConfig]]:
+    """The restarts with an archive of a finished cohort, by directory; empty where none are asked for."""
+    found: dict[str, list[RunConfig]] = {}
+    for config in _restarts(profile, settings, cohort, settings.archive_conditions):
+        archive = population_sha256(final_population(cohort / config.name, config.search))
+        for where, restart in with_archive(config, archive).items():
+            found.setdefault(where, []).append(restart)
+    return found
+
+
+def _restarts(
+    profile: Profile, settings: RestartSettings, cohort: Path, chosen: Sequence[str]
+) -> list[RunConfig]:
     groups = settings.groups or profile.groups
     return [
         restart_of(config, read_manifest(directory), sha256_file(directory / COMPLETIONS), groups)
@@ -46,6 +80,11 @@ def restarts(profile: Profile, settings: RestartSettings, cohort: Path) -> list[
 
 def run(asked: Reproduction) -> None:
     """Run the restarts of a profile; raises RunDirectoryError when the cohort is not finished."""
-    settings = asked.profile.restart or RestartSettings()
-    runs = restarts(asked.profile, settings, asked.finished_cohort())
-    asked.run_all({asked.results / RESTART: runs})
+    profile, settings, out = asked.profile, asked.profile.restart or RestartSettings(), asked.results / RESTART
+    cohort = asked.finished_cohort()
+    asked.run_all({out: restarts(profile, settings, cohort)})
+    archives = archive_restarts(profile, settings, cohort)
+    if archives:
+        asked.run_all({out / where: runs for where, runs in archives.items()})
+        # The layer's own list holds them, too.
+        write_sums(out)

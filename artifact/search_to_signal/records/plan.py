@@ -1,0 +1,152 @@
+"""The plan of the shipped evidence: what is asked of which runs, written down before the first of them ran.
+
+``artifact/evidence/plan.toml`` is that file. Every manifest of a run that belongs to it holds its SHA-256.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from search_to_signal.config import Range, check_ranges, load_toml
+from search_to_signal.errors import ConfigError
+from search_to_signal.package_data import EVIDENCE
+from search_to_signal.seeding import derive_seed
+
+PLAN = EVIDENCE / "plan.toml"
+
+Estimator = Literal["mean_difference", "sign_count", "description"]
+Interval = Literal["t", "bootstrap", "none"]
+Match = Literal["completions", "processor_time"]
+
+
+class Analysis(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What holds for every question. Seeds are the unit, never groups or completions.
+
+    An interval covers its mean with probability ``level``, by itself. A verdict takes 1 - (1 - level) / m
+    instead, m the question's ``comparisons`` (Bonferroni): only an interval of that level that excludes zero
+    is called a difference. ``power`` is that of the smallest effects.
+    """
+
+    level: Annotated[float, Range(0, 1, above=True, below=True)]
+    power: Annotated[float, Range(0, 1, above=True, below=True)]
+    correction: Literal["bonferroni"]
+
+
+class Seeds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """All seeds in the order in which studies take them, ``rule`` in words; a study takes the first n."""
+
+    rule: str
+    first: tuple[int, ...]
+    name: str
+    seeds: tuple[int, ...]
+
+
+class PilotMetric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Sample deviations over the pilot's seeds by condition, in the unit of the metric (rates: of 1)."""
+
+    metric: str
+    deviations: dict[str, float]
+
+
+class Pilot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What sample sizes were chosen by: ``seeds`` runs per condition on another machine, in no table here."""
+
+    seeds: int
+    groups: int
+    metrics: tuple[PilotMetric, ...]
+
+
+class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One question to the runs of a study.
+
+    ``pairs`` are (first, second), the difference is first - second within each seed. A side is the path of
+    its runs below the recorded evidence without their seed: PROFILE/LAYER/CONDITION, in layers with cells
+    PROFILE/LAYER/CELL/CONDITION. Where there is one pair it may be of one side: the runs are described.
+    ``metric`` is a field of ``RunMetrics``, or ``valid_program_uniqueness``, distinct canonical programs per
+    valid completion. ``horizon`` is in completions per run. ``match`` says what is equal on both sides:
+    completions, or the processor time of the steps, by the longest prefix of the second side's run that the
+    first side's seconds buy.
+
+    ``comparisons`` is how many are made at once. ``smallest_effects``, one per pair in the metric's unit: what
+    the paired t test sees with the plan's power at level 0.05 / comparisons (``smallest_effect``), from the
+    pilot's deviations; empty where the pilot has none.
+    """
+
+    key: str
+    asks: str
+    role: Literal["primary", "secondary"]
+    metric: str
+    estimator: Estimator
+    interval: Interval
+    pairs: tuple[tuple[str, ...], ...]
+    match: Match = "completions"
+    horizon: Annotated[int, Range(1, 1_000_000_000)]
+    seeds: Annotated[int, Range(1, 1000)]
+    comparisons: Annotated[int, Range(1, 1000)]
+    smallest_effects: tuple[float, ...] = ()
+    counts_against: str
+
+
+class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Runs that are recorded together, in the plan's order.
+
+    ``profiles`` are files ``artifact/profiles/evidence/PROFILE.toml`` whose runs go to one directory PROFILE
+    each; ``layers`` are those of their layers that this study records, in order. ``hours`` is what it takes on
+    two cores by the speed that was measured before. ``seeds``: how many of the plan's, the first ones.
+    """
+
+    key: str
+    title: str
+    profiles: tuple[str, ...]
+    layers: tuple[str, ...]
+    seeds: Annotated[int, Range(1, 1000)]
+    hours: Annotated[float, Range(0, 1000)]
+    note: str = ""
+    questions: tuple[Question, ...] = ()
+
+
+class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The plan. Its studies are recorded in order and dropped from the end; raises ConfigError as it reads."""
+
+    title: str
+    note: str
+    analysis: Analysis
+    seeds: Seeds
+    pilot: Pilot
+    studies: tuple[Study, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself."""
+        for part in (self.analysis, *self.studies, *(q for s in self.studies for q in s.questions)):
+            check_ranges(part, getattr(part, "key", "analysis"))
+        keys = [study.key for study in self.studies]
+        keys += [question.key for study in self.studies for question in study.questions]
+        if twice := sorted({key for key in keys if keys.count(key) > 1}):
+            raise ConfigError(f"the plan has {', '.join(twice)} more than once: give every part its own key")
+        if max(study.seeds for study in self.studies) > len(self.seeds.seeds):
+            raise ConfigError(f"the plan names {len(self.seeds.seeds)} seeds, a study takes more")
+
+
+def derived_seeds(first: tuple[int, ...], name: str, count: int) -> tuple[int, ...]:
+    """``first``, then numbers below a million that follow from a name, each once; ``count`` in all."""
+    found = dict.fromkeys(first)
+    number = 0
+    while len(found) < count:
+        found[derive_seed(0, name, number) % 1_000_000] = None
+        number += 1
+    return tuple(found)
+
+
+def read_plan(path: Path = PLAN) -> Plan:
+    """The plan; raises ConfigError that names the file and what is wrong in it."""
+    return load_toml(path, Plan)
+
+
+def plan_sha256(path: Path = PLAN) -> str:
+    """SHA-256 of the plan's file as it stands; raises ConfigError where there is none."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(f"cannot read the plan {path}: restore it") from error
