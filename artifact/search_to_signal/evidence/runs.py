@@ -74,12 +74,13 @@ def _shortened(files: Mapping[str, bytes], manifest: Manifest, found: Tokenizer 
         lines = {name: _decoded(data) for name, data in files.items()}
         generations = {line["step"]: line for line in lines[GENERATIONS]}
         completions = {(line["step"], line["index"]): line for line in lines[COMPLETIONS]}
-        ids = [line["id"] for line in lines[HEURISTICS]]
+        context = shorthand.context_of(generations, lines[HEURISTICS], lines[STEPS])
+        size = manifest.facts.group_size
         credit = shorthand.credit_of(lines[COMPLETIONS], manifest.facts)
         encode, ends = found or (None, ())
         short: dict[str, Iterable[Line]] = {
             GENERATIONS: shorthand.short_generations(lines[GENERATIONS], encode, ends),
-            COMPLETIONS: shorthand.short_completions(lines[COMPLETIONS], generations, ids, credit),
+            COMPLETIONS: shorthand.short_completions(lines[COMPLETIONS], context, credit, size),
             HEURISTICS: shorthand.short_heuristics(lines[HEURISTICS], completions, generations),
             STEPS: shorthand.short_steps(lines[STEPS], generations),
             TIMINGS: shorthand.short_timings(lines[TIMINGS]),
@@ -109,6 +110,7 @@ def restored(
     short = {name: _decoded(data) for name, data in parts.items() if not name.startswith(_WHOLE)}
     generations = {line["step"]: line for line in short.get(GENERATIONS, _lines(files, GENERATIONS))}
     source = short.get(COMPLETIONS, _lines(files, COMPLETIONS))
+    source = shorthand.placed_completions(source, facts.group_size)
     completions = {(line["step"], line["index"]): line for line in source}
     made: dict[str, Callable[[list[Line]], Iterable[Line]]] = {
         HEURISTICS: lambda lines: shorthand.whole_heuristics(lines, completions, generations),
@@ -119,8 +121,8 @@ def restored(
         if name in short:
             files[name] = _encoded(make(short[name]))
     if COMPLETIONS in short:
-        ids = [line["id"] for line in _lines(files, HEURISTICS)]
-        lines = list(shorthand.whole_completions(short[COMPLETIONS], generations, ids))
+        context = shorthand.context_of(generations, _lines(files, HEURISTICS), _lines(files, STEPS))
+        lines = list(shorthand.whole_completions(source, context))
         files[COMPLETIONS] = _encoded(shorthand.with_credit(lines, shorthand.credit_of(lines, facts)))
     if GENERATIONS in short and tokens:
         files[GENERATIONS] = _encoded(_with_tokens(short[GENERATIONS], found))

@@ -6,7 +6,9 @@ line. So no rule has to hold for every record, and whoever packs looks whether a
 
 import ast
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from typing import Any
@@ -18,8 +20,10 @@ from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import RunFacts
+from search_to_signal.records.population import GIVEN
 from search_to_signal.records.schema import CompletionRecord, GenerationRecord, HeuristicRecord, StepRecord
 from search_to_signal.rewards import find_mapping, rewards_of
+from search_to_signal.rewards.base import EQUAL_SCORES
 
 Line = dict[str, Any]
 Encode = Callable[[Sequence[str]], list[list[int]]]
@@ -115,33 +119,88 @@ def whole_generations(lines: Sequence[Line], encode: Encode, ends: Sequence[int]
 # --- completions, steps, heuristics ---
 
 
-def _of_completion(line: Line, generation: Line) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Context:
+    """What completions are shortened by: texts, the heuristics' ids in order, and where a collapse came.
+
+    ``seeds`` are the scores that a collapse keeps, ``given`` those of the rest of the first archive.
+    """
+
+    generations: Mapping[int, Line]
+    ids: Sequence[str]
+    collapsed: frozenset[int]
+    seeds: Sequence[float]
+    given: Sequence[float]
+
+
+def context_of(generations: Mapping[int, Line], heuristics: Sequence[Line], steps: Sequence[Line]) -> Context:
+    """The context of whole heuristics and of steps in any form."""
+    first = [line for line in heuristics if line["operator"] is None or line["step"] == GIVEN]
+    return Context(
+        generations,
+        [line["id"] for line in heuristics],
+        frozenset(line["step"] for line in steps if line["collapsed"]),
+        [line["score"] for line in first if line["operator"] is None],
+        [line["score"] for line in first if line["operator"] is not None],
+    )
+
+
+def _gaps(lines: Sequence[Line], context: Context) -> Iterator[float | None]:
+    """Distance of every score to the nearest one of the archive before its group, as our host keeps it."""
+    ranked, fresh, last = sorted([*context.seeds, *context.given]), list[float](), None
+    for line in lines:
+        if line["step"] != last:
+            ranked, fresh, last = sorted([*ranked, *fresh]), [], line["step"]
+            if last in context.collapsed and ranked:
+                kept = (seed for seed in context.seeds if abs(seed - ranked[-1]) >= EQUAL_SCORES)
+                ranked = sorted([ranked[-1], *kept])
+        score = line["score"]
+        if score is None or not ranked:
+            yield None
+            continue
+        at = bisect_left(ranked, score)
+        yield min(abs(near - score) for near in ranked[max(at - 1, 0) : at + 1])
+        if line["archive_event"] == "admitted":
+            fresh.append(score)
+
+
+def _of_completion(line: Line, generation: Line, gap: float | None) -> dict[str, Any]:
     text = generation["completions"][line["index"]]
     _, response, program = _read(text)
-    prompt = sha256_text(generation["prompt"])
-    return {"prompt_sha256": prompt, "response_sha256": response, "program_sha256": program}
+    hashes = {"prompt_sha256": sha256_text(generation["prompt"]), "response_sha256": response}
+    return {**hashes, "program_sha256": program, "archive_gap": gap}
 
 
 def short_completions(
-    lines: Sequence[Line], generations: Mapping[int, Line], ids: Sequence[str], credit: Sequence[Line]
+    lines: Sequence[Line], context: Context, credit: Sequence[Line], size: int
 ) -> Iterator[Line]:
-    """Completions without hashes; parents as places in ``ids``, those of the run's heuristics, in order.
+    """Completions without hashes, distances and places; parents as places among the heuristics.
 
-    ``credit`` is per line what mapping and normalizer give, empty where they are not asked.
+    ``credit`` is per line what mapping and normalizer give, empty where they are not asked; groups have
+    ``size`` completions.
     """
-    places = {name: place for place, name in reversed(list(enumerate(ids)))}
-    for line, given in zip(lines, credit, strict=True):
-        short = _without(line, {**_of_completion(line, generations[line["step"]]), **given})
+    places = {name: place for place, name in reversed(list(enumerate(context.ids)))}
+    rows = zip(lines, credit, _gaps(lines, context), strict=True)
+    for number, (line, given, gap) in enumerate(rows):
+        rule = {**_of_completion(line, context.generations[line["step"]], gap), **given}
+        short = _without(line, {**rule, **_place(number, size)})
         yield {**short, "parents": [places.get(name, name) for name in line["parents"]]}
 
 
-def whole_completions(
-    lines: Sequence[Line], generations: Mapping[int, Line], ids: Sequence[str]
-) -> Iterator[Line]:
-    """The completions again but for their credit."""
-    for line in lines:
-        parents = [ids[one] if isinstance(one, int) else one for one in line["parents"]]
-        rule = _of_completion(line, generations[line["step"]])
+def _place(number: int, size: int) -> Line:
+    return {"step": number // size, "index": number % size}
+
+
+def placed_completions(lines: Sequence[Line], size: int) -> list[Line]:
+    """Short completions with step and index."""
+    return [{**_place(number, size), **line} for number, line in enumerate(lines)]
+
+
+def whole_completions(lines: Sequence[Line], context: Context) -> Iterator[Line]:
+    """Placed completions again but for their credit."""
+    for line, gap in zip(lines, _gaps(lines, context), strict=True):
+        parents = [context.ids[one] if isinstance(one, int) else one for one in line["parents"]]
+        rule = _of_completion(line, context.generations[line["step"]], gap)
         yield _with({**line, "parents": parents}, rule, CompletionRecord.__struct_fields__)
 
 

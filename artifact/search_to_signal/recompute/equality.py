@@ -25,7 +25,7 @@ _BEFORE = 20
 _ABSENT = "(absent)"
 # Of a manifest: what was asked for and what came out, not what it was made on.
 _NO_FACTS = (
-    *("config", "config_sha256", "status", "timing", "interruptions"),
+    *("config", "config_sha256", "plan_sha256", "status", "timing", "interruptions"),
     *("initial_adapter_sha256", "final_adapter_sha256"),
 )
 Line = dict[str, Any]

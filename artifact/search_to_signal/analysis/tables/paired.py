@@ -169,7 +169,9 @@ TRIALS = 4_000
 INTERVAL_COLUMNS = ("Mean", "Low", "High", "Seeds", "Measured coverage (%)")
 
 
-def percentile_interval(values: Sequence[float], rng: np.random.Generator) -> tuple[float, float]:
+def percentile_interval(
+    values: Sequence[float], rng: np.random.Generator, level: float = LEVEL
+) -> tuple[float, float]:
     """Percentile interval of the mean of n independent seeds; values: (n,).
 
     Raises NoTableError below LEAST_SEEDS: then only the seeds themselves may be shown, as the paper does.
@@ -180,7 +182,7 @@ def percentile_interval(values: Sequence[float], rng: np.random.Generator) -> tu
         )
     sample = (np.asarray(values),)
     found = bootstrap(
-        sample, np.mean, n_resamples=DRAWS, confidence_level=LEVEL, method="percentile", random_state=rng
+        sample, np.mean, n_resamples=DRAWS, confidence_level=level, method="percentile", random_state=rng
     )
     return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
