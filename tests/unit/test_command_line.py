@@ -19,6 +19,7 @@ from search_to_signal.rewards import ALTERNATIVES, MAPPINGS
 
 COMMANDS = (
     "run",
+    "record",
     "run-one",
     "report",
     "trace",

@@ -47,13 +47,10 @@ def read_cohort(directory: Path, own: Sequence[str] = OWN) -> dict[Path, Manifes
 
 
 def protocol(manifest: Manifest, own: Sequence[str] = OWN) -> dict[str, Any]:
-    """Everything that the runs of one cohort have in common.
-
-    Runs of one plan may be recorded by several versions of the source: the plan's outcome names them.
-    """
+    """Everything that the runs of one cohort have in common."""
     shared = {key: value for key, value in manifest.config.items() if key not in own}
     checkout = manifest.checkout.sha256 if manifest.checkout else None
-    made = {"source": manifest.plan_sha256 or manifest.source.sha256, "model files": manifest.model_files}
+    made = {"source": manifest.made_by, "model files": manifest.model_files}
     return {**shared, **made, "host": manifest.host, "checkout": checkout}
 
 

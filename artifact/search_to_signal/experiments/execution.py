@@ -43,9 +43,9 @@ class Execution:
 
     ``jobs`` runs go side by side, each with a checkpoint after every ``checkpoint_every`` groups. With
     ``resume`` unfinished runs go on, else they are set aside and begin again. ``ray`` is the address of a
-    Ray cluster to run on instead of this machine. ``plan`` is the SHA-256 of the plan that the runs belong to:
-    they begin in the order given, finished ones stay whichever version of the source made them, and what was
-    begun by another version begins again.
+    Ray cluster to run on instead of this machine. ``plan`` is the SHA-256 of the plan of the runs: they begin
+    in the order given, finished ones stay whichever version of the source made them, and what another version
+    began begins again.
     """
 
     jobs: int = 1

@@ -73,10 +73,9 @@ def final_population(directory: Path, settings: SearchSettings) -> tuple[Heurist
 
     In the order of its last listing, the seed left out. Raises RecordError as ``replay`` does.
     """
-    state = _start(directory)
-    for state in replay(state, recorded_rounds(directory), settings):
-        pass
-    return as_given(map(heuristic_record, state.listed().archive))
+    start = _start(directory)
+    states = [start, *replay(start, recorded_rounds(directory), settings)]
+    return as_given(map(heuristic_record, states[-1].listed().archive))
 
 
 def replayed_rounds(directory: Path, host: Host, config: RunConfig) -> Iterator[ReplayedRound]:

@@ -1,7 +1,7 @@
 """The plan's studies, recorded one after the other in its order, until they are done or it is time to stop.
 
-A results directory per profile. What is finished stays, whichever version of the source made it; a run that is
-stopped goes on from its last checkpoint, and begins again where the source or the machine is another by then.
+A results directory per profile. What is finished stays, whichever version of the source made it; a run that
+was stopped goes on from its last checkpoint, and begins again where source or machine is another by then.
 """
 
 import os
@@ -20,6 +20,7 @@ from search_to_signal.experiments.planned_work import planned_work
 from search_to_signal.experiments.reproduction import chosen_layers, require_parts, run_layer
 from search_to_signal.experiments.runs import Reproduction
 from search_to_signal.progress import progress_display
+from search_to_signal.provenance.seal import seal
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.plan import Plan, Study
 
@@ -41,10 +42,10 @@ class Stop:
 
 
 def record(plan: Plan, sha256: str, out: Path, stop: Stop, keys: Sequence[str] = ()) -> bool:
-    """Record the studies of a plan, all or those of these keys; False when it was time to stop before the end.
+    """Record the studies of a plan, all or those of these keys; False when it was time to stop before.
 
-    Raises ConfigError for a study that the plan lacks, RunDirectoryError where a directory holds anything else,
-    RunFailedError as ``execute`` does, and StoppedError on Ctrl-C or SIGTERM.
+    Raises ConfigError for a study that the plan lacks, RunDirectoryError where a directory holds anything
+    else, RunFailedError as ``execute`` does, and StoppedError on Ctrl-C or SIGTERM.
     """
     known = [study.key for study in plan.studies]
     if unknown := sorted(set(keys) - set(known)):
@@ -73,6 +74,7 @@ def _record_study(study: Study, sha256: str, out: Path) -> None:
             progress.say(f"{study.key}: {', '.join(layer.key for layer in layers)} of {name} into {results}")
             for layer in layers:
                 run_layer(layer, Reproduction(profile, results, how, progress))
+        seal(results, f"search-to-signal, evidence: {name}")
 
 
 @contextmanager

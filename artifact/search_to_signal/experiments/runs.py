@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from search_to_signal.errors import RunDirectoryError
+import msgspec
+
+from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.directory import RUN, read_own
 from search_to_signal.experiments.execution import Execution, Place, execute
@@ -14,7 +16,13 @@ from search_to_signal.provenance.checksums import SUMS, sum_problems, write_sums
 from search_to_signal.provenance.source import source
 from search_to_signal.provenance.verify import verify
 from search_to_signal.records.layers import COHORT
-from search_to_signal.records.manifest import read_manifest, run_directories, runs_below, write_roster
+from search_to_signal.records.manifest import (
+    Manifest,
+    read_manifest,
+    run_directories,
+    runs_below,
+    write_roster,
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,7 @@ class Reproduction:
 def _place(
     config: RunConfig, directory: Path, source_sha256: str, weights: dict[str, str], plan: str | None
 ) -> Place:
-    found = read_own(RUN, directory, lambda manifest: manifest.config_sha256 == config.sha256)
+    found = read_own(RUN, directory, lambda manifest: _is_run(manifest, config, plan))
     if found is None or found.status != "complete" or not (directory / SUMS).is_file():
         return Place(config, directory, done=False)
     remedy = "give another --out, or move it away"
@@ -50,11 +58,21 @@ def _place(
     if plan is not None:
         # Hundreds of runs, at every beginning: what they contradict is for verify.
         if differing := sum_problems(directory):
-            raise RunDirectoryError(f"{directory} is complete but damaged ({next(iter(differing))}): {remedy}")
+            raise RunDirectoryError(f"{directory} is complete but damaged ({min(differing)}): {remedy}")
         return Place(config, directory, done=True)
     if problems := verify(directory).problems:
         raise RunDirectoryError(f"{directory} is complete but damaged ({problems[0]}): {remedy}")
     return Place(config, directory, done=True)
+
+
+def _is_run(manifest: Manifest, config: RunConfig, plan: str | None) -> bool:
+    """Whether a manifest is that of a run; one of a plan may lack settings that a later version added."""
+    if plan is None or manifest.config_sha256 == config.sha256:
+        return manifest.config_sha256 == config.sha256
+    try:
+        return msgspec.convert(manifest.config, RunConfig) == config
+    except (msgspec.ValidationError, ConfigError):
+        return False
 
 
 def places(configs: Sequence[RunConfig], out: Path, plan: str | None = None) -> list[Place]:
@@ -122,7 +140,7 @@ def finished_cohort(profile: Profile, results: Path, plan: str | None = None) ->
     """
     cohort, sha256 = results / COHORT, None if plan is not None else source().sha256
     missing = [
-        config.name for config in profile.runs() if not _complete(config, cohort / config.name, sha256)
+        config.name for config in profile.runs() if not _complete(config, cohort / config.name, sha256, plan)
     ]
     if missing:
         raise RunDirectoryError(
@@ -132,12 +150,12 @@ def finished_cohort(profile: Profile, results: Path, plan: str | None = None) ->
     return cohort
 
 
-def _complete(config: RunConfig, directory: Path, source_sha256: str | None) -> bool:
+def _complete(config: RunConfig, directory: Path, source_sha256: str | None, plan: str | None) -> bool:
     if not (directory / SUMS).is_file():
         return False
     found = read_manifest(directory)
-    facts = (found.status, found.config_sha256, found.source.sha256)
-    return facts == ("complete", config.sha256, source_sha256 or found.source.sha256)
+    ours = source_sha256 in (None, found.source.sha256)
+    return found.status == "complete" and ours and _is_run(found, config, plan)
 
 
 def unfinished(directory: Path) -> str:

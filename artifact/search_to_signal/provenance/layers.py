@@ -109,7 +109,7 @@ def _whole(directory: Path) -> Iterator[str]:
         facts, place = manifest.facts, run.relative_to(directory).parts
         learner = manifest.config.get("learner")
         shared["purpose"].add(facts.purpose)
-        shared["source"].add(manifest.source.sha256)
+        shared["source"].add(manifest.made_by)
         if place and (directory / COHORT).is_dir() and facts.layer != place[0]:
             yield f"{run.name} is of layer {facts.layer} and lies in {place[0]}"
         if manifest.model_files and models.setdefault(facts.model, manifest.model_files) != (

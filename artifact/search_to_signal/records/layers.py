@@ -16,8 +16,8 @@ PROBE = "probe"
 API = "api"
 UPDATES = "updates"
 HELDOUT = "heldout"
-# Within the directory of the restarts: those that begin with their parent's last archive (D45), with the initial
-# model and with the final adapter.
+# Within the directory of the restarts: those that begin with their parent's last archive (D45), with the
+# initial model and with the final adapter.
 INITIAL_ARCHIVE = "initial-archive"
 FINAL_ARCHIVE = "final-archive"
 

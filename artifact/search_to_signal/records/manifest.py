@@ -98,6 +98,14 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     plan_sha256: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
+    def made_by(self) -> str:
+        """What runs that are compared share: the SHA-256 of their source, or of the plan that they follow.
+
+        A plan's runs may be recorded over days, while the source goes on; the plan fixes what they do.
+        """
+        return self.source.sha256 if self.plan_sha256 is msgspec.UNSET else str(self.plan_sha256)
+
+    @property
     def facts(self) -> "RunFacts":
         """What its configuration says, whichever version wrote it."""
         return msgspec.structs.replace(msgspec.convert(self.config, RunFacts), host=self.host)

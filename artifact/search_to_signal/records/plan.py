@@ -51,10 +51,13 @@ class PilotMetric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Pilot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What sample sizes were chosen by: ``seeds`` runs per condition on another machine, in no table here."""
+    """What sample sizes were chosen by: ``seeds`` runs per condition on another machine, in no table here.
+
+    ``completions`` are those of a run.
+    """
 
     seeds: int
-    groups: int
+    completions: int
     metrics: tuple[PilotMetric, ...]
 
 
@@ -69,9 +72,9 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     completions, or the processor time of the steps, by the longest prefix of the second side's run that the
     first side's seconds buy.
 
-    ``comparisons`` is how many are made at once. ``smallest_effects``, one per pair in the metric's unit: what
-    the paired t test sees with the plan's power at level 0.05 / comparisons (``smallest_effect``), from the
-    pilot's deviations; empty where the pilot has none.
+    ``comparisons`` is how many are made at once. ``smallest_effects``, one per pair in the metric's unit, are
+    what a paired t test at level (1 - ``level``) / comparisons sees with the plan's power, by the pilot's
+    deviations; empty where the pilot has no such runs.
     """
 
     key: str
@@ -93,8 +96,8 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Runs that are recorded together, in the plan's order.
 
     ``profiles`` are files ``artifact/profiles/evidence/PROFILE.toml`` whose runs go to one directory PROFILE
-    each; ``layers`` are those of their layers that this study records, in order. ``hours`` is what it takes on
-    two cores by the speed that was measured before. ``seeds``: how many of the plan's, the first ones.
+    each; ``layers`` are those of their layers that this study records. ``hours`` is what it takes on two
+    cores by the speed that was measured before. ``seeds``: how many of the plan's, the first ones.
     """
 
     key: str
@@ -108,7 +111,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The plan. Its studies are recorded in order and dropped from the end; raises ConfigError as it reads."""
+    """The plan; its studies are recorded in order. Raises ConfigError where it contradicts itself."""
 
     title: str
     note: str

@@ -69,6 +69,17 @@ def test_mixed_protocols_are_refused(make_run: Make, tmp_path: Path, changes: di
         load_runs(tmp_path)
 
 
+def test_runs_of_one_plan_may_be_of_several_sources(make_run: Make, tmp_path: Path) -> None:
+    """They were recorded over days and follow one plan; a run of another plan is the odd one."""
+    later, plan = Source(sha256="other", commit=None, clean=None), "a" * 64
+    make_run(tmp_path / "frozen-s42", "frozen", plan_sha256=plan)
+    make_run(tmp_path / "native-s42", "native", plan_sha256=plan, source=later)
+    assert len(load_runs(tmp_path)) == 2
+    make_run(tmp_path / "factorized-s42", "factorized", plan_sha256="b" * 64)
+    with pytest.raises(RunDirectoryError, match=r"other than the rest: factorized-s42 \(in source\)"):
+        load_runs(tmp_path)
+
+
 def test_a_missing_run_is_named(make_run: Make, tmp_path: Path) -> None:
     """A hole in conditions x seeds is refused with the name of the run that is not there."""
     for condition, seed in (("frozen", 42), ("native", 42), ("frozen", 3407)):

@@ -17,10 +17,12 @@ from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError, RunFailedError
 from search_to_signal.experiments import execution
 from search_to_signal.experiments.configuration import Profile, RunConfig
-from search_to_signal.experiments.runs import places
+from search_to_signal.experiments.runs import places, run_all
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.files import checked_files
 from search_to_signal.provenance.source import source
+from search_to_signal.records.manifest import read_manifest
+from search_to_signal.records.reader import COMPLETIONS
 
 Make = Callable[..., Path]
 
@@ -266,6 +268,34 @@ def test_foreign_directories_are_refused_untouched(
         run_cohort(profile, out, Quiet())
     assert launched == []
     assert tree(tmp_path) == before
+
+
+def test_runs_of_a_plan_stay_whichever_source_made_them(
+    profile: Profile, launched: list[RunConfig], make_run: Make, tmp_path: Path
+) -> None:
+    """A later version records what is missing, in the plan's order; another plan, and damage, are refused."""
+    out, plan = tmp_path / "out", "a" * 64
+    more = msgspec.structs.replace(profile, seeds=(42, 7))
+    first, second, *rest = more.runs()
+    older = msgspec.structs.replace(source(), sha256="other")
+    complete(make_run, out / first.name, first, source=older, plan_sha256=plan)
+    lacking = msgspec.to_builtins(second)
+    del lacking["learner"]["credit"]
+    facts = {"source": source(), "model_files": checked_files(Path(second.model)), "plan_sha256": plan}
+    make_run(out / second.name, second.condition, second.seed, config=lacking, **facts)
+    # As a version without that setting wrote it.
+    assert read_manifest(out / second.name).config_sha256 != second.sha256
+    how = execution.Execution(1, 1, resume=True, plan=plan)
+    run_all({out: more.runs()}, how, Quiet())
+    assert launched == rest
+    with pytest.raises(RunDirectoryError, match="another plan"):
+        places(more.runs(), out, "b" * 64)
+    with pytest.raises(RunDirectoryError, match="another version"):
+        places(more.runs(), out)
+    with (out / second.name / COMPLETIONS).open("ab") as file:
+        file.write(b"{}\n")
+    with pytest.raises(RunDirectoryError, match=COMPLETIONS):
+        places(more.runs(), out, plan)
 
 
 def test_more_seeds_may_join_a_cohort(profile: Profile, launched: list[RunConfig], tmp_path: Path) -> None:

@@ -80,8 +80,8 @@ def _restarts(
 
 def run(asked: Reproduction) -> None:
     """Run the restarts of a profile; raises RunDirectoryError when the cohort is not finished."""
-    profile, settings, out = asked.profile, asked.profile.restart or RestartSettings(), asked.results / RESTART
-    cohort = asked.finished_cohort()
+    profile, out, cohort = asked.profile, asked.results / RESTART, asked.finished_cohort()
+    settings = profile.restart or RestartSettings()
     asked.run_all({out: restarts(profile, settings, cohort)})
     archives = archive_restarts(profile, settings, cohort)
     if archives:

@@ -9,9 +9,10 @@ import pytest
 
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.experiments.configuration import Profile, RunConfig
+from search_to_signal.experiments.layers import restart
 from search_to_signal.experiments.layers.api import references
 from search_to_signal.experiments.layers.cells import planned
-from search_to_signal.experiments.layers.restart import restarts
+from search_to_signal.experiments.layers.restart import archive_restarts, restarts
 from search_to_signal.experiments.layers.settings import (
     AnchorSettings,
     ApiReference,
@@ -26,8 +27,9 @@ from search_to_signal.generators.opening import model_files
 from search_to_signal.generators.settings import ApiSettings
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.provenance.source import source
-from search_to_signal.records.layers import COHORT, RESTART
+from search_to_signal.records.layers import COHORT, FINAL_ARCHIVE, INITIAL_ARCHIVE, RESTART
 from search_to_signal.records.manifest import Source
+from search_to_signal.records.population import population_sha256
 
 PLAIN: dict[str, Any] = {
     "purpose": "smoke",
@@ -83,6 +85,32 @@ def test_restarts_can_be_chosen_and_shortened(results: Path) -> None:
     settings = RestartSettings(conditions=("native",), groups=2)
     planned = restarts(profile(), settings, results / COHORT)
     assert [(run.name, run.groups) for run in planned] == [("native-s42", 2), ("native-s7", 2)]
+
+
+def test_checkpoint_and_archive_are_crossed_where_asked(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the conditions named, once the initial model and once the final adapter, with the run's archive."""
+    monkeypatch.setattr(restart, "final_population", lambda run, search: (run.name,))
+    found = archive_restarts(profile(), RestartSettings(archive_conditions=("native",)), results / COHORT)
+    assert set(found) == {INITIAL_ARCHIVE, FINAL_ARCHIVE}
+    for where, runs in found.items():
+        assert [run.name for run in runs] == ["native-s42", "native-s7"]
+        for run in runs:
+            place = results / RESTART / where / run.name
+            assert run.parent is not None
+            assert (place / run.parent.run).resolve() == (results / COHORT / run.name).resolve()
+            adapter = None if where == INITIAL_ARCHIVE else f"final of {run.name}"
+            assert run.parent.adapter_sha256 == adapter
+            assert run.parent.archive_sha256 == population_sha256((run.name,))  # type: ignore[arg-type]
+            assert not run.trained
+    labels = [
+        run.label
+        for runs in (*found.values(), restarts(profile(), RestartSettings(), results / COHORT))
+        for run in runs
+    ]
+    assert len(set(labels)) == len(labels)
+    assert archive_restarts(profile(), RestartSettings(), results / COHORT) == {}
 
 
 def test_a_parent_without_final_adapter_stops_the_layer(

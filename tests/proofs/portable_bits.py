@@ -1,0 +1,102 @@
+"""Do records depend on the processor? Runs with kernels forced to lower instruction sets, file by file.
+
+    python -m tests.proofs.portable_bits --groups 10
+
+Every condition is run at every level, each in a process of its own. ``fixed`` is what every command chooses;
+``processor`` leaves the choice to the libraries; ``avx2`` and ``sse`` force them down to what an older
+processor has. Printed are, per condition and level, the record files that differ from ``fixed``, where they
+begin to, and processor seconds per group in relation to ``processor``.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+from tests.figures import print_figure
+
+from search_to_signal.config import canonical_json
+from search_to_signal.experiments.configuration import RunConfig, load_profile
+from search_to_signal.runtime import KERNELS, command_line
+
+RECORDS = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl")
+CONDITIONS = ("frozen", "native", "factorized")
+AVX512 = KERNELS["NPY_DISABLE_CPU_FEATURES"]
+# Empty values count as set, so that the command leaves them as they are.
+PROCESSOR = {
+    **dict.fromkeys(KERNELS, ""),
+    "ATEN_CPU_CAPABILITY": "avx512",
+    "MKL_CBWR": "AUTO",
+    "ONEDNN_MAX_CPU_ISA": "ALL",
+}
+LEVELS: Mapping[str, Mapping[str, str]] = {
+    "fixed": {},
+    "processor": PROCESSOR,
+    "avx2": {"MKL_ENABLE_INSTRUCTIONS": "AVX2", "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX512VL"},
+    "sse": {
+        "ATEN_CPU_CAPABILITY": "default",
+        "MKL_CBWR": "COMPATIBLE",
+        "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "OPENBLAS_CORETYPE": "Prescott",
+        "NPY_DISABLE_CPU_FEATURES": f"AVX F16C FMA3 AVX2 {AVX512}",
+        "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX2,-FMA",
+    },
+}
+
+
+def run(config: RunConfig, out: Path, level: str) -> float:
+    """Run a configuration in a process with a level's kernels; processor seconds per group."""
+    clean = {name: value for name, value in os.environ.items() if name not in KERNELS}
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    subprocess.run(
+        command_line("run-one", "--out", str(out)),
+        input=canonical_json(config),
+        env={**clean, **threads, **LEVELS[level]},
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    steps = [json.loads(line) for line in (out / "timings.jsonl").read_text().splitlines()]
+    return sum(step["processor_seconds"] or 0.0 for step in steps) / len(steps)
+
+
+def differing(first: Path, second: Path) -> Iterator[str]:
+    """Files of two runs that differ: with the first step, and the fields that do there."""
+    for name in RECORDS:
+        rows = [(run / name).read_text().splitlines() for run in (first, second)]
+        pairs = [(json.loads(a), json.loads(b)) for a, b in zip(*rows, strict=False) if a != b]
+        if pairs:
+            one, other = pairs[0]
+            fields = ", ".join(sorted(key for key in one if one[key] != other.get(key)))
+            yield f"{name} from step {one['step']} ({fields}; {len(pairs)} of {len(rows[0])} lines)"
+
+
+def main() -> None:
+    """Run everything and print it."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--groups", type=int, default=10)
+    parser.add_argument("--conditions", nargs="+", default=list(CONDITIONS))
+    arguments = parser.parse_args()
+    profile = load_profile("evidence/main")
+    told = []
+    with tempfile.TemporaryDirectory(prefix="s2s-") as scratch:
+        for condition in arguments.conditions:
+            config = msgspec.structs.replace(profile.run(condition, 42), groups=arguments.groups)
+            places = {level: Path(scratch) / f"{condition}-{level}" for level in LEVELS}
+            seconds = {level: run(config, place, level) for level, place in places.items()}
+            for level in LEVELS:
+                found = list(differing(places["fixed"], places[level]))
+                ratio = seconds[level] / seconds["processor"]
+                what = "differs: " + "; ".join(found) if found else "equal"
+                print(f"{condition}, {level}: {what}; {ratio:.2f} times the processor time", flush=True)
+                told.append(f"{condition} {level} {'differs' if found else 'equal'}")
+    command = f"python -m tests.proofs.portable_bits --groups {arguments.groups}"
+    print_figure("records by kernels, against fixed ones", command, ", ".join(told))
+
+
+if __name__ == "__main__":
+    main()
