@@ -17,17 +17,22 @@ if TYPE_CHECKING:
 
 
 def _rerun(arguments: argparse.Namespace) -> int:
+    from search_to_signal.evidence.unpacking import readable
     from search_to_signal.experiments.execution import Execution
     from search_to_signal.provenance.levels import RERUN, promise
-    from search_to_signal.recompute.rerun import rerun
+    from search_to_signal.recompute.rerun import rerun, with_parents
 
     _refuse_loose_options(arguments)
     load_allowed(arguments)
     how = Execution(jobs=arguments.jobs, checkpoint_every=10, resume=True)
     done: list[Rerun] = []
     names = _chosen(arguments)
-    with _place(arguments.out) as out, progress_display() as progress:
-        found = rerun(arguments.directory, names, out, how, progress, arguments.model)
+    with (
+        readable(arguments.directory, list(with_parents(arguments.directory, names)), True) as recorded,
+        _place(arguments.out) as out,
+        progress_display() as progress,
+    ):
+        found = rerun(recorded, names, out, how, progress, arguments.model)
         for one in found:
             done.append(one)
             _say(one, progress)

@@ -10,6 +10,7 @@ from search_to_signal.records.files import storage_errors
 
 _MB = 1e6
 _SHOWN = 10
+_LISTED = 40
 
 
 def _pack(arguments: argparse.Namespace) -> int:
@@ -55,6 +56,22 @@ def _unpack(arguments: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
+def _rebuild(arguments: argparse.Namespace) -> int:
+    from search_to_signal.evidence.rebuilding import rebuild
+
+    with storage_errors(arguments.out, AGAIN), progress_display() as progress:
+        found = rebuild(arguments.directory, arguments.out, progress, arguments.ship)
+    for problem in found.problems[:_LISTED]:
+        print(f"PROBLEM {one_line(problem)}")
+    if found.problems[_LISTED:]:
+        print(f"... and {len(found.problems) - _LISTED} more")
+    for remark in found.remarks:
+        print(one_line(remark))
+    state = "FAILED" if found.problems else "OK"
+    print(f"s2s: {state}: {len(found.problems)} problems; open {found.page}")
+    return 1 if found.problems else 0
+
+
 def _models(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
@@ -67,7 +84,7 @@ def _models(parser: argparse.ArgumentParser) -> None:
 
 
 def register(add: Add) -> None:
-    """Add pack and unpack."""
+    """Add pack, unpack and rebuild."""
     text = "pack finished runs of results directories, to ship them; packed runs stay as they are"
     command = add("pack", _pack, text, "s2s pack results/evidence/main --into artifact/evidence")
     command.add_argument("directory", type=Path, nargs="+", help="results directories")
@@ -85,3 +102,11 @@ def register(add: Add) -> None:
     command.add_argument("directory", type=Path, help="packed evidence, or one packed results directory")
     command.add_argument("--out", type=Path, required=True, help="each gets a directory of its name in here")
     _models(command)
+    text = (
+        "check packed evidence, make its tables, figures and pages from its records, compare the tables with "
+        "the shipped ones"
+    )
+    command = add("rebuild", _rebuild, text, "s2s rebuild artifact/evidence --out results/shipped")
+    command.add_argument("directory", type=Path, help="packed evidence with its plan")
+    command.add_argument("--out", type=Path, required=True, help="where to write tables, figures and pages")
+    command.add_argument("--ship", action="store_true", help="have the tables made now be the shipped ones")

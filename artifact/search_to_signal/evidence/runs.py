@@ -1,5 +1,6 @@
 """One run as a container: its record lines in shorthand, every other file as it is."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from search_to_signal.evidence.container import read_container, write_container
 from search_to_signal.evidence.shorthand import Encode, Line
 from search_to_signal.experiments.configuration import CONFIG
 from search_to_signal.provenance.adapters import ADAPTER
-from search_to_signal.provenance.checksums import SUMS
+from search_to_signal.provenance.checksums import SUMS, read_sums
 from search_to_signal.recompute.tokens import Tokens
 from search_to_signal.records.manifest import MANIFEST, Manifest, RunFacts, read_manifest
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS
@@ -152,6 +153,11 @@ def unpack_run(packed: Path, out: Path, found: Tokenizer | None, tokens: bool = 
         raise RunDirectoryError(f"cannot read {path} ({type(error).__name__}): restore the file") from error
     for name in OPEN:
         files[name] = (packed / name).read_bytes()
+    for name, sha256 in read_sums(packed).items():
+        if name in files and hashlib.sha256(files[name]).hexdigest() != sha256:
+            raise RunDirectoryError(
+                f"{path}: {name} comes back with other bytes than {SUMS} says: restore the file"
+            )
     for name, data in files.items():
         place = out / name
         if not place.resolve().is_relative_to(out.resolve()):

@@ -137,7 +137,8 @@ def is_left_out(problem: str, problems: Sequence[str]) -> bool:
 def readable(directory: Path, names: Sequence[str] | None = None, tokens: bool = False) -> Iterator[Path]:
     """A results directory as it is, or packed evidence unpacked for as long as it is read.
 
-    ``names`` are the runs that are needed, by default all. Raises RunDirectoryError as unpacking does.
+    ``names`` are the runs that are needed, by default all and what lies beside them. Raises
+    RunDirectoryError as unpacking does.
     """
     if not packed_results(directory):
         yield directory
@@ -150,5 +151,6 @@ def readable(directory: Path, names: Sequence[str] | None = None, tokens: bool =
             lead = "" if packed == directory else f"{packed.name}/"
             chosen = [name for name in below if names is None or f"{lead}{name}" in names]
             unpack_runs(packed, place, chosen, (), tokens)
-            unpack_rest(packed, place)
+            if names is None:
+                unpack_rest(packed, place)
         yield out

@@ -12,7 +12,7 @@ import msgspec
 
 from search_to_signal import plugins
 from search_to_signal.errors import ConfigError, ModelFileError, RunDirectoryError, S2SError
-from search_to_signal.experiments.configuration import Parent, RunConfig
+from search_to_signal.experiments.configuration import ADAPTER, Parent, RunConfig
 from search_to_signal.experiments.execution import Execution, Place, execute
 from search_to_signal.generators.files import checked_files
 from search_to_signal.hosts import RELEASED, find_host
@@ -81,11 +81,15 @@ def rerun(
     refuse_special_files(directory)
     if out.resolve().is_relative_to(directory.resolve()):
         raise ConfigError(f"{out} lies in the directory that is checked: give another --out")
-    manifests = _with_parents(directory, names)
+    manifests = with_parents(directory, names)
     left = {name: _config(manifest, models) for name, manifest in manifests.items()}
     done: dict[str, Rerun] = {}
     while left:
         ready = {name: config for name, config in left.items() if not set(_parents(name, config)) & set(left)}
+        for name in [name for name, config in ready.items() if _stranded(name, config, directory, done)]:
+            done[name] = Rerun(name, left.pop(name).groups, _STRANDED, {})
+            del ready[name]
+            yield done[name]
         placed = {name: _placed(name, config, directory, done) for name, config in ready.items()}
         places = [Place(config, out / name, done=False) for name, config in placed.items()]
         before = {place.directory for place in places if _complete(place.directory)}
@@ -96,7 +100,8 @@ def rerun(
             del left[name]
 
 
-def _with_parents(directory: Path, names: Sequence[str]) -> dict[str, Manifest]:
+def with_parents(directory: Path, names: Sequence[str]) -> dict[str, Manifest]:
+    """The manifests of runs and of those that they start from; raises ConfigError for an unknown name."""
     found: dict[str, Manifest] = {}
     asked = list(names)
     while asked:
@@ -148,6 +153,22 @@ def _model(config: RunConfig, manifest: Manifest, models: Sequence[Path]) -> str
         except ModelFileError:
             continue
     raise ConfigError(f"its model {config.model} is not here with the recorded checksums (--model DIR)")
+
+
+_STRANDED = Difference(
+    "not executed",
+    "an adapter that is not stored",
+    "another one",
+    0,
+    "the run it starts from came out otherwise",
+)
+
+
+def _stranded(name: str, config: RunConfig, directory: Path, done: Mapping[str, Rerun]) -> bool:
+    """Whether a run starts from an adapter that is neither stored nor came out again."""
+    needs = config.parent is not None and config.parent.adapter_sha256 is not None
+    lost = (parent for parent in _parents(name, config) if done[parent].difference is not None)
+    return needs and any(not (directory / parent / ADAPTER).is_dir() for parent in lost)
 
 
 def _placed(name: str, config: RunConfig, directory: Path, done: Mapping[str, Rerun]) -> RunConfig:

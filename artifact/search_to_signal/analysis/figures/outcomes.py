@@ -14,9 +14,9 @@ from search_to_signal.analysis.plan.outcomes import Outcome, Verdict
 
 NAME = "outcomes"
 CAPTION = (
-    "Primary questions of the plan. Small circles are seeds, diamonds their means, bars the interval for each "
-    "alone, thin bars the wider one that decides. Blue: the wider one lies above zero; red: below; grey: "
-    "undecided; orange: not all seeds are recorded, so no verdict. Higher is better."
+    "Primary questions of the plan. Small circles are seeds, diamonds their means, bars the interval for "
+    "each alone, thin bars the wider one that decides. Blue: the wider one lies above zero; red: below; "
+    "grey: undecided; orange: not all seeds are recorded, so no verdict. Higher is better."
 )
 _COLORS = {Verdict.ABOVE.value: BLUE, Verdict.BELOW.value: RED, Verdict.PARTIAL.value: ORANGE}
 _COLUMNS = (

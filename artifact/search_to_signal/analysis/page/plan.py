@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from search_to_signal.analysis.figures.outcomes import CAPTION, draw_outcomes, outcome_lines
 from search_to_signal.analysis.page.story import Finding
-from search_to_signal.analysis.plan.deviations import deviations, recorded_runs
+from search_to_signal.analysis.plan.deviations import NOTHING, deviations, recorded_runs
 from search_to_signal.analysis.plan.lines import outcome_table, sentence
 from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
 from search_to_signal.analysis.tables.cells import Table
@@ -33,18 +33,20 @@ class Story:
 
     @property
     def partial(self) -> bool:
-        """Whether seeds of some question are missing."""
-        return any(one.verdict in (Verdict.PARTIAL, Verdict.MISSING) for one in self.outcomes)
+        """Whether seeds of some question, or a whole study, are missing."""
+        missing = any(one.verdict in (Verdict.PARTIAL, Verdict.MISSING) for one in self.outcomes)
+        return missing or any(NOTHING in self.departed[study.key] for study in self.plan.studies)
 
     @property
     def counts(self) -> str:
         """How much of the plan is recorded, in words."""
         whole = sum(one.verdict not in (Verdict.PARTIAL, Verdict.MISSING) for one in self.outcomes)
-        return f"{self.recorded} runs are recorded; {whole} of {len(self.outcomes)} planned lines have all seeds."
+        lines = f"{whole} of {len(self.outcomes)} planned lines have all their seeds"
+        return f"{self.recorded} runs are recorded; {lines}."
 
 
 def tell(root: Path, plan: Plan, sha256: str) -> Story:
-    """Read the recorded evidence below ``root``; raises RunDirectoryError for a run that is short or changed."""
+    """Read the recorded evidence; raises RunDirectoryError for a run that is short or changed."""
     runs, found = recorded_runs(root), outcomes(root, plan)
     units = [manifest.score_unit for manifest in runs.values() if manifest.score_unit]
     unit = units[0] if len(set(units)) == 1 else "score"

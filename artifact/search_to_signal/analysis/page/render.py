@@ -52,6 +52,7 @@ def _content(
         "findings": findings(evidence),
         "first_picture": next((picture for picture in pictures if picture.name == FIGURE), None),
         "smoke": evidence.smoke,
+        "partial": evidence.partial,
         "embedded": facts.embedded,
         "models": " and ".join(facts.cards),
         "config": config,

@@ -8,6 +8,7 @@ from search_to_signal.analysis.plan.outcomes import Outcome
 from search_to_signal.records.manifest import Manifest, read_manifest, runs_below
 from search_to_signal.records.plan import Plan, Study
 
+NOTHING = "nothing of it is recorded"
 _SHOWN = 3
 
 
@@ -41,7 +42,8 @@ def _of_all(plan: Plan, sha256: str, runs: dict[str, Manifest]) -> Iterator[str]
         yield f"{len(unclean)} runs were recorded from a checkout with changes: {_some(unclean)}"
     machines = Counter(manifest.environment.cpu for manifest in runs.values())
     if len(machines) > 1:
-        yield f"several processors: {', '.join(f'{number} runs on {cpu}' for cpu, number in machines.items())}"
+        told = ", ".join(f"{number} runs on {cpu}" for cpu, number in machines.items())
+        yield f"several processors: {told}"
     seeds = set(plan.seeds.seeds)
     strange = [place for place, manifest in runs.items() if manifest.facts.seed not in seeds]
     if strange:
@@ -54,7 +56,7 @@ def _of_all(plan: Plan, sha256: str, runs: dict[str, Manifest]) -> Iterator[str]
 
 def _of_study(study: Study, runs: dict[str, Manifest], found: Sequence[Outcome]) -> Iterator[str]:
     if not any(place.split("/")[0] in study.profiles for place in runs):
-        yield "nothing of it is recorded"
+        yield NOTHING
         return
     for one in found:
         n, planned = len(one.values), one.question.seeds

@@ -72,8 +72,8 @@ def outcome_table(found: Sequence[Outcome], plan: Plan) -> Table:
     count = sum(len(one.sides) > 1 for one in found)
     level = plan.analysis.level
     note = (
-        f"First minus second of one seed. Low and High: interval at {level:.0%} for each alone; the verdict takes "
-        "the one at the level that its comparisons leave (Bonferroni within the question). "
+        f"First minus second of one seed. Low and High: interval at {level:.0%} for each alone; the verdict "
+        "takes the one at the level that its comparisons leave (Bonferroni within the question). "
         f"{count} comparisons stand here, {len(found)} lines in all; nothing corrects over questions."
     )
     rows = tuple(Row(f"{one.question.key}/{one.name}", _cells(one)) for one in found)

@@ -6,6 +6,7 @@ search.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 from scipy.stats import bootstrap
@@ -187,6 +188,7 @@ def percentile_interval(
     return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
+@cache
 def interval_coverage(seeds: int) -> float:
     """How often ``percentile_interval`` of so many normal values covers their mean, over TRIALS samples.
 
