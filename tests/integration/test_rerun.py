@@ -7,6 +7,7 @@ import pytest
 from tests.forging import edit_line, edit_manifest
 
 from search_to_signal.cli import main
+from search_to_signal.evidence.container import read_container
 
 Said = tuple[int, str, str]
 
@@ -67,3 +68,20 @@ def test_code_and_models_that_a_directory_names_do_not_run(
     edit_manifest(copy / "native-s42", lambda line: line["model_files"].update({"config.json": "0" * 64}))
     code, _, err = said(capsys, "rerun", copy, "native-s42")
     assert (code, "is not here with the recorded checksums (--model DIR)" in err) == (2, True)
+
+
+def test_a_packed_run_comes_back_and_is_executed_again(
+    cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Token ids are left out and found again by the tokenizer; packed evidence can be executed as it is."""
+    assert main(["pack", str(cohort), "--into", str(tmp_path / "ev"), "--adapters", "*"]) == 0
+    packed = tmp_path / "ev" / cohort.name
+    assert b"completion_ids" not in read_container(packed / "native-s42" / "records.xz")["generations.jsonl"]
+    assert main(["unpack", str(tmp_path / "ev"), "--out", str(tmp_path / "out")]) == 0
+    for path in cohort.rglob("*"):
+        if path.is_file():
+            assert (
+                tmp_path / "out" / cohort.name / path.relative_to(cohort)
+            ).read_bytes() == path.read_bytes()
+    code, out, _ = said(capsys, "rerun", tmp_path / "ev", f"{cohort.name}/frozen-s42")
+    assert (code, "s2s: EQUAL: 1 of 1 runs" in out) == (0, True)

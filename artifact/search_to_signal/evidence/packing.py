@@ -18,6 +18,7 @@ from search_to_signal.recompute.tokens import Tokenizers
 from search_to_signal.records.files import TEMPORARY, refuse_special_files, write_atomically
 from search_to_signal.records.manifest import (
     INTERRUPTED,
+    MANIFEST,
     REPORT,
     ROSTER,
     read_manifest,
@@ -122,8 +123,8 @@ def packed_results(root: Path) -> list[Path]:
 
 
 def packed_runs(packed: Path) -> list[Path]:
-    """The runs of a packed results directory, sorted."""
-    return sorted(path.parent for path in packed.rglob(RECORDS))
+    """The runs of a packed results directory, sorted: with what is left of damaged ones."""
+    return sorted({path.parent for name in (RECORDS, MANIFEST) for path in packed.rglob(name)})
 
 
 def planned_runs(packed: Path) -> list[Path]:

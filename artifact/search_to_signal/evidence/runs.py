@@ -67,7 +67,8 @@ def pack_run(run: Path, out: Path, found: Tokenizer | None, adapter: bool) -> No
     out.mkdir(parents=True, exist_ok=True)
     write_container(out / RECORDS, parts)
     for name in OPEN:
-        (out / name).write_bytes((run / name).read_bytes())
+        if (run / name).is_file():
+            (out / name).write_bytes((run / name).read_bytes())
 
 
 def _shortened(files: Mapping[str, bytes], manifest: Manifest, found: Tokenizer | None) -> dict[str, bytes]:
@@ -151,8 +152,7 @@ def unpack_run(packed: Path, out: Path, found: Tokenizer | None, tokens: bool = 
         files = restored(parts, manifest.facts, found, tokens)
     except (KeyError, IndexError, TypeError, ValueError, msgspec.MsgspecError) as error:
         raise RunDirectoryError(f"cannot read {path} ({type(error).__name__}): restore the file") from error
-    for name in OPEN:
-        files[name] = (packed / name).read_bytes()
+    files |= {name: (packed / name).read_bytes() for name in OPEN if (packed / name).is_file()}
     for name, sha256 in read_sums(packed).items():
         if name in files and hashlib.sha256(files[name]).hexdigest() != sha256:
             raise RunDirectoryError(

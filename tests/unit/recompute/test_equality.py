@@ -47,7 +47,12 @@ def _adapter(line: Line) -> None:
     ("file", "number", "change", "expected"),
     [
         ("generations.jsonl", 2, _token, "group 2, generations.jsonl: completion_ids[1][2]: 3 | 99"),
-        ("completions.jsonl", 8, _score, "group 2, completions.jsonl, completion 0: score: -6.700000000000001 | -3.0"),
+        (
+            "completions.jsonl",
+            8,
+            _score,
+            "group 2, completions.jsonl, completion 0: score: -6.700000000000001 | -3.0",
+        ),
     ],
 )
 def test_one_edit_is_named(

@@ -7,7 +7,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from search_to_signal.analysis.figures.frame import Frame, lines
+from search_to_signal.analysis.figures.frame import Frame, Value, lines
 from search_to_signal.analysis.figures.style import BLUE, GREY, ORANGE, RED, SETTINGS, zero_line
 from search_to_signal.analysis.plan.lines import heading, measure_of
 from search_to_signal.analysis.plan.outcomes import Outcome, Verdict
@@ -38,7 +38,7 @@ _DPI = 200
 
 def outcome_lines(found: Sequence[Outcome], unit: str) -> str:
     """The text of the figure's CSV: a row per seed; scores in ``unit``, shares in points."""
-    rows = []
+    rows: list[tuple[Value, ...]] = []
     for one in found:
         measure = measure_of(one.question.metric)
         bars = [*(one.interval or (None, None)), *(one.corrected or (None, None))]
