@@ -11,14 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_to_signal.claims import intervals
-from search_to_signal.claims.counterparts import Counterpart
-from search_to_signal.claims.embedded import Direction, estimate
+from search_to_signal.claims.embedded import Counterpart, Direction, estimate
 from search_to_signal.claims.expressions import Scope, evaluate
 from search_to_signal.claims.feasibility import feasibility
 from search_to_signal.claims.intervals import Interval, rounded
-from search_to_signal.claims.ledger import Checks, Entry, Layer, Ledger
+from search_to_signal.claims.ledger import Checks, Entry, Layer, Ledger, check, load_ledger
 from search_to_signal.claims.linear import system
-from search_to_signal.claims.loading import check, load_ledger
 from search_to_signal.claims.shares import is_mean_share, is_share, is_share_change
 from search_to_signal.claims.tables import Table
 from search_to_signal.claims.verdicts import Verdict, judge

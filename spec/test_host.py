@@ -14,7 +14,7 @@ from search_to_signal.search.archive import archive_gap, frontier
 from search_to_signal.search.planning import Draw, plan_round
 from search_to_signal.search.replay import Round, replay
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import SearchState, initial_state
+from search_to_signal.search.state import SearchState, initial_state, seed_member
 from search_to_signal.search.transition import Evaluated, transition
 from search_to_signal.seeding import stream
 
@@ -92,7 +92,7 @@ class Host(RuleBasedStateMachine):
 
     @initialize(score=scores, idea=ideas, seed=st.integers(0, 2**32))
     def begin(self, score: float, idea: str, seed: int) -> None:
-        self.first = initial_state(Heuristic(idea, "seed = 1"), score)
+        self.first = initial_state(seed_member(Heuristic(idea, "seed = 1"), score))
         self.state, self.seed, self.step = self.first, seed, 0
         self.model = Model((idea, "seed = 1", score))
         self.played: list[Round] = []
@@ -159,7 +159,7 @@ class Host(RuleBasedStateMachine):
     @rule(score=scores)
     def seed_appears(self, score: float) -> None:
         """A host may hold several seeds; they enter like members."""
-        state = initial_state(Heuristic("other", "seed = 2"), score)
+        state = initial_state(seed_member(Heuristic("other", "seed = 2"), score))
         if self.played or len(self.state.seeds) > 1 or archive_gap(self.state.archive, score) == 0:
             return
         self.state = replace(self.state.extended(state.seeds), seeds=(*self.state.seeds, *state.seeds))

@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 
 from search_to_signal.records.schema import Outcome
 from search_to_signal.search.collapse import collapse_due
-from search_to_signal.search.exposure import exposures, sampled_exposure
+from search_to_signal.search.exposure import exposures
 from search_to_signal.search.planning import plan_round
 from search_to_signal.search.sampling import draw_crossover, draw_parents
 from search_to_signal.search.selection import crossover_pairs
@@ -109,7 +109,6 @@ def test_exposure_of_an_invalid_completion_is_absent() -> None:
     """R-HOST-07 (D13): None for a failure; a lone candidate is every parent."""
     failed, lone = Evaluated(Outcome.RUNTIME_FAILURE), Evaluated(Outcome.VALID, "a", "", 1.0)
     assert exposures(state_of((), ()), [failed, lone], SETTINGS) == (None, 1.0)
-    assert sampled_exposure(state_of((), ()), failed, SETTINGS, np.random.default_rng(0), 10) is None
 
 
 ARCHIVE = (
@@ -169,9 +168,11 @@ def test_exposure_is_the_frequency_of_the_sampler(candidate: Shown) -> None:
     state, draws = state_from(ARCHIVE), 6000
     result = Evaluated(Outcome.VALID, candidate[0], "", candidate[1])
     (exact,) = exposures(state, [result], SETTINGS)
-    sampled = sampled_exposure(state, result, SETTINGS, np.random.default_rng(22), draws)
+    inserted = Member(candidate[0], "", candidate[1], None, step=0, index=0, id="candidate")
+    after, rng = state.extended((inserted,)).listed(), np.random.default_rng(22)
+    drawn = (draw_parents(after, SETTINGS, rng) for _ in range(draws))
+    sampled = sum(pair is not None and inserted in pair[1] for pair in drawn) / draws
     assert exact is not None
-    assert sampled is not None
     assert abs(sampled - exact) <= 3.5 * np.sqrt(exact * (1 - exact) / draws)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from search_to_signal.experiments.configuration import Profile
 from search_to_signal.experiments.execution import Execution
-from search_to_signal.experiments.runs import run_all
+from search_to_signal.experiments.runs import Reproduction
 from search_to_signal.progress import Progress
 
 
@@ -13,4 +13,4 @@ def run_cohort(
 ) -> list[Path]:
     """Run what is missing of a profile's cohort into ``out``; returns its run directories."""
     how = Execution(profile.jobs, profile.checkpoint_every, resume, ray)
-    return run_all({out: profile.runs()}, how, progress)
+    return Reproduction(profile, out.parent, how, progress).run_all({out: profile.runs()})

@@ -8,7 +8,7 @@ import msgspec
 
 from search_to_signal.config import canonical_json, canonical_sha256
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.group import Judged, completion_records, step_record
+from search_to_signal.experiments.group import EvaluatedCompletion, completion_records, step_record
 from search_to_signal.experiments.recorded import recorded_rounds
 from search_to_signal.experiments.run_files import read_timing
 from search_to_signal.generators.base import Completion, Generation
@@ -30,7 +30,7 @@ from search_to_signal.records.schema import (
 )
 from search_to_signal.rewards import get_mapping
 from search_to_signal.search.replay import evaluated, replay
-from search_to_signal.search.state import heuristic_record, initial_state
+from search_to_signal.search.state import heuristic_record, initial_state, seed_member
 from search_to_signal.seeding import stream
 
 _LEARNED = ("mapping", "zero_advantage", "loss", "kl", "grad_norm", "training_tokens", "adapter_sha256")
@@ -67,7 +67,7 @@ def forge_last_score(run: Path, gain: float) -> tuple[int, int, float]:
         rounds.pop()
     *before, last = rounds
     seed = next(read_records(run / "heuristics.jsonl", HeuristicRecord))
-    start = initial_state(problem.seed, seed.score)
+    start = initial_state(seed_member(problem.seed, seed.score))
     state = [start, *replay(start, before, config.search)][-1]
     host = ReferenceHost(problem, config.search)
     question = host.ask(state, stream(config.seed, "search", last.step))
@@ -146,10 +146,12 @@ def edit_manifest(run: Path, change: Callable[[dict[str, Any]], object]) -> None
     (run / "manifest.json").write_bytes(msgspec.json.encode(manifest))
 
 
-def _judged(record: CompletionRecord, completion: Completion) -> Judged:
+def _judged(record: CompletionRecord, completion: Completion) -> EvaluatedCompletion:
     proposal = parse(completion.text)
     found = proposal if isinstance(proposal, Proposal) else None
-    return Judged(completion, record.outcome, record.detail, record.score, found, record.program_sha256, None)
+    return EvaluatedCompletion(
+        completion, record.outcome, record.detail, record.score, found, record.program_sha256, None
+    )
 
 
 def _write(file: Path, records: list[Any]) -> None:

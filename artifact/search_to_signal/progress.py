@@ -53,7 +53,6 @@ class PlainProgress:
         self._begun.add(task)
 
     def say(self, line: str) -> None:
-        """Print one line at once."""
         # One write: runs side by side report from threads of their own.
         print(f"{line}\n", end="", flush=True)
 
@@ -76,7 +75,6 @@ class LiveProgress:
         self._work.update(task, done, total, note)
 
     def say(self, line: str) -> None:
-        """Print one line above what is redrawn."""
         self._console.print(line, markup=False, highlight=False)
 
     def draw(self) -> "RenderableType":

@@ -47,7 +47,6 @@ class Status:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing of it is left."""
         return self.done >= self.total
 
 
@@ -63,7 +62,6 @@ class Workload:
     _start: float = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin to measure."""
         self._tasks = {task.name: task for task in self.planned}
         self.has_plan = bool(self._tasks)
         self._start = self.clock()

@@ -26,7 +26,7 @@ from search_to_signal.runtime import keep_freed_memory
 from search_to_signal.search.planning import plan_round
 from search_to_signal.search.prompts import build_prompt
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import initial_state
+from search_to_signal.search.state import initial_state, seed_member
 
 GROUP, LIMIT, TEMPERATURE = 4, 320, 0.9
 Rows = list[tuple[int, ...]]
@@ -36,7 +36,7 @@ Way = Callable[[list[int], int], Rows]
 def prompts(tokenizer: Any, count: int) -> list[list[int]]:
     """Prompts of the first round, as the search draws them."""
     problem, settings = get_problem("tsp"), SearchSettings()
-    state = initial_state(problem.seed, -7.0)
+    state = initial_state(seed_member(problem.seed, -7.0))
 
     def ask(draw: Any) -> Any:
         return build_prompt(problem, draw.operator, draw.parents, variant=draw.variant, injected=())

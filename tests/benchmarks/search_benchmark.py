@@ -15,7 +15,7 @@ from search_to_signal.programs.parsing import OPENING, Proposal, parse
 from search_to_signal.records.schema import Outcome
 from search_to_signal.search.planning import Draw, plan_round
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import initial_state
+from search_to_signal.search.state import initial_state, seed_member
 from search_to_signal.search.transition import Evaluated, transition
 
 ROUNDS, GROUP = 250, 4
@@ -43,7 +43,7 @@ def rounds_per_second(seed: int) -> float:
     """Every completion parsed, valid, new and admitted: the archive grows as fast as it can."""
     rng, settings = np.random.default_rng(seed), SearchSettings()
     groups = scripted(rng)
-    state = initial_state(Heuristic("seed", "x = 1"), -10.0)
+    state = initial_state(seed_member(Heuristic("seed", "x = 1"), -10.0))
 
     def render(draw: Draw) -> str:
         return draw.operator.value + "".join(parent.code for parent in draw.parents)

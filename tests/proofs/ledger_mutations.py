@@ -22,8 +22,7 @@ from tests.figures import print_figure
 from search_to_signal.claims.expressions import parse, references
 from search_to_signal.claims.feasibility import feasibility
 from search_to_signal.claims.intervals import Interval, is_number
-from search_to_signal.claims.ledger import Entry, Ledger
-from search_to_signal.claims.loading import load_ledger
+from search_to_signal.claims.ledger import Entry, Ledger, load_ledger
 from search_to_signal.claims.page import MISFITS
 from search_to_signal.claims.tables import Table, cell_name, selected
 from search_to_signal.claims.verdicts import Implementation, Verdict, judge

@@ -1,19 +1,31 @@
-"""The results of a results directory: every table, every figure, and two pages that say what they are."""
+"""The results of a results directory: every table, every figure, and two pages that say what they are.
 
-from collections.abc import Callable, Iterator
+Equal records give equal bytes.
+"""
+
+import base64
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from search_to_signal.analysis.figures import Drawn, draw_all
-from search_to_signal.analysis.page.facts import Facts, read_facts, time_rows
-from search_to_signal.analysis.page.layers import layer_states
-from search_to_signal.analysis.page.ledger import JudgedLedger, read_ledger
-from search_to_signal.analysis.page.render import render
-from search_to_signal.analysis.tables.catalogue import Evidence, read_evidence
-from search_to_signal.analysis.tables.cells import Row, Table
+from search_to_signal.analysis.page.facts import Facts, describe, layer_times, read_facts, time_rows
+from search_to_signal.analysis.page.ledger import NAMES, JudgedLedger, read_ledger
+from search_to_signal.analysis.page.story import FIGURE, best_lineage, findings
+from search_to_signal.analysis.page.tracing import ShownTable, show_table
+from search_to_signal.analysis.tables.catalogue import NOT_RUN, Evidence, read_evidence
+from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.files import to_markdown, write_table
+from search_to_signal.records.layers import get_layer, in_paper_order
 
 FIGURES = "figures"
 HTML, MARKDOWN = "report.html", "report.md"
+_HEADLINE = "core_results"
+_PIXELS_PER_INCH = 140
 _SMOKE = "**Smoke run: it shows that the path works and is no evidence of anything else.**"
 _EMBEDDED = (
     "Small language models made for this artifact: {models}. These are results at embedded scale; "
@@ -42,7 +54,7 @@ def write_evidence(evidence: Evidence, out: Path, ledger: Callable[[Path], None]
     if ledger is not None:
         ledger(out)
     verdicts = read_ledger(out)
-    (out / HTML).write_text(render(evidence, drawn, facts, verdicts), encoding="utf-8")
+    (out / HTML).write_text(_render(evidence, drawn, facts, verdicts), encoding="utf-8")
     page = out / MARKDOWN
     page.write_text("\n\n".join(_parts(evidence, drawn, facts, verdicts)) + "\n", encoding="utf-8")
     return page
@@ -57,14 +69,14 @@ def _parts(evidence: Evidence, drawn: Drawn, facts: Facts, verdicts: JudgedLedge
         yield f"**{evidence.partial}: this is not the plan's outcome.**"
     scale = _EMBEDDED if facts.embedded else _OTHER
     yield f"{_search(evidence)} {scale.format(models=', '.join(facts.cards))}"
-    yield from _section(tables["core_results"])
+    yield from _section(tables[_HEADLINE])
     if "paired" in tables:
         yield from _section(tables["paired"], " minus frozen")
     yield "## Where the time went"
     yield to_markdown(time_rows(facts.runs)).strip()
     yield "## Evidence layers"
-    states = layer_states(evidence)
-    yield to_markdown([["Layer", "State"], *([s.layer.name, s.state] for s in states)]).strip()
+    states = [[layer.name, state] for layer, state in evidence.layers.items()]
+    yield to_markdown([["Layer", "State"], *states]).strip()
     yield "## What else is there"
     if verdicts is not None:
         yield _judged(verdicts)
@@ -82,8 +94,7 @@ def _contents(evidence: Evidence, drawn: Drawn) -> str:
 
 def _search(evidence: Evidence) -> str:
     run = evidence.results.cohort[0]
-    facts = run.facts
-    groups = f"{facts.groups} groups of {facts.group_size} completions"
+    facts, groups = run.facts, f"{run.facts.groups} groups of {run.facts.group_size} completions"
     host = " by the released host" if run.manifest.host == "released" else ""
     untrained = " The model stands behind an endpoint and is not trained." if run.config.get("served") else ""
     return f"Live search{host} on {facts.problem} ({facts.split} instances), {groups}.{untrained}"
@@ -97,11 +108,88 @@ def _judged(verdicts: JudgedLedger) -> str:
 
 def _section(table: Table, ending: str = "") -> Iterator[str]:
     """A table, or those of its rows over seeds whose label ends so."""
-    rows = [row for row in table.rows if row.label.endswith(ending)]
+    head, *rows = table.text_rows()
     yield f"## {table.title}"
     yield table.note
-    yield to_markdown([[table.label, *table.columns], *map(_texts, rows)]).strip()
+    yield to_markdown([head, *(row for row in rows if row[0].endswith(ending))]).strip()
 
 
-def _texts(row: Row) -> list[str]:
-    return [row.label, *(cell.text() for cell in row.cells)]
+@dataclass(frozen=True)
+class Picture:
+    """A figure: base name, words, PNG as a data URI, width in pixels, and tables of the same numbers."""
+
+    name: str
+    title: str
+    caption: str
+    source: str
+    width: int
+    tables: tuple[str, ...]
+
+
+def _render(evidence: Evidence, drawn: Drawn, facts: Facts, ledger: JudgedLedger | None) -> str:
+    loader = PackageLoader("search_to_signal.analysis.page")
+    environment = Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+    )
+    return environment.get_template("page.html").render(**_page_values(evidence, drawn, facts, ledger))
+
+
+def _page_values(
+    evidence: Evidence, drawn: Drawn, facts: Facts, ledger: JudgedLedger | None
+) -> Mapping[str, Any]:
+    config, pictures = evidence.results.cohort[0].config, _pictures(evidence, drawn)
+    return {
+        "findings": findings(evidence),
+        "first_picture": next((picture for picture in pictures if picture.name == FIGURE), None),
+        "smoke": evidence.smoke,
+        "partial": evidence.partial,
+        "embedded": facts.embedded,
+        "models": " and ".join(facts.cards),
+        "config": config,
+        "conditions": list(dict.fromkeys(run.condition for run in evidence.results.cohort)),
+        "seeds": sorted({run.seed for run in evidence.results.cohort}),
+        "unit": evidence.unit,
+        "facts": describe(facts),
+        "layers": evidence.layers,
+        "not_run": NOT_RUN,
+        "layer_times": layer_times(facts.runs),
+        "time_rows": time_rows(facts.runs),
+        "settings": _settings(config),
+        "lineage": best_lineage(evidence),
+        "pictures": [picture for picture in pictures if picture.name != FIGURE],
+        "absent_figures": drawn.absent,
+        "headline": show_table(evidence.table(_HEADLINE)),
+        "sections": _by_layer([t for t in evidence.found.tables if not t.name.endswith(_HEADLINE)]),
+        "absent": evidence.found.absent,
+        "ledger": ledger,
+        "layer_names": NAMES,
+    }
+
+
+def _pictures(evidence: Evidence, drawn: Drawn) -> list[Picture]:
+    known = {name: table.name for name, table in evidence.tables.items()}
+    return [
+        Picture(
+            path.stem,
+            plot.title,
+            plot.caption,
+            f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}",
+            round(plot.size[0] * _PIXELS_PER_INCH),
+            tuple(known[name] for name in plot.tables if name in known),
+        )
+        for plot, path in drawn.figures
+    ]
+
+
+def _by_layer(tables: Sequence[Table]) -> dict[str, list[ShownTable]]:
+    """Tables by the name of their layer, in the paper's order."""
+    sections: dict[str, list[ShownTable]] = {layer.name: [] for layer in in_paper_order()}
+    for table in tables:
+        sections[get_layer(table.layer).name].append(show_table(table))
+    return {name: found for name, found in sections.items() if found}
+
+
+def _settings(config: Mapping[str, Any]) -> str:
+    """The protocol of the cohort, without what its runs differ in."""
+    shared = {key: value for key, value in config.items() if key not in ("condition", "seed", "label")}
+    return msgspec.json.format(msgspec.json.encode(shared, order="sorted"), indent=2).decode("utf-8")

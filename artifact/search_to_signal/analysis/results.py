@@ -93,12 +93,10 @@ class RecordedRun:
 
     @cached_property
     def batch(self) -> GroupBatch:
-        """All groups as arrays."""
         return batch_of(self.groups)
 
     @cached_property
     def metrics(self) -> RunMetrics:
-        """The run's metrics."""
         return run_metrics(self.groups)
 
     @cached_property
@@ -146,7 +144,7 @@ class RecordedRun:
 
         Raises ContractError where the timings lack those of the clock.
         """
-        return np.array(list(prefix(loop_seconds(self.directory, clock), len(self.groups))))
+        return np.array(prefix(loop_seconds(self.directory, clock), len(self.groups)))
 
     def file(self, name: str) -> str:
         """Path of one of the run's files, relative to the results directory."""

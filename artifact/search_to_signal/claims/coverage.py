@@ -15,8 +15,7 @@ import msgspec
 from search_to_signal.claims.extraction import Label, Number, numbers_in, plain_text, words_in
 from search_to_signal.claims.extraction import labels as labels_of
 from search_to_signal.claims.extraction import numbers as numbers_of
-from search_to_signal.claims.ledger import Ledger
-from search_to_signal.claims.loading import load_ledger
+from search_to_signal.claims.ledger import Ledger, load_ledger
 from search_to_signal.claims.tables import Table, load_index, read_toml
 from search_to_signal.errors import LedgerError, reason
 from search_to_signal.package_data import PUBLISHED

@@ -131,7 +131,6 @@ def _without_commands(text: str) -> str:
 
 
 def _in_a_name(text: str, match: "re.Match[str]") -> bool:
-    """Whether digits touch a letter."""
     around = text[match.start() - 1 : match.start()] + text[match.end() : match.end() + 1]
     return match[0][-1].isdigit() and any(character.isalpha() for character in around)
 

@@ -32,7 +32,6 @@ class Feasibility:
     conflicts: tuple[str, ...]
 
     def summary(self) -> str:
-        """One line."""
         asked = f"{self.relations} linear relations over {self.numbers} rounded numbers"
         if not self.conflicts:
             return f"joint feasibility: {asked} can hold at once"

@@ -67,7 +67,6 @@ class Interval:
 
 
 def exactly(value: Fraction | int) -> Interval:
-    """One number."""
     return Interval(Fraction(value), Fraction(value))
 
 
@@ -106,7 +105,6 @@ def power(base: Interval, exponent: Interval) -> Interval:
 
 
 def total(items: Sequence[Interval]) -> Interval:
-    """The sum."""
     return reduce(add, items)
 
 
@@ -116,12 +114,10 @@ def least(first: Interval, second: Interval) -> Interval:
 
 
 def smallest(items: Sequence[Interval]) -> Interval:
-    """The smallest of several."""
     return reduce(least, items)
 
 
 def largest(items: Sequence[Interval]) -> Interval:
-    """The largest of several."""
     return Interval(max(item.lo for item in items), max(item.hi for item in items))
 
 

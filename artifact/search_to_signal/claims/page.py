@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from search_to_signal.claims.counterparts import NEGATIVE
-from search_to_signal.claims.embedded import Direction
+from search_to_signal.claims.embedded import NEGATIVE, Direction
 from search_to_signal.claims.feasibility import feasibility
 from search_to_signal.claims.ledger import Ledger, layer_name
 from search_to_signal.claims.verdicts import Finding, Verdict
@@ -44,7 +43,6 @@ comparable*, for the reason given."""
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """One line of counts."""
     counts = Counter(finding.verdict for finding in findings)
     directions = Counter(finding.estimate.direction for finding in findings if finding.estimate)
     missing = directions.pop(Direction.MISSING, 0)
@@ -75,7 +73,6 @@ def terminal(ledger: Ledger, findings: Sequence[Finding]) -> str:
 
 
 def csv_text(findings: Sequence[Finding]) -> str:
-    """One row per entry."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(HEAD)
@@ -147,7 +144,6 @@ def _statements(ledger: Ledger, findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def write(ledger: Ledger, findings: Sequence[Finding], out: Path) -> None:
-    """Write claims.csv and claims.md."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "claims.csv").write_text(csv_text(findings), encoding="utf-8")
     (out / "claims.md").write_text(page(ledger, findings), encoding="utf-8")

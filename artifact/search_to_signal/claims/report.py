@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from search_to_signal.claims.loading import load_ledger
+from search_to_signal.claims.ledger import load_ledger
 from search_to_signal.claims.page import write
 from search_to_signal.claims.tables import Table, load_report
 from search_to_signal.claims.verdicts import Implementation, judge

@@ -7,46 +7,26 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
+from inspect import cleandoc
 
 from search_to_signal.cli import (
     audit,
     checking,
     claims,
-    comparing,
-    heldout,
     hosts,
     listing,
     models,
-    normalizers,
     records,
     rerunning,
     running,
-    serving,
     shipping,
-    tracing,
-    updates,
 )
 from search_to_signal.cli.base import Command
 from search_to_signal.errors import RunDirectoryError, S2SError
 from search_to_signal.progress import one_line
 from search_to_signal.runtime import fix_kernels, wait_without_spinning
 
-_GROUPS = (
-    running,
-    records,
-    comparing,
-    tracing,
-    updates,
-    heldout,
-    checking,
-    rerunning,
-    shipping,
-    claims,
-    hosts,
-    models,
-    serving,
-    listing,
-)
+_GROUPS = (running, records, checking, rerunning, shipping, claims, hosts, models, listing, audit)
 # Characters of an error that are printed.
 _TOLD = 4000
 _REMEDY = "check that it is there, with rights and room to write"
@@ -61,15 +41,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"s2s {version('search-to-signal')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, command: Command, text: str, example: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=text, epilog=f"example: {example}")
+    def add(command: Command, example: str) -> argparse.ArgumentParser:
+        name, text = command.__name__.strip("_").replace("_", "-"), cleandoc(command.__doc__ or "")
+        listed = " ".join(text.partition("\n\n")[0].split()).rstrip(".")
+        sub = commands.add_parser(
+            name, help=listed[:1].lower() + listed[1:], description=text, epilog=f"example: {example}"
+        )
         sub.set_defaults(command=command)
         return sub
 
     for group in _GROUPS:
         group.register(add)
-    audit.register(add)
-    normalizers.register(add)
     return parser
 
 
@@ -89,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     parsed = _parser().parse_args(arguments)
     try:
-        code: int = parsed.command(parsed)
+        code: int = parsed.command(parsed) or 0
         sys.stdout.flush()
     except S2SError as error:
         print(f"s2s: error: {one_line(str(error), _TOLD)}", file=sys.stderr)

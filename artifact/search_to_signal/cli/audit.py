@@ -1,12 +1,13 @@
-"""The command that audits anybody's log: which differences between completions survive."""
+"""Commands around the atlas of normalizers: audit anybody's log, and print the atlas."""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_to_signal.cli.base import Add
+from search_to_signal.cli.base import Add, add_repeated
 from search_to_signal.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 
 def _audit(arguments: argparse.Namespace) -> int:
+    """Say what a normalizer did to the rewards in a log of TRL, verl, slime and others."""
     from search_to_signal.audit import importers, writing
     from search_to_signal.audit.findings import audit
     from search_to_signal.audit.importers.base import ReadOptions
@@ -59,10 +61,23 @@ def _judged(found: "Findings", limits: dict[str, float]) -> int:
     return 1 if exceeded else 0
 
 
+def _normalizers(arguments: argparse.Namespace) -> None:
+    """What each framework's normalizer makes of a group: the atlas as a table."""
+    from search_to_signal.audit.atlas.entry import sources
+    from search_to_signal.audit.atlas.listing import chosen, document, table
+
+    found = chosen(arguments.name)
+    if not found:
+        frameworks = sorted({source.framework for source in sources().values()})
+        raise ConfigError(
+            f"the atlas has no name or framework that begins with {arguments.name!r}: frameworks are "
+            f"{', '.join(frameworks)}"
+        )
+    print(json.dumps(document(found), indent=2) if arguments.json else table(found))
+
+
 def register(add: Add) -> None:
-    """Add audit."""
-    text = "say what a normalizer did to the rewards in a log of TRL, verl, slime and others"
-    command = add("audit", _audit, text, "s2s audit completions/ --fail-on dead=0.5")
+    command = add(_audit, "s2s audit completions/ --fail-on dead=0.5")
     command.add_argument("path", type=Path, metavar="PATH", help="a log file, or the directory that holds it")
     command.add_argument("--format", help="the format of the log, where it is not recognized")
     command.add_argument(
@@ -79,10 +94,8 @@ def register(add: Add) -> None:
     )
     command.add_argument("--out", type=Path, metavar="DIR", help="write a page, JSON and CSV there")
     command.add_argument("--json", action="store_true", help="print everything as JSON")
-    command.add_argument(
-        "--fail-on",
-        action="append",
-        default=[],
-        metavar="NAME=SHARE",
-        help="exit with 1 where the share of groups (of a search: candidates) is greater; repeat it",
-    )
+    text = "exit with 1 where the share of groups (of a search: candidates) is greater"
+    add_repeated(command, "--fail-on", text, metavar="NAME=SHARE")
+    atlas = add(_normalizers, "s2s normalizers verl --json")
+    atlas.add_argument("name", nargs="?", help="only those whose name or framework begins so")
+    atlas.add_argument("--json", action="store_true", help="everything the atlas says, as JSON")

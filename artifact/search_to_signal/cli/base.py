@@ -6,27 +6,36 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-Command = Callable[[argparse.Namespace], int]
+Command = Callable[[argparse.Namespace], int | None]
+"""Its exit code, 0 where it returns none. Its docstring is its help, the first paragraph in the list."""
 # What to do after a full disk has room again, for a command that has nothing to go on with.
 AGAIN = "give the command again"
 
 
 class Add(Protocol):
-    """Adds a command with its help text and an example; returns its parser."""
+    """Adds a command under its function's name, with an example; returns its parser."""
 
-    def __call__(self, name: str, command: Command, text: str, example: str) -> argparse.ArgumentParser: ...
+    def __call__(self, command: Command, example: str) -> argparse.ArgumentParser: ...
 
 
 def allow_code(parser: argparse.ArgumentParser, *kinds: str, note: str = "") -> None:
     """Add --KIND of PKG.MOD:OBJ: code that may run, since a directory's word for it is not enough."""
+    text = "of your own that the runs had, and whose code may run"
     for kind in kinds:
-        parser.add_argument(
-            f"--{kind}",
-            action="append",
-            default=[],
-            metavar="PKG.MOD:OBJ",
-            help=f"{note}a {kind} of your own that the runs had, and whose code may run; repeat it",
-        )
+        add_repeated(parser, f"--{kind}", f"{note}a {kind} {text}", metavar="PKG.MOD:OBJ")
+
+
+def add_repeated(
+    parser: argparse.ArgumentParser,
+    option: str,
+    text: str,
+    kind: type = str,
+    metavar: str | None = None,
+    otherwise: str = "",
+) -> None:
+    """Add an option that may be repeated: a list, empty by default, when ``otherwise`` is taken."""
+    meaning = f"{text}; repeat it" + (f" (default: {otherwise})" if otherwise else "")
+    parser.add_argument(option, action="append", default=[], type=kind, metavar=metavar, help=meaning)
 
 
 def load_allowed(arguments: argparse.Namespace) -> None:

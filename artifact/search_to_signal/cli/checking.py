@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from search_to_signal.cli.base import Add, allow_code, load_allowed
+from search_to_signal.cli.base import Add, add_repeated, allow_code, load_allowed
 from search_to_signal.errors import ConfigError
 from search_to_signal.progress import one_line, progress_display
 
@@ -14,6 +14,7 @@ _SHOWN = 3
 
 
 def _verify(arguments: argparse.Namespace) -> int:
+    """Check checksums and records."""
     from search_to_signal.provenance import levels
     from search_to_signal.provenance.signature import signer
     from search_to_signal.provenance.verify import verify
@@ -105,16 +106,15 @@ def _print_problems(problems: Sequence[str]) -> None:
         print(f"PROBLEM {one_line(problem)}")
 
 
-def _seal(arguments: argparse.Namespace) -> int:
+def _seal(arguments: argparse.Namespace) -> None:
+    """Sign a directory's SHA256SUMS with an SSH key."""
     from search_to_signal.provenance.signature import sign
 
     print(f"s2s: signature in {sign(arguments.directory, arguments.sign)}")
-    return 0
 
 
 def register(add: Add) -> None:
-    """Add verify and seal."""
-    check = add("verify", _verify, "check checksums and records", "s2s verify results/embedded")
+    check = add(_verify, "s2s verify results/embedded")
     check.add_argument("directory", type=Path)
     allow_code(check, "mapping", "normalizer")
     check.add_argument(
@@ -133,14 +133,8 @@ def register(add: Add) -> None:
         "--state", type=Path, metavar="FILE", help="keep results here, and go on from them when interrupted"
     )
     check.add_argument("--slots", type=int, metavar="N", help="programs executed side by side (default: 1)")
-    check.add_argument(
-        "--model",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a model of your own whose tokenizer may be read to compare token ids; repeat it",
-    )
+    text = "a model of your own whose tokenizer may be read to compare token ids"
+    add_repeated(check, "--model", text, Path, "DIR")
     allow_code(check, "problem", "host", note="with --recompute: ")
     check.add_argument(
         "--signer",
@@ -149,11 +143,6 @@ def register(add: Add) -> None:
         help="check the SSH signature over SHA256SUMS against this list of names and keys",
     )
     check.add_argument("--identity", metavar="NAME", help="the name that has to have signed")
-    vouch = add(
-        "seal",
-        _seal,
-        "sign a directory's SHA256SUMS with an SSH key",
-        "s2s seal --sign ~/.ssh/id_ed25519 results/embedded",
-    )
+    vouch = add(_seal, "s2s seal --sign ~/.ssh/id_ed25519 results/embedded")
     vouch.add_argument("directory", type=Path)
     vouch.add_argument("--sign", type=Path, required=True, metavar="KEY", help="private SSH key")

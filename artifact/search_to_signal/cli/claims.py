@@ -12,8 +12,9 @@ _SHOWN = 10
 
 
 def _claims(arguments: argparse.Namespace) -> int:
+    """A verdict for every number of the paper."""
     from search_to_signal.claims.coverage import load_numbers, uncovered
-    from search_to_signal.claims.loading import load_ledger
+    from search_to_signal.claims.ledger import load_ledger
     from search_to_signal.claims.page import summary, terminal, write
     from search_to_signal.claims.tables import load_reports
     from search_to_signal.claims.verdicts import judge
@@ -66,9 +67,7 @@ def _document(path: Path) -> int:
 
 
 def register(add: Add) -> None:
-    """Add claims."""
-    text = "a verdict for every number of the paper"
-    claims = add("claims", _claims, text, "s2s claims --results results/embedded --out claims")
+    claims = add(_claims, "s2s claims --results results/embedded --out claims")
     text = "a results directory whose report to compare with, or shipped evidence"
     claims.add_argument("--results", type=Path, help=text)
     claims.add_argument("--out", type=Path, help="where to write claims.csv and claims.md")

@@ -11,6 +11,12 @@ _NOT_COMPARED = 11
 
 
 def _conformance(arguments: argparse.Namespace) -> int:
+    """Compare our host with a CALM checkout, whose code runs with your rights.
+
+    A line per finding; the last one counts them. Prompts are never printed. Exit codes: 0 all equal; 1
+    something differs; 11 nothing differs, but something was not compared; 12 the checkout is another
+    revision, or lacks a file, a signature or an option of the released host, and nothing of it ran.
+    """
     from search_to_signal.hosts.conformance.comparison import conform
     from search_to_signal.hosts.conformance.findings import Agreement
 
@@ -33,7 +39,8 @@ def _conformance(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _released(arguments: argparse.Namespace) -> int:
+def _released(arguments: argparse.Namespace) -> None:
+    """Run a CALM checkout, whose code runs with your rights, with one of our mappings."""
     from search_to_signal.experiments.released import Order, run_released
 
     order = Order(
@@ -49,35 +56,18 @@ def _released(arguments: argparse.Namespace) -> int:
     with progress_display() as progress:
         run_released(order, progress)
     print(f"s2s: records in {arguments.out}")
-    return 0
 
 
 def register(add: Add) -> None:
-    """Add conformance and released."""
-    compare = add(
-        "conformance",
-        _conformance,
-        "compare our host with a CALM checkout, whose code runs with your rights",
-        "s2s conformance --calm ../CALM --problem tsp",
-    )
-    compare.description = (
-        "Compare our host with a CALM checkout, whose code runs with your rights. A line per finding; the "
-        "last one counts them. Prompts are never printed. Exit codes: 0 all equal; 1 something differs; 11 "
-        "nothing differs, but something was not compared; 12 the checkout is another revision, or lacks a "
-        "file, a signature or an option of the released host, and nothing of it ran."
-    )
+    compare = add(_conformance, "s2s conformance --calm ../CALM --problem tsp")
     compare.add_argument("--calm", type=Path, required=True, help="directory of the checkout")
     compare.add_argument("--problem", action="append", help="tsp, obp, cvrp or op; repeat it (default: all)")
     compare.add_argument("--check", action="append", help="one family of checks; repeat it (default: all)")
     compare.add_argument("--programs", type=int, default=6, help="generated programs per problem")
     compare.add_argument("--draws", type=int, default=2000, help="prompts drawn per state; seeded")
     compare.add_argument("--any-revision", action="store_true", help="also where it is not the pinned one")
-    run = add(
-        "released",
-        _released,
-        "run a CALM checkout, whose code runs with your rights, with one of our mappings",
-        "s2s released --calm ../CALM --config configs/tsp/local.yaml --mapping factorized --out run",
-    )
+    example = "--calm ../CALM --config configs/tsp/local.yaml --mapping factorized --out run"
+    run = add(_released, f"s2s released {example}")
     run.add_argument("--calm", type=Path, required=True, help="directory of the checkout")
     run.add_argument("--config", required=True, help="configuration of the checkout, or a file of yours")
     run.add_argument("--problem", help="refuse a configuration of another problem than tsp, obp, cvrp or op")

@@ -97,7 +97,8 @@ KINDS: dict[str, Callable[[], Iterable[Row]]] = {
 }
 
 
-def _list(arguments: argparse.Namespace) -> int:
+def _list(arguments: argparse.Namespace) -> None:
+    """Profiles, layers, mappings, normalizers, problems, hosts and models by name."""
     if arguments.kind is not None and arguments.kind not in KINDS:
         raise ConfigError(f"nothing is called {arguments.kind!r}: list one of {', '.join(KINDS)}")
     for kind in [arguments.kind] if arguments.kind else KINDS:
@@ -106,11 +107,8 @@ def _list(arguments: argparse.Namespace) -> int:
         print(f"{kind}:")
         for name, text in rows:
             print(f"  {name:{width}}  {text}".rstrip())
-    return 0
 
 
 def register(add: Add) -> None:
-    """Add list."""
-    text = "profiles, layers, mappings, normalizers, problems, hosts and models by name"
-    command = add("list", _list, text, "s2s list mappings")
+    command = add(_list, "s2s list mappings")
     command.add_argument("kind", nargs="?", help=f"one of {', '.join(KINDS)} (default: all)")

@@ -1,14 +1,25 @@
 """Commands that read records."""
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from search_to_signal.cli.base import AGAIN, Add, allow_code, load_allowed, show
-from search_to_signal.errors import ConfigError
+from search_to_signal.cli.base import AGAIN, Add, add_repeated, allow_code, load_allowed, show
+from search_to_signal.errors import ConfigError, RunDirectoryError
+from search_to_signal.progress import one_line
 from search_to_signal.records.files import storage_errors
 
+if TYPE_CHECKING:
+    from search_to_signal.analysis.comparison import Comparison, Metric
+    from search_to_signal.analysis.tables.cells import Table
 
-def _report(arguments: argparse.Namespace) -> int:
+_LONGEST_SETTING = 30
+_SHOWN_RUNS = 3
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    """Tables, figures and page of a results directory."""
     from search_to_signal.analysis.report import HTML, report
     from search_to_signal.claims.report import write_ledger
     from search_to_signal.experiments.implementation import implementation
@@ -25,10 +36,10 @@ def _report(arguments: argparse.Namespace) -> int:
     show(page)
     print(f"s2s: open {page.with_name(HTML)} in a browser")
     print(f"s2s: report in {page.parent}")
-    return 0
 
 
-def _replay(arguments: argparse.Namespace) -> int:
+def _replay(arguments: argparse.Namespace) -> None:
+    """Recompute rewards and advantages from records."""
     from search_to_signal.experiments.layers.normalizer_replay import normalizers_of, replay
     from search_to_signal.rewards import MAPPINGS
 
@@ -38,28 +49,126 @@ def _replay(arguments: argparse.Namespace) -> int:
         page = replay(arguments.directories, arguments.out, mappings, normalizers)
     show(page)
     print(f"s2s: replay in {arguments.out}")
-    return 0
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    """Settings, metrics and first differing records of two results directories, or of two runs.
+
+    Ends with 0 where settings and records are equal, with 1 where they differ.
+    """
+    from search_to_signal.analysis.comparison import compare
+
+    found = compare(arguments.first, arguments.second)
+    for line in _compared(found):
+        print(one_line(line))
+    counts = f"{len(found.settings)} settings and {len(found.records)} record files differ"
+    print(f"s2s: {'EQUAL' if found.equal else 'DIFFERENT'}: {found.runs} runs in both, {counts}")
+    return 0 if found.equal else 1
+
+
+def _compared(found: "Comparison") -> Iterator[str]:
+    for side, names in (("first", found.only_first), ("second", found.only_second)):
+        yield from (f"only in the {side}: {name}" for name in names)
+    for setting in found.settings:
+        values = " | ".join(map(_cut, (setting.first, setting.second)))
+        yield f"setting {setting.name}: {values} ({_some(setting.runs)})"
+    changed = [metric for metric in found.metrics if metric.first != metric.second]
+    for metric in changed:
+        numbers = " | ".join(map(_number, (metric.first, metric.second)))
+        yield f"metric {metric.run} {metric.name}: {numbers}{_change(metric)}"
+    yield f"{len(found.metrics) - len(changed)} of {len(found.metrics)} metrics are equal"
+    for record in found.records:
+        fields = ", ".join(record.fields) or "one of the files ends, or the line is unreadable"
+        yield f"first different record: {record.file}:{record.line}: {fields}"
+
+
+def _change(metric: "Metric") -> str:
+    if metric.first is None or metric.second is None:
+        return ""
+    return f" ({metric.second - metric.first:+.4f})"
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4f}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_SETTING else f"{text[:_LONGEST_SETTING]}..."
+
+
+def _some(runs: tuple[str, ...]) -> str:
+    rest = len(runs) - _SHOWN_RUNS
+    return ", ".join(runs[:_SHOWN_RUNS]) + (f" and {rest} more runs" if rest > 0 else "")
+
+
+def _trace(arguments: argparse.Namespace) -> None:
+    """The records, lines and formula behind a number of a table."""
+    if arguments.show < 0:
+        raise ConfigError(f"--show {arguments.show}: give 0 or more record lines")
+    load_allowed(arguments)
+    from search_to_signal.evidence.unpacking import readable
+
+    try:
+        with readable(arguments.directory) as directory:
+            for line in _traced(arguments, directory):
+                print(line)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise RunDirectoryError(f"cannot read {error.filename}: {error.strerror}; restore it") from error
+
+
+def _traced(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
+    from search_to_signal.analysis.page.tracing import row_values, table_names, table_parts, trace_cell
+    from search_to_signal.analysis.results import Results
+    from search_to_signal.analysis.tables.catalogue import TRACED, build, catalogue
+    from search_to_signal.records.plan import PLAN
+
+    if (arguments.directory / PLAN.name).is_file():
+        table = _planned(arguments, directory)
+    elif arguments.table is None:
+        return table_names(catalogue(Results(directory), TRACED))
+    else:
+        table = build(Results(directory), arguments.table)
+    if arguments.row is None:
+        return table_parts(table)
+    if arguments.column is None:
+        return row_values(table, table.row(arguments.row))
+    cell = table.cell(arguments.row, arguments.column)
+    where = f"{table.name} / {arguments.row} / {arguments.column}"
+    return trace_cell(cell, where, directory, arguments.show)
+
+
+def _planned(arguments: argparse.Namespace, directory: Path) -> "Table":
+    from search_to_signal.analysis.plan.lines import outcome_table
+    from search_to_signal.analysis.plan.outcomes import outcomes
+    from search_to_signal.records.plan import PLAN, read_plan
+
+    plan = read_plan(arguments.directory / PLAN.name)
+    table = outcome_table(outcomes(directory, plan), plan)
+    if arguments.table not in (None, table.name):
+        below = arguments.directory / "PROFILE"
+        raise ConfigError(f"a plan has one table, {table.name}: those of a profile are traced in {below}")
+    return table
 
 
 def register(add: Add) -> None:
-    """Add report and replay."""
-    page = add(
-        "report", _report, "tables, figures and page of a results directory", "s2s report results/embedded"
-    )
+    page = add(_report, "s2s report results/embedded")
     page.add_argument("directory", type=Path)
     page.add_argument("--out", type=Path, help="where to write (default: DIRECTORY/report)")
     allow_code(page, "mapping", "normalizer")
-    replay = add(
-        "replay",
-        _replay,
-        "recompute rewards and advantages from records",
-        "s2s replay results/embedded/cohort --out audit",
-    )
+    replay = add(_replay, "s2s replay results/embedded/cohort --out audit")
     replay.add_argument("directories", type=Path, nargs="+")
-    replay.add_argument(
-        "--mapping", action="append", help="name or pkg.mod:obj; repeat it (default: the paper's)"
-    )
-    replay.add_argument(
-        "--normalizer", action="append", help="name or pkg.mod:obj; repeat it (default: those of the runs)"
-    )
+    add_repeated(replay, "--mapping", "name or pkg.mod:obj", otherwise="the paper's")
+    add_repeated(replay, "--normalizer", "name or pkg.mod:obj", otherwise="those of the runs")
     replay.add_argument("--out", type=Path, required=True, help="where to write the audit")
+    compare = add(_compare, "s2s compare results/embedded /mnt/other/results/embedded")
+    compare.add_argument("first", type=Path)
+    compare.add_argument("second", type=Path)
+    trace = add(_trace, "s2s trace results/embedded core_results native 'Final best' --show 2")
+    trace.add_argument("directory", type=Path, help="results directory, or shipped evidence")
+    trace.add_argument("table", nargs="?", help="a table's name (default: list the tables)")
+    trace.add_argument("row", nargs="?", help="a row's label (default: list rows and columns)")
+    trace.add_argument("column", nargs="?", help="a column's heading (default: print the row)")
+    allow_code(trace, "mapping", "normalizer")
+    trace.add_argument("--show", type=int, default=0, metavar="N", help="print the first N records as well")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_to_signal.cli.base import Add, allow_code, load_allowed
+from search_to_signal.cli.base import Add, add_repeated, allow_code, load_allowed
 from search_to_signal.errors import ConfigError, StoppedError
 from search_to_signal.progress import Progress, one_line, progress_display
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 
 def _rerun(arguments: argparse.Namespace) -> int:
+    """Execute recorded runs again, model and learner too, and compare record for record.
+
+    Ends with 0 where all are equal, with 1 where one differs.
+    """
     from search_to_signal.evidence.unpacking import readable
     from search_to_signal.experiments.execution import Execution
     from search_to_signal.provenance.levels import RERUN, promise
@@ -101,24 +105,12 @@ def _say(one: "Rerun", progress: Progress) -> None:
 
 
 def register(add: Add) -> None:
-    """Add rerun."""
-    text = (
-        "execute recorded runs again, model and learner too, and compare record for record; "
-        "ends with 0 where all are equal, with 1 where one differs"
-    )
-    command = add("rerun", _rerun, text, "s2s rerun results/embedded cohort/native-s42")
+    command = add(_rerun, "s2s rerun results/embedded cohort/native-s42")
     command.add_argument("directory", type=Path, help="results directory, or shipped evidence")
     command.add_argument("run", nargs="*", metavar="RUN", help="a run's place below it, cohort/native-s42")
     command.add_argument("--sample", type=int, metavar="N", help="N runs drawn at random")
     command.add_argument("--seed", type=int, help="which runs --sample draws (default: drawn, and printed)")
     command.add_argument("--out", type=Path, help="where to run, and to go on when interrupted")
     command.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side (default: 1)")
-    command.add_argument(
-        "--model",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a model of your own that the runs had; repeat it",
-    )
+    add_repeated(command, "--model", "a model of your own that the runs had", Path, metavar="DIR")
     allow_code(command, "mapping", "normalizer", "problem", "host", "rule")

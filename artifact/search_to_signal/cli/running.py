@@ -1,4 +1,4 @@
-"""Commands that run a model."""
+"""Commands that run a model, or what it wrote."""
 
 import argparse
 import sys
@@ -6,12 +6,13 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.cli.base import Add, show
+from search_to_signal.cli.base import Add, add_repeated, allow_code, load_allowed, show
 from search_to_signal.errors import ConfigError, S2SError
 from search_to_signal.progress import one_line, progress_display
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> None:
+    """Run every run of a profile, then report."""
     from search_to_signal.experiments.configuration import load_profile
     from search_to_signal.experiments.execution import Execution
     from search_to_signal.experiments.planned_work import planned_work
@@ -25,10 +26,10 @@ def _run(arguments: argparse.Namespace) -> int:
     if page is not None:
         show(page)
     print(f"s2s: results in {arguments.out}")
-    return 0
 
 
-def _run_one(arguments: argparse.Namespace) -> int:
+def _run_one(arguments: argparse.Namespace) -> None:
+    """Run one configuration from standard input."""
     from search_to_signal.experiments.clock import format_timing
     from search_to_signal.experiments.configuration import RunConfig
     from search_to_signal.experiments.execution import ERROR_PREFIX, PROGRESS_PREFIX
@@ -64,10 +65,47 @@ def _run_one(arguments: argparse.Namespace) -> int:
         raise
     if manifest.timing is not None:
         print(format_timing(manifest.timing))
-    return 0
 
 
-def _record(arguments: argparse.Namespace) -> int:
+def _updates(arguments: argparse.Namespace) -> None:
+    """Update one adapter by every mapping's credit on the same recorded groups."""
+    from search_to_signal.experiments.layers.settings import UpdateSettings
+    from search_to_signal.experiments.layers.updates import matched_updates
+    from search_to_signal.normalizer import NORMALIZERS, get_normalizer
+    from search_to_signal.records.manifest import runs_below
+    from search_to_signal.rewards import MAPPINGS, get_mapping
+
+    for mapping in arguments.mapping:
+        get_mapping(mapping)
+    for normalizer in arguments.normalizer:
+        get_normalizer(normalizer)
+    settings = UpdateSettings(
+        groups=arguments.groups,
+        withheld=arguments.withheld,
+        mappings=tuple(arguments.mapping or MAPPINGS),
+        normalizers=tuple(arguments.normalizer or NORMALIZERS),
+    )
+    runs = [run for directory in arguments.directories for run in runs_below(directory)]
+    with progress_display() as progress:
+        page = matched_updates(runs, arguments.out, settings, progress)
+    show(page)
+    print(f"s2s: matched updates in {arguments.out}")
+
+
+def _heldout(arguments: argparse.Namespace) -> None:
+    """Evaluate a cohort's final heuristics on held-out instances, and what its programs do."""
+    from search_to_signal.experiments.layers.heldout import heldout
+    from search_to_signal.experiments.layers.settings import HeldoutSettings
+
+    load_allowed(arguments)
+    settings = HeldoutSettings(instances=arguments.instances, slots=arguments.slots)
+    with progress_display() as progress:
+        out = heldout(arguments.directory, settings, progress)
+    print(f"s2s: held-out evaluation in {out}")
+
+
+def _record(arguments: argparse.Namespace) -> None:
+    """Record the runs of the evidence plan, in its order; goes on after any stop."""
     from search_to_signal.experiments.recording import Stop, record
     from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
 
@@ -75,43 +113,39 @@ def _record(arguments: argparse.Namespace) -> int:
     plan, stop = read_plan(path), Stop(arguments.minutes, arguments.stop_file)
     finished = record(plan, plan_sha256(path), arguments.out, stop, arguments.study)
     print(f"s2s: {'recorded' if finished else 'stopped as asked; the same command goes on'}: {arguments.out}")
-    return 0
 
 
 def register(add: Add) -> None:
-    """Add run, record and run-one."""
-    run = add(
-        "run", _run, "run every run of a profile, then report", "s2s run --profile smoke --out results/smoke"
-    )
+    run = add(_run, "s2s run --profile smoke --out results/smoke")
     run.add_argument("--profile", required=True, help="name or path of a profile")
     run.add_argument("--out", required=True, type=Path, help="results directory")
-    run.add_argument(
-        "--layer", action="append", default=[], help="only this evidence layer of the profile; repeat it"
-    )
+    add_repeated(run, "--layer", "only this evidence layer of the profile")
     run.add_argument(
         "--resume", action="store_true", help="go on with unfinished runs (default: set them aside)"
     )
     run.add_argument("--ray", metavar="ADDRESS", help="run on this Ray cluster, 'auto' for the local one")
-    record = add(
-        "record",
-        _record,
-        "record the runs of the evidence plan, in its order; goes on after any stop",
-        "s2s record --out results/evidence --minutes 120",
-    )
+    record = add(_record, "s2s record --out results/evidence --minutes 120")
     record.add_argument("--out", required=True, type=Path, help="a results directory per profile goes here")
     record.add_argument("--plan", type=Path, help="another plan than the one of this repository")
-    record.add_argument("--study", action="append", default=[], metavar="KEY", help="only this; repeat it")
+    add_repeated(record, "--study", "only this study of the plan", metavar="KEY", otherwise="all")
     record.add_argument("--minutes", type=float, help="stop after so many; what was begun goes on later")
     record.add_argument("--stop-file", type=Path, metavar="FILE", help="stop once this file exists")
-    one = add(
-        "run-one",
-        _run_one,
-        "run one configuration from standard input",
-        "s2s run-one --out DIR < config.json",
-    )
+    one = add(_run_one, "s2s run-one --out DIR < config.json")
     one.add_argument("--out", required=True, type=Path, help="run directory")
     one.add_argument("--resume", action="store_true", help="go on with the unfinished run in it")
     one.add_argument("--checkpoint-every", type=int, default=1, metavar="GROUPS")
     one.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="for another that writes it")
     one.add_argument("--plan", metavar="SHA256", help="of the plan that the run belongs to")
     one.add_argument("--parent", type=int, metavar="PID", help="end when this parent process ends")
+    updates = add(_updates, "s2s updates results/embedded/cohort --out updates")
+    updates.add_argument("directories", type=Path, nargs="+", help="runs, or directories of runs")
+    updates.add_argument("--out", type=Path, required=True, help="where to write records and page")
+    for option in ("--mapping", "--normalizer"):
+        add_repeated(updates, option, "name or pkg.mod:obj", otherwise="all of ours")
+    updates.add_argument("--groups", type=int, default=3, help="consecutive groups to step on (default: 3)")
+    updates.add_argument("--withheld", type=int, default=1, help="groups behind them to look at (default: 1)")
+    held = add(_heldout, "s2s heldout results/embedded --instances 8")
+    held.add_argument("directory", type=Path, help="results directory with a complete cohort")
+    held.add_argument("--instances", type=int, help="of each split, the first so many (default: all)")
+    allow_code(held, "problem")
+    held.add_argument("--slots", type=int, default=1, help="evaluations side by side (default: 1)")

@@ -13,7 +13,8 @@ _SHOWN = 10
 _LISTED = 40
 
 
-def _pack(arguments: argparse.Namespace) -> int:
+def _pack(arguments: argparse.Namespace) -> None:
+    """Pack finished runs of results directories, to ship them; packed runs stay as they are."""
     from search_to_signal.evidence.packing import list_evidence, pack
 
     with storage_errors(arguments.into, AGAIN), progress_display() as progress:
@@ -25,10 +26,10 @@ def _pack(arguments: argparse.Namespace) -> int:
             progress.say(f"{name}: {counts}{left}; {done.size / _MB:.1f} MB")
         list_evidence(arguments.into)
     print(f"s2s: packed into {arguments.into}")
-    return 0
 
 
 def _unpack(arguments: argparse.Namespace) -> int:
+    """Bring packed results back, byte for byte, and check them against their own lists."""
     from search_to_signal.evidence.packing import packed_results
     from search_to_signal.evidence.unpacking import is_left_out, unpack
 
@@ -57,6 +58,7 @@ def _unpack(arguments: argparse.Namespace) -> int:
 
 
 def _rebuild(arguments: argparse.Namespace) -> int:
+    """Check packed evidence, make its tables, figures and pages again, and compare tables with the shipped."""
     from search_to_signal.evidence.rebuilding import rebuild
 
     with storage_errors(arguments.out, AGAIN), progress_display() as progress:
@@ -72,41 +74,21 @@ def _rebuild(arguments: argparse.Namespace) -> int:
     return 1 if found.problems else 0
 
 
-def _models(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--model",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a model of your own whose tokenizer gives the token ids; repeat it",
-    )
+_TOKENIZERS = "a model of your own whose tokenizer gives the token ids"
 
 
 def register(add: Add) -> None:
-    """Add pack, unpack and rebuild."""
-    text = "pack finished runs of results directories, to ship them; packed runs stay as they are"
-    command = add("pack", _pack, text, "s2s pack results/evidence/main --into artifact/evidence")
-    command.add_argument("directory", type=Path, nargs="+", help="results directories")
-    command.add_argument("--into", type=Path, required=True, help="each gets a directory of its name in here")
-    command.add_argument(
-        "--adapters",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="runs whose final weights go along, 'cohort/*-s42'; about 0.9 MB each; repeat it",
-    )
-    _models(command)
-    text = "bring packed results back, byte for byte, and check them against their own lists"
-    command = add("unpack", _unpack, text, "s2s unpack artifact/evidence --out results/unpacked")
-    command.add_argument("directory", type=Path, help="packed evidence, or one packed results directory")
-    command.add_argument("--out", type=Path, required=True, help="each gets a directory of its name in here")
-    _models(command)
-    text = (
-        "check packed evidence, make its tables, figures and pages from its records, compare the tables with "
-        "the shipped ones"
-    )
-    command = add("rebuild", _rebuild, text, "s2s rebuild artifact/evidence --out results/shipped")
-    command.add_argument("directory", type=Path, help="packed evidence with its plan")
-    command.add_argument("--out", type=Path, required=True, help="where to write tables, figures and pages")
-    command.add_argument("--ship", action="store_true", help="have the tables made now be the shipped ones")
+    pack = add(_pack, "s2s pack results/evidence/main --into artifact/evidence")
+    pack.add_argument("directory", type=Path, nargs="+", help="results directories")
+    pack.add_argument("--into", type=Path, required=True, help="each gets a directory of its name in here")
+    weights = "runs whose final weights go along, 'cohort/*-s42'; about 0.9 MB each"
+    add_repeated(pack, "--adapters", weights, metavar="PATTERN")
+    add_repeated(pack, "--model", _TOKENIZERS, Path, metavar="DIR")
+    unpack = add(_unpack, "s2s unpack artifact/evidence --out results/unpacked")
+    unpack.add_argument("directory", type=Path, help="packed evidence, or one packed results directory")
+    unpack.add_argument("--out", type=Path, required=True, help="each gets a directory of its name in here")
+    add_repeated(unpack, "--model", _TOKENIZERS, Path, metavar="DIR")
+    rebuild = add(_rebuild, "s2s rebuild artifact/evidence --out results/shipped")
+    rebuild.add_argument("directory", type=Path, help="packed evidence with its plan")
+    rebuild.add_argument("--out", type=Path, required=True, help="for tables, figures and pages")
+    rebuild.add_argument("--ship", action="store_true", help="have the tables made now be the shipped ones")

@@ -1,6 +1,6 @@
 """The CVRP vocabulary: what the promise of an edge can depend on. Rows are where an ant stands."""
 
-from search_to_signal.corpus.grammar import Part, Program, Scale, Slips, Term, Vocabulary
+from search_to_signal.corpus.grammar import EDGE_RULES, Part, Program, Scale, Slips, Term, Vocabulary
 
 CVRP = Vocabulary(
     opening_lines=(
@@ -16,10 +16,7 @@ CVRP = Vocabulary(
         "side": "    side = coordinates - coordinates[0]",
         "angle": "    angle = np.arctan2(side[:, 1], side[:, 0])",
     },
-    scales={
-        "with": Scale("home", ("home",), "outer"),
-        "against": Scale("(1 - home)", ("home",), "inner"),
-    },
+    scales={"with": Scale("home", ("home",), "outer"), "against": Scale("(1 - home)", ("home",), "inner")},
     terms={
         "step": Term("step", (), ("edge length", "distance between the nodes"), 1.0),
         "home": Term("home", ("home",), ("depot distance", "way back to the depot"), 0.4),
@@ -45,14 +42,7 @@ CVRP = Vocabulary(
     },
     anchor="step",
     closing_line="    return np.exp(-8 * score)",
-    rules=(
-        "let the ants follow edges with the lowest sum of",
-        "favour edges that minimize",
-        "rate every edge by",
-        "make an edge promising by a small total of",
-        "weigh the edges by",
-        "prefer edges with small values of",
-    ),
+    rules=EDGE_RULES,
     scores=(-14.0, -4.0),
     slips=Slips(
         mistakes=(

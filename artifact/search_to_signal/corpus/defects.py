@@ -21,10 +21,15 @@ class Answer:
 
 Defect = Callable[[Answer], str]
 
+_FORM = "{{{{{idea}}}}}\n```python\n{code}\n```"
+_NO_IDEA = "```python\n{code}\n```"
+_IDEA_ONLY = "{{{{{idea}}}}}"
+_UNTAGGED_FENCE = "{{{{{idea}}}}}\n```\n{code}\n```"
+
 
 def write(answer: Answer) -> str:
     """The answer in the form that prompts ask for."""
-    return f"{{{{{answer.idea}}}}}\n```python\n{answer.code}\n```"
+    return _laid_out(_FORM, answer)
 
 
 def _exchanged(exchange: Exchange, answer: Answer) -> str:
@@ -35,21 +40,13 @@ def _other_opening(answer: Answer) -> str:
     return write(Answer(answer.idea.replace(OPENING, "This algorithm aims to"), answer.code))
 
 
-def _no_idea(answer: Answer) -> str:
-    return f"```python\n{answer.code}\n```"
-
-
 def _idea_as_comment(answer: Answer) -> str:
     words = answer.idea.removeprefix(OPENING).strip()
     return f"```python\n# {words}\n{answer.code}\n```"
 
 
-def _idea_only(answer: Answer) -> str:
-    return f"{{{{{answer.idea}}}}}"
-
-
-def _untagged_fence(answer: Answer) -> str:
-    return f"{{{{{answer.idea}}}}}\n```\n{answer.code}\n```"
+def _laid_out(form: str, answer: Answer) -> str:
+    return form.format(idea=answer.idea, code=answer.code)
 
 
 def _unclosed_bracket(answer: Answer) -> str:
@@ -74,8 +71,8 @@ def defects(slips: Slips) -> Mapping[Outcome, tuple[Defect, ...]]:
         return tuple(partial(_exchanged, pair) for pair in pairs)
 
     return {
-        Outcome.MISSING_RATIONALE: (_other_opening, _no_idea, _idea_as_comment),
-        Outcome.MISSING_CODE: (_idea_only, _untagged_fence),
+        Outcome.MISSING_RATIONALE: (_other_opening, partial(_laid_out, _NO_IDEA), _idea_as_comment),
+        Outcome.MISSING_CODE: (partial(_laid_out, _IDEA_ONLY), partial(_laid_out, _UNTAGGED_FENCE)),
         Outcome.MISSING_FUNCTION: (
             _unclosed_bracket,
             partial(_usage_example, slips.usage),

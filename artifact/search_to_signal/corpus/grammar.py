@@ -18,6 +18,15 @@ SCALES = (FIXED, "with", "against")
 SHAPES = ("plain", "root", "square")
 MAX_TERMS = 6
 HELD_OUT_SHARE = 10
+EDGE_RULES = (
+    "let the ants follow edges with the lowest sum of",
+    "favour edges that minimize",
+    "rate every edge by",
+    "make an edge promising by a small total of",
+    "weigh the edges by",
+    "prefer edges with small values of",
+)
+"""How ideas begin where a matrix rates edges for ants."""
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,7 @@ OBP = Vocabulary(
         "    gap = room - size",
     ),
     locals={},
-    scales={
-        "with": Scale("size", (), "heavy"),
-        "against": Scale("(1 - size)", (), "light"),
-    },
+    scales={"with": Scale("size", (), "heavy"), "against": Scale("(1 - size)", (), "light")},
     terms={
         "fresh": Term("np.floor(room)", (), ("new bin", "cost of opening a bin"), 1.0),
         "gap": Term("gap", (), ("gap", "room left over"), 0.8),

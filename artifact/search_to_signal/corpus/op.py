@@ -1,6 +1,6 @@
 """The OP vocabulary: what the promise of an edge can depend on. Rows are where an ant stands."""
 
-from search_to_signal.corpus.grammar import Part, Program, Scale, Slips, Term, Vocabulary
+from search_to_signal.corpus.grammar import EDGE_RULES, Part, Program, Scale, Slips, Term, Vocabulary
 
 OP = Vocabulary(
     opening_lines=(
@@ -9,14 +9,8 @@ OP = Vocabulary(
         "def heuristics(prize, distance, maxlen):",
         "    step = np.minimum(distance / maxlen, 1)",
     ),
-    locals={
-        "home": "    home = step[0]",
-        "near": "    near = np.exp(-8 * step)",
-    },
-    scales={
-        "with": Scale("home", ("home",), "outer"),
-        "against": Scale("(1 - home)", ("home",), "inner"),
-    },
+    locals={"home": "    home = step[0]", "near": "    near = np.exp(-8 * step)"},
+    scales={"with": Scale("home", ("home",), "outer"), "against": Scale("(1 - home)", ("home",), "inner")},
     terms={
         "step": Term("step", (), ("edge length", "distance between the nodes"), 1.0),
         "prize": Term("prize", (), ("prize", "reward of the node"), 0.1),
@@ -39,14 +33,7 @@ OP = Vocabulary(
     },
     anchor="step",
     closing_line="    return np.exp(-10 * score)",
-    rules=(
-        "let the ants follow edges with the lowest sum of",
-        "favour edges that minimize",
-        "rate every edge by",
-        "make an edge promising by a small total of",
-        "weigh the edges by",
-        "prefer edges with small values of",
-    ),
+    rules=EDGE_RULES,
     scores=(3.0, 20.0),
     slips=Slips(
         mistakes=(

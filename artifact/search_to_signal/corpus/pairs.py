@@ -56,13 +56,6 @@ class Pair:
     spoiled: bool
 
 
-def _program(source: Source, rng: np.random.Generator, *, wanted_held_out: bool) -> Program:
-    while True:
-        program = draw_program(source.vocabulary, rng)
-        if held_out(program) is wanted_held_out:
-            return program
-
-
 def _mention(idea: str, component: str) -> str:
     return f"{idea} {COMPONENT_BEFORE} {component} {COMPONENT_AFTER}."
 
@@ -71,7 +64,9 @@ def _parent(source: Source, rng: np.random.Generator, *, wanted_held_out: bool) 
     score = float(rng.uniform(*source.vocabulary.scores))
     if not wanted_held_out and rng.random() < SEED_SHARE:
         return Parent(source.problem.seed.idea, source.problem.seed.code, score, source.seed)
-    program = _program(source, rng, wanted_held_out=wanted_held_out)
+    program = draw_program(source.vocabulary, rng)
+    while held_out(program) is not wanted_held_out:
+        program = draw_program(source.vocabulary, rng)
     idea = render_idea(source.vocabulary, program, rng)
     if rng.random() < 0.25:
         idea = _mention(idea, name_part(source.vocabulary, program.parts[-1]))
@@ -81,13 +76,6 @@ def _parent(source: Source, rng: np.random.Generator, *, wanted_held_out: bool) 
 def _injected(source: Source, rng: np.random.Generator) -> list[str]:
     names = [name for term in source.vocabulary.terms.values() for name in term.names]
     return [names[int(i)] for i in rng.permutation(len(names))[: int(rng.integers(0, 11))]]
-
-
-def _child(
-    source: Source, operator: Operator, variant: int, parents: tuple[Parent, ...], rng: np.random.Generator
-) -> Program | None:
-    child = apply(source.vocabulary, operator, variant, [p.program for p in parents], rng)
-    return None if held_out(child) else child
 
 
 def _answer(source: Source, operator: Operator, child: Program, rng: np.random.Generator) -> Answer:
@@ -117,8 +105,8 @@ def draw_pair(source: Source, defect_shares: Mapping[str, float], rng: np.random
     None when the drawn child is a held-out combination: some parents have no other child.
     """
     prompt, operator, variant, parents = draw_prompt(source, rng)
-    child = _child(source, operator, variant, parents, rng)
-    if child is None:
+    child = apply(source.vocabulary, operator, variant, [parent.program for parent in parents], rng)
+    if held_out(child):
         return None
     answer = _answer(source, operator, child, rng)
     spoiled = bool(rng.random() < defect_shares[operator.value])

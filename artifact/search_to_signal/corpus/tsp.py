@@ -15,10 +15,7 @@ TSP = Vocabulary(
         "rest": "    rest = distance_matrix[np.ix_(nodes, nodes)]",
         "left": "    left = len(nodes) / len(distance_matrix)",
     },
-    scales={
-        "with": Scale("left", ("left",), "fading"),
-        "against": Scale("(1 - left)", ("left",), "growing"),
-    },
+    scales={"with": Scale("left", ("left",), "fading"), "against": Scale("(1 - left)", ("left",), "growing")},
     terms={
         "step": Term("step", ("step",), ("step length", "distance from the current node"), 1.0),
         "home": Term("home", ("home",), ("way home", "distance to the destination"), 0.25),
@@ -33,19 +30,13 @@ TSP = Vocabulary(
             0.5,
         ),
         "ring": Term(
-            "np.sort(rest, axis=1)[:, :6].mean(axis=1)",
-            ("rest",),
-            ("ring sparsity", "nearby distance"),
-            0.4,
+            "np.sort(rest, axis=1)[:, :6].mean(axis=1)", ("rest",), ("ring sparsity", "nearby distance"), 0.4
         ),
         "crowd": Term(
             "np.exp(-4 * rest).mean(axis=1)", ("rest",), ("crowd density", "soft neighbour count"), 0.6
         ),
         "centre": Term(
-            "rest[rest.sum(axis=1).argmin()]",
-            ("rest",),
-            ("centre offset", "distance to the middle"),
-            0.25,
+            "rest[rest.sum(axis=1).argmin()]", ("rest",), ("centre offset", "distance to the middle"), 0.25
         ),
         "balance": Term(
             "abs(home - step)", ("step", "home"), ("return balance", "unevenness of the way"), 0.4

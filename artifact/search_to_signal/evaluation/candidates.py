@@ -65,15 +65,15 @@ def run_candidate(zygote: Zygote, task: Task, code: str, settings: EvaluationSet
             channel = Channel(data, settings.wall_s + _GRACE_S)
             failure = _converse(channel, task, code, settings.mode, progress)
         finally:
-            ending = zygote.reap()
+            exited = zygote.reap()
     if isinstance(failure, WorkerGoneError):
-        failure = _death(ending.status, progress.ready)
+        failure = _death(exited.status, progress.ready)
     return Run(
         isolation=failure.isolation if failure else Isolation.OK,
         detail=failure.detail if failure else "",
         scores=() if failure else tuple(progress.scores),
         decisions=() if failure else tuple(progress.decisions),
-        cpu_s=ending.cpu_s,
+        cpu_s=exited.cpu_s,
         wall_s=time.monotonic() - start,
     )
 

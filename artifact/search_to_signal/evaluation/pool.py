@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from types import TracebackType
 
 import numpy as np
 
@@ -58,15 +57,13 @@ class EvaluationPool:
             _compile(self._task)
             list(self._threads.map(Lane.start, self._lanes))
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         for lane in self._lanes:
             self._free.put(lane)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End every process that the pool started."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         for lane in self._lanes:

@@ -24,7 +24,7 @@ class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     ``mode = "strict"`` adds readable refusals by the static gate; ``paper`` refuses nothing.
     ``randomness`` is the rule of that typed failure (D20): ``text``, the host's, the word in the code, or
     ``behaviour``, other decisions in the replay, which then has to be ``full``; what only the further replay
-    before admission finds keeps its outcome under either rule.
+    before admission finds keeps its outcome under either rule. Raises ConfigError for what cannot work.
     """
 
     timeout_s: Annotated[float, Range(0.01, 1e6)] = 60.0
@@ -39,7 +39,6 @@ class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     randomness: RandomnessRule = "text"
 
     def __post_init__(self) -> None:
-        """Refuse values that could never work; raises ConfigError."""
         check_ranges(self, "evaluation")
         if self.randomness == "behaviour" and self.replay != "full":
             raise ConfigError(

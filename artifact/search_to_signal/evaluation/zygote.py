@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 
 from search_to_signal.evaluation import entropy, worker
-from search_to_signal.evaluation.control import HELLO, KILL, SPAWN, STATUS
+from search_to_signal.evaluation.frames import HELLO, KILL, SPAWN, STATUS
 from search_to_signal.evaluation.locks import Barrier, clock, landlock, limits, privileges, seccomp
 from search_to_signal.evaluation.preload import preload
 from search_to_signal.evaluation.vocabulary import allowed_attributes

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from search_to_signal.errors import SandboxError
-from search_to_signal.evaluation.control import HELLO, KILL, SPAWN, STATUS
+from search_to_signal.evaluation.frames import HELLO, KILL, SPAWN, STATUS
 from search_to_signal.evaluation.locks import ALL, Barrier
 
 _ROOT = str(Path(__file__).resolve().parents[2])
@@ -43,7 +43,7 @@ REPLAYING = Variation(seed=20260, hash_seed=4093, malloc_perturb=165)
 
 
 @dataclass(frozen=True)
-class Ending:
+class WorkerExit:
     """How a worker process ended: wait status and processor seconds."""
 
     status: int
@@ -88,7 +88,7 @@ class Zygote:
                 raise ZygoteGoneError from error
         return ours
 
-    def reap(self) -> Ending:
+    def reap(self) -> WorkerExit:
         """Kill the worker that was spawned last, if it still runs, and say how it ended."""
         with contextlib.suppress(OSError):
             self._control.send(KILL)
@@ -96,7 +96,7 @@ class Zygote:
         if len(report) != STATUS.size:
             raise ZygoteGoneError
         _, status, user, system, _ = STATUS.unpack(report)
-        return Ending(status, user + system)
+        return WorkerExit(status, user + system)
 
     def close(self) -> None:
         """End the zygote and its worker, whoever waits for them; never raises."""

@@ -50,9 +50,7 @@ class StepClock:
 
 def format_timing(split: Timing) -> str:
     """One line for people: speed, and the share of every phase."""
-    shares = (
-        (name, getattr(split, name) / split.total) for name in ("generation", "evaluation", "update", "other")
-    )
+    shares = ((name, getattr(split, name) / split.total) for name in (*PHASES, "other"))
     parts = ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares)
     return f"{split.groups_per_minute:.1f} groups per minute ({parts})"
 

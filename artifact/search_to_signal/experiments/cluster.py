@@ -13,13 +13,7 @@ from typing import Any
 
 from search_to_signal.errors import ConfigError, RunFailedError, S2SError, reason
 from search_to_signal.experiments.directory import set_aside
-from search_to_signal.experiments.execution import (
-    Children,
-    Execution,
-    Place,
-    run_place,
-    stoppable,
-)
+from search_to_signal.experiments.execution import Children, Execution, Place, run_place, stoppable
 from search_to_signal.progress import Progress
 from search_to_signal.records.reader import STEPS
 
@@ -37,11 +31,9 @@ class _KeptLines:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def update(self, task: str, done: int, total: int, note: str = "") -> None:
-        """Nothing: progress is read from the run's records."""
+    def update(self, task: str, done: int, total: int, note: str = "") -> None: ...
 
     def say(self, line: str) -> None:
-        """Keep a line."""
         self.lines.append(line)
 
 

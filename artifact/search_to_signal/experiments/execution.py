@@ -10,7 +10,6 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunFailedError, StoppedError
@@ -92,7 +91,6 @@ class Children:
         self._lock = threading.Lock()
 
     def __enter__(self) -> "Children":
-        """Nothing runs yet."""
         return self
 
     @contextmanager
@@ -117,10 +115,7 @@ class Children:
             _end(process)
             self._running.discard(process)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End what runs, and start nothing more."""
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._ended = True
         for process in list(self._running):

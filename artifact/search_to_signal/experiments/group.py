@@ -31,7 +31,7 @@ class Evaluator(Protocol):
 
 
 @dataclass(frozen=True)
-class Judged:
+class EvaluatedCompletion:
     """One completion after parsing and evaluation; ``evaluation`` is absent for what never ran."""
 
     completion: Completion
@@ -55,44 +55,45 @@ class Judged:
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 
 
-def _failed(completion: Completion, failure: Failure) -> Judged:
-    return Judged(completion, failure.outcome, failure.detail, None, None, None, None)
-
-
-def _ran(completion: Completion, proposal: Proposal, evaluation: Evaluation) -> Judged:
+def _ran(completion: Completion, proposal: Proposal, evaluation: Evaluation) -> EvaluatedCompletion:
     program = program_sha256(proposal.code)
     detail = _ADDRESS.sub("0x", evaluation.detail)
-    return Judged(completion, evaluation.outcome, detail, evaluation.score, proposal, program, evaluation)
+    return EvaluatedCompletion(
+        completion, evaluation.outcome, detail, evaluation.score, proposal, program, evaluation
+    )
 
 
-def judge(completions: Sequence[Completion], pool: Evaluator) -> list[Judged]:
+def judge(completions: Sequence[Completion], pool: Evaluator) -> list[EvaluatedCompletion]:
     """Parse and evaluate the completions of a group, in order."""
     parsed = [parse(completion.text) for completion in completions]
     codes = [item.code for item in parsed if isinstance(item, Proposal)]
     evaluations = iter(pool.evaluate(codes))
     return [
-        _failed(completion, item) if isinstance(item, Failure) else _ran(completion, item, next(evaluations))
+        EvaluatedCompletion(completion, item.outcome, item.detail, None, None, None, None)
+        if isinstance(item, Failure)
+        else _ran(completion, item, next(evaluations))
         for completion, item in zip(completions, parsed, strict=True)
     ]
 
 
-def confirm(judged: Sequence[Judged], events: Sequence[ArchiveEvent], pool: Evaluator) -> list[Judged]:
+def confirm(
+    judged: Sequence[EvaluatedCompletion], events: Sequence[ArchiveEvent], pool: Evaluator
+) -> list[EvaluatedCompletion]:
     """Repeat what entered the archive in a differently seeded zygote; outcomes and scores stay (D20)."""
     codes = {
         index: item.proposal.code
         for index, (item, event) in enumerate(zip(judged, events, strict=True))
         if event is ArchiveEvent.ADMITTED and item.proposal is not None
     }
-    replayed = dict(zip(codes, pool.replay(list(codes.values())), strict=True))
-    return [
-        replace(item, evaluation=replace(item.evaluation, isolation=replayed[index].isolation))
-        if index in replayed and item.evaluation is not None
-        else item
-        for index, item in enumerate(judged)
-    ]
+    confirmed = list(judged)
+    for index, again in zip(codes, pool.replay(list(codes.values())), strict=True):
+        if (evaluation := judged[index].evaluation) is not None:
+            evaluation = replace(evaluation, isolation=again.isolation)
+            confirmed[index] = replace(judged[index], evaluation=evaluation)
+    return confirmed
 
 
-def evaluation_kind(judged: Judged) -> str:
+def evaluation_kind(judged: EvaluatedCompletion) -> str:
     """How the evaluation ended, as a record's ``evaluation`` says it."""
     if judged.evaluation is None:
         return "not_run"
@@ -109,7 +110,7 @@ def completion_records(
     step: int,
     problem: str,
     generation: Generation,
-    judged: Sequence[Judged],
+    judged: Sequence[EvaluatedCompletion],
     events: Sequence[ArchiveEvent],
     exposures: Sequence[float | None],
 ) -> list[CompletionRecord]:

@@ -12,7 +12,8 @@ from search_to_signal.analysis.tables.core import RECURRENCE_GROUPS
 from search_to_signal.analysis.tables.proposals import stage_bounds
 from search_to_signal.experiments.configuration import load_profile
 from search_to_signal.provenance.source import read_lock
-from search_to_signal.records.groups import VALID_CODE, GroupBatch
+from search_to_signal.records.external import Candidate, ExternalGroup, external_batch
+from search_to_signal.records.schema import Outcome
 from search_to_signal.rewards import get_mapping
 
 PROFILE = "paper"
@@ -65,18 +66,8 @@ def _constants(groups: int) -> dict[str, float]:
 
 def _factorized_weights() -> dict[str, float]:
     """What validity and quality weigh in the Factorized reward of one group of a better and a worse score."""
-    scores = np.array([[-1.0, -4.0]])
-    group = GroupBatch(
-        outcome=np.full((1, 2), VALID_CODE, dtype=np.int8),
-        score=scores,
-        bases=np.array([[-2.0]]),
-        frontier=np.array([-2.0]),
-        archive_gap=np.ones((1, 2)),
-        exposure=np.ones((1, 2)),
-        response=np.array([[0, 1]]),
-        matches_base_code=np.zeros((1, 2), dtype=np.bool_),
-    )
-    credit = get_mapping("factorized")(group)
+    candidates = tuple(Candidate(Outcome.VALID, score) for score in (-1.0, -4.0))
+    credit = get_mapping("factorized")(external_batch([ExternalGroup(candidates, bases=(-2.0,))]))
     parts = np.stack([credit.components["validity"][0], credit.components["quality"][0]], axis=1)
     weights = np.linalg.solve(parts, credit.reward[0]).round(12).tolist()
     return dict(zip(("factorized.validity", "factorized.quality"), weights, strict=True))

@@ -107,11 +107,6 @@ class Order:
     seed: int = 42
     any_revision: bool = False
 
-    @property
-    def config_path(self) -> Path:
-        """The configuration as a file of ours."""
-        return Path(self.config).resolve()
-
 
 def run_released(order: Order, progress: Progress) -> Manifest:
     """Run the released host into an empty directory; an unfinished attempt that is there is set aside.
@@ -160,9 +155,9 @@ def checked_plan(order: Order) -> Plan:
     if not order.any_revision:
         require_pinned(calm)
     require_interface(calm, [])
-    below = (calm / order.config).is_file()
+    config = order.config if (calm / order.config).is_file() else str(Path(order.config).resolve())
     with opened(calm) as checkout:
-        plan = planned(checkout, order.config if below else str(order.config_path), order.problem)
+        plan = planned(checkout, config, order.problem)
         require_interface(calm, [plan.problem])
         require_packages(checkout, plan)
         require_model(plan, listed_models)

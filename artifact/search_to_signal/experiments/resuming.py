@@ -81,8 +81,7 @@ def replayed_state(directory: Path, host: Host, config: RunConfig, done: int) ->
 
     Raises RecordError when the records contradict themselves, or the host plays them otherwise.
     """
-    last = None
-    state = recorded_start(directory, host)
+    last, state = None, recorded_start(directory, host)
     for last in replayed_rounds(directory, host, config):
         state = last.effect.state
     if (last.played.step + 1 if last else 0) != done:

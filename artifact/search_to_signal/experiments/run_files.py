@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.evaluation.candidates import Run
+from search_to_signal.learner.base import Learner
 from search_to_signal.records.files import sync_directory, write_atomically
 from search_to_signal.records.manifest import Timing, sum_timings
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS, read_records
@@ -75,12 +75,6 @@ def run_files(directory: Path, marks: Mapping[str, Mark] | None = None) -> Itera
         yield RunFiles(directory, **writers)
 
 
-class Learned(Protocol):
-    """A learner that can be written down."""
-
-    def dump(self) -> bytes: ...
-
-
 class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """After ``done`` groups. ``learner`` is the SHA-256 of the learner's file, None when frozen."""
 
@@ -89,7 +83,7 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     learner: str | None
 
 
-def save_checkpoint(files: RunFiles, done: int, learner: Learned | None) -> None:
+def save_checkpoint(files: RunFiles, done: int, learner: Learner | None) -> None:
     """Write a checkpoint and forget all but the last two; every moment of this can be the last one.
 
     Records and learner are on disk before the file that speaks of them has its name.

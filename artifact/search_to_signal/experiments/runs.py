@@ -35,8 +35,18 @@ class Reproduction:
     progress: Progress
 
     def run_all(self, plan: Mapping[Path, Sequence[RunConfig]]) -> list[Path]:
-        """``run_all`` for the runs of these directories."""
-        return run_all(plan, self.how, self.progress)
+        """Run what is missing of every directory's runs, all in one pool; returns the run directories.
+
+        Complete runs are verified and kept, unfinished ones begin again, or with ``how.resume`` go on. Raises
+        RunDirectoryError before anything starts where a directory holds something else.
+        """
+        todo = [place for out, configs in plan.items() for place in places(configs, out, self.how.plan)]
+        for out, configs in plan.items():
+            write_roster(out, (config.name for config in configs))
+        run_missing(todo, self.how, self.progress)
+        for out in plan:
+            write_sums(out)
+        return [place.directory for place in todo]
 
     def finished_cohort(self) -> Path:
         """``finished_cohort`` of the profile."""
@@ -86,21 +96,6 @@ def places(configs: Sequence[RunConfig], out: Path, plan: str | None = None) -> 
     sha256 = source().sha256
     models = {config.model: model_files(config.generation, config.model) for config in configs}
     return [_place(config, out / config.name, sha256, models[config.model], plan) for config in configs]
-
-
-def run_all(plan: Mapping[Path, Sequence[RunConfig]], how: Execution, progress: Progress) -> list[Path]:
-    """Run what is missing of every directory's runs, all of them in one pool; returns the run directories.
-
-    Complete runs are verified and kept, unfinished ones begin again, or with ``how.resume`` go on. Raises
-    RunDirectoryError before anything starts where a directory holds something else.
-    """
-    todo = [place for out, configs in plan.items() for place in places(configs, out, how.plan)]
-    for out, configs in plan.items():
-        write_roster(out, (config.name for config in configs))
-    run_missing(todo, how, progress)
-    for out in plan:
-        write_sums(out)
-    return [place.directory for place in todo]
 
 
 def run_missing(places: Sequence[Place], how: Execution, progress: Progress) -> None:

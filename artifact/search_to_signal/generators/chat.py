@@ -7,7 +7,6 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from search_to_signal.generators.base import Message
-from search_to_signal.generators.base import messages as messages
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 

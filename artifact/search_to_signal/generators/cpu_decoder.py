@@ -160,13 +160,11 @@ class CpuDecoder:
         return cos[0], sin
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Drop every other row."""
         self.logits = self.logits[rows]
         for memory in self._memories:
             memory.keep(rows)
 
     def read(self, tokens: torch.Tensor) -> None:
-        """Read one token of each row."""
         x = functional.embedding(tokens, self._base.embed_tokens.weight)
         for layer, memory in zip(self._layers, self._memories, strict=True):
             found = self._attention(layer, memory, self._norm(x, layer.norm))

@@ -12,7 +12,7 @@ from search_to_signal.generators.cpu_decoder import CpuDecoder, can_decode
 class Decoder(Protocol):
     """Reads a prompt once for all of its completions, then one token of each at a time.
 
-    ``logits`` (rows, vocabulary) follow the last token that each row read.
+    ``logits`` (rows, vocabulary) follow the last token that each row read; ``keep`` drops every other row.
     """
 
     @property
@@ -33,12 +33,10 @@ class CachedDecoder:
         self.logits: torch.Tensor = out.logits[:, -1].repeat(count, 1)
 
     def read(self, tokens: torch.Tensor) -> None:
-        """Read one token of each row."""
         out = self._model(input_ids=tokens[:, None], past_key_values=self._cache, use_cache=True)
         self.logits = out.logits[:, -1]
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Drop every other row."""
         self.logits = self.logits[rows]
         self._cache.batch_select_indices(torch.tensor(rows, device=self._model.device))
 

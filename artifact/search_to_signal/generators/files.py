@@ -24,16 +24,6 @@ def model_directory(name_or_path: str) -> Path:
     raise ModelFileError(f"there is no model {name_or_path!r}: {remedy}")
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _readable(directory: Path) -> list[str]:
-    """Names of the files in a model directory that a loader may read: all but hidden ones and pages."""
-    names = (path.name for path in directory.iterdir() if not path.is_dir() or path.is_symlink())
-    return sorted(n for n in names if n != CHECKSUMS and not n.startswith(".") and not n.endswith(".md"))
-
-
 def checked_files(directory: Path) -> dict[str, str]:
     """The SHA-256 of every file that the directory's SHA256SUMS lists, by name.
 
@@ -41,7 +31,7 @@ def checked_files(directory: Path) -> dict[str, str]:
     """
     sums = listed_files(directory)
     for name, expected in sums.items():
-        if _sha256(directory / name) != expected:
+        if hashlib.sha256((directory / name).read_bytes()).hexdigest() != expected:
             where = directory / CHECKSUMS
             raise ModelFileError(f"model file {directory / name} does not match {where}: restore it first")
     return sums
@@ -74,7 +64,10 @@ def listed_files(directory: Path) -> dict[str, str]:
         sums[path.name] = expected
     if not any(name.endswith(".safetensors") for name in sums):
         raise ModelFileError(f"{listing} lists no *.safetensors file, so no weights were checked: list them")
-    if unlisted := [name for name in _readable(directory) if name not in sums]:
+    names = sorted(path.name for path in directory.iterdir() if not path.is_dir() or path.is_symlink())
+    # A loader may read whatever lies there but hidden files and pages.
+    read = [name for name in names if name != CHECKSUMS and not name.startswith(".")]
+    if unlisted := [name for name in read if name not in sums and not name.endswith(".md")]:
         raise ModelFileError(
             f"{listing} leaves out {', '.join(unlisted)}, which may be read: list or remove it"
         )

@@ -51,11 +51,6 @@ def _draw(logits: torch.Tensor, temperature: float, filters: Filters, at: torch.
     return tokens[:, 0].clamp(max=logits.shape[-1] - 1)
 
 
-def _uniforms(seeds: Sequence[int], limit: int, device: Any) -> torch.Tensor:
-    """One row of shares in [0, 1) per seed, (rows, limit)."""
-    return torch.from_numpy(np.stack([stream(seed, "tokens").random(limit) for seed in seeds])).to(device)
-
-
 def sample(
     decoder: Decoder,
     seeds: Sequence[int],
@@ -65,7 +60,8 @@ def sample(
     filters: Filters = NO_FILTERS,
 ) -> tuple[tuple[int, ...], ...]:
     """The tokens of every row of a decoder, one row per seed; a row that has ended leaves the batch."""
-    uniforms = _uniforms(seeds, limit, decoder.logits.device)
+    shares = np.stack([stream(seed, "tokens").random(limit) for seed in seeds])  # in [0, 1)
+    uniforms = torch.from_numpy(shares).to(decoder.logits.device)
     completions: list[list[int]] = [[] for _ in seeds]
     going = list(range(len(seeds)))
     for step in range(limit):

@@ -1,4 +1,4 @@
-"""The knobs of generation: what is sampled, and where it is sampled."""
+"""The knobs of generation: what is sampled, and where; ConfigError for what could never sample."""
 
 from typing import Annotated, Any, Literal
 
@@ -37,7 +37,6 @@ class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     extra: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
-        """Refuse values that could never ask; raises ConfigError."""
         check_ranges(self, "generation.api")
 
 
@@ -55,7 +54,6 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     lora_rank: Annotated[int, Range(1, 4096)] = 32
 
     def __post_init__(self) -> None:
-        """Refuse values that no engine starts with; raises ConfigError."""
         check_ranges(self, "generation.engine")
 
 
@@ -81,7 +79,6 @@ class GenerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     engine: EngineSettings = EngineSettings()
 
     def __post_init__(self) -> None:
-        """Refuse values that could never sample; raises ConfigError."""
         check_ranges(self, "generation")
         if self.backend == "api" and (self.top_k is not None or self.top_p < 1):
             raise ConfigError("generation.top_k and top_p are not for an endpoint: use generation.api.extra")

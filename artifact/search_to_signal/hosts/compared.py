@@ -1,10 +1,7 @@
 """What the two sides of a conformance check answer: our search, and the released host."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-from numpy.typing import NDArray
+from typing import Any
 
 from search_to_signal.hosts.base import HostError
 from search_to_signal.records.schema import Operator, Outcome
@@ -41,27 +38,3 @@ class PlayedGroup:
     scores: tuple[float | None, ...]
     rewards: tuple[float, ...]
     after: SearchState
-
-
-class ComparedHost(Protocol):
-    """A host as the checks ask it, on the training instances of one problem. States are listed best first."""
-
-    def arrays(self) -> Sequence[NDArray[Any]]:
-        """The arrays that its training instances are made of."""
-        ...
-
-    def scores(self, code: str) -> tuple[float, ...] | None:
-        """Score on every instance and then their mean, or the mean alone; None for a failure."""
-        ...
-
-    def ask(self, state: SearchState) -> AskedPrompt:
-        """Draw one prompt."""
-        ...
-
-    def play(self, state: SearchState, asked: AskedPrompt, texts: Sequence[str]) -> PlayedGroup:
-        """Judge the answers to a prompt, and move the state."""
-        ...
-
-    def collapsed(self, state: SearchState) -> SearchState:
-        """The state after a collapse."""
-        ...

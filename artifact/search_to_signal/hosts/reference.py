@@ -12,7 +12,7 @@ from search_to_signal.search.exposure import exposures
 from search_to_signal.search.planning import Draw, plan_round, prompt_of
 from search_to_signal.search.prompts import Prompt
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member, SearchState, state_of
+from search_to_signal.search.state import Member, SearchState, initial_state, state_of
 from search_to_signal.search.transition import Evaluated, transition
 
 
@@ -25,7 +25,7 @@ class ReferenceHost:
 
     def start(self, seed: Member) -> SearchState:
         """The seed heuristic alone."""
-        return state_of((seed,), (seed,))
+        return initial_state(seed)
 
     def start_with(self, seed: Member, population: Sequence[Member]) -> SearchState:
         """The seed heuristic and a given population; nothing is stagnant or injected yet (D45)."""

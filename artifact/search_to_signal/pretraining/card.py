@@ -13,11 +13,11 @@ from search_to_signal.corpus.pairs import Parent, Source, draw_prompt
 from search_to_signal.corpus.recipe import sources
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.experiments.group import Judged, judge
+from search_to_signal.experiments.group import EvaluatedCompletion, judge
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.files import CHECKSUMS
 from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
-from search_to_signal.pretraining.training import Made, Recipe, read_made
+from search_to_signal.pretraining.training import Recipe, TrainingFacts, read_training_facts
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file
@@ -56,8 +56,17 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 class _Sample:
     operator: Operator
     parents: tuple[Parent, ...]
-    judged: Judged
+    judged: EvaluatedCompletion
     best_parent: float | None
+
+    @property
+    def improves(self) -> bool:
+        score, best = self.judged.score, self.best_parent
+        return score is not None and best is not None and score > best
+
+    @property
+    def novel(self) -> bool:
+        return self.judged.program not in {program_sha256(parent.code) for parent in self.parents}
 
 
 def _samples(
@@ -84,15 +93,6 @@ def _share(flags: Sequence[bool]) -> float:
     return sum(flags) / len(flags) if flags else 0.0
 
 
-def _improves(sample: _Sample) -> bool:
-    score, best = sample.judged.score, sample.best_parent
-    return score is not None and best is not None and score > best
-
-
-def _novel(sample: _Sample) -> bool:
-    return sample.judged.program not in {program_sha256(parent.code) for parent in sample.parents}
-
-
 def _problem_card(samples: Sequence[_Sample]) -> ProblemCard:
     outcomes = Counter(sample.judged.outcome.value for sample in samples)
     by_operator: dict[str, list[bool]] = defaultdict(list)
@@ -102,8 +102,8 @@ def _problem_card(samples: Sequence[_Sample]) -> ProblemCard:
     return ProblemCard(
         outcomes={name: count / len(samples) for name, count in sorted(outcomes.items())},
         valid_by_operator={operator: _share(flags) for operator, flags in sorted(by_operator.items())},
-        improving=_share([_improves(sample) for sample in samples if sample.parents]),
-        novel=_share([_novel(sample) for sample in valid]),
+        improving=_share([sample.improves for sample in samples if sample.parents]),
+        novel=_share([sample.novel for sample in valid]),
         distinct=len({sample.judged.program for sample in valid}) / max(1, len(valid)),
     )
 
@@ -147,14 +147,14 @@ def _table(cards: Mapping[str, ProblemCard]) -> str:
     return to_markdown(lines)
 
 
-def _training(made: Made) -> str:
+def _training(made: TrainingFacts) -> str:
     return (
         f"{made.processor}, torch {made.torch}, {made.seconds / 60:.1f} minutes, "
         f"{made.examples / made.seconds:,.0f} pairs per second"
     )
 
 
-def _page(card: Card, recipe: Recipe, made: Made) -> str:
+def _page(card: Card, recipe: Recipe, made: TrainingFacts) -> str:
     shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in recipe.problems.items())
     return f"""# {card.name}
 
@@ -184,7 +184,9 @@ def write_card(recipe: Recipe, directory: Path, progress: Progress, prompts: int
     card = measure(recipe, directory, progress, prompts)
     text = msgspec.json.format(msgspec.json.encode(card, order="sorted"), indent=2)
     (directory / "card.json").write_bytes(text + b"\n")
-    (directory / "README.md").write_text(_page(card, recipe, read_made(directory)), encoding="utf-8")
+    (directory / "README.md").write_text(
+        _page(card, recipe, read_training_facts(directory)), encoding="utf-8"
+    )
     files = [p for p in sorted(directory.iterdir()) if p.is_file() and p.name not in (CHECKSUMS, "README.md")]
     (directory / CHECKSUMS).write_text("".join(f"{sha256_file(path)}  {path.name}\n" for path in files))
     return card

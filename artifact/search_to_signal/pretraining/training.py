@@ -55,7 +55,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     defect_shares: dict[str, float]
 
 
-class Made(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TrainingFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where and with what a model was trained, and how long that took."""
 
     processor: str
@@ -113,11 +113,6 @@ def _tokenizer(recipe: Recipe, out: Path) -> Any:
     return load_tokenizer(out)
 
 
-def _workers(recipe: Recipe) -> int:
-    # A GPU waits for batches, so all other processors make them; a CPU makes its own.
-    return max(1, len(os.sched_getaffinity(0)) - 1) if recipe.device == "cuda" else 0
-
-
 def _begin(recipe: Recipe, tokenizer: Any) -> Training:
     seed = derive_seed(recipe.seed, "weights")
     model = build_model(
@@ -129,14 +124,14 @@ def _begin(recipe: Recipe, tokenizer: Any) -> Training:
 def _finish(recipe: Recipe, training: Training, out: Path) -> None:
     training.model.to("cpu").save_pretrained(out, safe_serialization=True)
     examples, seconds = recipe.optimization.examples, round(training.seconds, 1)
-    made = Made(processor(recipe.device), torch_version(), examples, seconds)
+    made = TrainingFacts(processor(recipe.device), torch_version(), examples, seconds)
     (out / MADE).write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=2) + b"\n")
 
 
-def read_made(directory: Path) -> Made:
+def read_training_facts(directory: Path) -> TrainingFacts:
     """How the model of a directory was made; raises ModelFileError."""
     try:
-        return msgspec.json.decode((directory / MADE).read_bytes(), type=Made)
+        return msgspec.json.decode((directory / MADE).read_bytes(), type=TrainingFacts)
     except (OSError, msgspec.MsgspecError) as error:
         raise ModelFileError(
             f"{directory / MADE} does not say how the model was made: restore it, or train again"
@@ -162,7 +157,9 @@ def pretrain(recipe: Recipe, out: Path, progress: Progress) -> None:
         if step % 100 == 0:
             training.save(unfinished)
 
-    drawn = corpus(recipe, tokenizer, training.step, _workers(recipe))
+    # A GPU waits for batches, so all other processors make them; a CPU makes its own.
+    workers = max(1, len(os.sched_getaffinity(0)) - 1) if recipe.device == "cuda" else 0
+    drawn = corpus(recipe, tokenizer, training.step, workers)
     train(training, drawn, recipe.optimization, pad_id=tokenizer.pad_token_id, report=report)
     _finish(recipe, training, out)
     unfinished.unlink(missing_ok=True)

@@ -58,11 +58,9 @@ class Problem(Protocol):
 
         Raises ConfigError for an unknown split, DataHashError when they are not the recorded ones.
         """
-        ...
 
     def score(self, instance: Instance, answer: Array) -> float:
         """Score one answer in the parent; raises InfeasibleAnswerError when it is no solution."""
-        ...
 
 
 class Stream(Protocol):
@@ -71,19 +69,15 @@ class Stream(Protocol):
     @property
     def done(self) -> bool:
         """Whether every question has been decided."""
-        ...
 
     def question(self) -> tuple[Any, ...]:
         """Return fresh positional arguments of the next call; asking twice is asking the same."""
-        ...
 
     def decide(self, choice: int) -> None:
         """Take the choice for the open question; raises InfeasibleAnswerError when it is none."""
-        ...
 
     def score(self) -> float:
         """Score of the decisions; call it when done."""
-        ...
 
 
 @runtime_checkable
@@ -92,7 +86,6 @@ class StreamProblem(Problem, Protocol):
 
     def open(self, instance: Instance) -> Stream:
         """Open the dialogue on one instance."""
-        ...
 
 
 @runtime_checkable
@@ -101,14 +94,12 @@ class MatrixProblem(Problem, Protocol):
 
     def answer_shape(self, instance: Instance) -> tuple[int, ...]:
         """Return the shape of the matrix that a heuristic answers with."""
-        ...
 
     def arguments(self, instance: Instance, parameters: int) -> tuple[Any, ...]:
         """Return fresh positional arguments for a function with that many parameters.
 
         Raises InfeasibleAnswerError when the host calls no function with so many.
         """
-        ...
 
 
 @runtime_checkable
@@ -131,7 +122,6 @@ class HasScorePaths(Protocol):
 
     def score_path(self, instance: Instance, answer: Array) -> ScorePath:
         """Say how ``score`` gets its bits: ``fast`` kernels, or the slower exact ``fallback``."""
-        ...
 
 
 def score_path_of(problem: Problem, instance: Instance, answer: Array) -> ScorePath:

@@ -99,7 +99,6 @@ class Cvrp:
         raise InfeasibleAnswerError(f"expected a function of 4 or 2 parameters, found {parameters}")
 
     def answer_shape(self, instance: Instance) -> tuple[int, ...]:
-        """Return (n, n)."""
         return instance["distance"].shape
 
     def score(self, instance: Instance, answer: Array) -> float:
@@ -122,15 +121,12 @@ class Cvrp:
         return routing.score_path(instance["demands"], float(instance["capacity"]), ANTS, ITERATIONS)
 
 
-def _nodes(rng: np.random.RandomState, customers: int) -> Array:
-    places = rng.rand(customers, 2)
-    demands = rng.randint(1, 10, size=customers)
-    return np.vstack([[0.0, 0.5, 0.5], np.column_stack([demands, places])])
-
-
 def _draw(seed: int, count: int, customers: int) -> Array:
-    rng = np.random.RandomState(seed)
-    return np.stack([_nodes(rng, customers) for _ in range(count)])
+    rng, drawn = np.random.RandomState(seed), []
+    for _ in range(count):
+        places, demands = rng.rand(customers, 2), rng.randint(1, 10, size=customers)
+        drawn.append(np.vstack([[0.0, 0.5, 0.5], np.column_stack([demands, places])]))
+    return np.stack(drawn)
 
 
 def _distances(coordinates: Array) -> Array:

@@ -32,6 +32,11 @@ def frozen_instance(**arrays: Array) -> Instance:
     return MappingProxyType(copies)
 
 
+def unit_square(seed: int, count: int, nodes: int) -> Array:
+    """(count, nodes, 2) places, uniform in the unit square."""
+    return np.random.RandomState(seed).rand(count, nodes, 2)
+
+
 def euclidean(coordinates: Array) -> Array:
     """Distance matrices (N, n, n) of coordinates (N, n, 2), plain float64."""
     delta = coordinates[:, :, None, :] - coordinates[:, None, :, :]

@@ -58,7 +58,6 @@ class Packing:
 
     @property
     def done(self) -> bool:
-        """Whether every item has its bin."""
         return self._position == len(self._items)
 
     @property
@@ -156,7 +155,6 @@ class Obp:
         return tuple(frozen_instance(items=items, capacity=np.array(capacity)) for items, capacity in pairs)
 
     def open(self, instance: Instance) -> Packing:
-        """Open the dialogue on one instance."""
         return Packing(instance["items"], float(instance["capacity"]))
 
     def score(self, instance: Instance, answer: Array) -> float:

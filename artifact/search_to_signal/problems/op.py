@@ -14,7 +14,7 @@ from search_to_signal.problems.base import (
     as_matrix,
     split_of,
 )
-from search_to_signal.problems.data import check_sha256, frozen_instance
+from search_to_signal.problems.data import check_sha256, frozen_instance, unit_square
 
 COORDINATES_SHA256 = {
     "train": "baa21790ef499def93f1c07ddfcd011170429318b635f99d6ddf04597e1165c5",
@@ -104,7 +104,6 @@ class Op:
         return instance["prize"].copy(), instance["distance"].copy(), float(instance["maxlen"])
 
     def answer_shape(self, instance: Instance) -> tuple[int, ...]:
-        """Return (n, n)."""
         return instance["distance"].shape
 
     def score(self, instance: Instance, answer: Array) -> float:
@@ -156,12 +155,8 @@ def _square_error(x: Array, square: Array) -> Array:
     return error
 
 
-def _draw(seed: int, count: int, nodes: int) -> Array:
-    return np.random.RandomState(seed).rand(count, nodes, 2)
-
-
 _SPLITS: dict[str, Callable[[], Array]] = {
-    "train": lambda: _draw(1234, 5, 50),
-    "heldout": lambda: _draw(4321, 5, 50),
-    "embedded": lambda: _draw(2027, 4, 20),
+    "train": lambda: unit_square(1234, 5, 50),
+    "heldout": lambda: unit_square(4321, 5, 50),
+    "embedded": lambda: unit_square(2027, 4, 20),
 }

@@ -12,7 +12,7 @@ from search_to_signal.problems.base import (
     Instance,
     split_of,
 )
-from search_to_signal.problems.data import check_sha256, euclidean, frozen_instance
+from search_to_signal.problems.data import check_sha256, euclidean, frozen_instance, unit_square
 
 COORDINATES_SHA256 = {
     "train": "bee6f8b6bf7f4678ddee62c4d77657c844c8d24a47a4304fae385c3c4b7e47e1",
@@ -114,14 +114,10 @@ class Tsp:
         return -tour_length(distance, answer)
 
 
-def _draw(seed: int, count: int, nodes: int) -> Array:
-    return np.random.RandomState(seed).rand(count, nodes, 2)
-
-
 _SPLITS: dict[str, Callable[[], Array]] = {
-    "train": lambda: _draw(1234, 64, 50),
-    "heldout_50": lambda: _draw(4321, 64, 50),
-    "heldout_100": lambda: _draw(4321, 64, 100),
-    "heldout_200": lambda: _draw(4321, 64, 200),
-    "embedded": lambda: _draw(2027, 16, 30),
+    "train": lambda: unit_square(1234, 64, 50),
+    "heldout_50": lambda: unit_square(4321, 64, 50),
+    "heldout_100": lambda: unit_square(4321, 64, 100),
+    "heldout_200": lambda: unit_square(4321, 64, 200),
+    "embedded": lambda: unit_square(2027, 16, 30),
 }

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from search_to_signal.config import canonical_sha256
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.provenance.completion_texts import ParsedTexts, answer_problems
@@ -51,7 +53,11 @@ def _setting_problems(manifest: ProbeManifest, cohort: dict[str, Manifest]) -> I
             for name in ("purpose", "problem", "split", "model")
         ):
             yield "it has another purpose, problem, split or model than the cohort"
-        if (manifest.source.sha256, manifest.model_files) != (run.source.sha256, run.model_files):
+        # A plan's runs may be of several sources, and so may what is made of them.
+        planned = run.plan_sha256 is not msgspec.UNSET
+        if manifest.model_files != run.model_files or not (
+            planned or manifest.source.sha256 == run.source.sha256
+        ):
             yield "it has another source or model files than the cohort"
     if manifest.isolation.keys() != LAYERS:
         yield "isolation is not what a sandbox reports"

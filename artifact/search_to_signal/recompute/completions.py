@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from search_to_signal.evaluation.outcomes import Isolation
-from search_to_signal.experiments.group import Judged, confirm, evaluation_kind, judge
+from search_to_signal.experiments.group import EvaluatedCompletion, confirm, evaluation_kind, judge
 from search_to_signal.generators.base import Completion
 from search_to_signal.programs.canonical import program_sha256, sha256_text
 from search_to_signal.programs.parsing import Proposal, parse
@@ -30,7 +30,7 @@ def text_findings(texts: Sequence[Text], programs: RunPrograms, execute: bool) -
     """What is otherwise in a group; without ``execute`` only what parsing decides is looked at."""
     proposals = [parse(text.completion.text) for text in texts]
     codes = [item.code if isinstance(item, Proposal) else None for item in proposals]
-    found: Sequence[Judged | None]
+    found: Sequence[EvaluatedCompletion | None]
     if execute:
         found = _judged(texts, programs)
     else:
@@ -47,7 +47,7 @@ def text_findings(texts: Sequence[Text], programs: RunPrograms, execute: bool) -
             yield Finding(text.where, "its program is recorded as not run")
 
 
-def _judged(texts: Sequence[Text], programs: RunPrograms) -> list[Judged]:
+def _judged(texts: Sequence[Text], programs: RunPrograms) -> list[EvaluatedCompletion]:
     """Every text as the live run judges it; what was cut off here and not there is given more time."""
     found = _ran(texts, programs)
     cut_off = [
@@ -67,7 +67,7 @@ def _judged(texts: Sequence[Text], programs: RunPrograms) -> list[Judged]:
     return found
 
 
-def _ran(texts: Sequence[Text], programs: RunPrograms) -> list[Judged]:
+def _ran(texts: Sequence[Text], programs: RunPrograms) -> list[EvaluatedCompletion]:
     judged = judge([text.completion for text in texts], programs)
     # Only what enters an archive is decided twice.
     events = [getattr(text.record, "archive_event", ArchiveEvent.INVALID) for text in texts]
@@ -90,12 +90,12 @@ def _recorded(record: Record) -> Ending:
     return Ending(record.outcome, _isolation(record), record.detail, record.score)
 
 
-def _found(judged: Judged) -> Ending:
+def _found(judged: EvaluatedCompletion) -> Ending:
     isolation = NOT_RUN if judged.evaluation is None else judged.evaluation.isolation.value
     return Ending(judged.outcome, isolation, judged.detail, judged.score)
 
 
-def _repeats(text: Text, judged: Judged) -> Iterator[Finding]:
+def _repeats(text: Text, judged: EvaluatedCompletion) -> Iterator[Finding]:
     # Which kernels score is a matter of the machine, and changes no bit.
     recorded, found = (kind.endswith("repeat") for kind in (text.record.evaluation, evaluation_kind(judged)))
     if recorded != found:

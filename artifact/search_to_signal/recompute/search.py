@@ -9,7 +9,7 @@ import msgspec
 
 from search_to_signal.errors import S2SError
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.group import Judged, completion_records, step_record
+from search_to_signal.experiments.group import EvaluatedCompletion, completion_records, step_record
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.hosts import host_code
 from search_to_signal.hosts.base import Host, Question, exposures_of, play
@@ -115,10 +115,12 @@ def _generation(played: Played) -> Generation:
     return Generation(told.prompt, told.prompt_ids, played.completions, cut)
 
 
-def _judged(record: CompletionRecord, completion: Completion) -> Judged:
+def _judged(record: CompletionRecord, completion: Completion) -> EvaluatedCompletion:
     proposal = parse(completion.text)
     found = proposal if isinstance(proposal, Proposal) else None
-    return Judged(completion, record.outcome, record.detail, record.score, found, record.program_sha256, None)
+    return EvaluatedCompletion(
+        completion, record.outcome, record.detail, record.score, found, record.program_sha256, None
+    )
 
 
 def _completions(

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from search_to_signal.analysis.page.matched import matched_page
+from search_to_signal.analysis.tables.matched import matched_page
 from search_to_signal.errors import RunDirectoryError, S2SError
 from search_to_signal.experiments.layers.normalizer_replay import audit_results
 from search_to_signal.experiments.reproduction import write_report

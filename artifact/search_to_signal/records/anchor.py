@@ -7,11 +7,12 @@ refuses a missing or altered one.
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
+import numpy as np
 
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import ContractError, RecordError
@@ -134,24 +135,16 @@ def read_contract(directory: Path) -> AnchorContract:
         raise ContractError(f"cannot read {directory / CONTRACT}: {error}; restore the file") from error
 
 
-def prefix(groups: Iterable[Item], count: int) -> Iterator[Item]:
+def prefix(groups: Sequence[Item], count: int) -> Sequence[Item]:
     """The first ``count`` stored groups exactly; raises RecordError when fewer are stored."""
-    stored = iter(groups)
-    for found in range(count):
-        try:
-            yield next(stored)
-        except StopIteration:
-            raise RecordError(f"{count} groups were asked for, only {found} are recorded") from None
+    if len(groups) < count:
+        raise RecordError(f"{count} groups were asked for, only {len(groups)} are recorded")
+    return groups[:count]
 
 
 def realized_groups(seconds: Sequence[float], budget_s: float) -> int:
     """How many first steps fit into a time: the longest prefix whose sum is at most ``budget_s``."""
-    elapsed = 0.0
-    for count, step in enumerate(seconds):
-        elapsed += step
-        if elapsed > budget_s:
-            return count
-    return len(seconds)
+    return int(np.searchsorted(np.cumsum(seconds), budget_s, side="right"))
 
 
 def _sum_line(text: bytes) -> bytes:

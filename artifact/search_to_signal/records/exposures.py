@@ -1,12 +1,11 @@
 """Exposures of recorded completions under the other readings of D13, and how to read them back."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from search_to_signal.numerics import Floats
 from search_to_signal.records.reader import read_records
 
 EXPOSURES = "exposures.jsonl"
@@ -25,19 +24,15 @@ class ExposureRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     sampled: tuple[float | None, ...]
 
 
-def read_exposures(path: Path) -> dict[str, dict[str, NDArray[np.float64]]]:
+def read_exposures(path: Path) -> dict[str, dict[str, Floats]]:
     """By run and reading (T, G) exposures, NaN where absent; empty without a file. Raises RecordError."""
     found: dict[str, list[ExposureRecord]] = {}
     for record in read_records(path, ExposureRecord) if path.is_file() else ():
         found.setdefault(record.run, []).append(record)
     return {
         run: {
-            "exposure_unconditional": _rows(record.unconditional for record in records),
-            "exposure_sampled": _rows(record.sampled for record in records),
+            "exposure_unconditional": np.array([one.unconditional for one in records], dtype=np.float64),
+            "exposure_sampled": np.array([one.sampled for one in records], dtype=np.float64),
         }
         for run, records in found.items()
     }
-
-
-def _rows(values: Iterable[tuple[float | None, ...]]) -> NDArray[np.float64]:
-    return np.array([[np.nan if value is None else value for value in row] for row in values])

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from search_to_signal.errors import IllFormedGroupError, RecordError
-from search_to_signal.records.groups import OUTCOMES, GroupBatch
+from search_to_signal.records.groups import OUTCOMES, GroupBatch, floats, padded
 from search_to_signal.records.schema import Outcome
 
 SCHEMA = Path(__file__).with_name("group.schema.json")
@@ -64,23 +64,16 @@ def external_batch(groups: Sequence[ExternalGroup]) -> GroupBatch:
     sizes = {len(group.candidates) for group in groups}
     if len(sizes) != 1:
         raise IllFormedGroupError(f"cannot stack groups of sizes {sorted(sizes)}: pass groups of one size")
-    score = _floats([[c.score for c in g.candidates] for g in groups])
-    width = max(len(group.bases) for group in groups)
-    bases = [[*group.bases, *[None] * (width - len(group.bases))] for group in groups]
     return GroupBatch(
         outcome=np.array([[_CODE[c.outcome] for c in g.candidates] for g in groups], dtype=np.int8),
-        score=score,
-        bases=_floats(bases).reshape(len(groups), width),
-        frontier=_floats([_frontier(group) for group in groups]),
-        archive_gap=_floats([_gaps(group) for group in groups]),
-        exposure=_floats([[c.exposure for c in g.candidates] for g in groups]),
+        score=floats([[c.score for c in g.candidates] for g in groups]),
+        bases=padded([group.bases for group in groups]),
+        frontier=floats([_frontier(group) for group in groups]),
+        archive_gap=floats([_gaps(group) for group in groups]),
+        exposure=floats([[c.exposure for c in g.candidates] for g in groups]),
         response=np.array([_responses(group) for group in groups], dtype=np.int64),
         matches_base_code=np.array([[c.matches_base_code for c in g.candidates] for g in groups], dtype=bool),
     )
-
-
-def _floats(values: Sequence[object]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    return np.array(values, dtype=np.float64)
 
 
 def _frontier(group: ExternalGroup) -> float | None:

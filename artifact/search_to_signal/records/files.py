@@ -39,6 +39,12 @@ def write_atomically(path: Path, data: bytes) -> None:
     sync_directory(path.parent)
 
 
+def write_json(path: Path, value: msgspec.Struct) -> None:
+    """Write a JSON file atomically, in readable canonical form."""
+    text = msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2)
+    write_atomically(path, text + b"\n")
+
+
 def read_json(path: Path, kind: type[T], missing: str) -> T:
     """Decode a JSON file; raises RunDirectoryError, which says ``missing`` where there is no such file."""
     try:

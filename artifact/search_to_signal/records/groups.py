@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.errors import IllFormedGroupError
+from search_to_signal.numerics import Bools, Floats
 from search_to_signal.records.schema import CompletionRecord, Operator, Outcome
 
 OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
@@ -33,41 +34,41 @@ class GroupBatch:
     """
 
     outcome: NDArray[np.int8]
-    score: NDArray[np.float64]
-    bases: NDArray[np.float64]
-    frontier: NDArray[np.float64]
-    archive_gap: NDArray[np.float64]
-    exposure: NDArray[np.float64]
+    score: Floats
+    bases: Floats
+    frontier: Floats
+    archive_gap: Floats
+    exposure: Floats
     response: NDArray[np.int64]
-    matches_base_code: NDArray[np.bool_]
+    matches_base_code: Bools
 
     def __post_init__(self) -> None:
         _check(self)
 
     @property
-    def valid(self) -> NDArray[np.bool_]:
+    def valid(self) -> Bools:
         """(N, G): the completion ran and has a finite score."""
-        valid: NDArray[np.bool_] = self.outcome == VALID_CODE
+        valid: Bools = self.outcome == VALID_CODE
         return valid
 
     @property
-    def evaluated(self) -> NDArray[np.bool_]:
+    def evaluated(self) -> Bools:
         """(N, G): the completion reached the evaluator, whatever came of it there."""
         return np.array([outcome.evaluated for outcome in OUTCOMES])[self.outcome]
 
     @property
-    def best_base(self) -> NDArray[np.float64]:
+    def best_base(self) -> Floats:
         """(N,): b_t, the best score among the prompt's bases; NaN without a comparator (D05)."""
         best = np.fmax.reduce(self.bases, axis=1, initial=-np.inf)
         return np.where(np.isneginf(best), np.nan, best)
 
     @property
-    def eligible(self) -> NDArray[np.bool_]:
+    def eligible(self) -> Bools:
         """(N, G): valid, in a group whose prompt gives a comparator (D05)."""
-        compared: NDArray[np.bool_] = ~np.isnan(self.best_base)
+        compared: Bools = ~np.isnan(self.best_base)
         return self.valid & compared[:, None]
 
-    def at(self, groups: NDArray[np.bool_] | NDArray[np.int64] | slice) -> "GroupBatch":
+    def at(self, groups: Bools | NDArray[np.int64] | slice) -> "GroupBatch":
         """Some of the groups: a mask (N,), positions, or a slice."""
         return GroupBatch(**{field.name: getattr(self, field.name)[groups] for field in fields(self)})
 
@@ -95,16 +96,18 @@ def _check(groups: GroupBatch) -> None:
             raise IllFormedGroupError(f"{fault}: repair the record or the code that made this group")
 
 
-def _row(group: Sequence[CompletionRecord]) -> list[float]:
-    """Scores of the valid; a typed failure has none, even where its evaluation returned one."""
-    return [np.nan if r.score is None or r.outcome is not Outcome.VALID else r.score for r in group]
+def floats(values: Sequence[object]) -> Floats:
+    """An array of rows of numbers, NaN for None."""
+    return np.array(values, dtype=np.float64)
 
 
-def _optional(values: Sequence[float | None]) -> list[float]:
-    return [np.nan if value is None else value for value in values]
+def _scores(group: Sequence[CompletionRecord]) -> list[float | None]:
+    """Of the valid; a typed failure has none, even where its evaluation returned one."""
+    return [r.score if r.outcome is Outcome.VALID else None for r in group]
 
 
-def _padded(rows: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+def padded(rows: Sequence[Sequence[float]]) -> Floats:
+    """Rows of several lengths as one array, filled with NaN."""
     width = max((len(row) for row in rows), default=0)
     out = np.full((len(rows), width), np.nan)
     for target, row in zip(out, rows, strict=True):
@@ -137,11 +140,11 @@ def batch_of(groups: Sequence[Sequence[CompletionRecord]]) -> GroupBatch:
     bases = [() if h.operator is Operator.CREATION else h.base_scores for h in heads]
     return GroupBatch(
         outcome=np.array([[_CODE[r.outcome] for r in g] for g in groups], dtype=np.int8),
-        score=np.array([_row(g) for g in groups], dtype=np.float64),
-        bases=_padded(bases),
-        frontier=np.array(_optional([h.frontier for h in heads]), dtype=np.float64),
-        archive_gap=np.array([_optional([r.archive_gap for r in g]) for g in groups], dtype=np.float64),
-        exposure=np.array([_optional([r.exposure for r in g]) for g in groups], dtype=np.float64),
+        score=floats([_scores(g) for g in groups]),
+        bases=padded(bases),
+        frontier=floats([h.frontier for h in heads]),
+        archive_gap=floats([[r.archive_gap for r in g] for g in groups]),
+        exposure=floats([[r.exposure for r in g] for g in groups]),
         response=np.array([_response_codes(g) for g in groups], dtype=np.int64),
         matches_base_code=np.array([[r.matches_base_code for r in g] for g in groups], dtype=np.bool_),
     )

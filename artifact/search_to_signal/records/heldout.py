@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.records.files import read_json, write_atomically
+from search_to_signal.records.files import read_json, write_json
 from search_to_signal.records.manifest import Environment, Source
 from search_to_signal.records.schema import Outcome
 
@@ -64,9 +64,7 @@ class HeldoutManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 
 def write_heldout(directory: Path, manifest: HeldoutManifest) -> None:
-    """Write the manifest atomically, in readable canonical form."""
-    text = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
-    write_atomically(directory / HELDOUT_MANIFEST, text + b"\n")
+    write_json(directory / HELDOUT_MANIFEST, manifest)
 
 
 def read_heldout(directory: Path) -> HeldoutManifest:

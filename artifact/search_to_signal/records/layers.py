@@ -56,10 +56,7 @@ LAYERS = (
         cells=True,
     ),
     Layer(
-        ANCHOR,
-        "Resource anchor",
-        "endpoint sensitivity to allocating compute to extra Frozen search",
-        row=6,
+        ANCHOR, "Resource anchor", "endpoint sensitivity to allocating compute to extra Frozen search", row=6
     ),
     Layer(PROBE, "Common-context probe", "executable checkpoint behavior on identical contexts", row=7),
     Layer(

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.records.files import read_json, write_atomically
+from search_to_signal.records.files import read_json, write_atomically, write_json
 from search_to_signal.records.layers import COHORT
 from search_to_signal.records.schema import StepTiming
 
@@ -179,9 +179,7 @@ def sum_timings(steps: Sequence[StepTiming]) -> Timing:
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest atomically, in readable canonical form."""
-    text = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
-    write_atomically(directory / MANIFEST, text + b"\n")
+    write_json(directory / MANIFEST, manifest)
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -201,7 +199,6 @@ def is_trained(condition: str, parent: object | None) -> bool:
 
 
 def run_name(condition: str, seed: int) -> str:
-    """The directory name of a run."""
     return f"{file_name(condition)}-s{seed}"
 
 
@@ -221,7 +218,6 @@ def file_name(name_or_path: str) -> str:
 
 
 def write_roster(directory: Path, names: Iterable[str]) -> None:
-    """Write down, sorted, the names of all runs that a directory is to hold."""
     directory.mkdir(parents=True, exist_ok=True)
     write_atomically(directory / ROSTER, msgspec.json.encode(sorted(names)) + b"\n")
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from search_to_signal.records.files import read_json, write_atomically
+from search_to_signal.records.files import read_json, write_json
 from search_to_signal.records.manifest import Environment, Source
 from search_to_signal.records.schema import Operator, Outcome
 
@@ -94,9 +94,7 @@ class ProbeManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 def write_probe(directory: Path, manifest: ProbeManifest) -> None:
-    """Write the probe's manifest atomically, in readable canonical form."""
-    text = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
-    write_atomically(directory / PROBE_MANIFEST, text + b"\n")
+    write_json(directory / PROBE_MANIFEST, manifest)
 
 
 def read_probe(directory: Path) -> ProbeManifest:

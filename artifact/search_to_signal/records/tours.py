@@ -30,7 +30,6 @@ class Tours(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 def write_tours(results: Path, tours: Tours) -> None:
-    """Write the record into a results directory."""
     write_atomically(results / TOURS, msgspec.json.encode(tours, order="sorted") + b"\n")
 
 

@@ -4,27 +4,13 @@ from typing import NamedTuple
 
 from search_to_signal import plugins
 from search_to_signal.errors import ConfigError
-from search_to_signal.rewards.base import RewardMapping, Rewards, rewards_of
+from search_to_signal.rewards.base import RewardMapping as RewardMapping
+from search_to_signal.rewards.base import Rewards as Rewards
+from search_to_signal.rewards.base import rewards_of as rewards_of
 from search_to_signal.rewards.factorized import Factorized
 from search_to_signal.rewards.native import Native
 from search_to_signal.rewards.search_exposure import SearchExposure
 from search_to_signal.rewards.tail_weighted import TailWeighted
-
-__all__ = [
-    "ALTERNATIVES",
-    "MAPPINGS",
-    "READINGS",
-    "Alternative",
-    "Factorized",
-    "Native",
-    "RewardMapping",
-    "Rewards",
-    "SearchExposure",
-    "TailWeighted",
-    "find_mapping",
-    "get_mapping",
-    "rewards_of",
-]
 
 MAPPINGS: dict[str, RewardMapping] = {
     mapping.name: mapping for mapping in (Native(), Factorized(), TailWeighted(), SearchExposure())

@@ -20,6 +20,11 @@ def scores(archive: Sequence[Member]) -> NDArray[np.float64]:
     return np.array([member.score for member in archive], dtype=np.float64)
 
 
+def holds(archived: NDArray[np.float64], score: float) -> bool:
+    """Whether one of the archived scores, (n,), is equal to a score."""
+    return bool((np.abs(archived - score) < EQUAL_WITHIN).any())
+
+
 def frontier(archive: Sequence[Member]) -> float | None:
     """The best score, or None for an empty archive."""
     return max((member.score for member in archive), default=None)

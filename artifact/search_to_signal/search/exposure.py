@@ -10,10 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from search_to_signal.records.schema import Operator
-from search_to_signal.search.archive import EQUAL_WITHIN, scores
+from search_to_signal.search.archive import holds, scores
 from search_to_signal.search.ideas import idea_distance
 from search_to_signal.search.operators import OPERATORS, operator_probabilities
-from search_to_signal.search.sampling import draw_parents
 from search_to_signal.search.selection import Vector, crossover_chance, primary
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import Member, SearchState
@@ -23,10 +22,6 @@ from search_to_signal.search.transition import Evaluated
 def _member(result: Evaluated) -> Member:
     score = np.nan if result.score is None else result.score
     return Member(result.idea, result.code, score, operator=None, step=0, index=0, id="")
-
-
-def _admitted(archived: Vector, score: float) -> bool:
-    return not bool((np.abs(archived - score) < EQUAL_WITHIN).any())
 
 
 def _inserted_distances(state: SearchState, base: Vector, candidate: Member, position: int) -> Vector:
@@ -68,29 +63,8 @@ def exposures(
     def one(result: Evaluated) -> float | None:
         if result.score is None:
             return None
-        if not unconditional and not _admitted(archived, result.score):
+        if not unconditional and holds(archived, result.score):
             return 0.0
         return _parent_chance(state, archived, base, _member(result), settings)
 
     return tuple(one(result) for result in results)
-
-
-def sampled_exposure(
-    state: SearchState,
-    result: Evaluated,
-    settings: SearchSettings,
-    rng: np.random.Generator,
-    draws: int,
-    *,
-    unconditional: bool = False,
-) -> float | None:
-    """The same by ``draws`` draws of the real sampler (alternative of D13)."""
-    if result.score is None:
-        return None
-    if not unconditional and not _admitted(scores(state.archive), result.score):
-        return 0.0
-    candidate = _member(result)
-    inserted = state.extended((candidate,)).listed()
-    drawn = (draw_parents(inserted, settings, rng) for _ in range(draws))
-    hits = sum(any(parent is candidate for parent in pair[1]) for pair in drawn if pair is not None)
-    return hits / draws

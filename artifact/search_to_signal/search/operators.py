@@ -9,21 +9,15 @@ from search_to_signal.search.settings import SearchSettings
 OPERATORS = (Operator.SIMPLIFICATION, Operator.INJECTION, Operator.REPLACEMENT, Operator.CROSSOVER)
 
 
-def operator_weights(archive_size: int, settings: SearchSettings) -> NDArray[np.float64]:
-    """(4,) weights in the order of OPERATORS, not normalized.
+def operator_probabilities(archive_size: int, settings: SearchSettings) -> NDArray[np.float64]:
+    """(4,) probabilities in the order of OPERATORS; all zero when no operator can be used.
 
-    Crossover needs two members. While the archive is smaller than the population, injection is raised to
-    the largest of the weights that then stand.
+    Crossover needs two members. While the archive is smaller than the population, the weight of injection is
+    raised to the largest of those that then stand.
     """
     crossover = settings.crossover if archive_size >= 2 else 0.0
     weights = np.array([settings.simplification, settings.injection, settings.replacement, crossover])
     if archive_size < settings.population_size:
         weights[1] = weights.max()
-    return weights
-
-
-def operator_probabilities(archive_size: int, settings: SearchSettings) -> NDArray[np.float64]:
-    """(4,) probabilities in the order of OPERATORS; all zero when no operator can be used."""
-    weights = operator_weights(archive_size, settings)
     total = weights.sum()
     return weights / total if total > 0 else weights

@@ -46,40 +46,31 @@ def prompt_of(problem: Problem, draw: Draw, form: PromptForm = "compact") -> Pro
     )
 
 
-def _draw(
-    state: SearchState, was_collapsed: bool, settings: SearchSettings, rng: np.random.Generator
-) -> Draw | None:
+def _draw(state: SearchState, settings: SearchSettings, rng: np.random.Generator) -> Draw | None:
     drawn = draw_parents(state, settings, rng)
     if drawn is None:
         return None
     operator, parents = drawn
     variant = int(rng.integers(REPLACEMENT_VARIANTS)) if operator is Operator.REPLACEMENT else 0
-    return Draw(state, operator, parents, variant, was_collapsed)
+    return Draw(state, operator, parents, variant)
 
 
 def _unused(
-    state: SearchState,
-    was_collapsed: bool,
-    settings: SearchSettings,
-    rng: np.random.Generator,
-    render: Callable[[Draw], str],
+    state: SearchState, settings: SearchSettings, rng: np.random.Generator, render: Callable[[Draw], str]
 ) -> Draw:
     for _ in range(_MOST_REDRAWS):
-        draw = _draw(state, was_collapsed, settings, rng)
+        draw = _draw(state, settings, rng)
         if draw is None:
             break
-        prompt = render(draw)
-        if prompt not in state.used_prompts:
-            return replace(draw, prompt=prompt)
-    draw = Draw(state, Operator.CREATION, (), collapsed=was_collapsed)
+        draw = replace(draw, prompt=render(draw))
+        if draw.prompt not in state.used_prompts:
+            return draw
+    draw = Draw(state, Operator.CREATION, ())
     return replace(draw, prompt=render(draw))
 
 
 def plan_round(
-    state: SearchState,
-    rng: np.random.Generator,
-    settings: SearchSettings,
-    render: Callable[[Draw], str],
+    state: SearchState, rng: np.random.Generator, settings: SearchSettings, render: Callable[[Draw], str]
 ) -> Draw:
     """Draw what the next prompt is made of.
 
@@ -88,8 +79,7 @@ def plan_round(
     prompts calls this once per prompt, each time with the state of the draw before.
     """
     was_collapsed = collapse_due(state.stagnation, settings, rng)
-    state = collapsed(state) if was_collapsed else state
-    state = state.listed()
-    draw = _unused(state, was_collapsed, settings, rng, render)
+    state = (collapsed(state) if was_collapsed else state).listed()
+    draw = _unused(state, settings, rng, render)
     used = replace(state, used_prompts=state.used_prompts | {draw.prompt})
-    return replace(draw, state=used)
+    return replace(draw, state=used, collapsed=was_collapsed)

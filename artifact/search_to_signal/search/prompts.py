@@ -44,14 +44,15 @@ _REPLACEMENTS = (
     "Write a new algorithm that turns one key constant of it into a better justified one.",
     "Write a new algorithm that tells apart choices which it credits nearly equally.",
 )
-_SIMPLIFICATION = "Write a simpler and more elegant algorithm that keeps only its core."
-_INJECTION = (
-    "Write a new algorithm that adds one meaningful component to it, of your own or from another field, "
-    f'and end the idea with the sentence "{COMPONENT_BEFORE} ... {COMPONENT_AFTER}."'
-)
-_CROSSOVER = "Write a new algorithm motivated by both that does better on any instance."
-_CREATION = "Be inventive and write a new algorithm from this template."
-
+_TASKS = {
+    Operator.SIMPLIFICATION: "Write a simpler and more elegant algorithm that keeps only its core.",
+    Operator.INJECTION: (
+        "Write a new algorithm that adds one meaningful component to it, of your own or from another field, "
+        f'and end the idea with the sentence "{COMPONENT_BEFORE} ... {COMPONENT_AFTER}."'
+    ),
+    Operator.CROSSOVER: "Write a new algorithm motivated by both that does better on any instance.",
+    Operator.CREATION: "Be inventive and write a new algorithm from this template.",
+}
 
 _LAYOUT = f"""Lay the answer out like this:
 {{{{{OPENING} do one thing well.}}}}
@@ -64,11 +65,6 @@ def name(inputs):
 def cut(value: float) -> float:
     """Absolute value cut, not rounded, to three decimals."""
     return math.floor(abs(value) * 1000) / 1000
-
-
-def system_message(problem: Problem, form: PromptForm = "compact") -> str:
-    """The part that never changes within a run: the problem and the form of the answer."""
-    return _released_system(problem) if form == "released" else _compact_system(problem)
 
 
 def _compact_system(problem: Problem) -> str:
@@ -109,13 +105,8 @@ def _task(operator: Operator, variant: int, injected: Sequence[str]) -> str:
         return _REPLACEMENTS[variant]
     if operator is Operator.INJECTION and injected:
         explored = ", ".join(phrase[:LONGEST_COMPONENT] for phrase in injected[-10:])
-        return f"{_INJECTION} Already explored: {explored}."
-    return {
-        Operator.SIMPLIFICATION: _SIMPLIFICATION,
-        Operator.INJECTION: _INJECTION,
-        Operator.CROSSOVER: _CROSSOVER,
-        Operator.CREATION: _CREATION,
-    }[operator]
+        return f"{_TASKS[operator]} Already explored: {explored}."
+    return _TASKS[operator]
 
 
 def build_prompt(
@@ -135,4 +126,4 @@ def build_prompt(
     task = _task(operator, variant, injected)
     released = [f"Task, given what stands below: {task}", *blocks]
     user = "\n".join(released if form == "released" else [*blocks, f"Task: {task}"])
-    return Prompt(system=system_message(problem, form), user=user)
+    return Prompt(_released_system(problem) if form == "released" else _compact_system(problem), user)

@@ -1,7 +1,5 @@
 """Draws from the distributions of selection; every one takes the generator it draws from."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,11 +21,6 @@ def draw_index_or_none(probabilities: NDArray[np.float64], rng: np.random.Genera
     """Draw an index with the probability of its entry; None with what is missing to one."""
     index = int(np.searchsorted(np.cumsum(probabilities), rng.random(), side="right"))
     return index if index < len(probabilities) else None
-
-
-def draw_primary(archive: Sequence[Member], settings: SearchSettings, rng: np.random.Generator) -> Member:
-    """Draw the only or first parent from the head of a listed, non-empty archive."""
-    return archive[draw_index(primary(len(archive), settings), rng)]
 
 
 def _draw_pair(
@@ -75,6 +68,6 @@ def draw_parents(
         return None
     operator = OPERATORS[draw_index(probabilities, rng)]
     if operator is not Operator.CROSSOVER:
-        return operator, (draw_primary(state.archive, settings, rng),)
+        return operator, (state.archive[draw_index(primary(len(state.archive), settings), rng)],)
     pair = draw_crossover(state, settings, rng)
     return None if pair is None else (operator, pair)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -81,10 +82,9 @@ def seed_member(seed: Heuristic, score: float) -> Member:
     return Member(seed.idea, seed.code, score, None, step=0, index=0, id=program_sha256(seed.code))
 
 
-def initial_state(seed: Heuristic, score: float) -> SearchState:
+def initial_state(seed: Member) -> SearchState:
     """The state before the first round: the seed heuristic alone."""
-    member = seed_member(seed, score)
-    return state_of((member,), (member,))
+    return state_of((seed,), (seed,))
 
 
 def given_member(record: HeuristicRecord) -> Member:
@@ -96,12 +96,4 @@ def given_member(record: HeuristicRecord) -> Member:
 
 def heuristic_record(member: Member) -> HeuristicRecord:
     """The record of an archived heuristic."""
-    return HeuristicRecord(
-        id=member.id,
-        step=member.step,
-        index=member.index,
-        operator=member.operator,
-        idea=member.idea,
-        code=member.code,
-        score=member.score,
-    )
+    return msgspec.convert(member, HeuristicRecord, from_attributes=True)

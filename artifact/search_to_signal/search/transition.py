@@ -4,13 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from search_to_signal.errors import RecordError
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import ArchiveEvent, Operator, Outcome
-from search_to_signal.search.archive import EQUAL_WITHIN, equal, frontier, scores
+from search_to_signal.search.archive import equal, frontier, holds, scores
 from search_to_signal.search.collapse import stagnation_after
 from search_to_signal.search.injection import remembered
 from search_to_signal.search.settings import SearchSettings
@@ -51,17 +48,13 @@ def _admitted(
     for index, result in enumerate(results):
         if result.score is None:
             events.append(ArchiveEvent.INVALID)
-        elif _taken(archived, new, result.score):
+        elif holds(archived, result.score) or any(equal(m.score, result.score) for m in new):
             events.append(ArchiveEvent.DUPLICATE_SCORE)
         else:
             events.append(ArchiveEvent.ADMITTED)
             identity = result.program or program_sha256(result.code)
             new.append(Member(result.idea, result.code, result.score, operator, step, index, identity))
     return tuple(new), tuple(events)
-
-
-def _taken(archived: NDArray[np.float64], new: Sequence[Member], score: float) -> bool:
-    return bool((np.abs(archived - score) < EQUAL_WITHIN).any()) or any(equal(m.score, score) for m in new)
 
 
 def _components(

@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from tests.synthetic_updates import write_updates
 
 from search_to_signal.analysis.figures import PLOTS, draw_all
-from search_to_signal.analysis.figures.frame import Frame, lines
-from search_to_signal.analysis.figures.plot import Plot, redraw, write_plot
+from search_to_signal.analysis.figures.plot import Frame, Plot, lines, redraw, write_plot
 from search_to_signal.analysis.figures.signal import CHANGES, changed_share
 from search_to_signal.analysis.tables.catalogue import Evidence, read_evidence
 

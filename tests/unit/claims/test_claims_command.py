@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from search_to_signal.claims import coverage, loading, tables
-from search_to_signal.claims.loading import load_ledger
+from search_to_signal.claims import coverage, ledger, tables
+from search_to_signal.claims.ledger import load_ledger
 from search_to_signal.cli import main
 
 
@@ -59,7 +59,7 @@ def test_damage_is_an_error(
     shutil.copytree(tables.PUBLISHED, directory, copy_function=shutil.copyfile)
     text = (directory / "core_results.csv").read_text(encoding="utf-8")
     (directory / "core_results.csv").write_text(text.replace("-6.2090", "-6.2091"), encoding="utf-8")
-    for module, function in ((loading, "load_ledger"), (coverage, "load_numbers")):
+    for module, function in ((ledger, "load_ledger"), (coverage, "load_numbers")):
         original = getattr(module, function)
         monkeypatch.setattr(module, function, lambda original=original: original(directory))
     assert main(["claims"]) != 0

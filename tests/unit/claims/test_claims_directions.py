@@ -6,11 +6,10 @@ import pytest
 from tests.synthetic_results import write_synthetic_results
 
 from search_to_signal.analysis.report import report
-from search_to_signal.claims.counterparts import NEGATIVE, Counterpart, load_counterparts
-from search_to_signal.claims.embedded import Direction, estimate
+from search_to_signal.claims.embedded import NEGATIVE, Counterpart, Direction, estimate, load_counterparts
 from search_to_signal.claims.expressions import Scope
 from search_to_signal.claims.intervals import rounded
-from search_to_signal.claims.loading import load_ledger
+from search_to_signal.claims.ledger import load_ledger
 from search_to_signal.claims.page import page
 from search_to_signal.claims.tables import Table, load_report
 from search_to_signal.claims.verdicts import judge

@@ -2,7 +2,7 @@
 
 from tests.proofs.ledger_mutations import CONSISTENT, OTHERS, Mutations, rates
 
-from search_to_signal.claims.loading import load_ledger
+from search_to_signal.claims.ledger import load_ledger
 from search_to_signal.experiments.implementation import implementation
 
 

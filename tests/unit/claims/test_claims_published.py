@@ -9,8 +9,7 @@ import pytest
 from search_to_signal.claims.coverage import load_numbers, uncovered
 from search_to_signal.claims.embedded import Direction, Estimate
 from search_to_signal.claims.feasibility import feasibility
-from search_to_signal.claims.ledger import Ledger
-from search_to_signal.claims.loading import load_ledger
+from search_to_signal.claims.ledger import Ledger, load_ledger
 from search_to_signal.claims.page import misfits
 from search_to_signal.claims.tables import PUBLISHED, load_published, load_report
 from search_to_signal.claims.verdicts import Finding, Verdict, judge

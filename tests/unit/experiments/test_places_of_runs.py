@@ -17,7 +17,7 @@ from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError, RunFailedError
 from search_to_signal.experiments import execution
 from search_to_signal.experiments.configuration import Profile, RunConfig
-from search_to_signal.experiments.runs import places, run_all
+from search_to_signal.experiments.runs import Reproduction, places
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.files import checked_files
 from search_to_signal.provenance.source import source
@@ -286,7 +286,7 @@ def test_runs_of_a_plan_stay_whichever_source_made_them(
     # As a version without that setting wrote it.
     assert read_manifest(out / second.name).config_sha256 != second.sha256
     how = execution.Execution(1, 1, resume=True, plan=plan)
-    run_all({out: more.runs()}, how, Quiet())
+    Reproduction(more, tmp_path, how, Quiet()).run_all({out: more.runs()})
     assert launched == rest
     with pytest.raises(RunDirectoryError, match="another plan"):
         places(more.runs(), out, "b" * 64)

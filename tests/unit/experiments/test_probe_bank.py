@@ -14,7 +14,7 @@ from search_to_signal.corpus.pairs import pairs
 from search_to_signal.corpus.recipe import sources
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.experiments.configuration import Profile, RunConfig
-from search_to_signal.experiments.group import Judged, completion_records
+from search_to_signal.experiments.group import EvaluatedCompletion, completion_records
 from search_to_signal.experiments.probe_bank import build_bank, chosen_steps, spread
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.hosts.base import Effect, Question
@@ -32,7 +32,7 @@ from search_to_signal.records.schema import (
 )
 from search_to_signal.search.archive import frontier
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import initial_state
+from search_to_signal.search.state import initial_state, seed_member
 from search_to_signal.seeding import stream
 
 CONFIG = Profile(
@@ -56,20 +56,20 @@ def test_chosen_positions_are_spread(total: int, count: int) -> None:
     assert 0 <= chosen[0] <= chosen[-1] < total
 
 
-def _judged(text: str, score: float) -> Judged:
+def _judged(text: str, score: float) -> EvaluatedCompletion:
     proposal = parse(text)
     completion = Completion((1,), text, False)
     if isinstance(proposal, Failure):
-        return Judged(completion, proposal.outcome, proposal.detail, None, None, None, None)
+        return EvaluatedCompletion(completion, proposal.outcome, proposal.detail, None, None, None, None)
     program = program_sha256(proposal.code)
-    return Judged(completion, Outcome.VALID, "", score, proposal, program, None)
+    return EvaluatedCompletion(completion, Outcome.VALID, "", score, proposal, program, None)
 
 
 def _played(config: RunConfig) -> Iterator[tuple[str, msgspec.Struct]]:
     """A search with answers from the grammar and scores out of the air, as (record file, record)."""
     problem = get_problem(config.problem)
     host = ReferenceHost(problem, config.search)
-    state = initial_state(problem.seed, -5.0)
+    state = initial_state(seed_member(problem.seed, -5.0))
     seed = state.archive[0]
     yield (
         "heuristics",

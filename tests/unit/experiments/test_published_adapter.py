@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from search_to_signal.experiments.group import Judged, completion_records
+from search_to_signal.experiments.group import EvaluatedCompletion, completion_records
 from search_to_signal.generators.base import Completion, Generation, GenerationSettings
 from search_to_signal.generators.local import LocalGenerator
 from search_to_signal.hosts.reference import ReferenceHost
@@ -17,7 +17,7 @@ from search_to_signal.problems import get_problem
 from search_to_signal.records.schema import ArchiveEvent, Outcome, RequestRecord
 from search_to_signal.search.prompts import Prompt
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import initial_state
+from search_to_signal.search.state import initial_state, seed_member
 
 PROMPT = Prompt("", "score += 0.4")
 
@@ -62,7 +62,7 @@ def test_reported_counts_are_recorded() -> None:
     """Where an endpoint gives no ids, a record holds the counts that it reported for that completion."""
     problem = get_problem("tsp")
     question = ReferenceHost(problem, SearchSettings()).ask(
-        initial_state(problem.seed, -7.0), np.random.default_rng(1)
+        initial_state(seed_member(problem.seed, -7.0)), np.random.default_rng(1)
     )
     requests = [
         RequestRecord(
@@ -78,7 +78,8 @@ def test_reported_counts_are_recorded() -> None:
     ]
     completions = tuple(Completion((), "no", False, request) for request in requests)
     judged = [
-        Judged(completion, Outcome.MISSING_CODE, "", None, None, None, None) for completion in completions
+        EvaluatedCompletion(completion, Outcome.MISSING_CODE, "", None, None, None, None)
+        for completion in completions
     ]
     records = completion_records(
         question, 0, "tsp", Generation("[]", (), completions), judged, [ArchiveEvent.INVALID] * 2, [None] * 2

@@ -5,7 +5,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search_to_signal.generators.chat import END, PAD, START, messages
+from search_to_signal.generators.base import messages
+from search_to_signal.generators.chat import END, PAD, START
 from search_to_signal.search.prompts import Prompt
 
 # Whatever UTF-8 can write; a lone surrogate is no text.

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from search_to_signal.errors import ConfigError, GenerationError
-from search_to_signal.generators.base import request_seeds
-from search_to_signal.generators.chat import encoded, messages
+from search_to_signal.generators.base import messages, request_seeds
+from search_to_signal.generators.chat import encoded
 from search_to_signal.generators.opening import open_trainable
 from search_to_signal.generators.settings import EngineSettings, GenerationSettings
 from search_to_signal.search.prompts import Prompt

@@ -11,7 +11,7 @@ from search_to_signal.rewards import get_mapping
 from search_to_signal.search.operators import OPERATORS
 from search_to_signal.search.planning import plan_round
 from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import SearchState, initial_state, state_of
+from search_to_signal.search.state import SearchState, seed_member, state_of
 from search_to_signal.search.transition import Evaluated, transition
 
 ROUNDS = 6_000
@@ -97,7 +97,7 @@ def drawn_seeds(rng: np.random.Generator) -> list[tuple[str, float]]:
 
 def begun(seeds: list[tuple[str, float]]) -> SearchState:
     """A search that holds these seeds."""
-    members = [initial_state(Heuristic(idea, f"x = {idea[-1]}"), score).seeds[0] for idea, score in seeds]
+    members = [seed_member(Heuristic(idea, f"x = {idea[-1]}"), score) for idea, score in seeds]
     return state_of(members, members)
 
 

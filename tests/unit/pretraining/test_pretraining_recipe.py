@@ -22,7 +22,7 @@ from search_to_signal.pretraining.training import (
     Recipe,
     corpus,
     pretrain,
-    read_made,
+    read_training_facts,
     window,
 )
 
@@ -93,13 +93,13 @@ def test_a_stopped_run_ends_in_the_same_weights(trained: Path, tmp_path: Path) -
 
 def test_a_model_says_how_it_was_made(trained: Path, tmp_path: Path) -> None:
     """Beside the weights stand processor, torch version, examples and time; without that there is no card."""
-    made = read_made(trained)
+    made = read_training_facts(trained)
     assert made.processor == "CPU"
     assert made.torch == torch.__version__
     assert made.examples == SMALL.optimization.examples
     assert made.seconds > 0
     with pytest.raises(ModelFileError, match="made.json"):
-        read_made(tmp_path)
+        read_training_facts(tmp_path)
 
 
 def test_processes_change_no_batch(trained: Path) -> None:
@@ -138,7 +138,7 @@ def test_shipped_models_follow_their_recipes(name: str) -> None:
     assert recipe.name == name
     assert len(sources(list(recipe.problems))) == 4
     assert sum(recipe.problems.values()) == pytest.approx(1.0)
-    assert read_made(MODELS / name).examples == recipe.optimization.examples
+    assert read_training_facts(MODELS / name).examples == recipe.optimization.examples
     assert f'"model_type": "{recipe.architecture.model_type}"' in (MODELS / name / "config.json").read_text()
 
 

@@ -7,14 +7,14 @@ import pytest
 from search_to_signal.problems.base import Heuristic
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.search.archive import archive_gap, bases, equal, frontier
-from search_to_signal.search.state import Member, initial_state, state_of
+from search_to_signal.search.state import Member, initial_state, seed_member, state_of
 
 Make = Callable[..., Member]
 
 
 def test_the_initial_state_is_the_seed_alone() -> None:
     """One member without an operator, which is also the one seed, and nothing remembered."""
-    state = initial_state(Heuristic("greedy", "x = 1"), -7.5)
+    state = initial_state(seed_member(Heuristic("greedy", "x = 1"), -7.5))
     (seed,) = state.archive
     assert (seed.idea, seed.code, seed.score, seed.operator) == ("greedy", "x = 1", -7.5, None)
     assert seed.id == program_sha256("x = 1")

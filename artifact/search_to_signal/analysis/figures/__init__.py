@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from search_to_signal.analysis.figures.atlas import ATLAS
-from search_to_signal.analysis.figures.curves import BEST_SO_FAR, OUTCOMES_PLOT
-from search_to_signal.analysis.figures.effects import PAIRED_EFFECTS, STAGE_DYNAMICS
-from search_to_signal.analysis.figures.layers import BREADTH, HELDOUT, RESTART
+from search_to_signal.analysis.figures.cohort import (
+    BEST_SO_FAR,
+    OUTCOMES_PLOT,
+    PAIRED_EFFECTS,
+    STAGE_DYNAMICS,
+)
+from search_to_signal.analysis.figures.layers import BREADTH, HELDOUT, RESTART, TOURS_PLOT
 from search_to_signal.analysis.figures.plot import Plot, write_plot
 from search_to_signal.analysis.figures.signal import SIGNAL
-from search_to_signal.analysis.figures.tours import TOURS_PLOT
 from search_to_signal.analysis.results import NoTableError
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.records.tours import TOURS

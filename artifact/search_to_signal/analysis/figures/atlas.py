@@ -5,21 +5,8 @@ from collections.abc import Iterator
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from search_to_signal.analysis.figures.frame import Frame, Value, lines, value_of
-from search_to_signal.analysis.figures.marks import dots
-from search_to_signal.analysis.figures.plot import Plot
-from search_to_signal.analysis.figures.style import (
-    GREY,
-    color,
-    dashes,
-    empty,
-    key,
-    letter,
-    marker,
-    scores,
-    shown,
-    zero_line,
-)
+from search_to_signal.analysis.figures import drawing
+from search_to_signal.analysis.figures.plot import Frame, Plot, Value, lines, value_of
 from search_to_signal.analysis.results import RecordedRun
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.core import RECURRENCE_COLUMNS, recurrence_parts
@@ -89,53 +76,50 @@ def _draw(figure: Figure, frame: Frame) -> None:
         # As in the table: over the seeds that have a collapse.
         _draw_dots(axes, collapses.where(part=measure).known(), "no population collapsed")
         axes.set_ylabel(f"{measure}\nafter minus before")
-    letter(second, "c", "Around collapses")
+    drawing.panel_title(second, "c", "Around collapses")
     _draw_dots(fourth, frame.where(panel="d"), f"no run has more than {HORIZON} groups")
     fourth.set_ylabel("recurring: positive minus\nnot positive (points)")
-    letter(fourth, "d", "Recurrence")
-    key(figure, frame.names("condition"), (scores(frame),))
+    drawing.panel_title(fourth, "d", "Recurrence")
+    drawing.legend(figure, frame.names("condition"), drawing.seed_count(frame))
 
 
 def _draw_funnels(figure: SubFigure, frame: Frame) -> None:
     operators = frame.names("part")
     for axes, operator in zip(figure.subplots(1, len(operators), sharey=True), operators, strict=True):
         own = frame.where(part=operator)
-        for condition in own.names("condition"):
-            shares = [own.where(condition=condition, what=stage).mean() for stage, _ in FUNNEL]
-            axes.plot(
-                shares, dashes(condition), color=color(condition), marker=marker(condition), markersize=3
-            )
+        for condition, same in own.by("condition"):
+            shares = [same.where(what=stage).mean() for stage, _ in FUNNEL]
+            axes.plot(shares, **drawing.line_style(condition), markersize=3)
         if not any(row["value"] for row in own.rows):
-            axes.text(2, 50, "never drawn", ha="center", color=GREY)
-        axes.set_title(shown(operator))
+            axes.text(2, 50, "never drawn", ha="center", color=drawing.GREY)
+        axes.set_title(drawing.display_name(operator))
         axes.set_xticks(range(len(FUNNEL)), _SHORT, rotation=55, ha="right", rotation_mode="anchor")
         axes.set_ylim(-3, 103)
-        axes.grid(axis="y", color=GREY, alpha=0.25, lw=0.4)
+        axes.grid(axis="y", color=drawing.GREY, alpha=0.25, lw=0.4)
     axes = figure.axes[0]
     axes.set_ylabel("completions (%)")
-    letter(axes, "a", shown(operators[0]))
+    drawing.panel_title(axes, "a", drawing.display_name(operators[0]))
 
 
 def _draw_admissions(axes: Axes, frame: Frame) -> None:
-    for condition in frame.names("condition"):
-        own = frame.where(condition=condition)
+    for condition, own in frame.by("condition"):
         x, y = own.where(what=_ADMITTED).numbers(), own.where(what=_PRECISION).numbers()
-        axes.plot(x, y, marker(condition), color=color(condition), markerfacecolor="white", mew=0.8)
+        axes.plot(x, y, **drawing.points(condition), **drawing.HOLLOW)
     axes.set_xlabel("admitted (% of completions)")
     axes.set_ylabel("beat the frontier\n(% of admissions)")
     for set_limits, what in ((axes.set_xlim, _ADMITTED), (axes.set_ylim, _PRECISION)):
         known = frame.where(what=what).known().numbers()
         set_limits(0, _ROOM * max(known.max(initial=0.0), 1.0))
-    letter(axes, "b", "Admissions")
+    drawing.panel_title(axes, "b", "Admissions")
 
 
 def _draw_dots(axes: Axes, frame: Frame, otherwise: str) -> None:
     if not frame.known().rows:
-        empty(axes, otherwise)
+        drawing.empty_panel(axes, otherwise)
         return
-    zero_line(axes, vertical=False)
-    dots(axes, frame)
-    counts = [len(frame.where(condition=condition).known().rows) for condition in frame.names("condition")]
+    drawing.zero_line(axes, vertical=False)
+    drawing.seed_points_by_condition(axes, frame)
+    counts = [len(own.known().rows) for _, own in frame.by("condition")]
     axes.set_xticks(range(len(counts)), [f"n = {count}" for count in counts])
 
 

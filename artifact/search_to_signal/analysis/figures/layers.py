@@ -1,53 +1,29 @@
-"""Breadth, restart and held-out sizes (paper, figs. breadth, restart and heldout)."""
+"""Breadth, restart, held-out sizes and tours (paper, figs. breadth, restart and heldout)."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from search_to_signal.analysis.figures.frame import Frame, lines, value_of
-from search_to_signal.analysis.figures.marks import dodged, joined
-from search_to_signal.analysis.figures.plot import Plot
-from search_to_signal.analysis.figures.style import (
-    GREY,
-    color,
-    key,
-    letter,
-    marker,
-    scores,
-    sign,
-    spread_out,
-    zero_line,
-)
+from search_to_signal.analysis.figures import drawing
+from search_to_signal.analysis.figures.plot import Frame, Plot, lines, value_of
 from search_to_signal.analysis.results import NoTableError
+from search_to_signal.analysis.tables import measures
 from search_to_signal.analysis.tables.catalogue import Evidence
-from search_to_signal.analysis.tables.measures import (
-    AUC,
-    CORE,
-    FINAL_BEST,
-    VALID,
-    VALID_ONLY,
-    against,
-    differences,
-)
 from search_to_signal.analysis.tables.paired import restarts_and_live
+from search_to_signal.records.tours import read_tours
 
-_RESTART = (FINAL_BEST, AUC, VALID, VALID_ONLY)
+_RESTART = (measures.FINAL_BEST, measures.AUC, measures.VALID, measures.VALID_ONLY)
 
 
 def breadth_table(evidence: Evidence) -> str:
     """Online minus Frozen by cell, condition and seed; raises NoTableError where no cell has both."""
     rows = [
-        (
-            cell,
-            one.condition,
-            one.seed,
-            measure.change,
-            value_of(difference),
-            one.unit,
-        )
+        (cell, one.condition, one.seed, measure.change, value_of(difference), one.unit)
         for cell, runs in evidence.results.breadth.items()
-        for comparison in against(runs, "frozen")
+        for comparison in measures.against(runs, "frozen")
         for one, other in comparison.pairs
-        for measure, difference in zip(CORE, differences(one, other, CORE), strict=True)
+        for measure, difference in zip(
+            measures.CORE, measures.differences(one, other, measures.CORE), strict=True
+        )
     ]
     return lines(("cell", "condition", "seed", "measure", "value", "unit"), rows)
 
@@ -56,11 +32,13 @@ def _draw_breadth(figure: Figure, frame: Frame) -> None:
     """One row of panels per unit, so that no axis mixes two."""
     units = frame.names("unit")
     sizes = [len(frame.where(unit=unit).names("cell")) for unit in units]
-    grid = figure.subplots(len(units), len(CORE), squeeze=False, height_ratios=[1 + size for size in sizes])
+    grid = figure.subplots(
+        len(units), len(measures.CORE), squeeze=False, height_ratios=[1 + size for size in sizes]
+    )
     for panels, unit in zip(grid, units, strict=True):
         own = frame.where(unit=unit)
         for axes, measure in zip(panels, frame.names("measure"), strict=False):
-            zero_line(axes)
+            drawing.zero_line(axes)
             _draw_cells(axes, own.where(measure=measure))
             axes.locator_params(axis="x", nbins=3)
             axes.set_yticks(range(len(own.names("cell"))), [])
@@ -68,18 +46,18 @@ def _draw_breadth(figure: Figure, frame: Frame) -> None:
         panels[0].set_ylabel(f"scores in\n{unit}")
     for axes, which, measure in zip(grid[0], "abcde", frame.names("measure"), strict=False):
         short = measure.replace("Trajectory ", "").replace("Improve yield", "Improve")
-        letter(axes, which, short.replace("(points)", "(pts)"))
-    grid[-1][len(CORE) // 2].set_xlabel("online minus Frozen, one seed per cell")
-    key(figure, frame.names("condition"))
+        drawing.panel_title(axes, which, short.replace("(points)", "(pts)"))
+    grid[-1][len(measures.CORE) // 2].set_xlabel("online minus Frozen, one seed per cell")
+    drawing.legend(figure, frame.names("condition"))
 
 
 def _draw_cells(axes: Axes, frame: Frame) -> None:
     conditions = frame.names("condition")
     for place, cell in enumerate(frame.names("cell")):
-        axes.axhline(place, color=GREY, lw=0.4, alpha=0.3, zorder=0)
-        for offset, condition in zip(spread_out(len(conditions), 0.4), conditions, strict=True):
+        axes.axhline(place, color=drawing.GREY, lw=0.4, alpha=0.3, zorder=0)
+        for offset, condition in zip(drawing.offsets(len(conditions), 0.4), conditions, strict=True):
             values = frame.where(cell=cell, condition=condition).numbers()
-            axes.plot(values, [place + offset] * len(values), marker(condition), color=color(condition))
+            axes.plot(values, [place + offset] * len(values), **drawing.points(condition))
     axes.set_ylim(len(frame.names("cell")) - 0.5, -0.5)
 
 
@@ -91,16 +69,9 @@ def restart_table(evidence: Evidence) -> str:
     restarts, cohort = restarts_and_live(evidence.results)
     wanted = {(run.condition, run.seed) for run in restarts}
     live = [run for run in cohort if run.condition == "frozen" or (run.condition, run.seed) in wanted]
+    unit = evidence.unit
     rows = [
-        (
-            layer,
-            run.condition,
-            run.seed,
-            len(run.groups),
-            measure.heading,
-            value_of(measure.cell(run)),
-            evidence.unit,
-        )
+        (layer, run.condition, run.seed, len(run.groups), measure.heading, value_of(measure.cell(run)), unit)
         for layer, runs in (("live", live), ("restart", restarts))
         for run in runs
         for measure in _RESTART
@@ -110,12 +81,10 @@ def restart_table(evidence: Evidence) -> str:
 
 def _draw_restart(figure: Figure, frame: Frame) -> None:
     grid = figure.subplots(1, len(_RESTART))
-    for axes, which, measure in zip(grid, "abcd", frame.names("measure"), strict=False):
-        own = frame.where(measure=measure)
-        joined(axes, own)
-        axes.axhline(own.where(condition="frozen").mean(), color=GREY, lw=0.6, ls="--", zorder=0)
-        letter(axes, which, measure)
-    key(figure, frame.names("condition"), (sign("live", ""), sign("restarted"), scores(frame)))
+    for axes, own in drawing.panels(grid, frame, "measure"):
+        drawing.paired_points(axes, own)
+        axes.axhline(own.where(condition="frozen").mean(), color=drawing.GREY, lw=0.6, ls="--", zorder=0)
+    drawing.legend(figure, frame.names("condition"), *drawing.live_and_restarted(frame))
 
 
 def heldout_table(evidence: Evidence) -> str:
@@ -135,17 +104,16 @@ def heldout_table(evidence: Evidence) -> str:
 def _draw_heldout(figure: Figure, frame: Frame) -> None:
     axes = figure.add_subplot()
     sizes, conditions = frame.names("size"), frame.names("condition")
-    for offset, condition in zip(spread_out(len(conditions), 0.6), conditions, strict=True):
+    for offset, condition in zip(drawing.offsets(len(conditions), 0.6), conditions, strict=True):
         for place, size in enumerate(sizes):
-            dodged(
-                axes, frame.where(condition=condition, size=size), place + offset, condition, "gap_percent"
-            )
+            own = frame.where(condition=condition, size=size)
+            drawing.seed_points(axes, own, place + offset, condition, "gap_percent")
     axes.set_xticks(range(len(sizes)), [size.removeprefix("heldout_") for size in sizes])
     axes.set_ylabel("optimality gap (%), lower is better")
     axes.set_xlabel("cities of the held-out instances")
     seeds = len(frame.names("seed"))
     axes.set_title(f"final heuristics of n = {seeds} seeds", fontsize=7.5)
-    key(figure, conditions)
+    drawing.legend(figure, conditions)
 
 
 BREADTH = Plot(
@@ -183,4 +151,51 @@ HELDOUT = Plot(
     _draw_heldout,
     (3.4, 2.8),
     ("heldout",),
+)
+
+
+def tours_table(evidence: Evidence) -> str:
+    """The nodes of both tours in visiting order; raises RunDirectoryError where no tour was recorded."""
+    found = read_tours(evidence.results.directory)
+    rows = [
+        (name, place, node, *found.coordinates[node], tour.score, found.run, evidence.unit)
+        for name, tour in (("seed", found.seed), ("best", found.best))
+        for place, node in enumerate(tour.order)
+    ]
+    return lines(("tour", "place", "node", "x", "y", "score", "run", "unit"), rows)
+
+
+def _draw(figure: Figure, frame: Frame) -> None:
+    for axes, which, name in zip(figure.subplots(1, 2), "ab", ("seed", "best"), strict=True):
+        own = frame.where(tour=name)
+        x, y = own.numbers("x").tolist(), own.numbers("y").tolist()
+        axes.plot([*x, x[0]], [*y, y[0]], "-o", color=drawing.BLUE, lw=1.0, markersize=2.5)
+        axes.plot(x[0], y[0], "s", color=drawing.GREY, markersize=6, zorder=0)
+        axes.set_aspect("equal")
+        axes.set_xticks([])
+        axes.set_yticks([])
+        title = "The seed" if name == "seed" else f"The best, of {own.rows[0]['run']}"
+        drawing.panel_title(axes, which, f"{title}: {own.numbers('score')[0]:.3f}")
+
+
+def _remark(frame: Frame) -> str:
+    seed, best = (frame.where(tour=name).numbers("score")[0] for name in ("seed", "best"))
+    unit = frame.rows[0]["unit"]
+    return (
+        f"Here {unit} is {seed:.4f} with the seed and {best:.4f} with the best; on one instance this shows, "
+        "and proves nothing."
+    )
+
+
+TOURS_PLOT = Plot(
+    "tours",
+    "A tour before and after",
+    """One instance of the search's own split, toured by the seed heuristic (a) and by the best heuristic of
+    the cohort (b), the first of equal ones; the square is where both start. It is the instance of the
+    median gain over the split. Both were built again in isolation after the runs.""",
+    tours_table,
+    _draw,
+    (7.0, 3.4),
+    ("core_seeds",),
+    remark=_remark,
 )

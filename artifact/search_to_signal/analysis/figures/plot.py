@@ -1,19 +1,101 @@
 """A figure: its name, what it says, the CSV that it is drawn from, and how. Equal records, equal bytes."""
 
-from collections.abc import Callable
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.figure import Figure
 
-from search_to_signal.analysis.figures.frame import Frame
-from search_to_signal.analysis.figures.style import SETTINGS
 from search_to_signal.analysis.results import NoTableError, Results
 from search_to_signal.analysis.tables.catalogue import Evidence, horizon_note
+from search_to_signal.analysis.tables.cells import Cell
+from search_to_signal.analysis.tables.files import to_csv
+from search_to_signal.numerics import Floats
 
 _PNG_DPI = 200
+SETTINGS: Mapping[str, Any] = {
+    "svg.hashsalt": "search-to-signal",
+    "pdf.fonttype": 42,
+    "font.family": "DejaVu Sans",
+    "font.size": 7.5,
+    "axes.titlesize": 8,
+    "axes.labelsize": 7.5,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "lines.markersize": 4,
+    "lines.linewidth": 1.3,
+    "figure.constrained_layout.h_pad": 0.05,
+    "figure.constrained_layout.w_pad": 0.05,
+}
+
+Value = str | int | float | None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Rows of a CSV; every value is text, and missing numbers are empty."""
+
+    rows: tuple[Mapping[str, str], ...]
+
+    @classmethod
+    def read(cls, text: str) -> "Frame":
+        return cls(tuple(csv.DictReader(io.StringIO(text))))
+
+    def where(self, **values: str) -> "Frame":
+        return Frame(tuple(row for row in self.rows if all(row[key] == v for key, v in values.items())))
+
+    def by(self, column: str) -> Iterator[tuple[str, "Frame"]]:
+        """Yield every distinct text of a column with its rows, in their order."""
+        for name in self.names(column):
+            yield name, self.where(**{column: name})
+
+    def names(self, column: str) -> list[str]:
+        """The distinct texts of a column, in the order of the rows."""
+        return list(dict.fromkeys(row[column] for row in self.rows))
+
+    def numbers(self, column: str = "value") -> Floats:
+        """(rows,) numbers of a column; NaN where missing."""
+        return np.array([float(row[column] or "nan") for row in self.rows])
+
+    def number(self, column: str = "value") -> float:
+        """The number of the only row; NaN where there is no row."""
+        return float(self.rows[0][column] or "nan") if self.rows else float("nan")
+
+    def mean(self, column: str = "value") -> float:
+        """Mean of the numbers; NaN where one is missing, as in tables, or none is there."""
+        found = self.numbers(column)
+        return float(found.mean()) if len(found) else float("nan")
+
+    def known(self, column: str = "value") -> "Frame":
+        return Frame(tuple(row for row in self.rows if row[column]))
+
+
+def lines(columns: Sequence[str], rows: Sequence[Sequence[Value]]) -> str:
+    """The text of a CSV with all digits; None is empty."""
+    return to_csv([list(columns), *([_text(value) for value in row] for row in rows)])
+
+
+def value_of(cell: Cell) -> float | None:
+    """The number of a cell, None where it has none."""
+    return float(cell.value) if isinstance(cell.value, int | float) else None
+
+
+def _text(value: Value) -> str:
+    return "" if value is None else repr(value) if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)

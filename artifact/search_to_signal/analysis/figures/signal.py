@@ -11,25 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from search_to_signal.analysis.figures.frame import Frame, Value, lines, value_of
-from search_to_signal.analysis.figures.marks import dodged
-from search_to_signal.analysis.figures.plot import Plot
-from search_to_signal.analysis.figures.style import (
-    BLACK,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    SKY,
-    color,
-    empty,
-    key,
-    letter,
-    marker,
-    scores,
-    shown,
-    sign,
-    spread_out,
-)
+from search_to_signal.analysis.figures import drawing
+from search_to_signal.analysis.figures.plot import Frame, Plot, Value, lines, value_of
 from search_to_signal.analysis.metrics.search import improves
 from search_to_signal.analysis.results import NoTableError, RecordedRun, Results
 from search_to_signal.analysis.tables.audit import audited_cells
@@ -48,7 +31,7 @@ _MEASURES = {
     OF_COMPLETIONS: "max. withheld diff. of\ncompletion means (nats)",
     OF_TOKENS: "max. withheld diff. of\nsingle tokens (nats)",
 }
-_TASK_COLORS = {"tsp": BLACK, "cvrp": ORANGE, "obp": SKY, "op": PURPLE}
+_TASK_COLORS = {"tsp": drawing.BLACK, "cvrp": drawing.ORANGE, "obp": drawing.SKY, "op": drawing.PURPLE}
 _MODEL_MARKERS = ("o", "^", "s", "D", "v")
 
 Change = Callable[[Floats, RecordedRun], Floats]
@@ -135,12 +118,13 @@ def _draw(figure: Figure, frame: Frame) -> None:
     _draw_changes(first, frame.where(panel="a"))
     _draw_credit(second, frame.where(panel="b"))
     seeded = frame.where(panel="a")
-    key(top, seeded.names("condition"), (sign("completions"), sign("credit", ""), scores(seeded)))
+    classes, credit = drawing.legend_marker("completions"), drawing.legend_marker("credit", "")
+    drawing.legend(top, seeded.names("condition"), classes, credit, drawing.seed_count(seeded))
     pairs, *updates = bottom.subplots(1, 1 + len(_MEASURES))
     lower = Frame(tuple(row for row in frame.rows if row["panel"] in "cd"))
     models = sorted(lower.names("model"))
     _draw_cells(pairs, frame.where(panel="c"), models, "the normalizer replay has not run")
-    letter(pairs, "c", "Same records")
+    drawing.panel_title(pairs, "c", "Same records")
     pairs.set_xlabel("groups told\napart (%)")
     pairs.set_xlim(-4, 104)
     for axes, (what, name) in zip(updates, _MEASURES.items(), strict=True):
@@ -151,7 +135,7 @@ def _draw(figure: Figure, frame: Frame) -> None:
         axes.locator_params(axis="x", nbins=3)
         if not head or frame.where(panel="d").names("part") == frame.where(panel="c").names("part"):
             axes.tick_params(axis="y", labelleft=False)
-    letter(updates[0], "d", _protocol(frame))
+    drawing.panel_title(updates[0], "d", _protocol(frame))
     looks = dict.fromkeys((row["style"], row["model"]) for row in lower.rows)
     handles = [_mark(task, model, models) for task, model in looks]
     bottom.legend(handles=handles, loc="outside lower center", ncols=4, columnspacing=1.2)
@@ -159,7 +143,8 @@ def _draw(figure: Figure, frame: Frame) -> None:
 
 def _mark(task: str, model: str, models: Sequence[str]) -> Line2D:
     """A task's colour with a model's marker, the same ones in both panels."""
-    hue, shape = _TASK_COLORS.get(task, GREEN), _MODEL_MARKERS[models.index(model) % len(_MODEL_MARKERS)]
+    hue = _TASK_COLORS.get(task, drawing.GREEN)
+    shape = _MODEL_MARKERS[models.index(model) % len(_MODEL_MARKERS)]
     return Line2D([], [], color=hue, marker=shape, linestyle="none", markersize=3.5, label=f"{task} {model}")
 
 
@@ -178,9 +163,10 @@ def _remark(frame: Frame) -> str:
 def _kept(frame: Frame) -> str:
     """What each change of the rewards moved here, lowest to highest seed of each condition."""
     told = []
-    for part in frame.names("part"):
-        own = frame.where(part=part)
-        ranges = (f"{_range(own.where(condition=c).numbers())} ({shown(c)})" for c in own.names("condition"))
+    for part, own in frame.by("part"):
+        ranges = (
+            f"{_range(same.numbers())} ({drawing.display_name(name)})" for name, same in own.by("condition")
+        )
         told.append(f"{part} {', '.join(ranges)}")
     return f"Groups moved in (a), by seed: {'; '.join(told)}." if told else ""
 
@@ -212,29 +198,32 @@ def _steps(frame: Frame) -> list[int]:
 def _draw_changes(axes: Axes, frame: Frame) -> None:
     conditions, parts = frame.names("condition"), frame.names("part")
     for place, part in enumerate(parts):
-        for offset, condition in zip(spread_out(len(conditions), 0.5), conditions, strict=True):
-            dodged(axes, frame.where(part=part, condition=condition), place + offset, condition)
+        for offset, condition in zip(drawing.offsets(len(conditions), 0.5), conditions, strict=True):
+            drawing.seed_points(axes, frame.where(part=part, condition=condition), place + offset, condition)
     axes.set_xticks(range(len(parts)), [name.replace(" ", "\n", 1) for name in parts])
     axes.set_ylabel("groups whose\nadvantages change (%)")
     axes.set_ylim(-5, 105)
-    letter(axes, "a", "What the normalizer keeps")
+    drawing.panel_title(axes, "a", "What the normalizer keeps")
 
 
 def _draw_credit(axes: Axes, frame: Frame) -> None:
     conditions, classes = frame.names("condition"), frame.names("part")
     for place, name in enumerate(classes):
-        for offset, condition in zip(spread_out(len(conditions), 0.55), conditions, strict=True):
-            own, y, hue = frame.where(part=name, condition=condition), place + offset, color(condition)
+        for offset, condition in zip(drawing.offsets(len(conditions), 0.55), conditions, strict=True):
+            own, y = frame.where(part=name, condition=condition), place + offset
+            hue = drawing.color(condition)
             prevalence, mass, enrichment = (own.where(what=what, seed="").number() for what in _SHARES)
             axes.plot((prevalence, mass), (y, y), color=hue, lw=0.8)
-            axes.plot(prevalence, y, marker(condition), color=hue, markerfacecolor="white", mew=0.8)
-            axes.plot(mass, y, marker(condition), color=hue)
+            axes.plot(prevalence, y, **drawing.points(condition), **drawing.HOLLOW)
+            axes.plot(mass, y, **drawing.points(condition))
             if not np.isnan(enrichment):
                 _beside(axes, f"×{enrichment:.2f}", max(prevalence, mass), y)
-    axes.set_yticks(range(len(classes)), [shown(name).replace("-", "\n", 1) for name in classes])
+    axes.set_yticks(
+        range(len(classes)), [drawing.display_name(name).replace("-", "\n", 1) for name in classes]
+    )
     axes.set_ylim(len(classes) - 0.5, -0.5)
     axes.set_xlabel("share (%)")
-    letter(axes, "b", "Credit against base rate")
+    drawing.panel_title(axes, "b", "Credit against base rate")
 
 
 def _beside(axes: Axes, text: str, x: float, y: float) -> None:
@@ -245,9 +234,9 @@ def _draw_cells(axes: Axes, frame: Frame, models: Sequence[str], otherwise: str)
     """One line per pair of mappings, one marker per cell; fewer steps are open."""
     pairs, cells = frame.names("part"), frame.names("condition")
     if not pairs:
-        empty(axes, otherwise)
+        drawing.empty_panel(axes, otherwise)
         return
-    places = dict(zip(cells, spread_out(len(cells), 0.65), strict=True))
+    places = dict(zip(cells, drawing.offsets(len(cells), 0.65), strict=True))
     most = max(frame.names("steps"), key=lambda name: int(name or 0))
     for row in sorted(frame.rows, key=lambda row: row["steps"] == most):
         mark = _mark(row["style"], row["model"], models)
@@ -256,7 +245,7 @@ def _draw_cells(axes: Axes, frame: Frame, models: Sequence[str], otherwise: str)
             mark.set_markerfacecolor("white")
         axes.add_line(mark)
     axes.autoscale_view()
-    axes.set_yticks(range(len(pairs)), [shown(pair).replace(", ", ",\n", 1) for pair in pairs])
+    axes.set_yticks(range(len(pairs)), [drawing.display_name(pair).replace(", ", ",\n", 1) for pair in pairs])
     axes.set_ylim(len(pairs) - 0.5, -0.5)
     axes.locator_params(axis="x", nbins=4)
 

@@ -147,15 +147,6 @@ class Audit:
 EMPTY = Audit({}, {}, {}, {})
 
 
-def audit(
-    batches: Iterable[tuple[str, GroupBatch]],
-    mappings: Mapping[str, RewardMapping],
-    normalizers: Mapping[str, Normalizer],
-) -> Audit:
-    """Replay every mapping and normalizer on every (problem, batch), sum per problem, and add "all"."""
-    return summed(tally(problem, batch, mappings, normalizers) for problem, batch in batches)
-
-
 def summed(parts: Iterable[Audit]) -> Audit:
     """The sum of tallies per problem, and over all problems as "all"."""
     total = EMPTY
@@ -173,7 +164,6 @@ def tally(
     mappings: Mapping[str, RewardMapping],
     normalizers: Mapping[str, Normalizer],
 ) -> Audit:
-    """The audit of one batch."""
     rewards = {name: rewards_of(mapping, batch) for name, mapping in mappings.items()}
     couples = list(combinations(mappings, 2))
     related = {(a, b): affinely_related(rewards[a].reward, rewards[b].reward) for a, b in couples}
@@ -257,7 +247,6 @@ def _merged(first: Mapping[Key, Tally], second: Mapping[Key, Tally]) -> dict[Key
 
 
 def _renamed(total: Audit, problem: str, name: str) -> Audit:
-    """The tallies of one problem under another name."""
     return Audit(
         {(name, *key[1:]): tally for key, tally in total.pairs.items() if key[0] == problem},
         {(name, *key[1:]): tally for key, tally in total.credit.items() if key[0] == problem},

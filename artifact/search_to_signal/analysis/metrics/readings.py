@@ -179,7 +179,6 @@ def rankings(counts: Mapping[str, CreditCounts]) -> dict[str, str]:
 
 
 def chosen_rankings(readings: Readings, problem: str) -> dict[str, str]:
-    """The rankings of the mappings under the choices."""
     found = next((reading for where, reading, _ in readings if where == problem), None)
     chosen = {name: t.chosen for name, t in _of(readings, problem, found).items()} if found else {}
     return rankings(chosen) if chosen else {}
@@ -194,7 +193,6 @@ def changed_rankings(readings: Readings, problem: str, reading: str) -> list[Cha
 
 
 def describe_change(change: Change) -> str:
-    """A changed ranking in words."""
     return f"{change.quantity}: {change.chosen} becomes {change.other}"
 
 

@@ -14,7 +14,6 @@ from search_to_signal.records.schema import ArchiveEvent, CompletionRecord
 
 
 def ratio(part: float, whole: float) -> float | None:
-    """part / whole, or None where whole is zero."""
     return None if whole == 0 else part / whole
 
 

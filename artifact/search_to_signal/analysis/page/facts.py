@@ -129,7 +129,6 @@ def time_rows(runs: Sequence[Run]) -> list[list[str]]:
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds as people read them."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -184,5 +183,4 @@ def _isolation(manifest: Manifest) -> str:
 
 
 def _listed(texts: Iterable[str]) -> str:
-    """Distinct texts in order."""
     return "; ".join(dict.fromkeys(texts))

@@ -34,7 +34,6 @@ class JudgedLedger:
 
     @property
     def total(self) -> int:
-        """How many entries there are."""
         return sum(map(len, self.by_verdict.values()))
 
     @property
@@ -47,7 +46,6 @@ class JudgedLedger:
 
     @property
     def estimated(self) -> int:
-        """How many entries have an estimate of our own beside them."""
         return self.directions.total()
 
     @property

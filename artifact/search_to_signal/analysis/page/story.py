@@ -1,10 +1,13 @@
-"""What the page says first: three questions, and what this directory answers, each with its n."""
+"""What the page says first: answers to three questions, each with its n, and how the best heuristic came."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from search_to_signal.analysis.results import RecordedRun
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.cells import Cell, Table
+from search_to_signal.records.reader import HEURISTICS, read_records
+from search_to_signal.records.schema import HeuristicRecord
 
 FIGURE = "learner_path"
 _ENDPOINT = "Final best"
@@ -98,3 +101,55 @@ def _anchored(evidence: Evidence) -> str:
         for cell in [table.cell(row.label, "Final difference")]
     )
     return f" Given the time that training took, the difference to frozen is {', '.join(gains)}."
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """From the seed to the best heuristic of a run; ``ancestors`` begins with the seed.
+
+    Each next one has the one before among its parents: of several parents the better one, the first of
+    equal ones.
+    """
+
+    run: str
+    ancestors: tuple[HeuristicRecord, ...]
+
+    @property
+    def seed(self) -> HeuristicRecord:
+        """What the search began with."""
+        return self.ancestors[0]
+
+    @property
+    def best(self) -> HeuristicRecord:
+        """What it found."""
+        return self.ancestors[-1]
+
+
+def best_lineage(evidence: Evidence) -> Lineage | None:
+    """The lineage of the best heuristic of all runs of the cohort, the first of equal ones.
+
+    None where the runs keep no heuristics.
+    """
+    found = [lineage for lineage in map(_lineage, evidence.results.cohort) if lineage is not None]
+    return max(found, key=lambda lineage: lineage.best.score) if found else None
+
+
+def _lineage(run: RecordedRun) -> Lineage | None:
+    file = run.directory / HEURISTICS
+    stored = list(read_records(file, HeuristicRecord)) if file.is_file() else []
+    if not stored:
+        return None
+    parents = {(record.step, record.index): record.parents for group in run.groups for record in group}
+    known: dict[str, HeuristicRecord] = {}
+    for record in stored:
+        known.setdefault(record.id, record)
+    chain = [max(stored, key=lambda record: record.score)]
+    while chain[-1].operator is not None:
+        child = chain[-1]
+        named = [known[name] for name in parents.get((child.step, child.index), ()) if name in known]
+        # A forged parent of a later step would go round for ever.
+        before = [record for record in named if record.operator is None or record.step < child.step]
+        if not before:
+            break
+        chain.append(max(before, key=lambda record: record.score))
+    return Lineage(run.path, tuple(reversed(chain)))

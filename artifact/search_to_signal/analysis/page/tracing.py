@@ -80,7 +80,6 @@ def table_names(found: Catalogue) -> Iterator[str]:
 
 
 def table_parts(table: Table) -> Iterator[str]:
-    """Yield the title, the columns and the rows of a table."""
     yield f"{table.name}: {table.title}. {table.note}"
     yield "columns"
     yield from (f"  {column}" for column in table.columns)
@@ -89,7 +88,6 @@ def table_parts(table: Table) -> Iterator[str]:
 
 
 def row_values(table: Table, row: Row) -> Iterator[str]:
-    """Yield every value of a row under its column's name."""
     width = max(map(len, table.columns))
     yield f"{table.name} / {row.label}"
     for column, cell in zip(table.columns, row.cells, strict=True):

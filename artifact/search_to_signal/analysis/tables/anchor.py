@@ -9,17 +9,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from search_to_signal.analysis.results import Origin, RecordedRun, Results
-from search_to_signal.analysis.tables.cells import Cell, Cells, Row, Table, difference_cell, over_seeds
+from search_to_signal.analysis.tables.cells import (
+    Cell,
+    Cells,
+    Row,
+    Table,
+    difference_cell,
+    number_cell,
+    over_seeds,
+)
 from search_to_signal.analysis.tables.measures import FINAL_BEST, VALID, VALID_ONLY, require_comparable
 from search_to_signal.errors import ContractError, RunDirectoryError
 from search_to_signal.provenance.checksums import sha256_file
-from search_to_signal.records.anchor import (
-    CLOCKS,
-    AnchorBudget,
-    AnchorContract,
-    Clock,
-    realized_groups,
-)
+from search_to_signal.records.anchor import CLOCKS, AnchorBudget, AnchorContract, Clock, realized_groups
 from search_to_signal.records.layers import COHORT
 from search_to_signal.records.reader import TIMINGS
 
@@ -79,13 +81,8 @@ def budget_cells(budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun)
     pairs = {m: (m.cell(online), m.cell(head)) for m in (FINAL_BEST, VALID, VALID_ONLY)}
     contract = Origin("anchor/contract.json")
     return (
-        Cell(
-            float(len(online.groups)),
-            formula="groups of the online run",
-            origins=(online.all_completions,),
-            decimals=1,
-        ),
-        Cell(float(budget.groups), formula="budget of the contract", origins=(contract,), decimals=1),
+        number_cell(len(online.groups), "groups of the online run", online.all_completions, decimals=1),
+        number_cell(budget.groups, "budget of the contract", contract, decimals=1),
         *pairs[FINAL_BEST],
         *(difference_cell(one, other) for one, other in pairs.values()),
     )
@@ -94,16 +91,11 @@ def budget_cells(budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun)
 def realized_cells(clock: Clock, budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun) -> Cells:
     """REALIZED_COLUMNS of one row. A Frozen run that ends before the online run's time has no match."""
     count = realized_groups(frozen.seconds(clock).tolist(), float(online.seconds(clock).sum()))
-    matched = 0 < count < len(frozen.groups)
+    matched, longest = 0 < count < len(frozen.groups), "longest Frozen prefix within the online seconds"
     best = FINAL_BEST.cell(frozen.prefix(count)) if matched else FINAL_BEST.of(None, frozen.all_completions)
     return (
         *_time_cells(clock, budget, online, frozen),
-        Cell(
-            float(count) if matched else None,
-            formula="longest Frozen prefix within the online seconds",
-            origins=_clocks(online, frozen),
-            decimals=1,
-        ),
+        number_cell(count if matched else None, longest, *_clocks(online, frozen), decimals=1),
         best,
         difference_cell(FINAL_BEST.cell(online), best),
     )
@@ -115,11 +107,11 @@ def _time_cells(clock: Clock, budget: AnchorBudget, online: RecordedRun, frozen:
     far = None if gap is None else int(abs(gap) > LARGEST_GAP)
     both, formula = _clocks(online, frozen), "(Frozen - online) / online seconds, in percent"
     return (
-        Cell(spent, formula=f"sum of {CLOCKS[clock]}, set-up excluded", origins=both[:1], decimals=1),
-        Cell(used, formula=f"{CLOCKS[clock]} of the budgeted prefix", origins=both[1:], decimals=1),
-        Cell(gap, formula=formula, origins=both, decimals=2),
+        number_cell(spent, f"sum of {CLOCKS[clock]}, set-up excluded", both[0], decimals=1),
+        number_cell(used, f"{CLOCKS[clock]} of the budgeted prefix", both[1], decimals=1),
+        number_cell(gap, formula, *both, decimals=2),
         Cell(far, formula=f"runs whose time gap is beyond {LARGEST_GAP:g} %", origins=both),
-        Cell(wall, formula=f"{formula}, wall time", origins=both, decimals=2),
+        number_cell(wall, f"{formula}, wall time", *both, decimals=2),
     )
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import cast
 
+from search_to_signal.analysis.metrics import readings
 from search_to_signal.analysis.metrics.audit import (
     TOLERANCES,
     Audit,
@@ -24,17 +25,7 @@ from search_to_signal.analysis.metrics.credit import (
     idle_credit_share,
     zero_advantage_share,
 )
-from search_to_signal.analysis.metrics.readings import (
-    DECISIONS,
-    Change,
-    ReadingTally,
-    changed_rankings,
-    chosen_rankings,
-    describe_change,
-    exposure_tallies,
-    moved_rates,
-    readings_of,
-)
+from search_to_signal.analysis.metrics.readings import DECISIONS, Change, ReadingTally
 from search_to_signal.analysis.metrics.search import ratio
 from search_to_signal.analysis.results import NoTableError, Origin, RecordedRun, Results, Runs
 from search_to_signal.analysis.tables.cells import Cell, Cells, Row, Table, label
@@ -160,14 +151,14 @@ def _cells(
 def sensitivity(results: Results) -> Table:
     """What every other reading of an open decision changes, over all recorded groups."""
     found, origins = _recorded(results)
-    ranked = chosen_rankings(found.readings, "all")
+    ranked = readings.chosen_rankings(found.readings, "all")
     order = "; ".join(f"{name}: {mappings}" for name, mappings in ranked.items())
     rows = [
         Row(
             f"{DECISIONS[reading]} {label(reading, mapping)}",
-            _reading_cells(tally, changed_rankings(found.readings, "all", reading), origins),
+            _reading_cells(tally, readings.changed_rankings(found.readings, "all", reading), origins),
         )
-        for (reading, mapping), tally in readings_of(found.readings, "all").items()
+        for (reading, mapping), tally in readings.readings_of(found.readings, "all").items()
     ]
     note = (
         f"Against the choice, under the paper's normalizer; changed by more than {TOLERANCES[-1]:g} (D21); "
@@ -280,15 +271,15 @@ def _context_rows(audit: Audit) -> Rows:
 def _reading_rows(audit: Audit) -> Rows:
     """In the order of decisions."""
     for problem in audit.groups:
-        for (reading, mapping), one in readings_of(audit.readings, problem).items():
-            changes = changed_rankings(audit.readings, problem, reading)
+        for (reading, mapping), one in readings.readings_of(audit.readings, problem).items():
+            changes = readings.changed_rankings(audit.readings, problem, reading)
             values: dict[str, Value] = {
                 "groups": one.groups,
                 "changed_groups": one.changed,
                 "changed_share": ratio(one.changed, one.groups),
                 "max_difference": one.largest,
-                **{f"points_{name.value}": points for name, points in moved_rates(one).items()},
-                "rankings_changed": "; ".join(map(describe_change, changes)) or "none",
+                **{f"points_{name.value}": points for name, points in readings.moved_rates(one).items()},
+                "rankings_changed": "; ".join(map(readings.describe_change, changes)) or "none",
             }
             yield (problem, DECISIONS[reading], reading, mapping), values, one.groups
 
@@ -335,7 +326,7 @@ def _exposed(results: Results, runs: Sequence[RecordedRun]) -> Iterator[Audit]:
     exposures = read_exposures(results.directory / LAYER / EXPOSURES)
     for run in runs:
         if run.path in exposures:
-            found = exposure_tallies(run.batch, MAPPINGS, exposures[run.path])
+            found = readings.exposure_tallies(run.batch, MAPPINGS, exposures[run.path])
             yield Audit({}, {}, {}, {}, by_problem(run.facts.problem, found))
 
 
@@ -349,12 +340,12 @@ def _recorded(results: Results) -> tuple[Audit, Origins]:
 def _reading_cells(tally: ReadingTally, changes: Sequence[Change], origins: Origins) -> Cells:
     share = ratio(100 * tally.changed, tally.groups)
     rate = "share of the class with positive advantage under the reading minus under the choice, in points"
-    orders = "; ".join(map(describe_change, changes)) or "no ranking changes"
+    orders = "; ".join(map(readings.describe_change, changes)) or "no ranking changes"
     return (
         Cell(tally.groups, tally.groups, "recorded groups", origins),
         Cell(tally.changed, tally.groups, "groups with an advantage that changes", origins),
         Cell(share, tally.groups, "groups with an advantage that changes / groups, in percent", origins, 2),
         Cell(tally.largest, tally.groups, "largest absolute difference of an advantage", origins, 7),
-        *(Cell(moved, tally.groups, rate, origins, 2) for moved in moved_rates(tally).values()),
+        *(Cell(moved, tally.groups, rate, origins, 2) for moved in readings.moved_rates(tally).values()),
         Cell(", ".join(c.quantity for c in changes) or "none", tally.groups, f"rankings: {orders}", origins),
     )

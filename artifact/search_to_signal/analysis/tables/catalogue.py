@@ -9,97 +9,71 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from search_to_signal.analysis.results import NoTableError, Results
-from search_to_signal.analysis.tables.anchor import anchor, anchor_realized
-from search_to_signal.analysis.tables.audit import AUDIT_TABLES, replay_context, replay_pairs, sensitivity
-from search_to_signal.analysis.tables.cells import Table
-from search_to_signal.analysis.tables.core import (
-    api,
-    breadth,
-    breadth_gains,
-    core_results,
-    core_seeds,
-    coverage,
-    prompts_of,
-    recurrence,
-    truncation,
-)
-from search_to_signal.analysis.tables.credit import controls, credit_by_class, signal
-from search_to_signal.analysis.tables.evaluations import behaviours, heldout, probe
-from search_to_signal.analysis.tables.matched import (
-    cosine_table,
-    distance_table,
-    mapping_table,
-    matched_table,
-    normalizer_table,
-)
-from search_to_signal.analysis.tables.measures import at_one_horizon, groups_of, in_groups
-from search_to_signal.analysis.tables.normalizers import claim_matrix, group_size, normalizer_values
-from search_to_signal.analysis.tables.paired import (
-    intervals,
+from search_to_signal.analysis.tables import (
+    anchor,
+    audit,
+    core,
+    credit,
+    evaluations,
+    matched,
+    normalizers,
     paired,
-    paired_signs,
-    restart,
-    restart_paired,
-    restart_signs,
+    proposals,
 )
-from search_to_signal.analysis.tables.proposals import (
-    admissions,
-    collapses,
-    operator_gains,
-    operators,
-    stages,
-)
+from search_to_signal.analysis.tables.cells import Table
+from search_to_signal.analysis.tables.measures import at_one_horizon, groups_of, in_groups
 from search_to_signal.errors import ConfigError
-from search_to_signal.records.layers import ANCHOR, BREADTH, COHORT, RESTART
+from search_to_signal.records.layers import ANCHOR, BREADTH, COHORT, RESTART, Layer, in_paper_order
 
 Builder = Callable[[Results], Table]
 SMOKE = "smoke_"
+NOT_RUN = "has not run"
 BUILDERS: Mapping[str, Builder] = {
-    "core_results": core_results,
-    "core_seeds": core_seeds,
-    "paired": paired,
-    "paired_signs": paired_signs,
-    "intervals": intervals,
-    "operators": operators,
-    "operator_gains": operator_gains,
-    "stages": stages,
-    "admissions": admissions,
-    "credit": credit_by_class,
-    "signal": signal,
-    "controls": controls,
-    "normalizer_values": normalizer_values,
-    "claim_matrix": claim_matrix,
-    "group_size": group_size,
-    "replay_pairs": replay_pairs,
-    "replay_context": replay_context,
-    "sensitivity": sensitivity,
-    "matched_mappings": matched_table(mapping_table),
-    "matched_normalizers": matched_table(normalizer_table),
-    "matched_cosines": matched_table(cosine_table),
-    "matched_moves": matched_table(distance_table),
-    "coverage": coverage,
-    "behaviours": behaviours,
-    "recurrence": recurrence,
-    "collapses": collapses,
-    "truncation": truncation,
-    "prompts": prompts_of(COHORT),
-    "heldout": heldout,
-    "restart": restart,
-    "restart_paired": restart_paired,
-    "restart_signs": restart_signs,
-    "restart_prompts": prompts_of(RESTART),
-    "breadth": breadth,
-    "breadth_gains": breadth_gains,
-    "breadth_prompts": prompts_of(BREADTH),
-    "anchor": anchor,
-    "anchor_realized": anchor_realized,
-    "anchor_prompts": prompts_of(ANCHOR),
-    "probe": probe,
-    "api": api,
+    "core_results": core.core_results,
+    "core_seeds": core.core_seeds,
+    "paired": paired.paired,
+    "paired_signs": paired.paired_signs,
+    "intervals": paired.intervals,
+    "operators": proposals.operators,
+    "operator_gains": proposals.operator_gains,
+    "stages": proposals.stages,
+    "admissions": proposals.admissions,
+    "credit": credit.credit_by_class,
+    "signal": credit.signal,
+    "controls": credit.controls,
+    "normalizer_values": normalizers.normalizer_values,
+    "claim_matrix": normalizers.claim_matrix,
+    "group_size": normalizers.group_size,
+    "replay_pairs": audit.replay_pairs,
+    "replay_context": audit.replay_context,
+    "sensitivity": audit.sensitivity,
+    "matched_mappings": matched.matched_table(matched.mapping_table),
+    "matched_normalizers": matched.matched_table(matched.normalizer_table),
+    "matched_cosines": matched.matched_table(matched.cosine_table),
+    "matched_moves": matched.matched_table(matched.distance_table),
+    "coverage": core.coverage,
+    "behaviours": evaluations.behaviours,
+    "recurrence": core.recurrence,
+    "collapses": proposals.collapses,
+    "truncation": core.truncation,
+    "prompts": core.prompts_of(COHORT),
+    "heldout": evaluations.heldout,
+    "restart": paired.restart,
+    "restart_paired": paired.restart_paired,
+    "restart_signs": paired.restart_signs,
+    "restart_prompts": core.prompts_of(RESTART),
+    "breadth": core.breadth,
+    "breadth_gains": core.breadth_gains,
+    "breadth_prompts": core.prompts_of(BREADTH),
+    "anchor": anchor.anchor,
+    "anchor_realized": anchor.anchor_realized,
+    "anchor_prompts": core.prompts_of(ANCHOR),
+    "probe": evaluations.probe,
+    "api": core.api,
 }
 """The tables of a report, in its order."""
 
-TRACED: Mapping[str, Builder] = {**BUILDERS, **AUDIT_TABLES}
+TRACED: Mapping[str, Builder] = {**BUILDERS, **audit.AUDIT_TABLES}
 """With the tables that lie in the audit's directory."""
 
 
@@ -164,6 +138,12 @@ class Evidence:
     def tables(self) -> dict[str, Table]:
         """The tables by name, without the prefix of smoke runs."""
         return {table.name.removeprefix(SMOKE): table for table in self.found.tables}
+
+    @property
+    def layers(self) -> dict[Layer, str]:
+        """Every layer in the paper's order, and whether it ran: whether a table follows from it."""
+        what, found = "ran (smoke)" if self.smoke else "ran", {table.layer for table in self.found.tables}
+        return {layer: what if layer.key in found else NOT_RUN for layer in in_paper_order()}
 
     def table(self, name: str) -> Table:
         """A table by its name; raises NoTableError with the reason where there is none."""

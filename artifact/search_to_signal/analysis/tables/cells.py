@@ -76,15 +76,19 @@ class Table:
         return found.cells[self.columns.index(column)]
 
     def text_rows(self) -> list[list[str]]:
-        """Heading and rows as rounded text."""
         heading = [self.label, *self.columns]
         return [heading, *([row.label, *(cell.text() for cell in row.cells)] for row in self.rows)]
 
 
-def percent_cell(part: float, whole: float, formula: str, *origins: Origin, decimals: int = 2) -> Cell:
+def number_cell(value: float | None, formula: str, *origins: Origin, decimals: int = 4) -> Cell:
+    """A number of one run, or none, that means over seeds are made of."""
+    return Cell(None if value is None else float(value), 1, formula, origins, decimals)
+
+
+def percent_cell(part: float, whole: float, formula: str, *origins: Origin) -> Cell:
     """100 part / whole, without a value where whole is zero: absent is not zero."""
     value = None if whole == 0 else 100.0 * part / whole
-    return Cell(value, formula=f"{formula}, in percent", origins=origins, decimals=decimals)
+    return number_cell(value, f"{formula}, in percent", *origins, decimals=2)
 
 
 Cells = tuple[Cell, ...]
@@ -167,18 +171,13 @@ def _count(
     return Cell(number, len(cells), f"seeds with ({cells[0].formula}) {where} {threshold:g}", _origins(cells))
 
 
-def difference_cell(first: Cell, second: Cell, decimals: int | None = None) -> Cell:
+def difference_cell(first: Cell, second: Cell) -> Cell:
     """first - second of one seed; missing where either is."""
     a, b = first.value, second.value
     known = isinstance(a, int | float) and isinstance(b, int | float)
     value = float(a - b) if known else None  # type: ignore[operator]
     formula = f"({first.formula}) minus the same of the second run"
-    return Cell(
-        value,
-        formula=formula,
-        origins=_origins([first, second]),
-        decimals=first.decimals if decimals is None else decimals,
-    )
+    return Cell(value, 1, formula, _origins([first, second]), first.decimals)
 
 
 def summarized(
@@ -199,7 +198,6 @@ def condition_rows(
 
 
 def seed_rows(runs: Sequence[RecordedRun], parts_of: PartsOf) -> tuple[Row, ...]:
-    """One row per run and part."""
     return tuple(Row(label(run.name, key), cells) for run in runs for key, cells in parts_of(run).items())
 
 
@@ -221,7 +219,6 @@ def seed_numbers(numbers: Iterable[int]) -> str:
 
 
 def label(name: str, part: str) -> str:
-    """A row's label."""
     return f"{name}/{part}" if part else name
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.analysis.results import NoTableError, RecordedRun, Results
+from search_to_signal.analysis.tables import measures
 from search_to_signal.analysis.tables.cells import (
     Cell,
     Cells,
@@ -22,26 +23,11 @@ from search_to_signal.analysis.tables.cells import (
     difference_cell,
     label,
     mean_cell,
+    number_cell,
     over_seeds,
     percent_cell,
     seed_rows,
     summarized,
-)
-from search_to_signal.analysis.tables.measures import (
-    ALL,
-    AUC,
-    CHANGES,
-    CORE,
-    FINAL_BEST,
-    PARENTS,
-    PROMPTS,
-    RESPONSES,
-    SEED_COLUMNS,
-    STREAM,
-    against,
-    differences,
-    measured,
-    seed_cells,
 )
 from search_to_signal.numerics import Bools
 from search_to_signal.records.layers import BREADTH, COHORT
@@ -51,16 +37,16 @@ def core_results(results: Results) -> Table:
     """Final best, AUC, validity, valid-only performance and improve yield, over seeds."""
     runs = results.cohort
     note = f"Mean ± sample standard deviation over {len({run.seed for run in runs})} seeds; higher is better."
-    columns = tuple(measure.heading for measure in CORE)
-    rows = condition_rows(runs, lambda run: {"": measured(run, CORE)}, mean_cell)
+    columns = tuple(measure.heading for measure in measures.CORE)
+    rows = condition_rows(runs, lambda run: {"": measures.measured(run, measures.CORE)}, mean_cell)
     return Table("core_results", "Core results", "cohort", columns, rows, "Condition", note)
 
 
 def core_seeds(results: Results) -> Table:
     """Every run of the live cohort by itself, with its strict-frontier yield and its training tokens."""
-    rows = seed_rows(results.cohort, lambda run: {"": seed_cells(run)})
+    rows = seed_rows(results.cohort, lambda run: {"": measures.seed_cells(run)})
     note = "One run each; higher is better."
-    return Table("core_seeds", "Core results by seed", "cohort", SEED_COLUMNS, rows, "Run", note)
+    return Table("core_seeds", "Core results by seed", "cohort", measures.SEED_COLUMNS, rows, "Run", note)
 
 
 TRUNCATION_COLUMNS = ("Evaluator calls", "Groups kept", "Final best", "Frozen final best", "Difference")
@@ -83,13 +69,13 @@ def truncated(online: RecordedRun, frozen: RecordedRun) -> Parts:
     budget = int(calls_after(frozen)[-1])
     kept = int(np.searchsorted(calls_after(online), budget, side="right"))
     prefix = online.completions_of(0, kept)
-    best = FINAL_BEST.of(float(online.best[kept - 1]) if kept else None, prefix)
-    base = FINAL_BEST.cell(frozen)
+    best = measures.FINAL_BEST.of(float(online.best[kept - 1]) if kept else None, prefix)
+    base = measures.FINAL_BEST.cell(frozen)
     calls = "completions of Frozen that reached the evaluator"
     return {
         "": (
-            Cell(float(budget), formula=calls, origins=(frozen.all_completions,), decimals=0),
-            Cell(float(kept), formula="groups within these calls", origins=(prefix,), decimals=1),
+            number_cell(budget, calls, frozen.all_completions, decimals=0),
+            number_cell(kept, "groups within these calls", prefix, decimals=1),
             best,
             base,
             difference_cell(best, base),
@@ -101,7 +87,7 @@ def truncation(results: Results) -> Table:
     """Final best of every online run at the evaluator calls of the frozen run of its seed."""
     rows: list[Row] = []
     singles: list[Row] = []
-    for comparison in against(results.cohort, "frozen"):
+    for comparison in measures.against(results.cohort, "frozen"):
         seeds = [truncated(one, other) for one, other in comparison.pairs]
         rows += over_seeds(comparison.first, seeds, mean_cell)
         singles += [Row(one.name, s[""]) for (one, _), s in zip(comparison.pairs, seeds, strict=True)]
@@ -113,27 +99,31 @@ def truncation(results: Results) -> Table:
 def breadth(results: Results) -> Table:
     """Every run of every cell by itself: no cell is averaged with another, directions only."""
     rows = tuple(
-        Row(label(cell, run.name), seed_cells(run)) for cell, runs in results.breadth.items() for run in runs
+        Row(label(cell, run.name), measures.seed_cells(run))
+        for cell, runs in results.breadth.items()
+        for run in runs
     )
     note = "One run each, by task-model cell; no aggregate over cells."
-    return Table("breadth", "Directional breadth", "breadth", SEED_COLUMNS, rows, "Cell/run", note)
+    return Table("breadth", "Directional breadth", "breadth", measures.SEED_COLUMNS, rows, "Cell/run", note)
 
 
 def breadth_gains(results: Results) -> Table:
     """Online minus Frozen within each cell and seed."""
     rows = tuple(
-        Row(label(cell, comparison.of_seed(one.seed)), differences(one, other, ALL))
+        Row(label(cell, comparison.of_seed(one.seed)), measures.differences(one, other, measures.ALL))
         for cell, runs in results.breadth.items()
-        for comparison in against(runs, "frozen")
+        for comparison in measures.against(runs, "frozen")
         for one, other in comparison.pairs
     )
     if not rows:
         raise NoTableError("no cell has a trained run beside its frozen one")
     note = "First minus second of one seed, by cell; directions only."
-    return Table("breadth_gains", "Directions by cell", "breadth", CHANGES, rows, "Cell/comparison", note)
+    return Table(
+        "breadth_gains", "Directions by cell", "breadth", measures.CHANGES, rows, "Cell/comparison", note
+    )
 
 
-_API_MEASURES = (*STREAM, FINAL_BEST, AUC)
+_API_MEASURES = (*measures.STREAM, measures.FINAL_BEST, measures.AUC)
 API_COLUMNS = (*(measure.heading for measure in _API_MEASURES), "Prompt tokens", "Completion tokens")
 
 
@@ -145,7 +135,7 @@ def api_cells(run: RecordedRun) -> Parts:
         "completion tokens": sum(record.completion_tokens for record in records),
     }
     counts = (
-        Cell(float(number), formula=f"{what} over all requests", origins=(run.all_completions,), decimals=0)
+        number_cell(number, f"{what} over all requests", run.all_completions, decimals=0)
         for what, number in tokens.items()
     )
     return {"": (*(measure.cell(run) for measure in _API_MEASURES), *counts)}
@@ -162,9 +152,9 @@ def api(results: Results) -> Table:
 
 
 COVERAGE_COLUMNS = (
-    RESPONSES.heading,
-    PROMPTS.heading,
-    PARENTS.heading,
+    measures.RESPONSES.heading,
+    measures.PROMPTS.heading,
+    measures.PARENTS.heading,
     "Unique programs (%)",
     "Unique valid programs (%)",
     "Unique scores (%)",
@@ -178,7 +168,7 @@ def coverage_parts(run: RecordedRun) -> Parts:
     valid = [record for record in records if record.score is not None]
     return {
         "": (
-            *(measure.cell(run) for measure in (RESPONSES, PROMPTS, PARENTS)),
+            *(measure.cell(run) for measure in (measures.RESPONSES, measures.PROMPTS, measures.PARENTS)),
             _distinct(programs, "canonical programs / completions with a program", run),
             _distinct([r.program_sha256 for r in valid], "canonical programs / valid completions", run),
             _distinct([r.score for r in valid], "scores / valid completions", run),

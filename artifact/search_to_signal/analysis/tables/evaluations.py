@@ -17,6 +17,7 @@ from search_to_signal.analysis.tables.cells import (
     Row,
     Table,
     mean_cell,
+    number_cell,
     percent_cell,
     summarized,
 )
@@ -113,11 +114,11 @@ def _score_parts(
         origin = Origin(f"{HELDOUT}/{SCORES}", (line,))
         scores = np.array(record.scores)
         mean = float(scores.mean()) if len(scores) else None
-        cells.append(Cell(mean, formula="mean score over instances", origins=(origin,)))
+        cells.append(number_cell(mean, "mean score over instances", origin))
         if sized:
             gap = optimality_gap(scores, reference_lengths(split)[: len(scores)]) if len(scores) else None
             formula = "mean over instances of (length - reference) / reference, in percent"
-            cells.append(Cell(gap, formula=formula, origins=(origin,), decimals=2))
+            cells.append(number_cell(gap, formula, origin, decimals=2))
     return {"": tuple(cells)}
 
 
@@ -139,9 +140,9 @@ def _behaviour_parts(known: dict[str, BehaviourRecord], file: Path, run: Recorde
     distinct = len({known[program].behaviour_sha256 for program in programs} - {None})
     lines, behaved = run.completions(run.batch.valid), Origin(f"{HELDOUT}/{BEHAVIOURS}")
     cells = (
-        Cell(float(len(valid)), formula="valid completions", origins=(lines,), decimals=1),
-        Cell(float(len(programs)), formula="distinct canonical programs", origins=(lines,), decimals=1),
-        Cell(float(distinct), formula="distinct behaviours", origins=(lines, behaved), decimals=1),
+        number_cell(len(valid), "valid completions", lines, decimals=1),
+        number_cell(len(programs), "distinct canonical programs", lines, decimals=1),
+        number_cell(distinct, "distinct behaviours", lines, behaved, decimals=1),
         percent_cell(distinct, len(programs), "distinct behaviours / distinct programs", lines, behaved),
         percent_cell(distinct, len(valid), "distinct behaviours / valid completions", lines, behaved),
     )

@@ -34,7 +34,6 @@ def _latex_line(row: Sequence[str]) -> str:
 
 
 def to_latex(rows: Rows) -> str:
-    """A booktabs tabular."""
     head, *body = rows
     lines = [f"\\begin{{tabular}}{{@{{}}l{'r' * (len(head) - 1)}@{{}}}}", "\\toprule", _latex_line(head)]
     lines += ["\\midrule", *map(_latex_line, body), "\\bottomrule", "\\end{tabular}", ""]

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from search_to_signal.analysis.results import Origin, Results
 from search_to_signal.analysis.tables.cells import Cell, Row, Table, label
+from search_to_signal.analysis.tables.files import to_markdown
 from search_to_signal.errors import RecordError
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.updates import PAIRS, UPDATES, PairRecord, UpdateRecord
@@ -124,9 +125,14 @@ def _records(results: Results) -> MatchedRecords:
 
 
 def matched_tables(directory: Path) -> list[Table]:
-    """Every table of the layer."""
     records = load_matched(directory)
     return [make(records) for make in (mapping_table, normalizer_table, cosine_table, distance_table)]
+
+
+def matched_page(directory: Path) -> str:
+    tables = matched_tables(directory)
+    parts = [f"## {table.title}\n\n{to_markdown(table.text_rows())}" for table in tables]
+    return "\n".join(["# Matched updates\n", f"{tables[0].note}\n", *parts])
 
 
 _PAIR_NAMES = (STEPS, "Comparisons", *COUNT_COLUMNS, *PAIR_COLUMNS)

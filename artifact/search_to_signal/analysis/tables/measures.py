@@ -22,6 +22,7 @@ from search_to_signal.analysis.tables.cells import (
     difference_cell,
     label,
     mean_cell,
+    number_cell,
     over_seeds,
 )
 from search_to_signal.errors import RunDirectoryError
@@ -40,13 +41,12 @@ class Measure:
     decimals: int = 4
 
     def cell(self, run: RecordedRun) -> Cell:
-        """Its value in a run."""
         return self.of(getattr(run.metrics, self.field), run.all_completions)
 
     def of(self, value: float | None, *origins: Origin) -> Cell:
         """A value of this measure in the unit of its column."""
         scaled = value if value is None or self.factor == 1.0 else self.factor * value
-        return Cell(scaled, formula=self.formula, origins=origins, decimals=self.decimals)
+        return number_cell(scaled, self.formula, *origins, decimals=self.decimals)
 
 
 def _share(field: str, heading: str, formula: str) -> Measure:
@@ -94,7 +94,6 @@ def stream_cells(batch: GroupBatch, origin: Origin) -> Cells:
 
 
 def measured(run: RecordedRun, measures: Sequence[Measure] = ALL) -> Cells:
-    """The cells of one run."""
     return tuple(measure.cell(run) for measure in measures)
 
 
@@ -175,11 +174,9 @@ class Comparison:
 
     @property
     def name(self) -> str:
-        """As rows of tables call it."""
         return f"{self.first} minus {self.second}"
 
     def of_seed(self, seed: int) -> str:
-        """Its row for one seed."""
         return f"{self.first}-s{seed} minus {self.second}-s{seed}"
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.stats import bootstrap
 
 from search_to_signal.analysis.results import NoTableError, RecordedRun, Results, Runs
+from search_to_signal.analysis.tables import measures
 from search_to_signal.analysis.tables.cells import (
     Cell,
     Cells,
@@ -23,18 +24,7 @@ from search_to_signal.analysis.tables.cells import (
     seed_numbers,
     summarized,
 )
-from search_to_signal.analysis.tables.measures import (
-    ALL,
-    CHANGES,
-    SEED_COLUMNS,
-    Comparison,
-    against,
-    at_one_horizon,
-    differences,
-    measured,
-    paired_rows,
-    seed_cells,
-)
+from search_to_signal.analysis.tables.measures import Comparison
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.seeding import stream
 
@@ -44,10 +34,10 @@ DIRECTIONS = "Seeds in which the first is better (strictly above), equal (to the
 def comparisons(results: Results) -> tuple[Comparison, ...]:
     """Each trained condition minus Frozen, and each minus Native where the cohort has it."""
     runs = results.cohort
-    found = against(runs, "frozen")
+    found = measures.against(runs, "frozen")
     others = {run.condition for run in runs} - {"frozen", "native"}
     has_native = any(run.condition == "native" for run in runs)
-    return (*found, *against(runs, "native")) if others and has_native else found
+    return (*found, *measures.against(runs, "native")) if others and has_native else found
 
 
 def paired(results: Results) -> Table:
@@ -77,17 +67,17 @@ def _signs(name: str, title: str, layer: str, comparisons: Sequence[Comparison])
     """Three rows per comparison: the seeds with a positive difference, with none, and with a negative one."""
     rows = []
     for comparison in comparisons:
-        seeds = [differences(one, other) for one, other in comparison.pairs]
+        seeds = [measures.differences(one, other) for one, other in comparison.pairs]
         columns = [count_directions(cells) for cells in zip(*seeds, strict=True)]
         rows += [Row(label(comparison.name, k), tuple(column[k] for column in columns)) for k in columns[0]]
     note = f"{DIRECTIONS} {few_seeds(len(c.pairs) for c in comparisons)}"
-    return Table(name, title, layer, CHANGES, tuple(rows), "Comparison/direction", note)
+    return Table(name, title, layer, measures.CHANGES, tuple(rows), "Comparison/direction", note)
 
 
 def _paired(name: str, title: str, layer: str, comparisons: Sequence[Comparison], note: str) -> Table:
-    rows = paired_rows(comparisons, lambda run: {"": measured(run)})
+    rows = measures.paired_rows(comparisons, lambda run: {"": measures.measured(run)})
     note = f"{note} {few_seeds(len(c.pairs) for c in comparisons)}"
-    return Table(name, title, layer, CHANGES, rows, "Comparison", note)
+    return Table(name, title, layer, measures.CHANGES, rows, "Comparison", note)
 
 
 def restart_runs(results: Results) -> Runs:
@@ -110,7 +100,7 @@ def restart_runs(results: Results) -> Runs:
 def restarts_and_live(results: Results) -> tuple[Runs, Runs]:
     """(restarts, live cohort) over one horizon; raises NoTableError where formal ones have several."""
     restarts = restart_runs(results)
-    runs = at_one_horizon((*restarts, *results.cohort))
+    runs = measures.at_one_horizon((*restarts, *results.cohort))
     return runs[: len(restarts)], runs[len(restarts) :]
 
 
@@ -133,9 +123,9 @@ def restart_comparisons(results: Results) -> tuple[Comparison, ...]:
 
 def restart(results: Results) -> Table:
     """Every measure of the restarted searches, by condition and run."""
-    rows = summarized(restart_runs(results), lambda run: {"": seed_cells(run)})
+    rows = summarized(restart_runs(results), lambda run: {"": measures.seed_cells(run)})
     note = "Final adapter, fresh population, no update; mean ± sample standard deviation over seeds."
-    return Table("restart", "Frozen restarts", "restart", SEED_COLUMNS, rows, "Condition", note)
+    return Table("restart", "Frozen restarts", "restart", measures.SEED_COLUMNS, rows, "Condition", note)
 
 
 def restart_paired(results: Results) -> Table:
@@ -152,7 +142,7 @@ def restart_signs(results: Results) -> Table:
 
 def _between(runs: Sequence[RecordedRun]) -> list[Comparison]:
     try:
-        found = against(runs, "native")
+        found = measures.against(runs, "native")
     except NoTableError:
         return []
     return [Comparison(f"restart/{c.first}", f"restart/{c.second}", c.pairs) for c in found]
@@ -208,9 +198,9 @@ def intervals(results: Results) -> Table:
     """
     seeds: dict[str, list[Cells]] = {}
     for run in results.cohort:
-        seeds.setdefault(run.condition, []).append(measured(run))
+        seeds.setdefault(run.condition, []).append(measures.measured(run))
     for comparison in results.once(comparisons):
-        seeds[comparison.name] = [differences(one, other) for one, other in comparison.pairs]
+        seeds[comparison.name] = [measures.differences(one, other) for one, other in comparison.pairs]
     covered = {n: interval_coverage(n) for n in sorted({len(cells) for cells in seeds.values()})}
     rows = tuple(row for name, cells in seeds.items() for row in _interval_rows(name, cells, covered))
     note, head = _interval_note(rows, covered), "Condition/measure"
@@ -232,7 +222,7 @@ def _interval_note(rows: Sequence[Row], covered: Mapping[int, float]) -> str:
 
 
 def _interval_rows(name: str, seeds: Sequence[Cells], covered: Mapping[int, float]) -> Iterator[Row]:
-    for measure, cells in zip(ALL, zip(*seeds, strict=True), strict=True):
+    for measure, cells in zip(measures.ALL, zip(*seeds, strict=True), strict=True):
         middle = mean_cell(cells)
         values = [float(cell.value) for cell in cells if isinstance(cell.value, int | float)]
         rng = stream(0, "bootstrap", name, measure.field)

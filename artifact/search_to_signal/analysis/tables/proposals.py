@@ -17,6 +17,7 @@ from search_to_signal.analysis.tables.cells import (
     Parts,
     Table,
     known_mean_cell,
+    number_cell,
     percent_cell,
     seed_numbers,
     summarized,
@@ -61,8 +62,7 @@ def funnel_cells(batch: GroupBatch, origin: Origin) -> Cells:
     for mask, (_, what) in zip(funnel_masks(batch), FUNNEL, strict=True):
         share = ratio(int(mask.sum()), mask.size)
         value = None if share is None else 100.0 * share
-        formula = f"{what} / completions, in percent"
-        cells.append(Cell(value, formula=formula, origins=(origin,), decimals=2))
+        cells.append(number_cell(value, f"{what} / completions, in percent", origin, decimals=2))
     return tuple(cells)
 
 
@@ -215,7 +215,7 @@ def _stream_values(run: RecordedRun, start: int, stop: int) -> list[float]:
 def _window_mean(values: Floats, measure: Measure, what: str, run: RecordedRun) -> Cell:
     formula = f"mean over windows with a value on both sides of ({measure.formula}) {what} the collapse"
     value = float(values.mean()) if len(values) else None
-    return Cell(value, formula=formula, origins=(run.all_completions,), decimals=measure.decimals)
+    return number_cell(value, formula, run.all_completions, decimals=measure.decimals)
 
 
 ADMISSION_COLUMNS = ("Admissions", "Beat the frontier", "Precision (%)", "Admitted (%)")

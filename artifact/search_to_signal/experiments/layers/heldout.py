@@ -5,7 +5,7 @@ beyond the paper, whose hashes see texts alone.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -39,7 +39,7 @@ from search_to_signal.records.heldout import (
     write_heldout,
 )
 from search_to_signal.records.layers import HELDOUT
-from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, read_records
+from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord
 from search_to_signal.records.writer import RecordWriter
 
@@ -128,7 +128,7 @@ def valid_programs(runs: Sequence[RecordedRun]) -> dict[str, str]:
     """Code of every distinct valid program of the runs, by the hash of its canonical form, in order."""
     programs: dict[str, str] = {}
     for run in runs:
-        generations = read_records(run.directory / "generations.jsonl", GenerationRecord)
+        generations = read_records(run.directory / GENERATIONS, GenerationRecord)
         for group, generation in zip(run.groups, generations, strict=True):
             for record, text in zip(group, generation.completions, strict=True):
                 if record.score is not None and record.program_sha256 not in programs:
@@ -187,29 +187,23 @@ def _score_behaviours(
     path: Path,
     progress: Progress,
 ) -> None:
-    programs = valid_programs(runs)
+    programs = list(valid_programs(runs).items())
     part = first_instances(problem, settings.behaviour_instances)
     with EvaluationPool(part, settings.behaviour_split, limits) as pool, RecordWriter(path) as writer:
-        done = 0
-        for batch in _batches(list(programs.items())):
+        for start in range(0, len(programs), BATCH):
+            batch = programs[start : start + BATCH]
             for (key, _), result in zip(batch, pool.evaluate([code for _, code in batch]), strict=True):
                 behaviour = behaviour_sha256(result.per_instance)
                 writer.write(
                     BehaviourRecord(program_sha256=key, outcome=result.outcome, behaviour_sha256=behaviour)
                 )
-            done += len(batch)
-            progress.update("heldout/behaviours", done, len(programs))
+            progress.update("heldout/behaviours", start + len(batch), len(programs))
 
 
 def behaviour_sha256(scores: Sequence[float]) -> str | None:
     """The hash of a program's scores on every instance; None without scores."""
     text = msgspec.json.encode(list(scores))
     return hashlib.sha256(text).hexdigest() if scores else None
-
-
-def _batches(items: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    for start in range(0, len(items), BATCH):
-        yield items[start : start + BATCH]
 
 
 def _manifest(

@@ -35,11 +35,6 @@ def normalizers_of(inputs: Sequence[Path]) -> list[str]:
     return found or [DEFAULT]
 
 
-def audit_normalizers(runs: Sequence[Path]) -> list[str]:
-    """Every normalizer that is known, those of the runs first."""
-    return list(dict.fromkeys((*(normalizers_of(runs) if runs else ()), *NORMALIZERS)))
-
-
 def replay(
     inputs: Sequence[Path],
     out: Path,
@@ -80,13 +75,17 @@ def replay(
 
 
 def audit_results(results: Path, out: Path) -> Path:
-    """Audit the recorded groups of a results directory under every registered mapping and normalizer."""
+    """Audit the recorded groups of a results directory under every registered mapping and normalizer.
+
+    The normalizers that its runs were trained with come first.
+    """
     recorded = [
         *run_directories(results / COHORT),
         *runs_below(results / BREADTH),
         *runs_below(results / AUDIT),
     ]
-    return replay(recorded, out, list(MAPPINGS), audit_normalizers(recorded), results)
+    trained = normalizers_of(recorded) if recorded else []
+    return replay(recorded, out, list(MAPPINGS), list(dict.fromkeys([*trained, *NORMALIZERS])), results)
 
 
 def _write_exposures(runs: Mapping[str, Path], file: Path) -> None:

@@ -70,16 +70,20 @@ def _manifest(config: RunConfig, prompts: int, bank: bytes) -> ProbeManifest:
     )
 
 
-def _identity(manifest: ProbeManifest) -> tuple[Any, ...]:
-    return manifest.config_sha256, manifest.bank_sha256, manifest.source.sha256, manifest.model_files
+def _identity(manifest: ProbeManifest, plan: str | None) -> tuple[Any, ...]:
+    """What a probe is of; one over runs of a plan may go on with another version of the source."""
+    source_sha256 = manifest.source.sha256 if plan is None else None
+    return manifest.config_sha256, manifest.bank_sha256, source_sha256, manifest.model_files
 
 
-def _stored_manifest(directory: Path, fresh: ProbeManifest, planned: Sequence[Checkpoint]) -> ProbeManifest:
+def _stored_manifest(
+    directory: Path, fresh: ProbeManifest, planned: Sequence[Checkpoint], plan: str | None = None
+) -> ProbeManifest:
     expected = {(checkpoint.name, checkpoint.adapter_sha256) for checkpoint in planned}
 
     def ours(found: ProbeManifest) -> bool:
         probed = {(one.name, one.adapter_sha256) for one in found.checkpoints}
-        return _identity(found) == _identity(fresh) and probed <= expected
+        return _identity(found, plan) == _identity(fresh, plan) and probed <= expected
 
     found = read_own(KIND, directory, ours)
     for probed in found.checkpoints if found else ():
@@ -127,7 +131,7 @@ def run(asked: Reproduction) -> None:
     config = profile.run(FROZEN, profile.seeds[0], generation=group)
     frozen = {cohort / run.name: run for run in profile.runs() if run.condition == FROZEN}
     bank = b"".join(msgspec.json.encode(entry) + b"\n" for entry in build_bank(frozen, settings.prompts))
-    manifest = _stored_manifest(directory, _manifest(config, settings.prompts, bank), planned)
+    manifest = _stored_manifest(directory, _manifest(config, settings.prompts, bank), planned, asked.how.plan)
     _write_bank(directory, bank)
     kept = {probed.name for probed in manifest.checkpoints}
     for checkpoint in planned:

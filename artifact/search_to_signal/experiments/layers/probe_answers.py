@@ -10,7 +10,7 @@ import torch
 from search_to_signal.errors import RecordError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.configuration import ADAPTER, RunConfig
-from search_to_signal.experiments.group import Judged, evaluation_kind, judge
+from search_to_signal.experiments.group import EvaluatedCompletion, evaluation_kind, judge
 from search_to_signal.experiments.learning import base_model, load_stored_adapter, open_run_generator
 from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.problems import get_problem
@@ -32,7 +32,7 @@ def load(config: RunConfig, checkpoint: Checkpoint, cohort: Path, scratch: Path)
 
 
 def _records(
-    name: str, prompt: int, generation: Generation, judged: Sequence[Judged]
+    name: str, prompt: int, generation: Generation, judged: Sequence[EvaluatedCompletion]
 ) -> Iterator[ProbeRecord]:
     for position, item in enumerate(judged):
         yield ProbeRecord(

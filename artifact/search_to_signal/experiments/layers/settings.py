@@ -1,4 +1,7 @@
-"""The knobs of the evidence layers beside the cohort; what a layer leaves out, it takes from the cohort."""
+"""The knobs of the evidence layers beside the cohort; what a layer leaves out, it takes from the cohort.
+
+Each raises ConfigError for what could not run.
+"""
 
 from typing import Annotated
 
@@ -31,7 +34,6 @@ class RestartSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     groups: Annotated[int | None, Range(1, 1_000_000)] = None
 
     def __post_init__(self) -> None:
-        """Refuse a horizon of nothing; raises ConfigError."""
         check_ranges(self, "restart")
 
 
@@ -74,7 +76,6 @@ class AnchorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     margin: Annotated[float, Range(0, 10)] = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse what gives no budget; raises ConfigError."""
         if not self.conditions:
             raise ConfigError("anchor.conditions is empty: name at least one trained condition")
         check_ranges(self, "anchor")
@@ -87,7 +88,6 @@ class ProbeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     completions: Annotated[int, Range(1, 1024)] = 4
 
     def __post_init__(self) -> None:
-        """Refuse an empty probe; raises ConfigError."""
         check_ranges(self, "probe")
 
 
@@ -104,7 +104,6 @@ class ApiReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     endpoint: ApiSettings | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what asks for nothing, or nobody knows whom; raises ConfigError."""
         check_ranges(self, "api")
         if self.seeds is not None and (not self.seeds or len(set(self.seeds)) < len(self.seeds)):
             raise ConfigError(f"api.seeds are {list(self.seeds)}: give at least one, each of them once")
@@ -128,7 +127,6 @@ class UpdateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     threads: Count = 1
 
     def __post_init__(self) -> None:
-        """Refuse what could compare nothing; raises ConfigError."""
         check_ranges(self, "updates")
         if not self.mappings or not self.normalizers:
             raise ConfigError("a matched update needs at least one of mappings and of normalizers")
@@ -148,5 +146,4 @@ class HeldoutSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     slots: Count = 1
 
     def __post_init__(self) -> None:
-        """Refuse what evaluates nothing; raises ConfigError."""
         check_ranges(self, "heldout")

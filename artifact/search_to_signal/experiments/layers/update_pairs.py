@@ -30,14 +30,13 @@ from search_to_signal.numerics import Floats
 from search_to_signal.progress import Progress
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import read_manifest
-from search_to_signal.records.reader import read_groups, read_records
+from search_to_signal.records.reader import GENERATIONS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord
 from search_to_signal.records.updates import PairRecord, Relation, UpdateRecord, Variant, couples
 from search_to_signal.records.writer import RecordWriter
 from search_to_signal.rewards import get_mapping, rewards_of
 from search_to_signal.seeding import derive_seed
 
-GENERATIONS = "generations.jsonl"
 PROPORTIONAL = 1e-6
 
 Credit = tuple[str, str]
@@ -60,11 +59,6 @@ class Cell:
     config: RunConfig
     generations: tuple[GenerationRecord, ...]
     credit: Mapping[Credit, Floats]
-
-    @property
-    def run(self) -> str:
-        """The run's name in records."""
-        return run_place(self.directory)
 
 
 def run_place(directory: Path) -> str:
@@ -178,7 +172,7 @@ def _update_record(
 ) -> UpdateRecord:
     changed, tokens = moved.completions - before[0], moved.tokens - before[1]
     return UpdateRecord(
-        run=cell.run,
+        run=run_place(cell.directory),
         purpose=cell.config.purpose,
         problem=cell.config.problem,
         model=cell.config.model,
@@ -212,7 +206,7 @@ def _pair_record(
     void = related == "without_credit"
     found = Comparison(None, None, None, None) if void else compare(first.change, second.change)
     return PairRecord(
-        run=cell.run,
+        run=run_place(cell.directory),
         problem=cell.config.problem,
         model=cell.config.model,
         variant=plan.variant,

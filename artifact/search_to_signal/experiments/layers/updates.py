@@ -9,17 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.analysis.page.matched import matched_page
+from search_to_signal.analysis.tables.matched import matched_page
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.experiments.configuration import FROZEN
 from search_to_signal.experiments.layers.settings import UpdateSettings
-from search_to_signal.experiments.layers.update_pairs import (
-    GENERATIONS,
-    compare_cell,
-    read_cell,
-    run_place,
-)
+from search_to_signal.experiments.layers.update_pairs import compare_cell, read_cell, run_place
 from search_to_signal.experiments.runs import Reproduction, unfinished
 from search_to_signal.generators.files import checked_files, model_directory
 from search_to_signal.progress import Progress
@@ -28,7 +23,7 @@ from search_to_signal.provenance.source import source
 from search_to_signal.records.layers import BREADTH
 from search_to_signal.records.layers import UPDATES as LAYER
 from search_to_signal.records.manifest import read_manifest, run_directories, runs_below
-from search_to_signal.records.reader import COMPLETIONS
+from search_to_signal.records.reader import COMPLETIONS, GENERATIONS
 from search_to_signal.records.updates import PAIRS, UPDATES
 from search_to_signal.records.writer import RecordWriter
 

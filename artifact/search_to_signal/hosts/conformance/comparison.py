@@ -8,29 +8,22 @@ from pathlib import Path
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.hosts.conformance.bench import Bench
-from search_to_signal.hosts.conformance.collapse import collapse
-from search_to_signal.hosts.conformance.components import components
+from search_to_signal.hosts.conformance.answers import evaluators, parsing, rewards
 from search_to_signal.hosts.conformance.data import data
-from search_to_signal.hosts.conformance.evaluators import evaluators
+from search_to_signal.hosts.conformance.draws import operators, parents
 from search_to_signal.hosts.conformance.findings import Finding, Verdict, attempted, reason
-from search_to_signal.hosts.conformance.operators import operators
-from search_to_signal.hosts.conformance.parents import parents
-from search_to_signal.hosts.conformance.parsing import parsing
+from search_to_signal.hosts.conformance.host_pair import HostPair
 from search_to_signal.hosts.conformance.prompts import prompts
 from search_to_signal.hosts.conformance.reference_side import ReferenceSide
-from search_to_signal.hosts.conformance.rewards import rewards
-from search_to_signal.hosts.conformance.stagnation import stagnation
-from search_to_signal.hosts.conformance.transition import transition
+from search_to_signal.hosts.conformance.states import collapse, components, stagnation, transition
 from search_to_signal.hosts.released.checkout import NAMES, Checkout, opened
 from search_to_signal.hosts.released.host import quiet, released_host
 from search_to_signal.hosts.released.interface import offered, require_interface
 from search_to_signal.hosts.released.revision import require_pinned
 from search_to_signal.hosts.released.trainer import settings_of
 from search_to_signal.problems import get_problem
-from search_to_signal.seeding import stream
 
-Check = Callable[[Bench], Iterator[Finding]]
+Check = Callable[[HostPair], Iterator[Finding]]
 
 _ALL: tuple[Check, ...] = (
     *(data, evaluators, parsing, rewards, components, transition, stagnation, collapse),
@@ -88,20 +81,20 @@ def _compared(
     stack: ExitStack, checkout: Checkout, name: str, checks: list[str], count: int, draws: int, split: str
 ) -> Iterator[tuple[str, str, Finding]]:
     try:
-        bench = _bench(stack, checkout, name, count, draws, split)
+        pair = _pair(stack, checkout, name, count, draws, split)
     except (Exception, SystemExit) as error:
         yield name, "all", Finding("all", Verdict.UNKNOWN, reason(error))
         return
     for check in checks:
-        for finding in attempted("rest", CHECKS[check], bench):
+        for finding in attempted("rest", CHECKS[check], pair):
             yield name, check, finding
 
 
-def _bench(stack: ExitStack, checkout: Checkout, name: str, count: int, draws: int, split: str) -> Bench:
+def _pair(stack: ExitStack, checkout: Checkout, name: str, count: int, draws: int, split: str) -> HostPair:
     problem = get_problem(name)
     with quiet():
         theirs = released_host(checkout, name)
     settings = settings_of(theirs.trainer.calm_args)
     pool = stack.enter_context(EvaluationPool(problem, split, EvaluationSettings(replay="off")))
-    ours = ReferenceSide(problem, pool, settings, stream(0, "conformance", name), split)
-    return Bench(problem, ours, theirs, settings, checkout.seed_code(name), count, draws)
+    ours = ReferenceSide(problem, pool, settings, split)
+    return HostPair(problem, ours, theirs, settings, checkout.configured(name, "seed.py"), count, draws)

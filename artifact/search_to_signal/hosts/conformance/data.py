@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from search_to_signal.hosts.conformance.bench import Bench
 from search_to_signal.hosts.conformance.findings import Finding, Verdict, arrays
+from search_to_signal.hosts.conformance.host_pair import HostPair
 from search_to_signal.numerics import Floats
 from search_to_signal.problems.data import euclidean
 from search_to_signal.problems.op import fused_euclidean
@@ -13,10 +13,10 @@ from search_to_signal.problems.op import fused_euclidean
 _FEWEST = 100
 
 
-def data(bench: Bench) -> Iterator[Finding]:
+def data(hosts: HostPair) -> Iterator[Finding]:
     """Each of our arrays is sought among theirs by its shape, distances also from coordinates."""
-    theirs = [array for given in bench.theirs.arrays() for array in _with_distances(given)]
-    for ours in bench.ours.arrays():
+    theirs = [array for given in hosts.theirs.arrays() for array in _with_distances(given)]
+    for ours in hosts.ours.arrays():
         if ours.ndim < 2 and len(ours) < _FEWEST:
             continue
         subject = f"instances {ours.shape}"

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from os.path import commonprefix
 
-from search_to_signal.hosts.conformance.bench import Bench
 from search_to_signal.hosts.conformance.findings import Finding, attempted, things
 from search_to_signal.hosts.conformance.frequencies import frequencies
+from search_to_signal.hosts.conformance.host_pair import HostPair
 from search_to_signal.hosts.released.host import ONE_PARENT
 from search_to_signal.hosts.released.trainer import content, load
 from search_to_signal.hosts.released.wording import words_of
@@ -23,27 +23,27 @@ _INJECTED = tuple(f"part {letter}" for letter in "abcdefghijkl")
 _ROUND = 4
 
 
-def prompts(bench: Bench) -> Iterator[Finding]:
+def prompts(hosts: HostPair) -> Iterator[Finding]:
     """Order, numbers, exclusions, wordings, roles, and that a round asks nothing twice (12 and 28)."""
-    state = replace(bench.members(_SCORES), injected=_INJECTED)
+    state = replace(hosts.members(_SCORES), injected=_INJECTED)
     for operator in (*ONE_PARENT, Operator.CROSSOVER):
-        yield from attempted(operator.value, _compared, bench, state, operator)
-    yield from attempted("task first", _task_first, bench, state)
-    yield from attempted("wordings of replacement", _wordings, bench, state)
-    yield from attempted("messages", _messages, bench)
-    yield from attempted("a round of four", _distinct, bench, state)
+        yield from attempted(operator.value, _compared, hosts, state, operator)
+    yield from attempted("task first", _task_first, hosts, state)
+    yield from attempted("wordings of replacement", _wordings, hosts, state)
+    yield from attempted("messages", _messages, hosts)
+    yield from attempted("a round of four", _distinct, hosts, state)
 
 
 def _ours(problem: Problem, operator: Operator, shown: Sequence[Member], injected: tuple[str, ...]) -> str:
     return build_prompt(problem, operator, shown, injected=injected, form="released").user
 
 
-def _compared(bench: Bench, state: SearchState, operator: Operator) -> Iterator[Finding]:
+def _compared(hosts: HostPair, state: SearchState, operator: Operator) -> Iterator[Finding]:
     bases = (0, 1) if operator is Operator.CROSSOVER else (0,)
     shown = [state.archive[position] for position in bases]
-    asked = bench.asked(state, f"prompt {operator.value}", operator, bases)
-    texts = _ours(bench.problem, operator, shown, state.injected), asked.prompt
-    units = (bench.problem.unit, str(bench.theirs.trainer.problem.unit))
+    asked = hosts.asked(state, f"prompt {operator.value}", operator, bases)
+    texts = _ours(hosts.problem, operator, shown, state.injected), asked.prompt
+    units = (hosts.problem.unit, str(hosts.theirs.trainer.problem.unit))
     name = operator.value
     yield things(f"{name}, order of the heuristics", *(_order(text, shown) for text in texts))
     yield things(f"{name}, numbers", *(_numbers(text, shown) for text in texts))
@@ -64,35 +64,35 @@ def _numbers(text: str, shown: Sequence[Member]) -> list[str]:
     return re.findall(r"\d+\.\d+", text)
 
 
-def _task_first(bench: Bench, state: SearchState) -> Finding:
+def _task_first(hosts: HostPair, state: SearchState) -> Finding:
     """Whether prompts of two operators part before the first heuristic that they show."""
     (best, *_), known = state.archive, state.injected
-    ours = [_ours(bench.problem, operator, [best], known) for operator in ONE_PARENT]
-    with bench.seeded("task first"):
-        theirs = [bench.theirs.worded(best, known, operator)[0] for operator in ONE_PARENT]
+    ours = [_ours(hosts.problem, operator, [best], known) for operator in ONE_PARENT]
+    with hosts.seeded("task first"):
+        theirs = [hosts.theirs.worded(best, known, operator)[0] for operator in ONE_PARENT]
     parted = [len(commonprefix(texts)) < texts[0].find(best.idea) for texts in (ours, theirs)]
     return things("task first", *parted)
 
 
-def _wordings(bench: Bench, state: SearchState) -> Iterator[Finding]:
+def _wordings(hosts: HostPair, state: SearchState) -> Iterator[Finding]:
     best = state.archive[0]
-    with bench.seeded("wordings"):
-        drawn = [bench.theirs.worded(best, (), Operator.REPLACEMENT) for _ in range(5)]
+    with hosts.seeded("wordings"):
+        drawn = [hosts.theirs.worded(best, (), Operator.REPLACEMENT) for _ in range(5)]
     counted = Counter(words_of(text, [best]) for texts in drawn for text in texts)
     yield things("wordings of replacement", REPLACEMENT_VARIANTS, len(counted))
     expected = dict.fromkeys(counted, 1 / len(counted))
     yield frequencies("wordings of replacement, how often", counted, expected)
 
 
-def _messages(bench: Bench) -> Iterator[Finding]:
-    (chat,) = bench.theirs.rows(1)
+def _messages(hosts: HostPair) -> Iterator[Finding]:
+    (chat,) = hosts.theirs.rows(1)
     yield things("messages", ["system", "user"], [str(message["role"]) for message in chat])
 
 
-def _distinct(bench: Bench, state: SearchState) -> Finding:
+def _distinct(hosts: HostPair, state: SearchState) -> Finding:
     """A round of four prompts on one member, of which five are possible."""
     one = replace(state, archive=state.archive[:1])
-    with bench.seeded("a round"):
-        load(bench.theirs.trainer, bench.theirs.policy, one)
-        rows = bench.theirs.rows(_ROUND)
+    with hosts.seeded("a round"):
+        load(hosts.theirs.trainer, hosts.theirs.policy, one)
+        rows = hosts.theirs.rows(_ROUND)
     return things("a round of four, different prompts", _ROUND, len({content(row) for row in rows}))

@@ -14,7 +14,6 @@ from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.records.external import Candidate, ExternalGroup, external_batch
 from search_to_signal.rewards import get_mapping
 from search_to_signal.search.collapse import collapsed
-from search_to_signal.search.planning import Draw, plan_round, prompt_of
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import SearchState
 from search_to_signal.search.transition import Evaluated, transition
@@ -27,7 +26,6 @@ class ReferenceSide:
     problem: Problem
     pool: EvaluationPool
     settings: SearchSettings
-    rng: np.random.Generator
     split: str = "train"
 
     def arrays(self) -> Sequence[NDArray[Any]]:
@@ -42,15 +40,9 @@ class ReferenceSide:
         ]
 
     def scores(self, code: str) -> tuple[float, ...] | None:
-        """Score on every instance, then their mean, by the isolated evaluator."""
+        """Score on every instance, then their mean, by the isolated evaluator; None for a failure."""
         (evaluation,) = self.pool.evaluate([code])
         return None if evaluation.score is None else (*evaluation.per_instance, evaluation.score)
-
-    def ask(self, state: SearchState) -> AskedPrompt:
-        """Draw one prompt."""
-        draw = plan_round(state, self.rng, self.settings, self._prompt)
-        archive = draw.state.archive
-        return AskedPrompt(draw.operator, tuple(archive.index(base) for base in draw.bases), draw.prompt)
 
     def play(self, state: SearchState, asked: AskedPrompt, texts: Sequence[str]) -> PlayedGroup:
         """Judge the answers to a prompt, and move the state."""
@@ -62,7 +54,6 @@ class ReferenceSide:
         return PlayedGroup(tuple(result.outcome for result in results), scores, rewards, after.listed())
 
     def collapsed(self, state: SearchState) -> SearchState:
-        """The state after a collapse."""
         return collapsed(state).listed()
 
     def _judged(self, text: str) -> Evaluated:
@@ -71,9 +62,6 @@ class ReferenceSide:
             return Evaluated(proposal.outcome)
         (evaluation,) = self.pool.evaluate([proposal.code])
         return Evaluated(evaluation.outcome, proposal.idea, proposal.code, evaluation.score, response=text)
-
-    def _prompt(self, draw: Draw) -> str:
-        return prompt_of(self.problem, draw, self.settings.prompts).user
 
     @staticmethod
     def _native(state: SearchState, asked: AskedPrompt, results: Sequence[Evaluated]) -> tuple[float, ...]:

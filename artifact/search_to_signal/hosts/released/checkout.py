@@ -11,13 +11,13 @@ from types import ModuleType
 from typing import Any
 
 from search_to_signal.hosts.base import HostError
-from search_to_signal.hosts.released.children import contained_children
 from search_to_signal.hosts.released.place import copied, linked
 from search_to_signal.progress import one_line
 
 NAMES = {"tsp": "tsp", "obp": "obp", "cvrp": "cvrp_aco", "op": "op_aco"}
 """The released host's names of our problems."""
 
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 _NEEDED = ("calm_trainer.py", "heuristic.py", "args.py", "problems", "configs")
 
 
@@ -38,15 +38,8 @@ class Checkout:
                 "it may need a GPU, or a package that this environment lacks"
             ) from error
 
-    def seed_code(self, problem: str) -> str:
-        """The released seed heuristic of one of our problems."""
-        return self._configured(problem, "seed.py")
-
-    def template(self, problem: str) -> str:
-        """The released template of one of our problems."""
-        return self._configured(problem, "template.py")
-
-    def _configured(self, problem: str, name: str) -> str:
+    def configured(self, problem: str, name: str) -> str:
+        """The text of a file of the released configuration of one of our problems: seed.py, template.py."""
         path = self.path / "configs" / NAMES[problem] / name
         if not path.is_file():
             raise HostError(f"{path} is missing: give a whole checkout, or leave out the problem {problem}")
@@ -73,7 +66,7 @@ def opened(path: Path, place: Path | None = None) -> Iterator[Checkout]:
         raise HostError(f"{path} is no CALM checkout: it lacks {', '.join(missing)}")
     own = {entry.stem for entry in path.iterdir()}
     made = linked(path) if place is None else copied(path, place)
-    with made as directory, _imported_from(directory, own), contained_children():
+    with made as directory, _imported_from(directory, own), _contained_children():
         yield Checkout(path if place is None else directory)
 
 
@@ -98,3 +91,22 @@ def _imported_from(directory: Path, own: set[str]) -> Iterator[None]:
         for name in [name for name in sys.modules if name.split(".")[0] in own]:
             del sys.modules[name]
         sys.modules.update({name: modules[name] for name in modules if name.split(".")[0] in own})
+
+
+@contextmanager
+def _contained_children() -> Iterator[None]:
+    """Let child processes write no bytecode into the checkout, and end a Ray session that begins meanwhile.
+
+    Workers of Ray import from the directory that goes away with the checkout.
+    """
+    before, told = sys.modules.get("ray"), os.environ.get(_NO_BYTECODE)
+    os.environ[_NO_BYTECODE] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(_NO_BYTECODE)
+        if told is not None:
+            os.environ[_NO_BYTECODE] = told
+        ray = sys.modules.get("ray")
+        if ray is not None and ray is not before and ray.is_initialized():
+            ray.shutdown()

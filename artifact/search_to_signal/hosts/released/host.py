@@ -5,7 +5,7 @@ import random
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,15 @@ from search_to_signal.hosts.released.checkout import NAMES, Checkout
 from search_to_signal.hosts.released.trainer import (
     bases_of,
     content,
+    heuristics_made,
     load,
     outcome_of,
     policy_of,
     score_of,
     settings_of,
     snapshot,
-    witnessed,
 )
-from search_to_signal.hosts.released.wording import Wording, learned
+from search_to_signal.hosts.released.wording import Wording, learn_wording
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.programs.loading import function_of
 from search_to_signal.records.schema import Operator, Outcome
@@ -88,10 +88,6 @@ class ReleasedHost:
             return None
         return (float(perfs[0]),) if len(perfs) == 1 else (*map(float, perfs), float(np.mean(perfs)))
 
-    def ask(self, state: SearchState) -> AskedPrompt:
-        """Draw one prompt, and read operator and bases off its text."""
-        return next(self.asks(state))
-
     def asks(
         self, state: SearchState, wanted: Operator | None = None, named: bool = True
     ) -> Iterator[AskedPrompt]:
@@ -130,7 +126,7 @@ class ReleasedHost:
         prompts = [asked.chat for _ in texts]
         completions = [[{"role": "assistant", "content": text}] for text in texts]
         began = time.monotonic()
-        with quiet(), witnessed(self.policy) as seen, _timeouts(self.policy) as late:
+        with quiet(), heuristics_made(self.policy) as seen, _timeouts(self.policy) as late:
             given = self.trainer.reward_func(prompts=prompts, completions=completions)
         rewards = tuple(float(reward) for reward in given)
         outcomes = tuple(outcome_of(reward) for reward in rewards)
@@ -166,27 +162,16 @@ class ReleasedHost:
             raise HostError("calm_trainer.py: prepare_dataset gave no prompts")
         return [rows[i]["prompt"] for i in range(count)]
 
-    @contextmanager
-    def weighing(self, wanted: Operator | None) -> Iterator[None]:
+    def weighing(self, wanted: Operator | None) -> AbstractContextManager[None]:
         """Let one operator alone have weight meanwhile; a growing archive still gives injection as much."""
-        if wanted is None:
-            yield
-            return
-        options = self.trainer.calm_args
-        before = {name: getattr(options, f"ub_{name.value}") for name in OPERATORS}
-        try:
-            for name in OPERATORS:
-                setattr(options, f"ub_{name.value}", float(name is wanted))
-            yield
-        finally:
-            for name, weight in before.items():
-                setattr(options, f"ub_{name.value}", weight)
+        weights = {f"ub_{operator.value}": float(operator is wanted) for operator in OPERATORS}
+        return changed(self.trainer.calm_args, **weights) if wanted else nullcontext()
 
     def _wording(self, state: SearchState) -> Wording:
         if state.injected not in self.wordings:
             best = max(state.archive, key=lambda member: member.score)
             prompts = {wanted: self.worded(best, state.injected, wanted) for wanted in ONE_PARENT}
-            self.wordings[state.injected] = learned(prompts, best)
+            self.wordings[state.injected] = learn_wording(prompts, best)
         return self.wordings[state.injected]
 
     def worded(self, member: Member, injected: tuple[str, ...], wanted: Operator) -> list[str]:
@@ -194,15 +179,26 @@ class ReleasedHost:
 
         The member alone counts as a full population meanwhile, so injection gets no weight of its own.
         """
-        options, trainer = self.trainer.calm_args, self.trainer
-        size = trainer.population_size
-        load(trainer, self.policy, replace(state_of([member], [member]), injected=injected))
-        try:
-            trainer.population_size = options.population_size = 1
-            with self.weighing(wanted):
-                return [content(self.rows(1)[0]) for _ in range(_WORDED)]
-        finally:
-            trainer.population_size = options.population_size = size
+        load(self.trainer, self.policy, replace(state_of([member], [member]), injected=injected))
+        with (
+            changed(self.trainer, population_size=1),
+            changed(self.trainer.calm_args, population_size=1),
+            self.weighing(wanted),
+        ):
+            return [content(self.rows(1)[0]) for _ in range(_WORDED)]
+
+
+@contextmanager
+def changed(target: Any, **values: Any) -> Iterator[None]:
+    """Within it these attributes of the host's own object have these values."""
+    before = {name: getattr(target, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(target, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(target, name, value)
 
 
 def released_host(checkout: Checkout, problem: str) -> ReleasedHost:
@@ -229,7 +225,7 @@ def released_host(checkout: Checkout, problem: str) -> ReleasedHost:
         "n_prompts": 1,
         "population_size": options.population_size,
         "problem_name": NAMES[problem],
-        "algorithm_template": checkout.template(problem),
+        "algorithm_template": checkout.configured(problem, "template.py"),
         "calm_args": options,
         "problem": module,
         "env": environment,

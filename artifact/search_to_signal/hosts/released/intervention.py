@@ -16,8 +16,8 @@ from search_to_signal.hosts.base import HostError
 from search_to_signal.hosts.released.asking import asked_operator, count_with, only_prompt
 from search_to_signal.hosts.released.checkout import Checkout
 from search_to_signal.hosts.released.observer import Observer
-from search_to_signal.hosts.released.rounds import Round
-from search_to_signal.hosts.released.trainer import content, snapshot, witnessed
+from search_to_signal.hosts.released.rounds import ReleasedRound
+from search_to_signal.hosts.released.trainer import content, heuristics_made, snapshot
 from search_to_signal.progress import one_line
 
 _LONGEST = 300
@@ -45,15 +45,15 @@ def intervene(checkout: Checkout, observer: Observer, seed: int) -> type[Any]:
 
         def reward_func(self, prompts: Any, completions: Any, **others: Any) -> list[float]:
             """Evaluate and move the population as released; return the observer's rewards."""
-            with observer.watching():
+            with observer.run_errors():
                 before, chat = snapshot(self), only_prompt(prompts)
                 asked = asked_operator(self.used_prompts, content(chat))
-                with witnessed(policy) as seen, observer.clock.phase("evaluation"):
+                with heuristics_made(policy) as seen, observer.clock.phase("evaluation"):
                     native = super().reward_func(prompts=prompts, completions=completions, **others)
                 tokenizer = getattr(self, "processing_class", None)
                 if tokenizer is not None:
                     observer.count, observer.counted_by = count_with(tokenizer), "trainer"
-                played = Round(
+                played = ReleasedRound(
                     step=observer.step,
                     chat=chat,
                     texts=tuple(content(completion) for completion in completions),
@@ -69,17 +69,17 @@ def intervene(checkout: Checkout, observer: Observer, seed: int) -> type[Any]:
 
     for name in ("prepare_dataset", "train"):
         if hasattr(released, name):
-            setattr(ObservedTrainer, name, _noted(getattr(released, name), observer))
+            setattr(ObservedTrainer, name, _noting_errors(getattr(released, name), observer))
     for name in ("__name__", "__qualname__", "__module__"):  # pickled by name, as the released one is
         setattr(ObservedTrainer, name, getattr(released, name))
     vars(module)["Trainer"] = ObservedTrainer
     return ObservedTrainer
 
 
-def _noted(method: Callable[..., Any], observer: Observer) -> Callable[..., Any]:
+def _noting_errors(method: Callable[..., Any], observer: Observer) -> Callable[..., Any]:
     @wraps(method)
     def noted(*arguments: Any, **named: Any) -> Any:
-        with observer.noting():
+        with observer.host_errors():
             return method(*arguments, **named)
 
     return noted
@@ -104,14 +104,14 @@ def play(checkout: Checkout, options: Any, observer: Observer, rounds: int) -> N
     if isinstance(first, S2SError | KeyboardInterrupt):
         raise first
     if first is not None:
-        raise as_ours(first, checkout.path, observer.step) from first
+        raise host_error(first, checkout.path, observer.step) from first
     if observer.step != rounds:
         missed = observer.missed
-        why = as_ours(missed, checkout.path, observer.step) if missed else "it goes on after any error"
+        why = host_error(missed, checkout.path, observer.step) if missed else "it goes on after any error"
         raise HostError(f"main.py ended with {observer.step} of {rounds} rounds recorded: {why}") from missed
 
 
-def as_ours(error: BaseException, directory: Path, step: int) -> HostError:
+def host_error(error: BaseException, directory: Path, step: int) -> HostError:
     """An error of the host, or within it, as one line that names the host's file and line."""
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if Path(frame.filename).is_relative_to(directory)]

@@ -9,7 +9,7 @@ from typing import Literal
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.hosts.released.asking import Count
 from search_to_signal.hosts.released.files import Clock, HostFiles, HostRecord
-from search_to_signal.hosts.released.rounds import Rescore, Round, round_records, step_of
+from search_to_signal.hosts.released.rounds import ReleasedRound, Rescore, round_records, step_of
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.groups import batch_of
@@ -51,7 +51,7 @@ class Observer:
     missed: BaseException | None = None
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def run_errors(self) -> Iterator[None]:
         """Within it every error is the run's; raises the first again where there was one."""
         if self.error is not None:
             raise self.error
@@ -62,7 +62,7 @@ class Observer:
             raise
 
     @contextmanager
-    def noting(self) -> Iterator[None]:
+    def host_errors(self) -> Iterator[None]:
         """Within it an error is the host's own affair; raises the first of the run where there was one."""
         if self.error is not None:
             raise self.error
@@ -72,7 +72,7 @@ class Observer:
             self.missed = self.missed or error
             raise
 
-    def observe(self, played: Round) -> list[float]:
+    def observe(self, played: ReleasedRound) -> list[float]:
         """Write the records of a group, and return what the learner shall see."""
         found = round_records(played, self.problem, self.rescore)
         records = assign_credit(found.records, self.mapping, group_advantages)
@@ -98,6 +98,6 @@ class Observer:
             return list(played.native)
         return [record.reward or 0.0 for record in records]
 
-    def _step(self, played: Round, records: Sequence[CompletionRecord]) -> StepRecord:
+    def _step(self, played: ReleasedRound, records: Sequence[CompletionRecord]) -> StepRecord:
         tokens = sum(record.completion_tokens for record in records) if self.trained else 0
         return step_of(played, records, self.last, self.mapping.name, tokens)

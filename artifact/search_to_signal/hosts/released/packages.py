@@ -25,12 +25,17 @@ class _Import(NamedTuple):
     line: int
     later: bool
 
+    def __str__(self) -> str:
+        extra = _EXTRAS.get(self.package)
+        remedy = f": uv sync --extra {extra}" if extra else ""
+        return f"{self.file}:{self.line} imports {self.package}, which is not installed{remedy}"
+
 
 def require_packages(checkout: Checkout, plan: Plan) -> None:
     """Raise HostError, naming file and line, for every package that is needed and not here."""
     missing = [one for one in _needed(checkout, plan) if not _is_here(one.package)]
     if missing:
-        raise HostError("; ".join(map(_told, missing)))
+        raise HostError("; ".join(map(str, missing)))
 
 
 def import_later(checkout: Checkout, plan: Plan) -> None:
@@ -39,8 +44,15 @@ def import_later(checkout: Checkout, plan: Plan) -> None:
     Raises HostError, naming file and line, where one does not import.
     """
     for needed in _needed(checkout, plan):
-        if needed.later:
-            _try(needed)
+        if not needed.later:
+            continue
+        try:
+            importlib.import_module(needed.package)
+        except Exception as error:  # a package may refuse a machine with any error
+            raise HostError(
+                f"{needed.file}:{needed.line} imports {needed.package}, which does not import here "
+                f"({type(error).__name__}: {one_line(str(error))})"
+            ) from error
 
 
 def _needed(checkout: Checkout, plan: Plan) -> list[_Import]:
@@ -50,27 +62,11 @@ def _needed(checkout: Checkout, plan: Plan) -> list[_Import]:
     return [one for one in found if not one.later or one.package in later]
 
 
-def _told(missing: _Import) -> str:
-    extra = _EXTRAS.get(missing.package)
-    remedy = f": uv sync --extra {extra}" if extra else ""
-    return f"{missing.file}:{missing.line} imports {missing.package}, which is not installed{remedy}"
-
-
 def _is_here(package: str) -> bool:
     try:
         return sys.modules.get(package) is not None or find_spec(package) is not None
     except ValueError:  # in place of a module, something without a specification
         return False
-
-
-def _try(needed: _Import) -> None:
-    try:
-        importlib.import_module(needed.package)
-    except Exception as error:  # a package may refuse a machine with any error
-        raise HostError(
-            f"{needed.file}:{needed.line} imports {needed.package}, which does not import here "
-            f"({type(error).__name__}: {one_line(str(error))})"
-        ) from error
 
 
 def _imports(path: Path, problem: str) -> Iterator[_Import]:

@@ -18,6 +18,7 @@ from search_to_signal.search.settings import SearchSettings
 ListModels = Callable[[str, str], tuple[str, ...] | None]
 """The names of the models at an endpoint, by its address and key; None where it does not list them."""
 
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _SECRET = re.compile("key|token|secret|password", re.IGNORECASE)
 
 
@@ -25,33 +26,18 @@ _SECRET = re.compile("key|token|secret|password", re.IGNORECASE)
 class Plan:
     """A configuration: ``options`` is the host's own object, ``problem`` our name of its problem.
 
-    ``served`` says that an endpoint answers, and nothing is trained here.
+    It has ``groups`` rounds of ``group_size`` completions. ``model`` is a name or path as the host, or the
+    endpoint, knows it. ``served`` says that an endpoint answers, and nothing is trained here.
     """
 
     config: str
     options: Any
     problem: str
     settings: SearchSettings
-
-    @property
-    def groups(self) -> int:
-        """How many rounds it has."""
-        return int(self.options.max_steps)
-
-    @property
-    def group_size(self) -> int:
-        """Completions per round."""
-        return int(self.options.n_generations)
-
-    @property
-    def model(self) -> str:
-        """The model's name or path, as the host or the endpoint knows it."""
-        return str(self.options.model_name)
-
-    @property
-    def served(self) -> bool:
-        """Whether the model stands behind an endpoint."""
-        return bool(self.options.base_url)
+    groups: int
+    group_size: int
+    model: str
+    served: bool
 
     def recorded(self) -> dict[str, str | int | float | bool | None]:
         """The host's plain options by name, without what might be a secret."""
@@ -86,7 +72,16 @@ def planned(checkout: Checkout, config: str, problem: str | None) -> Plan:
     for name in ("seed_algo_fp", "template_fp"):
         if not (checkout.path / getattr(options, name)).is_file():
             raise HostError(f"{config}: {name} names {getattr(options, name)}, which is not there")
-    return Plan(config, options, _problem(config, options.problem_name, problem), settings)
+    return Plan(
+        config,
+        options,
+        _problem(config, options.problem_name, problem),
+        settings,
+        groups=options.max_steps,
+        group_size=options.n_generations,
+        model=str(options.model_name),
+        served=bool(options.base_url),
+    )
 
 
 def _require_released_failures(config: str, options: Any) -> None:
@@ -140,9 +135,6 @@ def _is_path(model: str) -> bool:
 
 def _offline() -> bool:
     return any(os.environ.get(name, "0").lower() not in ("", "0", "false", "no") for name in _OFFLINE)
-
-
-_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 def _cached(model: str) -> bool:

@@ -37,7 +37,7 @@ Rescore = Callable[[str], float | None]
 
 
 @dataclass(frozen=True)
-class Round:
+class ReleasedRound:
     """One call of the released reward function; ``native`` is what it returned, ``seen`` what it made.
 
     ``chat`` holds the messages of the prompt. ``asked`` is the operator that the host's own prompt names.
@@ -71,7 +71,7 @@ class Round:
         return next((name for name in (self.asked, *named) if name), operator_of(self.prompt, self.bases))
 
 
-def _evaluated(played: Round, rescore: Rescore) -> Iterator[Evaluated]:
+def _evaluated(played: ReleasedRound, rescore: Rescore) -> Iterator[Evaluated]:
     for text, reward in zip(played.texts, played.native, strict=True):
         outcome, proposal = outcome_of(reward), parse(text)
         idea, code = (proposal.idea, proposal.code) if isinstance(proposal, Proposal) else ("", "")
@@ -88,7 +88,7 @@ def _evaluated(played: Round, rescore: Rescore) -> Iterator[Evaluated]:
         yield Evaluated(outcome, idea, code, score, program_sha256(code) if code else None)
 
 
-def _admitted(played: Round, results: Sequence[Evaluated]) -> dict[int, Member]:
+def _admitted(played: ReleasedRound, results: Sequence[Evaluated]) -> dict[int, Member]:
     """What stands in the archive afterwards and did not before, by the completion that it came from.
 
     By its code, then by its score alone: a host may keep the code in another form. Raises HostError for a
@@ -106,7 +106,7 @@ def _admitted(played: Round, results: Sequence[Evaluated]) -> dict[int, Member]:
     return found
 
 
-def _new(played: Round) -> list[Member]:
+def _new(played: ReleasedRound) -> list[Member]:
     known = Counter((member.id, member.score) for member in played.before.archive)
     new = []
     for member in played.after.archive:
@@ -130,7 +130,7 @@ class RoundRecords(NamedTuple):
     heuristics: list[HeuristicRecord]
 
 
-def round_records(played: Round, problem: str, rescore: Rescore) -> RoundRecords:
+def round_records(played: ReleasedRound, problem: str, rescore: Rescore) -> RoundRecords:
     """The records of a group; contexts are those before the group (D22).
 
     The heuristics of the first group begin with those that stood in the archive before it.
@@ -145,7 +145,7 @@ def round_records(played: Round, problem: str, rescore: Rescore) -> RoundRecords
 
 
 def _records(
-    played: Round, problem: str, results: Sequence[Evaluated], admitted: Mapping[int, Member]
+    played: ReleasedRound, problem: str, results: Sequence[Evaluated], admitted: Mapping[int, Member]
 ) -> list[CompletionRecord]:
     archive, bases = played.before.archive, played.bases
     reach = exposures(played.before, results, played.settings)
@@ -184,7 +184,11 @@ def _records(
 
 
 def step_of(
-    played: Round, records: Sequence[CompletionRecord], last: SearchState | None, mapping: str, tokens: int
+    played: ReleasedRound,
+    records: Sequence[CompletionRecord],
+    last: SearchState | None,
+    mapping: str,
+    tokens: int,
 ) -> StepRecord:
     """The record of the group; what the released trainer keeps to itself (loss, adapter, cut) is absent.
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -60,13 +61,7 @@ def snapshot(trainer: Any) -> SearchState:
     members = sorted((member_of(algo) for algo in trainer.algos), key=lambda member: -member.score)
     state = state_of(members, [member_of(algo) for algo in trainer.seed_algos])
     injected = tuple(str(component) for component in trainer.injected_components)
-    return SearchState(
-        archive=state.archive,
-        seeds=state.seeds,
-        ideas=state.ideas,
-        injected=injected,
-        stagnation=int(trainer.age_stuck),
-    )
+    return replace(state, injected=injected, stagnation=int(trainer.age_stuck))
 
 
 def policy_of(kind: type[Any], member: Member, problem: str, function: Callable[..., Any]) -> Any:
@@ -129,7 +124,7 @@ def outcome_of(reward: float) -> Outcome:
 
 
 @contextmanager
-def witnessed(kind: type[Any]) -> Iterator[list[Any]]:
+def heuristics_made(kind: type[Any]) -> Iterator[list[Any]]:
     """Every heuristic object that the host makes meanwhile, in order."""
     seen: list[Any] = []
     make = kind.__init__

@@ -38,7 +38,7 @@ def words_of(prompt: str, shown: Sequence[Member]) -> str:
     return re.sub(r"[\d.]+", "", prompt)
 
 
-def learned(prompts: Mapping[Operator, Sequence[str]], shown: Member) -> Wording:
+def learn_wording(prompts: Mapping[Operator, Sequence[str]], shown: Member) -> Wording:
     """The words of each operator, from prompts of each that show one member.
 
     Raises HostError when two operators say the same.

@@ -153,15 +153,7 @@ def find_rivals(rating: Singles, largest: Singles, rivals: Bits) -> None:
 
 
 @compiled
-def divide(
-    weight: Reals,
-    start: int,
-    noise: Reals,
-    draw: int,
-    ant: int,
-    need: Singles,
-    room: Singles,
-) -> int:
+def divide(weight: Reals, start: int, noise: Reals, draw: int, ant: int, need: Singles, room: Singles) -> int:
     """Stage two: the first maximum of weight / noise over the allowed nodes; -1 if all weigh nothing."""
     best, chosen = 0.0, -1
     for j in range(weight.shape[1]):
@@ -239,13 +231,7 @@ def send_out(demand: Singles, capacity: float, need: Singles, room: Singles, row
 
 @compiled
 def move_on(
-    ant: int,
-    node: int,
-    demand: Singles,
-    capacity: float,
-    need: Singles,
-    room: Singles,
-    left: Ints,
+    ant: int, node: int, demand: Singles, capacity: float, need: Singles, room: Singles, left: Ints
 ) -> bool:
     """Take an ant to a node; returns whether it is home for good."""
     if node == 0:

@@ -30,32 +30,14 @@ def best_prize(
     Raises InfeasibleAnswerError when an ant that could go on finds no positive weight: there the host's torch
     refuses to write its uniform fallback, of single precision, into double precision.
     """
-    run = _compiled if score_path(len(prize), ants, iterations) == "fast" else _on_torch
-    collected = run(prize, distance, maxlen, matrix, ants, iterations)
+    weights, rates = floored(matrix), (iterations, DECAY)
+    if score_path(len(prize), ants, iterations) == "fast":
+        noise, ways = noise_for(colony_of(len(prize), ants, iterations)), np.array(distance)
+        collected = kernels.orient(np.array(prize), ways, maxlen, weights, noise.exact, noise.coarse, *rates)
+    else:
+        from search_to_signal.problems.ant_colony import fallback  # imports torch
+
+        collected = fallback.orient(prize, distance, maxlen, weights, ants, *rates, GENERATOR_SEED)
     if math.isnan(collected):
         raise InfeasibleAnswerError("the matrix gives an ant no probabilities: nothing it may go to weighs")
     return collected
-
-
-def _compiled(
-    prize: Array, distance: Array, maxlen: float, matrix: Array, ants: int, iterations: int
-) -> float:
-    noise = noise_for(colony_of(len(prize), ants, iterations))
-    return kernels.orient(
-        np.array(prize),
-        np.array(distance),
-        maxlen,
-        floored(matrix),
-        noise.exact,
-        noise.coarse,
-        iterations,
-        DECAY,
-    )
-
-
-def _on_torch(
-    prize: Array, distance: Array, maxlen: float, matrix: Array, ants: int, iterations: int
-) -> float:
-    from search_to_signal.problems.ant_colony import fallback  # imports torch
-
-    return fallback.orient(prize, distance, maxlen, floored(matrix), ants, iterations, DECAY, GENERATOR_SEED)

@@ -30,43 +30,14 @@ def best_cost(
     distance: Array, demands: Array, capacity: float, matrix: Array, ants: int, iterations: int
 ) -> float:
     """Return the cost of the best path; InfeasibleAnswerError when the matrix gives no probabilities."""
-    run = _compiled if score_path(demands, capacity, ants, iterations) == "fast" else _on_torch
-    cost = run(distance, demands, capacity, matrix, ants, iterations)
+    weights, rates = floored(matrix), (iterations, DECAY, PHEROMONE_FLOOR)
+    if score_path(demands, capacity, ants, iterations) == "fast":
+        noise, loads = noise_for(colony_of(demands, ants, iterations)), demands.astype(np.float32)
+        cost = kernels.route(np.array(distance), loads, capacity, weights, noise.exact, noise.coarse, *rates)
+    else:
+        from search_to_signal.problems.ant_colony import fallback  # imports torch
+
+        cost = fallback.route(distance, demands, capacity, weights, ants, *rates, GENERATOR_SEED)
     if math.isnan(cost):
         raise InfeasibleAnswerError("the matrix gives an ant no probabilities: not finite, or all zero")
     return cost
-
-
-def _compiled(
-    distance: Array, demands: Array, capacity: float, matrix: Array, ants: int, iterations: int
-) -> float:
-    noise = noise_for(colony_of(demands, ants, iterations))
-    return kernels.route(
-        np.array(distance),
-        demands.astype(np.float32),
-        capacity,
-        floored(matrix),
-        noise.exact,
-        noise.coarse,
-        iterations,
-        DECAY,
-        PHEROMONE_FLOOR,
-    )
-
-
-def _on_torch(
-    distance: Array, demands: Array, capacity: float, matrix: Array, ants: int, iterations: int
-) -> float:
-    from search_to_signal.problems.ant_colony import fallback  # imports torch
-
-    return fallback.route(
-        distance,
-        demands,
-        capacity,
-        floored(matrix),
-        ants,
-        iterations,
-        DECAY,
-        PHEROMONE_FLOOR,
-        GENERATOR_SEED,
-    )

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from spec.strategies import group, groups, ordinary_groups, record
+from tests.audits import audit
 
 from search_to_signal.analysis.metrics.audit import (
     EXACT,
     Magnitudes,
     affinely_related,
-    audit,
     context_tallies,
 )
 from search_to_signal.analysis.page.audit import csv_text, table_lines

@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 from hypothesis import given
 from spec.strategies import group, groups, ordinary_groups, record
+from tests.audits import audit
 
-from search_to_signal.analysis.metrics.audit import audit
 from search_to_signal.analysis.metrics.credit import class_membership
 from search_to_signal.analysis.metrics.readings import (
     DECISIONS,

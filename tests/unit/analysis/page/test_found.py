@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from search_to_signal.analysis.figures import draw_all
-from search_to_signal.analysis.page.lineage import best_lineage
+from search_to_signal.analysis.page.story import best_lineage
 from search_to_signal.analysis.report import report
 from search_to_signal.analysis.tables.catalogue import read_evidence
 from search_to_signal.experiments.tours import record_tours, tour_problems

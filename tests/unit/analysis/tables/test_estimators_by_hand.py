@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from spec.strategies import group, record
 from spec.synthetic_runs import write_synthetic_run
+from tests.audits import audit
 
-from search_to_signal.analysis.metrics.audit import audit
 from search_to_signal.analysis.metrics.credit import CLASSES, CandidateClass
 from search_to_signal.analysis.results import RecordedRun, Results, load_runs
 from search_to_signal.analysis.tables.audit import replay_context, replay_pairs

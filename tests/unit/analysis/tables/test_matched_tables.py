@@ -6,9 +6,8 @@ from statistics import mean
 import pytest
 from tests.synthetic_updates import write_updates
 
-from search_to_signal.analysis.page.matched import matched_page
 from search_to_signal.analysis.tables.cells import Table
-from search_to_signal.analysis.tables.matched import load_matched, matched_tables
+from search_to_signal.analysis.tables.matched import load_matched, matched_page, matched_tables
 from search_to_signal.errors import RecordError
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.updates import PAIRS, UPDATES, PairRecord

@@ -53,7 +53,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A results directory whose runs hold timings only: whatever opens a score would fail."""
     for name, seconds in SECONDS.items():
         write_timings(tmp_path / COHORT / name, seconds)
-    monkeypatch.setattr(anchor, "finished_cohort", lambda profile, results: results / COHORT)
+    monkeypatch.setattr(anchor, "finished_cohort", lambda profile, results, plan: results / COHORT)
     return tmp_path
 
 

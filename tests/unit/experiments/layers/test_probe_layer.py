@@ -79,7 +79,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(probe, "_probe_checkpoint", answered)
     monkeypatch.setattr(probe, "build_bank", bank)
-    monkeypatch.setattr(runs, "finished_cohort", lambda profile, results: results / COHORT)
+    monkeypatch.setattr(runs, "finished_cohort", lambda profile, results, plan: results / COHORT)
     monkeypatch.setattr(probe, "model_files", lambda settings, model: {"model.safetensors": "w"})
     return names
 

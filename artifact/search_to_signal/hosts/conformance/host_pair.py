@@ -7,8 +7,9 @@ from functools import cached_property
 from itertools import islice
 
 from search_to_signal.hosts.base import HostError
-from search_to_signal.hosts.compared import AskedPrompt, ComparedHost, NotComparableError, PlayedGroup
+from search_to_signal.hosts.compared import AskedPrompt, NotComparableError, PlayedGroup
 from search_to_signal.hosts.conformance.questions import answer, crowded_state, programs
+from search_to_signal.hosts.conformance.reference_side import ReferenceSide
 from search_to_signal.hosts.released.host import MOST_TRIES, ReleasedHost, seeded
 from search_to_signal.problems.base import Problem
 from search_to_signal.programs.canonical import program_sha256
@@ -19,14 +20,14 @@ from search_to_signal.seeding import derive_seed
 
 
 @dataclass(frozen=True)
-class Bench:
+class HostPair:
     """Both hosts of one problem, and how much to ask them.
 
     ``seed_code`` is the released seed heuristic; ``programs`` are generated, ``draws`` are prompts per state.
     """
 
     problem: Problem
-    ours: ComparedHost
+    ours: ReferenceSide
     theirs: ReleasedHost
     settings: SearchSettings
     seed_code: str

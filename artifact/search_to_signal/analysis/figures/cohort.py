@@ -1,0 +1,276 @@
+"""Curves, outcomes, paired effects and stage dynamics of the live cohort.
+
+Paper, figs. downstream-evidence, paired-effects and stage-dynamics.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from search_to_signal.analysis.figures import drawing
+from search_to_signal.analysis.figures.plot import Frame, Plot, Value, lines, value_of
+from search_to_signal.analysis.results import NoTableError, Results, Runs
+from search_to_signal.analysis.tables.catalogue import Evidence
+from search_to_signal.analysis.tables.measures import (
+    ALL,
+    AUC,
+    FINAL_BEST,
+    STREAM,
+    Comparison,
+    against,
+    differences,
+)
+from search_to_signal.analysis.tables.paired import (
+    comparisons,
+    few_seeds,
+    restart_comparisons,
+    restarts_and_live,
+)
+from search_to_signal.analysis.tables.proposals import stage_parts
+from search_to_signal.records.groups import OUTCOMES
+from search_to_signal.records.schema import Outcome
+
+_ENDS = (FINAL_BEST, AUC)
+_OUTCOME_COLORS: Mapping[Outcome, str] = {
+    Outcome.VALID: drawing.BLUE,
+    Outcome.RANDOMNESS: drawing.PURPLE,
+    Outcome.RUNTIME_FAILURE: drawing.ORANGE,
+    Outcome.MISSING_FUNCTION: drawing.YELLOW,
+    Outcome.MISSING_CODE: drawing.SKY,
+    Outcome.MISSING_RATIONALE: drawing.RED,
+}
+
+
+def best_so_far_table(evidence: Evidence) -> str:
+    """Long form: condition, seed, group, best score so far."""
+    rows = [
+        (run.condition, run.seed, t + 1, float(best), evidence.unit)
+        for run in evidence.results.cohort
+        for t, best in enumerate(run.best)
+    ]
+    return lines(("condition", "seed", "group", "best_so_far", "unit"), rows)
+
+
+def _draw_best(figure: Figure, frame: Frame) -> None:
+    axes = figure.add_subplot()
+    drawing.mean_and_range(axes, frame, "best_so_far")
+    axes.set_xlabel("evaluated groups")
+    axes.set_ylabel(f"best score so far\n({frame.rows[0]['unit']})")
+    axes.legend(loc="upper left")
+
+
+def outcomes_table(evidence: Evidence) -> str:
+    """Panel a: shares of outcomes; b: gain of the best so far over Frozen; c: gains of single seeds."""
+    rows = [*_shares(evidence.results), *_gain_curves(evidence.results), *_gains(evidence.results)]
+    return lines(
+        ("panel", "condition", "layer", "seed", "what", "value", "unit"), [(*r, evidence.unit) for r in rows]
+    )
+
+
+def _shares(results: Results) -> Iterator[tuple[Value, ...]]:
+    for run in results.cohort:
+        for code, outcome in enumerate(OUTCOMES):
+            share = 100.0 * float((run.batch.outcome == code).mean())
+            yield "a", run.condition, "live", run.seed, outcome.value, share
+
+
+def _gain_curves(results: Results) -> Iterator[tuple[Value, ...]]:
+    for comparison in _over_frozen(results.cohort):
+        for run, frozen in comparison.pairs:
+            for t, gain in enumerate(run.best - frozen.best):
+                yield "b", run.condition, "live", run.seed, t + 1, float(gain)
+
+
+def _gains(results: Results) -> Iterator[tuple[Value, ...]]:
+    live, restarted = _single_gains(results)
+    for layer, found in (("live", live), ("restart", restarted)):
+        for comparison in found:
+            for run, frozen in comparison.pairs:
+                for measure, cell in zip(_ENDS, differences(run, frozen, _ENDS), strict=True):
+                    yield "c", run.condition, layer, run.seed, measure.heading, value_of(cell)
+
+
+def _over_frozen(runs: Runs) -> tuple[Comparison, ...]:
+    try:
+        return against(runs, "frozen")
+    except NoTableError:
+        return ()
+
+
+def _single_gains(results: Results) -> tuple[tuple[Comparison, ...], tuple[Comparison, ...]]:
+    """Live and restarted runs over Frozen, over one horizon; live ones alone where no restart compares."""
+    try:
+        _, live = restarts_and_live(results)
+        return _over_frozen(live), tuple(c for c in restart_comparisons(results) if c.second == "live/frozen")
+    except NoTableError:
+        return _over_frozen(results.cohort), ()
+
+
+def _draw_outcomes(figure: Figure, frame: Frame) -> None:
+    (first, second), (third, fourth) = figure.subplots(2, 2, width_ratios=(1.15, 1))
+    _draw_shares(first, frame.where(panel="a"))
+    _draw_gains(second, frame.where(panel="b"))
+    for axes, which, measure in zip((third, fourth), "cd", _ENDS, strict=True):
+        drawing.zero_line(axes, vertical=False)
+        drawing.paired_points(axes, frame.where(panel="c", what=measure.heading))
+        drawing.panel_title(axes, which, f"{measure.heading}, single seeds")
+    third.set_ylabel("gain over Frozen\nof the same seed")
+    trained = [name for name in frame.names("condition") if name != "frozen"]
+    drawing.legend(figure, trained, *drawing.live_and_restarted(frame))
+
+
+def _draw_shares(axes: Axes, frame: Frame) -> None:
+    conditions, left = frame.names("condition"), np.zeros(len(frame.names("condition")))
+    for outcome, hue in _OUTCOME_COLORS.items():
+        wide = np.array([frame.where(condition=c, what=outcome.value).mean() for c in conditions])
+        label = outcome.value.replace("_", " ")
+        axes.barh(range(len(conditions)), wide, left=left, color=hue, label=label, height=0.7)
+        left += wide
+    seeds = [len(frame.where(condition=c).names("seed")) for c in conditions]
+    names = [f"{drawing.display_name(c)}\nn = {n}" for c, n in zip(conditions, seeds, strict=True)]
+    axes.set_yticks(range(len(conditions)), names)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("completions (%, mean over seeds)")
+    axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.42, -0.3), handlelength=0.9, columnspacing=0.8)
+    drawing.panel_title(axes, "a", "Outcomes of completions")
+
+
+def _draw_gains(axes: Axes, frame: Frame) -> None:
+    drawing.zero_line(axes, vertical=False)
+    if frame.rows:
+        drawing.mean_and_range(axes, frame, "value")
+    axes.set_xlabel("evaluated groups")
+    axes.set_ylabel("gain in best so far\nover Frozen")
+    drawing.panel_title(axes, "b", "Mean gain and range of seeds")
+
+
+BEST_SO_FAR = Plot(
+    "best_so_far",
+    "Best score so far",
+    """Mean over seeds of the best score after each group, the seed heuristic included; bands reach from
+    the lowest to the highest seed. Higher is better.""",
+    best_so_far_table,
+    _draw_best,
+    (3.4, 2.6),
+    ("core_results", "core_seeds"),
+)
+OUTCOMES_PLOT = Plot(
+    "outcomes",
+    "Proposal and search outcomes",
+    """(a) What became of completions, mean over seeds. (b) Mean gain of the best so far over the Frozen
+    run of the same seed; bands are the range of the seeds. (c, d) Gains of single seeds over Frozen, live
+    (filled) and restarted with the final adapter, a fresh population and no updates (open); lines join
+    the same seed.""",
+    outcomes_table,
+    _draw_outcomes,
+    (7.0, 4.6),
+    ("core_seeds", "paired", "restart_paired"),
+    layers=("cohort", "restart"),
+)
+
+
+def paired_table(evidence: Evidence) -> str:
+    """Same-seed differences of every measure: comparison, first and second condition, seed, measure."""
+    rows = [
+        (c.name, c.first, c.second, one.seed, measure.change, value_of(cell), evidence.unit)
+        for c in comparisons(evidence.results)
+        for one, other in c.pairs
+        for measure, cell in zip(ALL, differences(one, other, ALL), strict=True)
+    ]
+    return lines(("comparison", "first", "second", "seed", "measure", "value", "unit"), rows)
+
+
+def _draw_paired(figure: Figure, frame: Frame) -> None:
+    grid = figure.subplots(3, 3, sharey=True)
+    for axes, own in drawing.panels(grid.flat, frame, "measure"):
+        _draw_differences(axes, own)
+    labels = [_comparison(own) for _, own in frame.by("comparison")]
+    grid[0, 0].set_yticks(range(len(labels)), labels)
+    grid[0, 0].invert_yaxis()
+    note = f"first minus second of the same seed; scores in {frame.rows[0]['unit']}, higher is better"
+    figure.supxlabel(note, fontsize=7.5)
+
+
+def _comparison(frame: Frame) -> str:
+    row = frame.rows[0]
+    first, second = (drawing.display_name(row[which]) for which in ("first", "second"))
+    return f"{first} − {second} (n = {len(frame.names('seed'))})"
+
+
+def _draw_differences(axes: Axes, frame: Frame) -> None:
+    drawing.zero_line(axes)
+    for place, (_, own) in enumerate(frame.by("comparison")):
+        known, hue = own.known().numbers(), drawing.color(own.rows[0]["first"])
+        if not len(known):
+            continue
+        axes.plot((known.min(), known.max()), (place, place), color=hue, lw=1.6, alpha=0.45)
+        axes.plot(known, [place] * len(known), "o", color=hue, markersize=2.6, **drawing.HOLLOW)
+        axes.plot(own.mean(), place, "D", color=hue, markersize=4.2)
+    axes.locator_params(axis="x", nbins=4)
+
+
+def _remark(frame: Frame) -> str:
+    return few_seeds(len(own.names("seed")) for _, own in frame.by("comparison"))
+
+
+def stages_table(evidence: Evidence) -> str:
+    """The measures of the proposal stream by run and stage."""
+    rows = [
+        (run.condition, run.seed, stage, measure.heading, value_of(cell), evidence.unit)
+        for run in evidence.results.cohort
+        for stage, cells in stage_parts(run).items()
+        for measure, cell in zip(STREAM, cells[: len(STREAM)], strict=True)
+    ]
+    return lines(("condition", "seed", "stage", "measure", "value", "unit"), rows)
+
+
+def _draw_stages(figure: Figure, frame: Frame) -> None:
+    grid = figure.subplots(1, len(STREAM))
+    for axes, own in drawing.panels(grid, frame, "measure"):
+        _draw_stage(axes, own)
+    drawing.legend(figure, frame.names("condition"), drawing.seed_count(frame))
+
+
+def _draw_stage(axes: Axes, frame: Frame) -> None:
+    conditions, stages = frame.names("condition"), frame.names("stage")
+    for offset, condition in zip(drawing.offsets(len(conditions), 0.36), conditions, strict=True):
+        own = [frame.where(condition=condition, stage=stage) for stage in stages]
+        places = np.arange(len(stages)) + offset
+        means = [part.mean() for part in own]
+        axes.plot(places, means, **drawing.line_style(condition))
+        for place, part in zip(places, own, strict=True):
+            known = part.known().numbers()
+            if len(known):
+                axes.plot((place, place), (known.min(), known.max()), color=drawing.color(condition), lw=0.8)
+    axes.set_xticks(range(len(stages)), stages)
+    axes.set_xlim(-0.4, len(stages) - 0.6)
+    axes.grid(axis="y", color=drawing.GREY, alpha=0.25, lw=0.4)
+
+
+PAIRED_EFFECTS = Plot(
+    "paired_effects",
+    "Paired effects",
+    """Differences between runs of the same seed in the live cohort. Diamonds are means, bars the range of
+    the seeds, open circles the seeds. Right of zero favours the first condition. Against Frozen, a
+    difference combines online updating with the construction; against Native it is the construction
+    alone.""",
+    paired_table,
+    _draw_paired,
+    (7.0, 5.2),
+    ("paired", "paired_signs"),
+    remark=_remark,
+)
+STAGE_DYNAMICS = Plot(
+    "stage_dynamics",
+    "Stage dynamics",
+    """The proposal stream early, middle and late: the first 20 %, the next 30 % and the last 50 % of the
+    groups. Markers are means over seeds, bars their range. Each condition meets contexts of its own
+    making: this is no evaluation on fixed prompts.""",
+    stages_table,
+    _draw_stages,
+    (7.0, 2.4),
+    ("stages",),
+)

@@ -1,0 +1,146 @@
+"""What several figures draw alike, in the colours of Okabe and Ito, with markers and lines for grey print."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from string import ascii_lowercase
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from search_to_signal.analysis.figures.plot import Frame
+
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, RED, PURPLE, GREY = "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#777777"
+
+# Colour, marker, line style.
+_STYLES: Mapping[str, tuple[str, str, str]] = {
+    "frozen": (BLACK, "s", "--"),
+    "native": (BLUE, "o", "-"),
+    "factorized": (RED, "^", "-"),
+    "tail_weighted": (GREEN, "D", "-."),
+    "search_exposure": (PURPLE, "v", ":"),
+}
+_OTHER = (ORANGE, "P", "-")
+
+
+def color(condition: str) -> str:
+    """The colour of a condition; all that are not ours share one."""
+    return _STYLES.get(condition, _OTHER)[0]
+
+
+def line_style(condition: str) -> dict[str, Any]:
+    """Colour, marker and dashes of a condition's line."""
+    hue, shape, dashes = _STYLES.get(condition, _OTHER)
+    return {"color": hue, "marker": shape, "linestyle": dashes}
+
+
+def points(condition: str) -> dict[str, Any]:
+    """Colour and marker of a condition, without a line."""
+    return {**line_style(condition), "linestyle": "none"}
+
+
+def display_name(name: str) -> str:
+    """A name as figures print it: tail_weighted is Tail-weighted."""
+    return name.replace("_", "-").capitalize()
+
+
+def panel_title(axes: Axes, which: str, title: str) -> None:
+    axes.set_title(f"({which}) {title}")
+
+
+def panels(grid: Iterable[Axes], frame: Frame, column: str) -> Iterator[tuple[Axes, Frame]]:
+    """Yield a panel for every name in a column, headed with it, and the name's rows."""
+    for axes, which, (name, own) in zip(grid, ascii_lowercase, frame.by(column), strict=False):
+        panel_title(axes, which, name)
+        yield axes, own
+
+
+def legend(figure: Figure | SubFigure, conditions: Sequence[str], *extra: Line2D) -> None:
+    """One legend of the conditions below all panels."""
+    handles = [*(Line2D([], [], label=display_name(name), **line_style(name)) for name in conditions), *extra]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), columnspacing=1.2)
+
+
+def legend_marker(label: str, fill: str = "none") -> Line2D:
+    """A marker in the legend that stands for all conditions."""
+    return Line2D([], [], color=GREY, marker="o", linestyle="none", markerfacecolor=fill or GREY, label=label)
+
+
+def live_and_restarted(frame: Frame) -> tuple[Line2D, ...]:
+    """The legend of live (filled) and restarted (open) runs."""
+    return legend_marker("live", ""), legend_marker("restarted"), seed_count(frame)
+
+
+def seed_count(frame: Frame) -> Line2D:
+    """Words for the legend: what scores measure, where the rows say it, and how many seeds there are."""
+    unit = frame.rows[0].get("unit")
+    number = len(frame.names("seed"))
+    label = f"n = {number} seed{'' if number == 1 else 's'}" + (f"; scores in {unit}" if unit else "")
+    return Line2D([], [], linestyle="none", label=label)
+
+
+def offsets(count: int, width: float = 0.6) -> list[float]:
+    """Offsets around a place for so many things that share it."""
+    return [0.0] if count == 1 else [width * (i / (count - 1) - 0.5) for i in range(count)]
+
+
+def zero_line(axes: Axes, vertical: bool = True) -> None:
+    draw = axes.axvline if vertical else axes.axhline
+    draw(0.0, color=GREY, lw=0.6, zorder=0)
+
+
+def empty_panel(axes: Axes, reason: str) -> None:
+    """A panel whose layer has not run says so."""
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, reason, ha="center", va="center", color=GREY, wrap=True, transform=axes.transAxes)
+
+
+HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 0.8}
+
+
+def mean_and_range(axes: Axes, frame: Frame, column: str) -> None:
+    """Mean over seeds as a line, lowest to highest seed as a band, by condition; one row per group."""
+    for condition, own in frame.by("condition"):
+        curves = np.array([own.where(seed=seed).numbers(column) for seed in own.names("seed")])
+        groups, hue = np.arange(1, curves.shape[1] + 1), color(condition)
+        label, line = f"{display_name(condition)} (n = {len(curves)})", line_style(condition) | {"marker": ""}
+        axes.step(groups, curves.mean(axis=0), where="post", **line, label=label)
+        low, high = curves.min(axis=0), curves.max(axis=0)
+        axes.fill_between(groups, low, high, color=hue, step="post", alpha=0.13, lw=0)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=(1, 2, 5, 10)))
+
+
+def paired_points(axes: Axes, frame: Frame) -> None:
+    """Live (filled) and restarted (open) values of one seed joined by a line, conditions side by side."""
+    for place, (condition, own) in enumerate(frame.by("condition")):
+        for _, same in own.by("seed"):
+            found = [same.where(layer=layer).number() for layer in ("live", "restart")]
+            axes.plot((place - 0.17, place + 0.17), found, color=color(condition), lw=0.7, alpha=0.7)
+            axes.plot(place - 0.17, found[0], **points(condition))
+            axes.plot(place + 0.17, found[1], **points(condition), **HOLLOW)
+    _side_by_side(axes, frame)
+
+
+def seed_points_by_condition(axes: Axes, frame: Frame) -> None:
+    """Every seed as an open marker and their mean as a bar, conditions side by side."""
+    for place, (condition, own) in enumerate(frame.by("condition")):
+        seed_points(axes, own, place, condition)
+    _side_by_side(axes, frame)
+
+
+def _side_by_side(axes: Axes, frame: Frame) -> None:
+    axes.set_xticks([])
+    axes.set_xlim(-0.5, max(len(frame.names("condition")), 1) - 0.5)
+
+
+def seed_points(axes: Axes, frame: Frame, place: float, condition: str, column: str = "value") -> None:
+    """The seeds of one condition as open markers at a place, their mean as a bar if none is missing."""
+    values = frame.known(column).numbers(column)
+    if len(values):
+        x = place + np.array(offsets(len(values), 0.09))
+        axes.plot(x, values, **points(condition), **HOLLOW)
+        mean, ends = frame.mean(column), (place - 0.07, place + 0.07)
+        axes.plot(ends, (mean, mean), color=color(condition), lw=2)

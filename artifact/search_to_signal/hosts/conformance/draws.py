@@ -1,0 +1,49 @@
+"""Which operator asks, and which heuristics a prompt shows."""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+
+from search_to_signal.hosts.compared import AskedPrompt
+from search_to_signal.hosts.conformance.findings import Finding, attempted
+from search_to_signal.hosts.conformance.frequencies import chances, frequencies, kind_of
+from search_to_signal.hosts.conformance.host_pair import HostPair
+from search_to_signal.hosts.conformance.questions import crowded_state
+from search_to_signal.search.operators import OPERATORS, operator_probabilities
+
+SIZES = (1, 2, 5, 9, 10, 14)
+
+
+def operators(hosts: HostPair) -> Iterator[Finding]:
+    """How often each operator is drawn, at archives from the seed alone to more than the population."""
+    for size in SIZES:
+        yield from attempted(f"{size} members", _operators_often, hosts, size)
+
+
+def draws(hosts: HostPair, name: str, size: int, named: bool = True) -> list[AskedPrompt]:
+    """Prompts in a state of the seed and made-up members, with or without their operators' names."""
+    state = crowded_state(hosts.problem, hosts.seed, size)
+    with hosts.seeded(f"{name} {size}"):
+        return list(islice(hosts.theirs.asks(state, named=named), hosts.draws))
+
+
+def _operators_often(hosts: HostPair, size: int) -> Finding:
+    chances = operator_probabilities(size, hosts.settings)
+    expected = {name: float(due) for name, due in zip(OPERATORS, chances, strict=True) if due > 0}
+    counted = Counter(asked.operator for asked in draws(hosts, "operators", size))
+    return frequencies(f"{size} members", counted, expected)
+
+
+def parents(hosts: HostPair) -> Iterator[Finding]:
+    """How often each parent and pair of parents is drawn, against our exact chances.
+
+    Ideas lie at different distances: the host's order of equal ones depends on the processor (22).
+    """
+    for size in SIZES:
+        yield from attempted(f"{size} members", _parents_often, hosts, size)
+
+
+def _parents_often(hosts: HostPair, size: int) -> Finding:
+    counted = Counter(kind_of(asked) for asked in draws(hosts, "parents", size, named=False))
+    expected = chances(crowded_state(hosts.problem, hosts.seed, size), hosts.settings)
+    return frequencies(f"{size} members", counted, expected)
