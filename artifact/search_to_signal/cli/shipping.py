@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from search_to_signal.cli.base import AGAIN, Add
+from search_to_signal.cli.base import AGAIN, Add, add_repeated
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.progress import one_line, progress_display
 from search_to_signal.records.files import storage_errors
@@ -58,7 +58,7 @@ def _unpack(arguments: argparse.Namespace) -> int:
 
 
 def _rebuild(arguments: argparse.Namespace) -> int:
-    """Check packed evidence, make its tables, figures and pages again, and compare tables with the shipped."""
+    """Check packed evidence, make its tables, figures and pages again, and compare the tables."""
     from search_to_signal.evidence.rebuilding import rebuild
 
     with storage_errors(arguments.out, AGAIN), progress_display() as progress:

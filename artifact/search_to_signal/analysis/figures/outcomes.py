@@ -7,8 +7,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from search_to_signal.analysis.figures.frame import Frame, Value, lines
-from search_to_signal.analysis.figures.style import BLUE, GREY, ORANGE, RED, SETTINGS, zero_line
+from search_to_signal.analysis.figures.drawing import BLUE, GREY, ORANGE, RED, zero_line
+from search_to_signal.analysis.figures.plot import SETTINGS, Frame, Value, lines
 from search_to_signal.analysis.plan.lines import heading, measure_of
 from search_to_signal.analysis.plan.outcomes import Outcome, Verdict
 
