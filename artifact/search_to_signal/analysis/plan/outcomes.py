@@ -1,6 +1,6 @@
 """Plan and outcome, line by line: the estimate that was announced, its interval, and what it says.
 
-Seeds are the unit. A verdict takes the interval at the level that the plan's correction leaves.
+Seeds are the unit. A verdict takes the interval at the level that the plan's correction leaves (D62).
 """
 
 from collections.abc import Mapping, Sequence

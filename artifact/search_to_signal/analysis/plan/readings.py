@@ -75,7 +75,7 @@ def _pair(
 
 
 def _bought(root: Path, places: Sequence[str], groups: int) -> tuple[int, bool]:
-    """The longest prefix of the second run within the first one's seconds; whether all of it is."""
+    """The longest prefix of the second run within the first one's seconds; whether all of it is (D61)."""
     first, second = (loop_seconds(root / place, "processor") for place in places[:2])
     budget = sum(first[:groups])
     within = sum(total <= budget for total in accumulate(second))
