@@ -14,6 +14,7 @@ from search_to_signal.evidence.runs import RECORDS, Tokenizer, pack_run, tokeniz
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.blocks import BLOCKS
 from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, sha256_file, sum_problems
+from search_to_signal.provenance.ro_crate import CRATE
 from search_to_signal.recompute.tokens import Tokenizers
 from search_to_signal.records.files import TEMPORARY, refuse_special_files, write_atomically
 from search_to_signal.records.manifest import (
@@ -28,6 +29,7 @@ from search_to_signal.records.manifest import (
 
 FILES = "files.xz"
 OPEN_NAMES = (SUMS, DATA_SUMS, ROSTER)
+SEAL = (SUMS, DATA_SUMS, BLOCKS, CRATE)
 TABLES = ".csv"
 
 
@@ -97,11 +99,17 @@ def _files(directory: Path) -> Iterator[Path]:
 def _pack_rest(results: Path, runs: set[Path], out: Path) -> None:
     """What is no run: lists and tables openly, the rest in one container, but for what is made from it."""
     parts: dict[str, bytes] = {}
+    # A seal over what was there before the newest runs is none.
+    stale = SEAL if not (results / SUMS).is_file() or sum_problems(results) else ()
+    for name in stale:
+        (out / name).unlink(missing_ok=True)
     for path in _files(results):
         place = path.relative_to(results)
         if runs & set(path.parents) or INTERRUPTED in place.parts or path.name.endswith(TEMPORARY):
             continue
         report = place.parts[0] == REPORT
+        if place.as_posix() in stale:
+            continue
         if path.name in OPEN_NAMES or (report and path.suffix == TABLES):
             (out / place).parent.mkdir(parents=True, exist_ok=True)
             (out / place).write_bytes(path.read_bytes())

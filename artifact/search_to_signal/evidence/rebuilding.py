@@ -3,7 +3,6 @@
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,15 +14,17 @@ from search_to_signal.analysis.results import NoTableError
 from search_to_signal.analysis.tables.catalogue import read_evidence
 from search_to_signal.claims.report import write_ledger
 from search_to_signal.claims.tables import first_of, load_report
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evidence.packing import list_evidence, packed_results, packed_runs, planned_runs
 from search_to_signal.evidence.tables import table_differences
 from search_to_signal.evidence.unpacking import damages, unpack_rest, unpack_runs
 from search_to_signal.experiments.implementation import implementation
 from search_to_signal.progress import Progress
+from search_to_signal.records.layers import ANCHOR
 from search_to_signal.records.manifest import REPORT, ROSTER, read_roster, write_roster
 from search_to_signal.records.partial import Partial, write_partial
 from search_to_signal.records.plan import plan_sha256, read_plan
+from search_to_signal.runtime import processes
 
 PLAN = "plan.toml"
 
@@ -46,9 +47,14 @@ def rebuild(root: Path, out: Path, progress: Progress, ship: bool = False) -> Re
     found = packed_results(root)
     if not found:
         raise RunDirectoryError(f"{root} holds no packed evidence: s2s pack makes it")
+    if out.resolve().is_relative_to(root.resolve()):
+        raise ConfigError(f"{out} lies in the evidence that is checked: give another --out")
     if damaged := damages(root):
         raise RunDirectoryError("; ".join(damaged))
     progress.say(f"{len(found)} packed directories have the bytes of their list")
+    for _, made in _places(root, out, [packed.name for packed in found]):
+        for old in made.rglob("*.csv"):
+            old.unlink()
     remarks: list[str] = []
     survived: list[Finding] = []
     pages: dict[str, str] = {}
@@ -59,6 +65,8 @@ def rebuild(root: Path, out: Path, progress: Progress, ship: bool = False) -> Re
             progress.say(f"{packed.name}: {len(packed_runs(packed))} runs have the bytes of their lists")
         plan = read_plan(root / PLAN)
         story = tell(top, plan, plan_sha256(root / PLAN))
+        for packed in found:
+            _keep_whole_seeds(top / packed.name)
         for name, told, reason in _reports(top, [packed.name for packed in found], out):
             progress.say(f"{name}: {reason or 'tables, figures and page made again'}")
             remarks += [f"{name}: {reason}"] if reason else []
@@ -75,7 +83,7 @@ def rebuild(root: Path, out: Path, progress: Progress, ship: bool = False) -> Re
 
 
 def _restore(packed: Path, out: Path) -> list[str]:
-    """Unpack what tables need; of an incomplete directory only seeds of which every run is there."""
+    """Unpack what tables need, and mark what is incomplete; returns sentences about that."""
     names = [run.relative_to(packed).as_posix() for run in packed_runs(packed)]
     unpack_runs(packed, out, names, (), tokens=False)
     unpack_rest(packed, out)
@@ -84,19 +92,24 @@ def _restore(packed: Path, out: Path) -> list[str]:
         return []
     mark = Partial(len(names), planned)
     write_partial(out, mark)
-    for roster in sorted(out.rglob(ROSTER)):
-        _keep_whole_seeds(roster.parent)
     return [f"{packed.name}: {mark.words}"]
 
 
-def _keep_whole_seeds(directory: Path) -> None:
-    """Leave out the runs of a seed of which one is missing: a table compares runs of one seed."""
-    due = read_roster(directory)
-    lacking = {_seed(name) for name in due if not (directory / name).is_dir()}
-    for name in due:
-        if _seed(name) in lacking and (directory / name).is_dir():
-            shutil.rmtree(directory / name)
-    write_roster(directory, [name for name in due if _seed(name) not in lacking])
+def _keep_whole_seeds(results: Path) -> None:
+    """Leave out the runs of a seed of which one is missing: a table compares runs of one seed.
+
+    An anchor stands on a contract over all seeds: without one of them it is left out whole.
+    """
+    for directory in [roster.parent for roster in sorted(results.rglob(ROSTER))]:
+        due = read_roster(directory)
+        lacking = {_seed(name) for name in due if not (directory / name).is_dir()}
+        if lacking and directory.name == ANCHOR:
+            shutil.rmtree(directory)
+        elif lacking:
+            for name in due:
+                if _seed(name) in lacking and (directory / name).is_dir():
+                    shutil.rmtree(directory / name)
+            write_roster(directory, [name for name in due if _seed(name) not in lacking])
 
 
 def _seed(name: str) -> str:
@@ -110,7 +123,7 @@ def _reports(top: Path, names: Sequence[str], out: Path) -> Iterator[tuple[str, 
         made = map(_report, tasks)
         yield from ((name, *one) for name, one in zip(names, made, strict=True))
         return
-    with ProcessPoolExecutor(workers) as pool:
+    with processes(workers) as pool:
         yield from ((name, *one) for name, one in zip(names, pool.map(_report, tasks), strict=True))
 
 

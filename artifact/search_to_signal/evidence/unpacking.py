@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,9 +12,16 @@ from search_to_signal.evidence.packing import FILES, OPEN_NAMES, TABLES, packed_
 from search_to_signal.evidence.runs import RECORDS, tokenizer, unpack_run
 from search_to_signal.provenance.adapters import ADAPTER
 from search_to_signal.provenance.blocks import BLOCKS, write_blocks
-from search_to_signal.provenance.checksums import SUMS, read_sums, sha256_file, sum_problems
+from search_to_signal.provenance.checksums import (
+    DATA_SUMS,
+    SUMS,
+    read_sums,
+    sha256_file,
+    sum_problems,
+)
 from search_to_signal.recompute.tokens import Tokenizers
 from search_to_signal.records.manifest import REPORT, read_manifest
+from search_to_signal.runtime import processes
 
 # Beyond these a run's tokens, whose tokenizer takes most of the time, are not worth a process.
 _TOGETHER = 8
@@ -70,7 +76,7 @@ def unpack_runs(packed: Path, out: Path, names: Sequence[str], models: Sequence[
         _unpack_some((packed, out, names, models, tokens))
         return
     shares = [(packed, out, names[k::workers], models, tokens) for k in range(workers)]
-    with ProcessPoolExecutor(workers) as pool:
+    with processes(workers) as pool:
         for _ in pool.map(_unpack_some, shares):
             pass
 
@@ -115,11 +121,12 @@ def unpack(packed: Path, out: Path, models: Sequence[Path]) -> list[str]:
     names = [run.relative_to(packed).as_posix() for run in packed_runs(packed)]
     unpack_runs(packed, out, names, models, tokens=True)
     unpack_rest(packed, out)
-    if (packed / REPORT).is_dir():
+    sealed = read_sums(out) if (out / SUMS).is_file() else {}
+    if any(name.startswith(f"{REPORT}/") for name in sealed):
         write_report(out, out / REPORT)
-    lists = [out] if (out / SUMS).is_file() else [out / name for name in names]
-    if lists == [out] and BLOCKS in read_sums(out):
+    if BLOCKS in sealed:
         write_blocks(out)
+    lists = [out] if sealed else [out / name for name in names]
     return [
         f"{(place / name).relative_to(out).as_posix()}: {what}"
         for place in lists
@@ -130,7 +137,13 @@ def unpack(packed: Path, out: Path, models: Sequence[Path]) -> list[str]:
 def is_left_out(problem: str, problems: Sequence[str]) -> bool:
     """Whether a problem of ``unpack`` is a final adapter that was not packed, or the block index over it."""
     weights = f"/{ADAPTER}/" in problem and problem.endswith(": missing")
-    return weights or (problem.startswith(BLOCKS) and any(is_left_out(one, ()) for one in problems))
+    index = problem.startswith((BLOCKS, f"{SUMS}:"))
+    return weights or (index and any(is_left_out(one, ()) or is_remade(one) for one in problems))
+
+
+def is_remade(problem: str) -> bool:
+    """Whether a problem of ``unpack`` is a page, picture or table that this version makes otherwise."""
+    return problem.startswith((f"{REPORT}/", DATA_SUMS))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from search_to_signal.cli import main
 from search_to_signal.evidence.container import read_container
 from search_to_signal.evidence.shorthand import guessed_program
 from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.provenance.seal import seal
 
 Make = Callable[..., Path]
 
@@ -69,6 +70,19 @@ def test_a_run_is_added_without_writing_others_again(
     kept = [name for name in first if "native-s1" in name or "frozen-s1" in name]
     assert kept
     assert all(first[name] == second[name] for name in kept)
+
+
+def test_a_seal_that_is_older_than_a_run_is_not_packed(results: Path, make_run: Make, tmp_path: Path) -> None:
+    """Between two studies the directory's own list lags behind: the runs' lists are then what is checked."""
+    seal(results, "a study")
+    make_run(results / "cohort" / "frozen-s2", "frozen", 2)
+    packed = pack(results, "--adapters", "*")
+    assert not (packed / "main" / "SHA256SUMS").exists()
+    assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
+    seal(results, "a study")
+    packed = pack(results, "--adapters", "*")
+    assert main(["unpack", str(packed), "--out", str(tmp_path / "again")]) == 0
+    assert files(tmp_path / "again" / "main") == files(results)
 
 
 def test_what_no_rule_explains_stays(results: Path, tmp_path: Path) -> None:

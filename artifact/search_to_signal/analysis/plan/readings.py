@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -12,6 +11,7 @@ from search_to_signal.analysis.results import RecordedRun, load_runs
 from search_to_signal.records.anchor import loop_seconds
 from search_to_signal.records.manifest import Manifest, read_manifest, run_name
 from search_to_signal.records.plan import Plan, Question
+from search_to_signal.runtime import processes
 
 PROGRAMS = "valid_program_uniqueness"
 
@@ -99,7 +99,7 @@ def _each(shares: Sequence[Share]) -> Iterator[Mapping[Reading, float | None]]:
     if workers < 2:
         yield from map(_read, shares)
         return
-    with ProcessPoolExecutor(workers) as pool:
+    with processes(workers) as pool:
         yield from pool.map(_read, shares, chunksize=4)
 
 
