@@ -104,7 +104,7 @@ def build(results: Results, name: str) -> Table:
     if plain not in TRACED or (name != plain and not results.smoke):
         raise ConfigError(f"there is no table {name!r}: choose one of {', '.join(TRACED)}")
     table = TRACED[plain](results)
-    note = f"{table.note} {horizon_note(results, table.layer)}"
+    note = " ".join(filter(None, (table.note, horizon_note(results, table.layer), results.partial)))
     return replace(table, name=f"{SMOKE if results.smoke else ''}{plain}", note=note)
 
 
@@ -130,6 +130,11 @@ class Evidence:
     def smoke(self) -> bool:
         """Whether all of it was made for a smoke test, and proves nothing."""
         return self.results.smoke
+
+    @property
+    def partial(self) -> str:
+        """What is missing of what was to be recorded, in words; empty where nothing is."""
+        return self.results.partial
 
     @property
     def unit(self) -> str:
