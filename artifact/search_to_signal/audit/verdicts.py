@@ -162,6 +162,8 @@ def _knobs(found: Findings) -> Iterator[str]:
             what = "Multiplying all rewards by 10" if name == SCALE else f"Leaving out {name}"
             under = f"under {found.normalizer} ({knob.groups} groups)"
             yield f"{what} changes no advantage by more than 1 % {under}."
+    if len(found.weights) > 1 and set(found.knobs) == {SCALE}:
+        yield "The reward is not the weighted sum of its components, so none of them was left out for a try."
 
 
 def _searched(found: Findings) -> Iterator[str]:

@@ -169,6 +169,14 @@ def test_a_component_that_cannot_matter() -> None:
     assert found["component right"].changed == found["component right"].groups == 2
 
 
+def test_components_that_do_not_add_up_are_said() -> None:
+    """Nothing is tried of a reward that its components do not make, and the audit says so."""
+    parts = {"right": [0.0, 1.0], "bonus": [1.0, 1.0]}
+    product, total = (audit.of_arrays(reward, [2], components=parts) for reward in ([0.0, 1.0], [1.0, 2.0]))
+    assert any("not the weighted sum" in line for line in audit.verdicts(audit.audit(product)))
+    assert not any("not the weighted sum" in line for line in audit.verdicts(audit.audit(total)))
+
+
 @pytest.mark.parametrize(("sizes", "advantage"), [([2], [0.0, 0.0]), ([2], [np.nan, np.inf])])
 def test_a_knob_is_not_idle_where_nothing_is_taught(sizes: list[int], advantage: list[float]) -> None:
     """Of groups without any advantage no knob is said to change nothing."""
