@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Set everything up and run a profile:   ./reproduce.sh [PROFILE]     (default: embedded)
 # Set everything up and run the tests:   ./reproduce.sh test
+# Check the shipped evidence and make its tables, figures and pages again:   ./reproduce.sh evidence
 # Results go to results/PROFILE; set S2S_RESULTS to put them elsewhere.
 set -euo pipefail
 
@@ -10,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 say() { printf 's2s: %s\n' "$*"; }
 
 usage() {
-    sed -n '2,4p' "${BASH_SOURCE[0]}" | sed 's/^# //'
+    sed -n '2,5p' "${BASH_SOURCE[0]}" | sed 's/^# //'
     printf 'profiles: '
     find artifact/profiles -name '*.toml' -exec basename {} .toml \; | sort | paste -sd' '
 }
@@ -50,6 +51,12 @@ run_tests() {
     say "OK: tests passed, results in results/tests.xml"
 }
 
+rebuild_evidence() {
+    setup
+    say "checking artifact/evidence and making its tables, figures and pages again"
+    .venv/bin/s2s rebuild artifact/evidence --out "${S2S_RESULTS:-results/shipped}"
+}
+
 # The released host beside ours; the run goes on whatever comes out.
 compare_hosts() {
     local code=0
@@ -84,12 +91,13 @@ run_profile() {
 }
 
 if (($# > 1)); then
-    say "error: one argument, a profile or test; '${*:2}' is more: set S2S_RESULTS for the results' place, and see s2s run --help"
+    say "error: one argument, a profile, test or evidence; '${*:2}' is more: set S2S_RESULTS for the results' place, and see s2s run --help"
     exit 2
 fi
 case ${1:-embedded} in
     -h | --help) usage ;;
     test) run_tests ;;
+    evidence) rebuild_evidence ;;
     *)
         if [[ ! -f artifact/profiles/${1:-embedded}.toml ]]; then
             say "error: there is no profile '${1}'"

@@ -14,6 +14,7 @@ EXTRAS = MappingProxyType(
             *("torch", "transformers", "tokenizers", "safetensors", "accelerate", "trl", "peft"),
             *("numba", "openai"),
         ),
+        "tensorboard": ("tensorboard",),
     }
 )
 

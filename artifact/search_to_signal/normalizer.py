@@ -207,7 +207,12 @@ def advantages(normalizer: Normalizer, reward: Floats, components: Mapping[str, 
 
 
 def advantages_by_group(normalizer: Normalizer, reward: Floats, components: Mapping[str, Floats]) -> Floats:
-    """``advantages`` as a run has them, (N, G): every group is normalized alone."""
+    """``advantages`` as a run has them, (N, G): every group is normalized alone.
+
+    Our own normalizers but ``batch`` look at no other group, and give all of them the same bits in one call.
+    """
+    if len(reward) and any(normalizer is NORMALIZERS[name] for name in NORMALIZERS if name != "batch"):
+        return advantages(normalizer, reward, components)
     groups = [slice(i, i + 1) for i in range(len(reward))]
     rows = [
         advantages(normalizer, reward[group], {name: part[group] for name, part in components.items()})

@@ -6,6 +6,7 @@ import platform
 import signal
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 _BOOT = (
@@ -91,3 +92,8 @@ def end_with_parent(parent: int) -> None:
         return
     if os.getppid() != parent:
         sys.exit(1)
+
+
+def processes(count: int) -> ProcessPoolExecutor:
+    """A pool of processes, which Ctrl-C ends without a word: the one that started them says what happened."""
+    return ProcessPoolExecutor(count, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL))

@@ -15,6 +15,10 @@ from search_to_signal import package_data
 from search_to_signal.extras import EXTRAS
 from search_to_signal.provenance.checksums import write_sums
 
+ROOT = Path(__file__).parents[2]
+# Directories of tests that need torch, or a checkout around the package.
+NEEDS_MORE = {"container", "corpus", "docs", "experiments", "generators", "hosts", "learner", "pretraining"}
+NEEDS_MORE |= {"recompute"}
 MISSING = [package for packages in EXTRAS.values() for package in packages]
 WITHOUT = (
     f"import sys; sys.modules.update(dict.fromkeys({MISSING!r}));"
@@ -100,3 +104,13 @@ def test_help_answers_at_once() -> None:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert min(seconds) <= 0.3
+
+
+def test_every_directory_of_tests_is_of_the_core_or_not() -> None:
+    """What tests/core/run.sh runs exists, and a new directory of unit tests is in the list or named here."""
+    lines = (ROOT / "tests" / "core" / "files.txt").read_text().splitlines()
+    listed = {line.removeprefix("--ignore=") for line in lines if line and not line.startswith("#")}
+    assert [path for path in listed if not (ROOT / path).exists()] == []
+    rooms = {path.parent.name for path in (ROOT / "tests" / "unit").glob("*/test_*.py")}
+    rooms |= {path.parents[1].name for path in (ROOT / "tests" / "unit").glob("*/*/test_*.py")}
+    assert {room for room in rooms if f"tests/unit/{room}" not in listed} == NEEDS_MORE

@@ -25,6 +25,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("hosts",),
     ("experiments", "analysis", "claims", "provenance"),
     ("recompute", "pretraining"),
+    ("evidence",),
     ("cli",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS, start=1) for room in rooms}

@@ -41,7 +41,12 @@ def report(directory: Path, out: Path, ledger: Callable[[Path], None] | None = N
     room that analysis does not know. Tables and figures of smoke runs are named smoke_*, so that none can be
     taken for a formal one. Raises RunDirectoryError as load_runs does.
     """
-    evidence, facts = read_evidence(directory), read_facts(directory)
+    return write_evidence(read_evidence(directory), out, ledger)
+
+
+def write_evidence(evidence: Evidence, out: Path, ledger: Callable[[Path], None] | None = None) -> Path:
+    """``report`` of a directory whose tables are there."""
+    facts = read_facts(evidence.results.directory)
     out.mkdir(parents=True, exist_ok=True)
     for table in evidence.found.tables:
         write_table(table, out)
@@ -60,6 +65,8 @@ def _parts(evidence: Evidence, drawn: Drawn, facts: Facts, verdicts: JudgedLedge
     yield "# What ran"
     if evidence.smoke:
         yield _SMOKE
+    if evidence.partial:
+        yield f"**{evidence.partial}: this is not the plan's outcome.**"
     scale = _EMBEDDED if facts.embedded else _OTHER
     yield f"{_search(evidence)} {scale.format(models=', '.join(facts.cards))}"
     yield from _section(tables[_HEADLINE])
@@ -135,6 +142,7 @@ def _page_values(
         "findings": findings(evidence),
         "first_picture": next((picture for picture in pictures if picture.name == FIGURE), None),
         "smoke": evidence.smoke,
+        "partial": evidence.partial,
         "embedded": facts.embedded,
         "models": " and ".join(facts.cards),
         "config": config,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from search_to_signal.audit import candidates
-from search_to_signal.audit.agreement import Agreement, Place, agreement, place_of
+from search_to_signal.audit.agreement import Agreement, Place, agreement, place_of, rounding
 from search_to_signal.audit.applying import apply
 from search_to_signal.audit.atlas import entries, get_entry
 from search_to_signal.audit.credit import ClassCredit, ClassSums, class_sums, credit_table
@@ -158,9 +158,9 @@ def audit(
 
 def _explaining(batch: RewardGroups, usual: str) -> str | None:
     """The first entry that gives the logged advantages of a batch, the usual one before all others."""
-    facts = group_facts(batch, batch.advantage)
+    slack = rounding(batch, group_facts(batch, batch.advantage))
     for name in dict.fromkeys((usual, *entries())):
-        if agreement(batch, batch.advantage, apply(get_entry(name), batch), facts).explains:
+        if agreement(batch, batch.advantage, apply(get_entry(name), batch), slack).explains:
             return name
     return None
 
@@ -207,8 +207,9 @@ def _statuses(batch: RewardGroups) -> dict[str, int]:
 
 
 def _compare(tally: _Tally, batch: RewardGroups, audited: Floats, facts: GroupFacts) -> None:
+    slack = rounding(batch, facts)
     for name, entry in entries().items():
-        found = agreement(batch, audited, apply(entry, batch), facts)
+        found = agreement(batch, audited, apply(entry, batch), slack)
         tally.agreements[name] = tally.agreements.get(name, Agreement()) + found
 
 

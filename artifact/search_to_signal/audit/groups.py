@@ -8,6 +8,7 @@ one is ordinary.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -93,15 +94,15 @@ class RewardGroups:
         _freeze(self.offsets)
         _freeze(self.step)
 
-    @property
+    @cached_property
     def sizes(self) -> Integers:
         """(N,): rewards per group."""
-        return np.diff(self.offsets)
+        return _frozen(np.diff(self.offsets))
 
-    @property
+    @cached_property
     def group(self) -> Integers:
         """(R,): the group that each row belongs to."""
-        return np.repeat(np.arange(len(self.step)), self.sizes)
+        return _frozen(np.repeat(np.arange(len(self.step)), self.sizes))
 
     @property
     def scored(self) -> NDArray[np.bool_]:
@@ -115,6 +116,11 @@ def _columns(groups: RewardGroups) -> list[NDArray[np.generic]]:
     arrays = [column for column in plain if isinstance(column, np.ndarray)]
     named = [*groups.components.values(), *groups.metrics.values()]
     return [*arrays, *named, groups.label.code, groups.status.code]
+
+
+def _frozen(column: Integers) -> Integers:
+    _freeze(column)
+    return column
 
 
 def _freeze(column: NDArray[np.generic]) -> None:

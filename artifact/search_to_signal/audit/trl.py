@@ -12,6 +12,7 @@ Read as installed: TRL 0.15.1 and 1.16.0. Neither hands rewards or advantages to
 training the recorder stands before the method that samples and scores a batch, whose result has advantages,
 tokens and masks: ``_prepare_inputs`` in 0.15.1, ``_generate_and_score_completions`` later. The rewards are
 what ``_calculate_rewards`` returns, or the reward functions themselves where a version has no such method.
+Of a batch in which RLOO clips rewards or adds a KL penalty, the reward is logged as it was before.
 """
 
 import json
@@ -96,8 +97,7 @@ class GroupRecorder:
     def _kept(self, score: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(score)
         def kept(*given: Any, **named: Any) -> Any:
-            found = score(*given, **named)
-            self._gathered = found
+            self._gathered = found = score(*given, **named)
             return found
 
         return kept
@@ -143,10 +143,14 @@ class GroupRecorder:
         if self._gathered is None:
             parts = weights.new_zeros((len(inputs), len(weights)))
             for place, given in self._given.items():
-                parts[:, place] = weights.new_tensor(given.tolist() if hasattr(given, "tolist") else given)
-            reward = (parts * weights).sum(1)
+                parts[:, place] = weights.new_tensor(
+                    [math.nan if one is None else float(one) for one in given]
+                )
         else:
             parts = self._gathered[first : first + len(inputs)]
+        reward = (parts * weights).sum(1)
+        # 0.15.1 knows no function without a reward; later versions leave it out of the sum.
+        if hasattr(trainer, _SAMPLES):
             reward = (parts * weights).nansum(1).masked_fill(parts.isnan().all(1), math.nan)
         return Batch(
             examples=inputs,

@@ -176,8 +176,8 @@ def _searched(found: Findings) -> Iterator[str]:
         )
     if found.counts["seen_before"]:
         yield (
-            f"{_of(found, 'seen_before', 'compared')} have a text that stood in the log before"
-            f"{_see(found, 'seen_before')}."
+            f"{found.counts['seen_before']} of {found.completions} candidates have a text that stood in the "
+            f"log before{_see(found, 'seen_before')}."
         )
     if found.statuses:
         yield f"They ended as {', '.join(f'{name} ({count})' for name, count in found.statuses.items())}."

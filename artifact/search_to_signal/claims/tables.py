@@ -4,7 +4,7 @@ import ast
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -191,6 +191,29 @@ def load_report(directory: Path) -> dict[str, Table]:
     if not directory.is_dir():
         raise LedgerError(f"there is no report in {directory}: run s2s report first")
     return {path.stem: _wide(_read(path)) for path in sorted(directory.glob("*.csv"))}
+
+
+def load_reports(results: Path, order: Sequence[str] = ()) -> dict[str, Table]:
+    """The tables of a results directory, or of all those below it, each NAME/report.
+
+    A table that several have is that of the first, by ``order`` and then by name: layers are never pooled.
+    Raises LedgerError where there is no report.
+    """
+    below = {path.parent.name: path for path in sorted(results.glob("*/report")) if path.is_dir()}
+    if (results / "report").is_dir() and not below:
+        return load_report(results / "report")
+    if not below:
+        raise LedgerError(f"there is no report in {results}: run s2s report first")
+    names = [*(name for name in order if name in below), *(name for name in below if name not in order)]
+    return first_of(load_report(below[name]) for name in names)
+
+
+def first_of(reports: Iterable[Mapping[str, Table]]) -> dict[str, Table]:
+    """Tables by name, of the first report that has one."""
+    found: dict[str, Table] = {}
+    for tables in reports:
+        found = {**tables, **found}
+    return found
 
 
 def _read(path: Path, entry: TableEntry | None = None) -> Table:

@@ -9,14 +9,25 @@ from contextlib import suppress
 from inspect import cleandoc
 
 import search_to_signal
-from search_to_signal.cli import audit, checking, claims, hosts, listing, models, records, running
+from search_to_signal.cli import (
+    audit,
+    checking,
+    claims,
+    hosts,
+    listing,
+    models,
+    records,
+    rerunning,
+    running,
+    shipping,
+)
 from search_to_signal.cli.base import Command
 from search_to_signal.errors import RunDirectoryError, S2SError
 from search_to_signal.extras import missing
 from search_to_signal.progress import one_line
 from search_to_signal.runtime import fix_kernels, wait_without_spinning
 
-_GROUPS = (running, records, checking, claims, hosts, models, listing, audit)
+_GROUPS = (running, records, checking, rerunning, shipping, claims, hosts, models, listing, audit)
 # Characters of an error that are printed.
 _TOLD = 4000
 _REMEDY = "check that it is there, with rights and room to write"

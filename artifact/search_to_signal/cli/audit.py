@@ -109,13 +109,8 @@ def register(add: Add) -> None:
     command.add_argument(
         "--reward", metavar="NAME", help="the reward that was trained, where a log has several"
     )
-    command.add_argument(
-        "--component",
-        action="append",
-        default=[],
-        metavar="COLUMN[=WEIGHT]",
-        help="of TRL's logs: a column that is part of the reward, and its weight; repeat it",
-    )
+    text = "of TRL's logs: a column that is part of the reward, and its weight"
+    add_repeated(command, "--component", text, metavar="COLUMN[=WEIGHT]")
     command.add_argument(
         "--group-size", type=int, metavar="G", help="split runs of one prompt into groups of G"
     )

@@ -46,6 +46,7 @@ def load_allowed(arguments: argparse.Namespace) -> None:
     if not asked:
         return
     from search_to_signal.hosts import get_host
+    from search_to_signal.learner import get_rule
     from search_to_signal.normalizer import get_normalizer
     from search_to_signal.problems import get_problem
     from search_to_signal.rewards import get_mapping
@@ -55,6 +56,7 @@ def load_allowed(arguments: argparse.Namespace) -> None:
         "normalizer": get_normalizer,
         "problem": get_problem,
         "host": get_host,
+        "rule": get_rule,
     }
     for kind, name in asked:
         loaders[kind](name)

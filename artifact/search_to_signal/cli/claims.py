@@ -16,7 +16,7 @@ def _claims(arguments: argparse.Namespace) -> int:
     from search_to_signal.claims.coverage import load_numbers, uncovered
     from search_to_signal.claims.ledger import load_ledger
     from search_to_signal.claims.page import summary, terminal, write
-    from search_to_signal.claims.tables import load_report
+    from search_to_signal.claims.tables import load_reports
     from search_to_signal.claims.verdicts import judge
     from search_to_signal.experiments.implementation import implementation
 
@@ -25,7 +25,7 @@ def _claims(arguments: argparse.Namespace) -> int:
         raise LedgerError(f"the ledger does not account for the document: {'; '.join(problems[:5])}")
     if arguments.document is not None:
         return _document(arguments.document)
-    report = load_report(arguments.results / "report") if arguments.results else None
+    report = load_reports(arguments.results, _order(arguments.results)) if arguments.results else None
     findings = judge(ledger, report, implementation())
     print(terminal(ledger, findings))
     if arguments.out is not None:
@@ -33,6 +33,15 @@ def _claims(arguments: argparse.Namespace) -> int:
             write(ledger, findings, arguments.out)
     print(f"s2s: {summary(findings)}")
     return 0
+
+
+def _order(results: Path) -> list[str]:
+    """The profiles of a plan that lies in the directory, in its order."""
+    from search_to_signal.records.plan import PLAN, read_plan
+
+    path = results / PLAN.name
+    studies = read_plan(path).studies if path.is_file() else ()
+    return list(dict.fromkeys(name for study in studies for name in study.profiles))
 
 
 def _document(path: Path) -> int:
@@ -59,6 +68,7 @@ def _document(path: Path) -> int:
 
 def register(add: Add) -> None:
     claims = add(_claims, "s2s claims --results results/embedded --out claims")
-    claims.add_argument("--results", type=Path, help="a results directory whose report to compare with")
+    text = "a results directory whose report to compare with, or shipped evidence"
+    claims.add_argument("--results", type=Path, help=text)
     claims.add_argument("--out", type=Path, help="where to write claims.csv and claims.md")
     claims.add_argument("--document", type=Path, help="check the ledger against the paper's LaTeX source")

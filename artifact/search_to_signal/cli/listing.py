@@ -58,10 +58,12 @@ def _problems() -> list[Row]:
 
 
 def _hosts() -> list[Row]:
-    from search_to_signal.hosts import GROUP, REFERENCE, RELEASED
+    from search_to_signal.hosts import ENTROPIC, EVOTUNE, GROUP, REFERENCE, RELEASED
 
     return [
         (REFERENCE, "Our search, run by s2s run."),
+        (EVOTUNE, "EvoTune's database of islands, run by s2s run."),
+        (ENTROPIC, "TTT-Discover's reuse buffer, run by s2s run."),
         (RELEASED, "A checkout of the released CALM, run by s2s released."),
         *_named({}, GROUP),
     ]

@@ -12,6 +12,7 @@ from search_to_signal.records.files import storage_errors
 
 if TYPE_CHECKING:
     from search_to_signal.analysis.comparison import Comparison, Metric
+    from search_to_signal.analysis.tables.cells import Table
 
 _LONGEST_SETTING = 30
 _SHOWN_RUNS = 3
@@ -105,31 +106,50 @@ def _trace(arguments: argparse.Namespace) -> None:
     if arguments.show < 0:
         raise ConfigError(f"--show {arguments.show}: give 0 or more record lines")
     load_allowed(arguments)
+    from search_to_signal.evidence.unpacking import readable
+
     try:
-        for line in _traced(arguments):
-            print(line)
+        with readable(arguments.directory) as directory:
+            for line in _traced(arguments, directory):
+                print(line)
     except BrokenPipeError:
         raise
     except OSError as error:
         raise RunDirectoryError(f"cannot read {error.filename}: {error.strerror}; restore it") from error
 
 
-def _traced(arguments: argparse.Namespace) -> Iterator[str]:
+def _traced(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
     from search_to_signal.analysis.page.tracing import row_values, table_names, table_parts, trace_cell
     from search_to_signal.analysis.results import Results
     from search_to_signal.analysis.tables.catalogue import TRACED, build, catalogue
+    from search_to_signal.records.plan import PLAN
 
-    results = Results(arguments.directory)
-    if arguments.table is None:
-        return table_names(catalogue(results, TRACED))
-    table = build(results, arguments.table)
+    if (arguments.directory / PLAN.name).is_file():
+        table = _planned(arguments, directory)
+    elif arguments.table is None:
+        return table_names(catalogue(Results(directory), TRACED))
+    else:
+        table = build(Results(directory), arguments.table)
     if arguments.row is None:
         return table_parts(table)
     if arguments.column is None:
         return row_values(table, table.row(arguments.row))
     cell = table.cell(arguments.row, arguments.column)
     where = f"{table.name} / {arguments.row} / {arguments.column}"
-    return trace_cell(cell, where, arguments.directory, arguments.show)
+    return trace_cell(cell, where, directory, arguments.show)
+
+
+def _planned(arguments: argparse.Namespace, directory: Path) -> "Table":
+    from search_to_signal.analysis.plan.lines import outcome_table
+    from search_to_signal.analysis.plan.outcomes import outcomes
+    from search_to_signal.records.plan import PLAN, read_plan
+
+    plan = read_plan(arguments.directory / PLAN.name)
+    table = outcome_table(outcomes(directory, plan), plan)
+    if arguments.table not in (None, table.name):
+        below = arguments.directory / "PROFILE"
+        raise ConfigError(f"a plan has one table, {table.name}: those of a profile are traced in {below}")
+    return table
 
 
 def register(add: Add) -> None:
@@ -146,7 +166,7 @@ def register(add: Add) -> None:
     compare.add_argument("first", type=Path)
     compare.add_argument("second", type=Path)
     trace = add(_trace, "s2s trace results/embedded core_results native 'Final best' --show 2")
-    trace.add_argument("directory", type=Path, help="results directory")
+    trace.add_argument("directory", type=Path, help="results directory, or shipped evidence")
     trace.add_argument("table", nargs="?", help="a table's name (default: list the tables)")
     trace.add_argument("row", nargs="?", help="a row's label (default: list rows and columns)")
     trace.add_argument("column", nargs="?", help="a column's heading (default: print the row)")

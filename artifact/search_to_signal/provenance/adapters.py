@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.records.manifest import Manifest
@@ -30,23 +31,39 @@ def tensors_sha256(path: Path) -> str:
 
 def digest_of(data: bytes) -> str:
     """The same of a file's bytes; raises ValueError, KeyError, TypeError or AttributeError for others."""
+    digest = hashlib.sha256()
+    for name, stored in stored_tensors(data).items():
+        digest.update(f"{name} {stored.shape} {_DTYPES[stored.dtype]}\n".encode())
+        digest.update(stored.data)
+    return digest.hexdigest()
+
+
+class StoredTensor(NamedTuple):
+    """A tensor of a safetensors file: its type as there, F32 say, its shape and its little-endian bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: memoryview
+
+
+def stored_tensors(data: bytes) -> dict[str, StoredTensor]:
+    """The tensors of a file's bytes in order of name; raises as ``digest_of``."""
     length = int.from_bytes(data[:8], "little")
     if length > min(_LONGEST_HEADER, len(data) - 8):
         raise ValueError("its header is too long")
     header = json.loads(data[8 : 8 + length])
     body = memoryview(data)[8 + length :]
-    digest, read = hashlib.sha256(), 0
+    found, read = {}, 0
     for name in sorted(header.keys() - {"__metadata__"}):
         start, end = header[name]["data_offsets"]
         if not 0 <= start <= end <= len(body):
             raise ValueError(f"{name} lies outside")
         shape = tuple(int(size) for size in header[name]["shape"])
-        digest.update(f"{name} {shape} {_DTYPES[header[name]['dtype']]}\n".encode())
-        digest.update(body[start:end])
+        found[name] = StoredTensor(header[name]["dtype"], shape, body[start:end])
         read += end - start
     if read != len(body):
         raise ValueError("it has bytes that belong to no tensor")
-    return digest.hexdigest()
+    return found
 
 
 def adapter_problems(run: Path, manifest: Manifest, steps: list[StepRecord], trained: bool) -> Iterator[str]:

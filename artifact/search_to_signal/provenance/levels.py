@@ -24,7 +24,10 @@ PROMISES = MappingProxyType(
             "score passes but what is counted as not compared or not executed; whether a model wrote these "
             "texts, what the learner did, and the tables are left open."
         ),
-        RERUN: "not built yet; it would show that model and learner give these texts and adapters again.",
+        RERUN: (
+            "and model, programs and learner gave the texts, scores and adapters of these runs again on this "
+            "machine, bit for bit; other runs, layers without runs, tables and times are left open."
+        ),
         SIGNATURE: "and the holder of that key signed this list; who vouches is shown, not that it is true.",
     }
 )

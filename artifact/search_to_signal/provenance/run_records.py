@@ -12,8 +12,11 @@ from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingErr
 from search_to_signal.normalizer import advantages_by_group, find_normalizer
 from search_to_signal.provenance.adapters import adapter_problems
 from search_to_signal.provenance.archive import RELEASED, ArchiveReplay, archive_replay
+from search_to_signal.provenance.batches import batch_problems
 from search_to_signal.provenance.completion_texts import GRPO, ParsedTexts, TextReplay, store_problems
+from search_to_signal.provenance.database import database_problems
 from search_to_signal.provenance.manifests import manifest_problems
+from search_to_signal.provenance.pairs import pair_problems
 from search_to_signal.provenance.prompt_lengths import prompt_problems
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import Manifest, RunFacts, normalizer_of
@@ -164,6 +167,9 @@ def _problems(directory: Path, manifest: Manifest, parsed: ParsedTexts) -> Itera
     stored = {(h.step, h.index): h for h in heuristics if h.operator is not None}
     yield from _group_problems(directory, manifest, steps, TextReplay(config, parsed, stored), archive)
     yield from archive.store_problems(heuristics)
+    yield from pair_problems(directory, manifest)
+    yield from batch_problems(directory, manifest)
+    yield from database_problems(directory, manifest)
     if len(steps) != manifest.facts.groups:
         yield f"{len(steps)} steps are recorded, the configuration asks for {manifest.facts.groups}"
 

@@ -10,6 +10,8 @@ from search_to_signal.rewards.base import Rewards as Rewards
 from search_to_signal.rewards.base import rewards_of as rewards_of
 from search_to_signal.rewards.factorized import Factorized
 from search_to_signal.rewards.native import Native
+from search_to_signal.rewards.pairs import Pairs
+from search_to_signal.rewards.score import Score
 from search_to_signal.rewards.search_exposure import SearchExposure
 from search_to_signal.rewards.tail_weighted import TailWeighted
 
@@ -47,6 +49,10 @@ READINGS: tuple[Alternative, ...] = (
 ALTERNATIVES: dict[str, RewardMapping] = {reading.mapping.name: reading.mapping for reading in READINGS}
 
 
+OTHERS: dict[str, RewardMapping] = {mapping.name: mapping for mapping in (Score(), Pairs())}
+"""What other hosts tell their learners; no construction of the paper, and in none of its tables."""
+
+_NAMED = {**MAPPINGS, **ALTERNATIVES, **OTHERS}
 GROUP = "search_to_signal.mappings"
 _LONGEST_NAME = 40
 
@@ -56,7 +62,7 @@ def get_mapping(name_or_path: str) -> RewardMapping:
 
     Raises ConfigError with the known names.
     """
-    return _checked(name_or_path, plugins.load(name_or_path, {**MAPPINGS, **ALTERNATIVES}, GROUP))
+    return _checked(name_or_path, plugins.load(name_or_path, _NAMED, GROUP))
 
 
 def find_mapping(name_or_path: str) -> RewardMapping:
@@ -64,7 +70,7 @@ def find_mapping(name_or_path: str) -> RewardMapping:
 
     Raises ConfigError as ``get_mapping`` does, and for an import path that was not loaded before.
     """
-    found = plugins.find(name_or_path, {**MAPPINGS, **ALTERNATIVES}, GROUP, "--mapping")
+    found = plugins.find(name_or_path, _NAMED, GROUP, "--mapping")
     return _checked(name_or_path, found)
 
 

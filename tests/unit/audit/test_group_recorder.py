@@ -1,6 +1,8 @@
 """The recorder for TRL keeps every group that the real trainer trains on, and gives the trainer back."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -46,9 +48,8 @@ def new_trainer(new_model: Callable[..., Any], tokenizer: Any, tmp_path: Path) -
             reward_weights=[0.5, 2.0],
             use_cpu=True,
             report_to=[],
-            save_strategy="no",
             disable_tqdm=True,
-            **options,
+            **{"save_strategy": "no", **options},
         )
         rows = [{"prompt": f"node = {row}", "kind": "odd" if row % 2 else "even"} for row in range(8)]
         data = Dataset.from_list(rows)
@@ -121,6 +122,38 @@ def test_another_run_is_not_written_over(new_trainer: Callable[..., Any], tmp_pa
             assert {path: path.read_bytes() for path in tmp_path.glob("log/*")} == before
         else:
             trainer.train()
+
+
+def test_a_run_that_resumes_replaces_what_it_repeats(new_trainer: Callable[..., Any], tmp_path: Path) -> None:
+    """From the checkpoint after step 1 on, steps 2 and 3 are written; step 1 stays as it was."""
+    trainer = new_trainer(2, save_strategy="steps", save_steps=1)
+    trainer.add_callback(GroupRecorder(trainer, tmp_path / "log"))
+    trainer.train()
+    first = {path: path.read_bytes() for path in (tmp_path / "log").glob("*_00000001_*")}
+    (tmp_path / "log" / "rollouts_00000002_0000.jsonl").write_text("{}", encoding="utf-8")
+    trainer = new_trainer(3)
+    trainer.add_callback(GroupRecorder(trainer, tmp_path / "log"))
+    trainer.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-1"))
+    assert {path: path.read_bytes() for path in first} == first
+    steps = [groups.step.tolist() for groups in audit.read(tmp_path / "log")]
+    assert steps == [[1, 1], [1, 1], [2, 2], [2, 2], [3, 3], [3, 3]]
+
+
+def test_a_full_disk_leaves_no_half_file(
+    new_trainer: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line of error, and no log with half a line in it."""
+
+    def full(descriptor: int, data: bytes) -> None:
+        os.write(descriptor, data[:100])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("search_to_signal.records.files.write_all", full)
+    trainer = new_trainer(1)
+    trainer.add_callback(GroupRecorder(trainer, tmp_path / "log"))
+    with pytest.raises(RunDirectoryError, match="No space left"):
+        trainer.train()
+    assert list((tmp_path / "log").glob("*.jsonl")) == []
 
 
 def test_importing_it_loads_no_model_library() -> None:

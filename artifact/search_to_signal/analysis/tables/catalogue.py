@@ -14,10 +14,12 @@ from search_to_signal.analysis.tables import (
     audit,
     core,
     credit,
+    endpoints,
     evaluations,
     matched,
     normalizers,
     paired,
+    pairs,
     proposals,
 )
 from search_to_signal.analysis.tables.cells import Table
@@ -41,6 +43,10 @@ BUILDERS: Mapping[str, Builder] = {
     "credit": credit.credit_by_class,
     "signal": credit.signal,
     "controls": credit.controls,
+    "rules": pairs.rules,
+    "distinctions": pairs.distinctions_told,
+    "pairs": pairs.pairs,
+    "pair_gaps": pairs.pair_gaps,
     "normalizer_values": normalizers.normalizer_values,
     "claim_matrix": normalizers.claim_matrix,
     "group_size": normalizers.group_size,
@@ -61,6 +67,7 @@ BUILDERS: Mapping[str, Builder] = {
     "restart": paired.restart,
     "restart_paired": paired.restart_paired,
     "restart_signs": paired.restart_signs,
+    "endpoints": endpoints.endpoints,
     "restart_prompts": core.prompts_of(RESTART),
     "breadth": core.breadth,
     "breadth_gains": core.breadth_gains,
@@ -97,7 +104,7 @@ def build(results: Results, name: str) -> Table:
     if plain not in TRACED or (name != plain and not results.smoke):
         raise ConfigError(f"there is no table {name!r}: choose one of {', '.join(TRACED)}")
     table = TRACED[plain](results)
-    note = f"{table.note} {horizon_note(results, table.layer)}"
+    note = " ".join(filter(None, (table.note, horizon_note(results, table.layer), results.partial)))
     return replace(table, name=f"{SMOKE if results.smoke else ''}{plain}", note=note)
 
 
@@ -123,6 +130,11 @@ class Evidence:
     def smoke(self) -> bool:
         """Whether all of it was made for a smoke test, and proves nothing."""
         return self.results.smoke
+
+    @property
+    def partial(self) -> str:
+        """What is missing of what was to be recorded, in words; empty where nothing is."""
+        return self.results.partial
 
     @property
     def unit(self) -> str:

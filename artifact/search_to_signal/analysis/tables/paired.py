@@ -6,6 +6,7 @@ search.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -158,7 +159,9 @@ TRIALS = 4_000
 INTERVAL_COLUMNS = ("Mean", "Low", "High", "Seeds", "Measured coverage (%)")
 
 
-def percentile_interval(values: Sequence[float], rng: np.random.Generator) -> tuple[float, float]:
+def percentile_interval(
+    values: Sequence[float], rng: np.random.Generator, level: float = LEVEL
+) -> tuple[float, float]:
     """Percentile interval of the mean of n independent seeds; values: (n,).
 
     Raises NoTableError below LEAST_SEEDS: then only the seeds themselves may be shown, as the paper does.
@@ -171,11 +174,12 @@ def percentile_interval(values: Sequence[float], rng: np.random.Generator) -> tu
 
     sample = (np.asarray(values),)
     found = bootstrap(
-        sample, np.mean, n_resamples=DRAWS, confidence_level=LEVEL, method="percentile", random_state=rng
+        sample, np.mean, n_resamples=DRAWS, confidence_level=level, method="percentile", random_state=rng
     )
     return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
+@cache
 def interval_coverage(seeds: int) -> float:
     """How often ``percentile_interval`` of so many normal values covers their mean, over TRIALS samples.
 

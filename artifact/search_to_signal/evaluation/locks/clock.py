@@ -1,4 +1,7 @@
-"""No clock: the processor's traps, and the vDSO, which reads it without any system call, is overwritten."""
+"""No clock: the processor's traps, and the vDSO, which needs no system call for it, is overwritten.
+
+The vDSO also has entropy: glibc 2.41 and later draw from it, with a key from before the locks.
+"""
 
 import ctypes
 import functools
@@ -7,8 +10,8 @@ from search_to_signal.evaluation.locks.linux import LOCKS_READ_CLOCK, REFUSED_CL
 
 _GET_TSC, _SET_TSC, _TSC_SIGSEGV = 25, 26, 2
 _READ, _WRITE, _EXECUTE = 1, 2, 4
-# x86-64: hlt, a SIGSEGV outside the kernel; or eax, -1 and ret, which is EPERM.
-_END, _REFUSE = b"\xf4", b"\x83\xc8\xff\xc3"
+# x86-64: hlt, a SIGSEGV outside the kernel; or rax, -1 and ret, which is EPERM.
+_END, _REFUSE = b"\xf4", b"\x48\x83\xc8\xff\xc3"
 
 
 def _clock_gettime(refused: tuple[int, ...]) -> bytes:
@@ -22,6 +25,7 @@ _REPLACEMENTS = {
     "__vdso_clock_gettime": _clock_gettime(REFUSED_CLOCKS),
     "__vdso_gettimeofday": _END,
     "__vdso_time": _REFUSE,
+    "__vdso_getrandom": _REFUSE,
 }
 
 
@@ -49,7 +53,7 @@ def can_trap_clock() -> bool:
 
 @functools.cache
 def _functions() -> dict[str, int]:
-    """Addresses of the vDSO's clocks by name; none where the kernel has no vDSO."""
+    """Addresses of what is replaced, by name; none where the kernel has no vDSO."""
     try:
         library = ctypes.CDLL("linux-vdso.so.1")
     except OSError:

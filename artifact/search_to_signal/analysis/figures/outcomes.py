@@ -1,0 +1,89 @@
+"""The plan's primary questions in one figure: every seed, the mean and its interval, zero as a line."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from search_to_signal.analysis.figures.drawing import BLUE, GREY, ORANGE, RED, zero_line
+from search_to_signal.analysis.figures.plot import SETTINGS, Frame, Value, lines
+from search_to_signal.analysis.plan.lines import heading, measure_of
+from search_to_signal.analysis.plan.outcomes import Outcome, Verdict
+
+NAME = "outcomes"
+CAPTION = (
+    "Primary questions of the plan. Small circles are seeds, diamonds their means, bars the interval for "
+    "each alone, thin bars the wider one that decides. Blue: the wider one lies above zero; red: below; "
+    "grey: undecided; orange: not all seeds are recorded, so no verdict. Higher is better."
+)
+_COLORS = {Verdict.ABOVE.value: BLUE, Verdict.BELOW.value: RED, Verdict.PARTIAL.value: ORANGE}
+_COLUMNS = (
+    "metric",
+    "comparison",
+    "seed",
+    "value",
+    "low",
+    "high",
+    "strict_low",
+    "strict_high",
+    "verdict",
+    "n",
+)
+# Narrow: it stays readable on a telephone.
+_WIDTH, _PER_LINE, _PER_PANEL = 4.4, 0.24, 0.72
+_DPI = 200
+
+
+def outcome_lines(found: Sequence[Outcome], unit: str) -> str:
+    """The text of the figure's CSV: a row per seed; scores in ``unit``, shares in points."""
+    rows: list[tuple[Value, ...]] = []
+    for one in found:
+        measure = measure_of(one.question.metric)
+        bars = [*(one.interval or (None, None)), *(one.corrected or (None, None))]
+        scaled = [None if end is None else measure.factor * end for end in bars]
+        title = heading(one) if measure.factor != 1.0 else f"{heading(one)} ({unit})"
+        name = f"{one.name} (n = {len(one.values)})"
+        for seed, value in one.values.items():
+            numbers = (measure.factor * value, *scaled)
+            rows.append((title, name, seed, *numbers, one.verdict.value, len(one.values)))
+    return lines(_COLUMNS, rows)
+
+
+def draw_outcomes(text: str, out: Path) -> Path:
+    """Write NAME.csv and draw NAME.png and NAME.pdf from it; returns the PNG's path."""
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{NAME}.csv"
+    path.write_text(text, encoding="utf-8")
+    frame = Frame.read(text)
+    panels = frame.names("metric")
+    rows = [len(frame.where(metric=name).names("comparison")) for name in panels]
+    with mpl.rc_context(dict(SETTINGS)):
+        height = _PER_LINE * sum(rows) + _PER_PANEL * len(rows)
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        grid = figure.subplots(len(rows), 1, squeeze=False, height_ratios=[1 + n for n in rows])
+        for axes, name in zip(grid[:, 0], panels, strict=True):
+            _draw(axes, frame.where(metric=name), name)
+        figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
+        figure.savefig(path.with_suffix(".png"), dpi=_DPI, metadata={"Software": None})
+    return path.with_suffix(".png")
+
+
+def _draw(axes: Axes, frame: Frame, title: str) -> None:
+    zero_line(axes)
+    names = frame.names("comparison")
+    for place, name in enumerate(names):
+        own = frame.where(comparison=name)
+        row, hue = own.rows[0], _COLORS.get(own.rows[0]["verdict"], GREY)
+        axes.plot(
+            own.numbers(), [place] * len(own.rows), "o", color=hue, ms=2.4, mfc="none", mew=0.5, alpha=0.7
+        )
+        for low, high, width in (("strict_low", "strict_high", 0.8), ("low", "high", 2.2)):
+            if row[low]:
+                axes.plot((float(row[low]), float(row[high])), (place, place), color=hue, lw=width)
+        axes.plot(own.mean(), place, "D", color=hue, ms=4.5, mec="white", mew=0.6)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_title(title, fontsize=8)
+    axes.locator_params(axis="x", nbins=5)

@@ -1,0 +1,122 @@
+"""The page of the plan: what was asked, what came out, and where the recording departed from it."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from search_to_signal.analysis.figures.outcomes import CAPTION, draw_outcomes, outcome_lines
+from search_to_signal.analysis.page.story import Finding
+from search_to_signal.analysis.plan.deviations import NOTHING, deviations, recorded_runs
+from search_to_signal.analysis.plan.lines import outcome_table, sentence
+from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
+from search_to_signal.analysis.tables.cells import Table
+from search_to_signal.analysis.tables.files import to_markdown, write_table
+from search_to_signal.records.plan import Plan, Question
+
+HTML, MARKDOWN = "evidence.html", "evidence.md"
+_WIDTH = 616
+
+
+@dataclass(frozen=True)
+class Story:
+    """The plan with its outcomes; ``planned`` runs were to be recorded, as far as anybody wrote them down."""
+
+    plan: Plan
+    outcomes: tuple[Outcome, ...]
+    departed: Mapping[str, Sequence[str]]
+    recorded: int
+    unit: str
+
+    @property
+    def partial(self) -> bool:
+        """Whether seeds of some question, or a whole study, are missing."""
+        missing = any(one.verdict in (Verdict.PARTIAL, Verdict.MISSING) for one in self.outcomes)
+        return missing or any(NOTHING in self.departed[study.key] for study in self.plan.studies)
+
+    @property
+    def counts(self) -> str:
+        """How much of the plan is recorded, in words."""
+        whole = sum(one.verdict not in (Verdict.PARTIAL, Verdict.MISSING) for one in self.outcomes)
+        lines = f"{whole} of {len(self.outcomes)} planned lines have all their seeds"
+        return f"{self.recorded} runs are recorded; {lines}."
+
+
+def tell(root: Path, plan: Plan, sha256: str) -> Story:
+    """Read the recorded evidence; raises RunDirectoryError for a run that is short or changed."""
+    runs, found = recorded_runs(root), outcomes(root, plan)
+    units = [manifest.score_unit for manifest in runs.values() if manifest.score_unit]
+    unit = units[0] if len(set(units)) == 1 else "score"
+    return Story(plan, tuple(found), deviations(plan, sha256, runs, found), len(runs), unit)
+
+
+def write_plan_report(
+    story: Story, out: Path, survived: Sequence[Finding] = (), pages: Mapping[str, str] | None = None
+) -> Path:
+    """Write table, figure, evidence.md and evidence.html; returns the latter.
+
+    ``survived`` are what a profile's own tables answer, ``pages`` its page by profile, relative to ``out``.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    table = outcome_table(story.outcomes, story.plan)
+    write_table(table, out)
+    primary = [one for one in story.outcomes if one.question.role == "primary" and len(one.sides) > 1]
+    drawn = [one for one in primary if one.values]
+    picture = draw_outcomes(outcome_lines(drawn, story.unit), out / "figures") if drawn else None
+    page = out / HTML
+    page.write_text(_html(story, table, picture, survived, pages or {}), encoding="utf-8")
+    (out / MARKDOWN).write_text(_markdown(story, table), encoding="utf-8")
+    return page
+
+
+def _questions(found: Sequence[Outcome]) -> list[tuple[Question, list[str]]]:
+    return [(q, [sentence(one) for one in same]) for q, same in groupby(found, key=lambda one: one.question)]
+
+
+def _html(
+    story: Story, table: Table, picture: Path | None, survived: Sequence[Finding], pages: Mapping[str, str]
+) -> str:
+    plan, found = story.plan, story.outcomes
+    loader = PackageLoader("search_to_signal.analysis.page")
+    environment = Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+    )
+    data = None if picture is None else base64.b64encode(picture.read_bytes()).decode("ascii")
+    return environment.get_template("plan.html").render(
+        plan=plan,
+        partial=story.partial,
+        counts=story.counts,
+        primary=_questions([one for one in found if one.question.role == "primary"]),
+        survived=survived,
+        picture=None if data is None else f"data:image/png;base64,{data}",
+        width=_WIDTH,
+        caption=CAPTION,
+        studies=[
+            (study, _questions([o for o in found if o.study.key == study.key]), story.departed[study.key])
+            for study in plan.studies
+        ],
+        pages=pages,
+        table=table,
+        rows=table.text_rows(),
+        everywhere=story.departed[""],
+    )
+
+
+def _markdown(story: Story, table: Table) -> str:
+    parts = [f"# {story.plan.title}", f"**PARTIAL.** {story.counts}" if story.partial else story.counts]
+    for study in story.plan.studies:
+        parts.append(f"## {study.title}")
+        for question, lines in _questions([o for o in story.outcomes if o.study.key == study.key]):
+            parts.append(
+                "\n".join([f"**{question.asks}** ({question.role})", "", *(f"- {line}" for line in lines)])
+            )
+        parts += [f"Deviation: {line}." for line in story.departed[study.key]]
+    parts += [
+        "## Deviations that concern all studies",
+        *(f"- {line}" for line in story.departed[""] or ["none"]),
+    ]
+    parts += ["## All outcomes", to_markdown(table.text_rows()).strip(), table.note]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,71 @@
+"""Where what was recorded departs from the plan, in words; nothing is left out because it is small."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from search_to_signal.analysis.plan.outcomes import Outcome
+from search_to_signal.records.manifest import Manifest, read_manifest, runs_below
+from search_to_signal.records.plan import Plan, Study
+
+NOTHING = "nothing of it is recorded"
+_SHOWN = 3
+
+
+def recorded_runs(root: Path) -> dict[str, Manifest]:
+    """The manifests of all finished runs below the recorded evidence, by place."""
+    found = {run.relative_to(root).as_posix(): read_manifest(run) for run in runs_below(root)}
+    return {place: manifest for place, manifest in found.items() if manifest.status == "complete"}
+
+
+def deviations(
+    plan: Plan, sha256: str, runs: dict[str, Manifest], found: Sequence[Outcome]
+) -> dict[str, list[str]]:
+    """Sentences by the key of a study, and under "" those of all of them; empty lists where there is none."""
+    lines = {"": list(_of_all(plan, sha256, runs))}
+    for study in plan.studies:
+        own = [one for one in found if one.study.key == study.key]
+        lines[study.key] = list(dict.fromkeys(_of_study(study, runs, own)))
+    return lines
+
+
+def _of_all(plan: Plan, sha256: str, runs: dict[str, Manifest]) -> Iterator[str]:
+    other = [place for place, manifest in runs.items() if manifest.plan_sha256 != sha256]
+    if other:
+        yield f"{len(other)} runs were not recorded under this plan: {_some(other)}"
+    sources = Counter(manifest.source.sha256[:12] for manifest in runs.values())
+    if len(sources) > 1:
+        told = ", ".join(f"{number} by {name}" for name, number in sources.most_common())
+        yield f"several versions of the source recorded these runs: {told}"
+    unclean = [place for place, manifest in runs.items() if manifest.source.clean is False]
+    if unclean:
+        yield f"{len(unclean)} runs were recorded from a checkout with changes: {_some(unclean)}"
+    machines = Counter(manifest.environment.cpu for manifest in runs.values())
+    if len(machines) > 1:
+        told = ", ".join(f"{number} runs on {cpu}" for cpu, number in machines.items())
+        yield f"several processors: {told}"
+    seeds = set(plan.seeds.seeds)
+    strange = [place for place, manifest in runs.items() if manifest.facts.seed not in seeds]
+    if strange:
+        yield f"{len(strange)} runs have seeds that the plan does not name: {_some(strange)}"
+    known = {name for study in plan.studies for name in study.profiles}
+    unplanned = sorted({place.split("/")[0] for place in runs} - known)
+    if unplanned:
+        yield f"recorded and not in the plan: {', '.join(unplanned)}"
+
+
+def _of_study(study: Study, runs: dict[str, Manifest], found: Sequence[Outcome]) -> Iterator[str]:
+    if not any(place.split("/")[0] in study.profiles for place in runs):
+        yield NOTHING
+        return
+    for one in found:
+        n, planned = len(one.values), one.question.seeds
+        if n < planned:
+            yield f"{one.question.key}, {one.name}: {n} of {planned} seeds: no verdict"
+        for pair in one.pairs:
+            if pair.remark:
+                yield f"{one.question.key}, seed {pair.seed}: {pair.remark}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if names[_SHOWN:] else "")

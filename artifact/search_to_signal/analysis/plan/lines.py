@@ -1,0 +1,103 @@
+"""Outcomes in words and as a table: what was asked, of how many, what came out, and what it says."""
+
+from collections.abc import Sequence
+
+from search_to_signal.analysis.plan.outcomes import Ends, Outcome, Verdict
+from search_to_signal.analysis.plan.readings import PROGRAMS
+from search_to_signal.analysis.results import Origin
+from search_to_signal.analysis.tables.cells import Cell, Row, Table
+from search_to_signal.analysis.tables.measures import ALL, Measure
+from search_to_signal.records.plan import Plan
+from search_to_signal.records.reader import COMPLETIONS
+
+NAME = "outcomes"
+COLUMNS = (
+    *("Estimate", "Deviation", "Low", "High", "Verdict low", "Verdict high"),
+    *("Above", "Below", "Seeds", "Planned", "Comparisons", "Smallest effect", "Verdict"),
+)
+_MEASURES = {measure.field: measure for measure in ALL}
+_PROGRAMS = Measure(
+    PROGRAMS,
+    "Distinct programs (%)",
+    "Distinct programs (points)",
+    "distinct canonical programs / valid completions, in percent",
+    100.0,
+    2,
+)
+
+
+def measure_of(metric: str) -> Measure:
+    """Heading, unit and factor of a metric; one that no table has stands as it is."""
+    own = {PROGRAMS: _PROGRAMS, **_MEASURES}
+    return own.get(metric, Measure(metric, metric.replace("_", " "), metric.replace("_", " "), metric))
+
+
+def heading(outcome: Outcome) -> str:
+    """The metric as a column of values, or of differences, would be headed."""
+    measure = measure_of(outcome.question.metric)
+    return measure.change if len(outcome.sides) > 1 else measure.heading
+
+
+def number(outcome: Outcome, value: float | None) -> str:
+    """A value in the unit of its metric, rounded; a difference with its sign."""
+    if value is None:
+        return "–"
+    measure = measure_of(outcome.question.metric)
+    sign = "+" if len(outcome.sides) > 1 else ""
+    return f"{measure.factor * value:{sign}.{measure.decimals}f}"
+
+
+def ends(outcome: Outcome, interval: Ends | None) -> str:
+    """An interval in brackets; empty where there is none."""
+    return "" if interval is None else f"[{', '.join(number(outcome, end) for end in interval)}]"
+
+
+def sentence(outcome: Outcome) -> str:
+    """``native minus frozen: Valid (points) +12.91 [11.50, 14.32], n = 20: above zero``."""
+    n, planned = len(outcome.values), outcome.question.seeds
+    of = f"n = {n}" if n == planned else f"n = {n} of {planned} planned"
+    if not n:
+        return f"{outcome.name}: {heading(outcome)}: {Verdict.MISSING.value}, {planned} seeds planned"
+    if outcome.question.estimator == "sign_count":
+        what = f"{heading(outcome)} above in {outcome.above} of {n} seeds, below in {outcome.below}"
+    else:
+        interval = ends(outcome, outcome.interval)
+        spread = "" if interval or outcome.deviation is None else f"± {number(outcome, outcome.deviation)}"
+        what = " ".join(filter(None, (heading(outcome), number(outcome, outcome.mean), interval or spread)))
+    return f"{outcome.name}: {what}, {of}: {outcome.verdict.value}"
+
+
+def outcome_table(found: Sequence[Outcome], plan: Plan) -> Table:
+    """All outcomes, a row each; values in the units of their metrics."""
+    count = sum(len(one.sides) > 1 for one in found)
+    level = plan.analysis.level
+    note = (
+        f"First minus second of one seed. Low and High: interval at {level:.0%} for each alone; the verdict "
+        "takes the one at the level that its comparisons leave (Bonferroni within the question). "
+        f"{count} comparisons stand here, {len(found)} lines in all; nothing corrects over questions."
+    )
+    rows = tuple(Row(f"{one.question.key}/{one.name}", _cells(one)) for one in found)
+    return Table(NAME, "Plan and outcome", "cohort", COLUMNS, rows, "Question/comparison", note)
+
+
+def _cells(one: Outcome) -> tuple[Cell, ...]:
+    measure = measure_of(one.question.metric)
+    places = dict.fromkeys(side.place for pair in one.pairs for side in pair.sides)
+    origins = tuple(Origin(f"{place}/{COMPLETIONS}") for place in places)
+    n, formula = len(one.values), f"{one.question.estimator} over seeds of {measure.formula}"
+
+    def cell(value: float | None, text: str = formula) -> Cell:
+        scaled = None if value is None else measure.factor * value
+        return Cell(scaled, n, text, origins, measure.decimals)
+
+    interval, corrected = one.interval or (None, None), one.corrected or (None, None)
+    counts = (one.above, one.below, n, one.question.seeds, one.question.comparisons)
+    return (
+        cell(one.mean),
+        cell(one.deviation, "sample deviation over seeds"),
+        *(cell(end, f"{one.question.interval} interval of the mean") for end in interval),
+        *(cell(end, f"{one.question.interval} interval of the mean, for the verdict") for end in corrected),
+        *(Cell(count, n, "seeds, or comparisons", origins) for count in counts),
+        cell(one.smallest_effect, "what the plan said it could see"),
+        Cell(one.verdict.value, n, "of the corrected interval, or of a sign test", origins),
+    )

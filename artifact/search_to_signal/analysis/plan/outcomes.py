@@ -1,0 +1,150 @@
+"""Plan and outcome, line by line: the estimate that was announced, its interval, and what it says.
+
+Seeds are the unit. A verdict takes the interval at the level that the plan's correction leaves (D62).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from statistics import mean, stdev
+
+import numpy as np
+from scipy.stats import binomtest
+from scipy.stats import t as student
+
+from search_to_signal.analysis.plan.readings import Pair, Reading, pairs_of, values_of
+from search_to_signal.analysis.tables.paired import LEAST_SEEDS, percentile_interval
+from search_to_signal.records.plan import Plan, Question, Study
+from search_to_signal.seeding import stream
+
+Ends = tuple[float, float]
+
+
+class Verdict(str, Enum):
+    """What an outcome says; only a complete one says anything."""
+
+    ABOVE = "above zero"
+    BELOW = "below zero"
+    OPEN = "undecided"
+    DESCRIBED = "described"
+    PARTIAL = "partial: no verdict"
+    MISSING = "not recorded"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One pair of one question. ``values`` are its differences by seed, or the metric where it has one side.
+
+    ``interval`` is at the plan's level, ``corrected`` at that of the verdict; None where the plan asks for
+    none or there are too few seeds.
+    """
+
+    study: Study
+    question: Question
+    sides: tuple[str, ...]
+    pairs: tuple[Pair, ...]
+    values: Mapping[int, float]
+    interval: Ends | None
+    corrected: Ends | None
+    verdict: Verdict
+    smallest_effect: float | None = None
+
+    @property
+    def name(self) -> str:
+        """What is compared, without what both sides share."""
+        return " minus ".join(short_names(self.sides))
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over seeds."""
+        return mean(self.values.values()) if self.values else None
+
+    @property
+    def deviation(self) -> float | None:
+        """Sample deviation over seeds."""
+        return stdev(self.values.values()) if len(self.values) > 1 else None
+
+    @property
+    def above(self) -> int:
+        """Seeds with a positive value."""
+        return sum(value > 0.0 for value in self.values.values())
+
+    @property
+    def below(self) -> int:
+        """Seeds with a negative value."""
+        return sum(value < 0.0 for value in self.values.values())
+
+
+def short_names(sides: Sequence[str]) -> list[str]:
+    """Sides without the folders that they share: main/cohort/native and main/cohort/frozen by condition."""
+    parts = [side.split("/") for side in sides]
+    shared = 0
+    while len(sides) > 1 and all(len(p) > shared + 1 and p[shared] == parts[0][shared] for p in parts):
+        shared += 1
+    return ["/".join(p[shared:] if len(sides) > 1 else p[-1:]) for p in parts]
+
+
+def outcomes(root: Path, plan: Plan) -> list[Outcome]:
+    """What came out, in the plan's order; ``root`` holds the recorded evidence, PROFILE/LAYER/RUN.
+
+    Raises RunDirectoryError for a run that is short or changed.
+    """
+    lines = [
+        (study, question, sides, number, pairs_of(root, plan, question, sides))
+        for study in plan.studies
+        for question in study.questions
+        for number, sides in enumerate(question.pairs)
+    ]
+    found = values_of(root, (side for *_, pairs in lines for pair in pairs for side in pair.sides))
+    return [_outcome(plan, *line, found) for line in lines]
+
+
+def _outcome(
+    plan: Plan,
+    study: Study,
+    question: Question,
+    sides: tuple[str, ...],
+    number: int,
+    pairs: Sequence[Pair],
+    found: Mapping[Reading, float | None],
+) -> Outcome:
+    values = {}
+    for pair in pairs:
+        numbers = [found[side] for side in pair.sides]
+        known = [value for value in numbers if value is not None]
+        if len(known) == len(numbers):
+            values[pair.seed] = known[0] - known[1] if len(known) > 1 else known[0]
+    level = plan.analysis.level
+    strict = 1.0 - (1.0 - level) / question.comparisons
+    interval, corrected = (_interval(question, list(values.values()), one) for one in (level, strict))
+    smallest = question.smallest_effects[number] if number < len(question.smallest_effects) else None
+    verdict = _verdict(question, values, corrected, 1.0 - strict)
+    return Outcome(study, question, sides, tuple(pairs), values, interval, corrected, verdict, smallest)
+
+
+def _interval(question: Question, values: Sequence[float], level: float) -> Ends | None:
+    if question.interval == "none" or len(values) < 2:
+        return None
+    if question.interval == "bootstrap":
+        if len(values) < LEAST_SEEDS:
+            return None
+        return percentile_interval(values, stream(0, "bootstrap", "plan", question.key), level)
+    half = float(student.ppf((1.0 + level) / 2.0, len(values) - 1)) * stdev(values) / np.sqrt(len(values))
+    return mean(values) - float(half), mean(values) + float(half)
+
+
+def _verdict(question: Question, values: Mapping[int, float], ends: Ends | None, error: float) -> Verdict:
+    if not values:
+        return Verdict.MISSING
+    if len(values) < question.seeds:
+        return Verdict.PARTIAL
+    if question.estimator == "description" or len(question.pairs[0]) < 2:
+        return Verdict.DESCRIBED
+    if question.estimator == "sign_count":
+        above, below = (sum(sign * value > 0.0 for value in values.values()) for sign in (1, -1))
+        decided = above + below > 0 and binomtest(above, above + below).pvalue <= error
+        return (Verdict.ABOVE if above > below else Verdict.BELOW) if decided else Verdict.OPEN
+    if ends is None or ends[0] <= 0.0 <= ends[1]:
+        return Verdict.OPEN
+    return Verdict.ABOVE if ends[0] > 0.0 else Verdict.BELOW

@@ -1,0 +1,116 @@
+"""The command that executes recorded runs again."""
+
+import argparse
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from search_to_signal.cli.base import Add, add_repeated, allow_code, load_allowed
+from search_to_signal.errors import ConfigError, StoppedError
+from search_to_signal.progress import Progress, one_line, progress_display
+
+if TYPE_CHECKING:
+    from search_to_signal.recompute.rerun import Rerun
+
+
+def _rerun(arguments: argparse.Namespace) -> int:
+    """Execute recorded runs again, model and learner too, and compare record for record.
+
+    Ends with 0 where all are equal, with 1 where one differs.
+    """
+    from search_to_signal.evidence.unpacking import readable
+    from search_to_signal.experiments.execution import Execution
+    from search_to_signal.provenance.levels import RERUN, promise
+    from search_to_signal.recompute.rerun import rerun, with_parents
+
+    _refuse_loose_options(arguments)
+    load_allowed(arguments)
+    how = Execution(jobs=arguments.jobs, checkpoint_every=10, resume=True)
+    done: list[Rerun] = []
+    names = _chosen(arguments)
+    with (
+        readable(arguments.directory, list(with_parents(arguments.directory, names)), True) as recorded,
+        _place(arguments.out) as out,
+        progress_display() as progress,
+    ):
+        found = rerun(recorded, names, out, how, progress, arguments.model)
+        for one in found:
+            done.append(one)
+            _say(one, progress)
+    equal = sum(one.difference is None for one in done)
+    kept = sum(one.kept for one in done)
+    note = f", {kept} of them found complete in --out and not executed now" if kept else ""
+    state = "EQUAL" if equal == len(done) else "DIFFERENT"
+    print(f"s2s: {state}: {equal} of {len(done)} runs came out record for record{note}")
+    print(promise(RERUN))
+    return 0 if equal == len(done) else 1
+
+
+def _refuse_loose_options(arguments: argparse.Namespace) -> None:
+    if bool(arguments.run) == (arguments.sample is not None):
+        raise ConfigError("name the runs to execute again, or give --sample N to have some drawn")
+    if arguments.seed is not None and arguments.sample is None:
+        raise ConfigError("--seed draws a sample: give --sample as well")
+    if any(number is not None and number < 1 for number in (arguments.jobs, arguments.sample)):
+        raise ConfigError("--jobs and --sample take a number of at least 1")
+
+
+def _chosen(arguments: argparse.Namespace) -> list[str]:
+    from search_to_signal.recompute.rerun import drawn, runs_to_choose
+    from search_to_signal.recompute.tools import Sample
+
+    if arguments.sample is None:
+        return list(arguments.run)
+    seed = secrets.randbelow(2**32) if arguments.seed is None else arguments.seed
+    possible, refused = runs_to_choose(arguments.directory, arguments.model)
+    names = drawn(possible, Sample(seed, arguments.sample))
+    print(f"drawn from {len(possible)} runs: {', '.join(names)} (--seed {seed} draws the same ones)")
+    for name, why in refused.items():
+        print(one_line(f"not drawn from: {name}: {why}"))
+    if not names:
+        raise ConfigError(f"{arguments.directory} holds no run that can be executed again")
+    return names
+
+
+@contextmanager
+def _place(out: Path | None) -> Iterator[Path]:
+    """A directory for the runs: the given one, which an interrupted command goes on in, or one that goes."""
+    if out is not None:
+        yield out
+        return
+    print("into a temporary directory; with --out DIR the runs are kept, and an interrupted command goes on")
+    with tempfile.TemporaryDirectory(prefix="s2s-") as temporary:
+        try:
+            yield Path(temporary)
+        except StoppedError:
+            raise StoppedError("stopped; nothing is kept without --out") from None
+
+
+def _say(one: "Rerun", progress: Progress) -> None:
+    state = "EQUAL" if one.difference is None else "DIFFERENT"
+    same = one.groups if one.difference is None else one.difference.equal
+    progress.say(f"{one.name}: {state}: {same} of {one.groups} groups are the recorded ones")
+    if one.difference is not None:
+        what = one.difference
+        remark = f" ({what.remark})" if what.remark else ""
+        where = f"{one.name}: first difference: {what.where}"
+        progress.say(one_line(f"{where}: recorded {what.recorded} | now {what.found}{remark}"))
+    for name, (recorded, now) in one.facts.items():
+        progress.say(one_line(f"{one.name}: made on: {name}: recorded {recorded} | now {now}"))
+    if not one.facts:
+        progress.say(f"{one.name}: made on: the same source, model files and environment")
+
+
+def register(add: Add) -> None:
+    command = add(_rerun, "s2s rerun results/embedded cohort/native-s42")
+    command.add_argument("directory", type=Path, help="results directory, or shipped evidence")
+    command.add_argument("run", nargs="*", metavar="RUN", help="a run's place below it, cohort/native-s42")
+    command.add_argument("--sample", type=int, metavar="N", help="N runs drawn at random")
+    command.add_argument("--seed", type=int, help="which runs --sample draws (default: drawn, and printed)")
+    command.add_argument("--out", type=Path, help="where to run, and to go on when interrupted")
+    command.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side (default: 1)")
+    add_repeated(command, "--model", "a model of your own that the runs had", Path, metavar="DIR")
+    allow_code(command, "mapping", "normalizer", "problem", "host", "rule")

@@ -1,0 +1,98 @@
+"""Commands that pack results to ship them, and bring packed ones back."""
+
+import argparse
+from pathlib import Path
+
+from search_to_signal.cli.base import AGAIN, Add, add_repeated
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.progress import one_line, progress_display
+from search_to_signal.records.files import storage_errors
+
+_MB = 1e6
+_SHOWN = 10
+_LISTED = 40
+
+
+def _pack(arguments: argparse.Namespace) -> None:
+    """Pack finished runs of results directories, to ship them; packed runs stay as they are."""
+    from search_to_signal.evidence.packing import list_evidence, pack
+
+    with storage_errors(arguments.into, AGAIN), progress_display() as progress:
+        for results in arguments.directory:
+            name = results.resolve().name
+            done = pack(results, arguments.into / name, arguments.adapters, arguments.model, progress)
+            counts = f"{done.written} runs packed, {done.kept} packed before"
+            left = f", {len(done.unfinished)} unfinished left out" if done.unfinished else ""
+            progress.say(f"{name}: {counts}{left}; {done.size / _MB:.1f} MB")
+        list_evidence(arguments.into)
+    print(f"s2s: packed into {arguments.into}")
+
+
+def _unpack(arguments: argparse.Namespace) -> int:
+    """Bring packed results back, byte for byte, and check them against their own lists."""
+    from search_to_signal.evidence.packing import packed_results
+    from search_to_signal.evidence.unpacking import is_left_out, is_remade, unpack
+
+    found = packed_results(arguments.directory)
+    if not found:
+        raise RunDirectoryError(f"{arguments.directory} holds nothing packed: give artifact/evidence")
+    wrong = 0
+    for packed in found:
+        out = arguments.out / packed.name
+        with storage_errors(out, AGAIN):
+            problems = unpack(packed, out, arguments.model)
+        left_out = [problem for problem in problems if is_left_out(problem, problems)]
+        remade = [problem for problem in problems if is_remade(problem)]
+        others = [problem for problem in problems if problem not in (*left_out, *remade)]
+        wrong += len(others)
+        for problem in others[:_SHOWN]:
+            print(f"PROBLEM {packed.name}: {one_line(problem)}")
+        if others[_SHOWN:]:
+            print(f"... and {len(others) - _SHOWN} more")
+        if left_out:
+            print(
+                f"{packed.name}: {len(left_out)} files are not shipped, final adapters: s2s rerun makes them"
+            )
+        if remade:
+            print(f"{packed.name}: {len(remade)} files of its report come out otherwise with this version")
+        if not others:
+            print(f"{packed.name}: every other file has its recorded bytes")
+    print(f"s2s: {'FAILED' if wrong else 'OK'}: unpacked into {arguments.out}, {wrong} problems")
+    return 1 if wrong else 0
+
+
+def _rebuild(arguments: argparse.Namespace) -> int:
+    """Check packed evidence, make its tables, figures and pages again, and compare the tables."""
+    from search_to_signal.evidence.rebuilding import rebuild
+
+    with storage_errors(arguments.out, AGAIN), progress_display() as progress:
+        found = rebuild(arguments.directory, arguments.out, progress, arguments.ship)
+    for problem in found.problems[:_LISTED]:
+        print(f"PROBLEM {one_line(problem)}")
+    if found.problems[_LISTED:]:
+        print(f"... and {len(found.problems) - _LISTED} more")
+    for remark in found.remarks:
+        print(one_line(remark))
+    state = "FAILED" if found.problems else "OK"
+    print(f"s2s: {state}: {len(found.problems)} problems; open {found.page}")
+    return 1 if found.problems else 0
+
+
+_TOKENIZERS = "a model of your own whose tokenizer gives the token ids"
+
+
+def register(add: Add) -> None:
+    pack = add(_pack, "s2s pack results/evidence/main --into artifact/evidence")
+    pack.add_argument("directory", type=Path, nargs="+", help="results directories")
+    pack.add_argument("--into", type=Path, required=True, help="each gets a directory of its name in here")
+    weights = "runs whose final weights go along, 'cohort/*-s42'; about 0.9 MB each"
+    add_repeated(pack, "--adapters", weights, metavar="PATTERN")
+    add_repeated(pack, "--model", _TOKENIZERS, Path, metavar="DIR")
+    unpack = add(_unpack, "s2s unpack artifact/evidence --out results/unpacked")
+    unpack.add_argument("directory", type=Path, help="packed evidence, or one packed results directory")
+    unpack.add_argument("--out", type=Path, required=True, help="each gets a directory of its name in here")
+    add_repeated(unpack, "--model", _TOKENIZERS, Path, metavar="DIR")
+    rebuild = add(_rebuild, "s2s rebuild artifact/evidence --out results/shipped")
+    rebuild.add_argument("directory", type=Path, help="packed evidence with its plan")
+    rebuild.add_argument("--out", type=Path, required=True, help="for tables, figures and pages")
+    rebuild.add_argument("--ship", action="store_true", help="have the tables made now be the shipped ones")

@@ -1,0 +1,164 @@
+"""All that is shown of the shipped evidence, made again from its records and held against what ships."""
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from search_to_signal.analysis.page.plan import tell, write_plan_report
+from search_to_signal.analysis.page.story import Finding, findings
+from search_to_signal.analysis.report import HTML, write_evidence
+from search_to_signal.analysis.results import NoTableError
+from search_to_signal.analysis.tables.catalogue import read_evidence
+from search_to_signal.claims.report import write_ledger
+from search_to_signal.claims.tables import first_of, load_report
+from search_to_signal.errors import ConfigError, RunDirectoryError
+from search_to_signal.evidence.packing import list_evidence, packed_results, packed_runs, planned_runs
+from search_to_signal.evidence.tables import table_differences
+from search_to_signal.evidence.unpacking import damages, unpack_rest, unpack_runs
+from search_to_signal.experiments.implementation import implementation
+from search_to_signal.progress import Progress
+from search_to_signal.records.layers import ANCHOR
+from search_to_signal.records.manifest import REPORT, ROSTER, read_roster, write_roster
+from search_to_signal.records.partial import Partial, write_partial
+from search_to_signal.records.plan import plan_sha256, read_plan
+from search_to_signal.runtime import processes
+
+PLAN = "plan.toml"
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """What came of it: the page, problems of files and tables, and sentences about what is not complete."""
+
+    page: Path
+    problems: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def rebuild(root: Path, out: Path, progress: Progress, ship: bool = False) -> Rebuilt:
+    """Check packed evidence, make its tables, figures and pages below ``out``, and compare the tables.
+
+    With ``ship`` the tables made now become the shipped ones. Raises RunDirectoryError where nothing is
+    packed and where a packed file is missing, cut or changed, naming every one.
+    """
+    found = packed_results(root)
+    if not found:
+        raise RunDirectoryError(f"{root} holds no packed evidence: s2s pack makes it")
+    if out.resolve().is_relative_to(root.resolve()):
+        raise ConfigError(f"{out} lies in the evidence that is checked: give another --out")
+    if damaged := damages(root):
+        raise RunDirectoryError("; ".join(damaged))
+    progress.say(f"{len(found)} packed directories have the bytes of their list")
+    for _, made in _places(root, out, [packed.name for packed in found]):
+        for old in made.rglob("*.csv"):
+            old.unlink()
+    remarks: list[str] = []
+    survived: list[Finding] = []
+    pages: dict[str, str] = {}
+    with TemporaryDirectory(prefix="s2s-") as temporary:
+        top = Path(temporary)
+        for packed in found:
+            remarks += _restore(packed, top / packed.name)
+            progress.say(f"{packed.name}: {len(packed_runs(packed))} runs have the bytes of their lists")
+        plan = read_plan(root / PLAN)
+        story = tell(top, plan, plan_sha256(root / PLAN))
+        for packed in found:
+            _keep_whole_seeds(top / packed.name)
+        for name, told, reason in _reports(top, [packed.name for packed in found], out):
+            progress.say(f"{name}: {reason or 'tables, figures and page made again'}")
+            remarks += [f"{name}: {reason}"] if reason else []
+            pages |= {} if reason else {name: f"../{name}/{HTML}"}
+            survived = survived or told
+        page = write_plan_report(story, out / REPORT, survived, pages)
+    order = dict.fromkeys(name for study in plan.studies for name in study.profiles)
+    reports = [load_report(out / name) for name in order if name in pages]
+    write_ledger(out / REPORT, implementation(), first_of(reports))
+    remarks += [story.counts] if story.partial else []
+    if ship:
+        _ship(root, out, [packed.name for packed in found])
+    return Rebuilt(page, tuple(_differences(root, out, [packed.name for packed in found])), tuple(remarks))
+
+
+def _restore(packed: Path, out: Path) -> list[str]:
+    """Unpack what tables need, and mark what is incomplete; returns sentences about that."""
+    names = [run.relative_to(packed).as_posix() for run in packed_runs(packed)]
+    unpack_runs(packed, out, names, (), tokens=False)
+    unpack_rest(packed, out)
+    planned = len({*planned_runs(packed), *packed_runs(packed)})
+    if planned == len(names):
+        return []
+    mark = Partial(len(names), planned)
+    write_partial(out, mark)
+    return [f"{packed.name}: {mark.words}"]
+
+
+def _keep_whole_seeds(results: Path) -> None:
+    """Leave out the runs of a seed of which one is missing: a table compares runs of one seed.
+
+    An anchor stands on a contract over all seeds: without one of them it is left out whole.
+    """
+    for directory in [roster.parent for roster in sorted(results.rglob(ROSTER))]:
+        due = read_roster(directory)
+        lacking = {_seed(name) for name in due if not (directory / name).is_dir()}
+        if lacking and directory.name == ANCHOR:
+            shutil.rmtree(directory)
+        elif lacking:
+            for name in due:
+                if _seed(name) in lacking and (directory / name).is_dir():
+                    shutil.rmtree(directory / name)
+            write_roster(directory, [name for name in due if _seed(name) not in lacking])
+
+
+def _seed(name: str) -> str:
+    return name.rpartition("-s")[2]
+
+
+def _reports(top: Path, names: Sequence[str], out: Path) -> Iterator[tuple[str, list[Finding], str]]:
+    tasks = [(top / name, out / name) for name in names]
+    workers = min(len(os.sched_getaffinity(0)), len(tasks))
+    if workers < 2:
+        made = map(_report, tasks)
+        yield from ((name, *one) for name, one in zip(names, made, strict=True))
+        return
+    with processes(workers) as pool:
+        yield from ((name, *one) for name, one in zip(names, pool.map(_report, tasks), strict=True))
+
+
+def _report(task: tuple[Path, Path]) -> tuple[list[Finding], str]:
+    """What the tables of one directory answer, or why there are none."""
+    directory, out = task
+    try:
+        evidence = read_evidence(directory)
+        write_evidence(evidence, out)
+    except NoTableError as error:
+        return [], f"no tables: {error}"
+    except RunDirectoryError as error:
+        return [], f"no tables: {error}".replace(str(directory), directory.name)
+    return findings(evidence), ""
+
+
+def _ship(root: Path, out: Path, names: Sequence[str]) -> None:
+    for shipped, made in _places(root, out, names):
+        if shipped.is_dir():
+            shutil.rmtree(shipped)
+        for path in made.rglob("*.csv"):
+            place = shipped / path.relative_to(made)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(path.read_bytes())
+    list_evidence(root)
+
+
+def _places(root: Path, out: Path, names: Sequence[str]) -> list[tuple[Path, Path]]:
+    return [(root / REPORT, out / REPORT), *((root / name / REPORT, out / name) for name in names)]
+
+
+def _differences(root: Path, out: Path, names: Sequence[str]) -> Iterator[str]:
+    for shipped, made in _places(root, out, names):
+        if not shipped.is_dir():
+            yield f"{shipped.relative_to(root)}: no tables are shipped: s2s rebuild --ship writes them"
+        else:
+            where = shipped.relative_to(root).as_posix()
+            yield from (f"{where}/{line}" for line in table_differences(shipped, made))

@@ -1,0 +1,169 @@
+"""Packed evidence as results directories again, for checking, reading and running."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from search_to_signal.errors import ConfigError, RunDirectoryError
+from search_to_signal.evidence.container import read_container
+from search_to_signal.evidence.packing import FILES, OPEN_NAMES, TABLES, packed_results, packed_runs
+from search_to_signal.evidence.runs import RECORDS, tokenizer, unpack_run
+from search_to_signal.provenance.adapters import ADAPTER
+from search_to_signal.provenance.blocks import BLOCKS, write_blocks
+from search_to_signal.provenance.checksums import (
+    DATA_SUMS,
+    SUMS,
+    read_sums,
+    sha256_file,
+    sum_problems,
+)
+from search_to_signal.recompute.tokens import Tokenizers
+from search_to_signal.records.manifest import REPORT, read_manifest
+from search_to_signal.runtime import processes
+
+# Beyond these a run's tokens, whose tokenizer takes most of the time, are not worth a process.
+_TOGETHER = 8
+
+
+def damages(root: Path) -> list[str]:
+    """What is missing, cut or changed below packed evidence, one line each, with what it was.
+
+    Raises RunDirectoryError where there is no list.
+    """
+    return [f"{name}: {what}; it was {_what(name)}" for name, what in _against_list(root).items()]
+
+
+def _against_list(root: Path) -> dict[str, str]:
+    listed = read_sums(root)
+    found = {
+        path.relative_to(root).as_posix(): path
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.parent != root
+    }
+    problems = {name: "missing" for name in listed if name not in found}
+    problems |= {name: f"not listed in {SUMS}" for name in found if name not in listed}
+    changed = (name for name in listed if name in found and sha256_file(found[name]) != listed[name])
+    problems |= {name: f"bytes differ from {SUMS}: cut or changed" for name in changed}
+    return dict(sorted(problems.items()))
+
+
+def _what(name: str) -> str:
+    """What a packed file is, by its place."""
+    path = Path(name)
+    run = "/".join(path.parts[:-1])
+    known = {
+        RECORDS: f"the records of run {run}",
+        FILES: f"what {run} holds beside its runs",
+        "manifest.json": f"what run {run} ran on",
+        "config.json": f"the configuration of run {run}",
+        SUMS: f"the list of the original files of {run}",
+        "runs.json": f"the list of the runs of {run}",
+    }
+    if REPORT in path.parts and path.suffix == TABLES:
+        return f"the shipped table {path.stem} of {path.parts[0]}"
+    return known.get(path.name, f"a file of {run}")
+
+
+def unpack_runs(packed: Path, out: Path, names: Sequence[str], models: Sequence[Path], tokens: bool) -> None:
+    """Write some runs of a packed results directory; raises RunDirectoryError as ``unpack_run``.
+
+    Without ``tokens`` a run lacks ``generations.jsonl``, which tables do not read.
+    """
+    workers = min(len(os.sched_getaffinity(0)), -(-len(names) // _TOGETHER))
+    if workers < 2:
+        _unpack_some((packed, out, names, models, tokens))
+        return
+    shares = [(packed, out, names[k::workers], models, tokens) for k in range(workers)]
+    with processes(workers) as pool:
+        for _ in pool.map(_unpack_some, shares):
+            pass
+
+
+def _unpack_some(share: tuple[Path, Path, Sequence[str], Sequence[Path], bool]) -> None:
+    packed, out, names, models, tokens = share
+    tokenizers = Tokenizers(models)
+    for name in names:
+        files = read_manifest(packed / name).model_files
+        found = tokenizer(tokenizers.of(files)) if tokens else None
+        unpack_run(packed / name, out / name, found, tokens)
+
+
+def unpack_rest(packed: Path, out: Path) -> None:
+    """Write what is no run; raises RunDirectoryError for a container that cannot be read."""
+    for name, data in read_container(packed / FILES).items():
+        place = out / name
+        if not place.resolve().is_relative_to(out.resolve()):
+            raise RunDirectoryError(
+                f"{packed / FILES} holds {name!r}, which leads elsewhere: restore the file"
+            )
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+    for path in packed.rglob("*"):
+        if path.name in OPEN_NAMES and path.is_file():
+            place = out / path.relative_to(packed)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(path.read_bytes())
+
+
+def unpack(packed: Path, out: Path, models: Sequence[Path]) -> list[str]:
+    """Restore a whole results directory into an empty place; returns what is not as in its own lists.
+
+    Reports are made again from the records and the block index from all files. Final adapters that were not
+    packed are missing by name. Raises RunDirectoryError for unreadable containers, ConfigError where ``out``
+    is not empty.
+    """
+    from search_to_signal.experiments.reproduction import write_report
+
+    if out.exists() and any(out.iterdir()):
+        raise ConfigError(f"{out} is not empty: give another --out")
+    names = [run.relative_to(packed).as_posix() for run in packed_runs(packed)]
+    unpack_runs(packed, out, names, models, tokens=True)
+    unpack_rest(packed, out)
+    sealed = read_sums(out) if (out / SUMS).is_file() else {}
+    if any(name.startswith(f"{REPORT}/") for name in sealed):
+        write_report(out, out / REPORT)
+    if BLOCKS in sealed:
+        write_blocks(out)
+    lists = [out] if sealed else [out / name for name in names]
+    return [
+        f"{(place / name).relative_to(out).as_posix()}: {what}"
+        for place in lists
+        for name, what in sum_problems(place).items()
+    ]
+
+
+def is_left_out(problem: str, problems: Sequence[str]) -> bool:
+    """Whether a problem of ``unpack`` is a final adapter that was not packed, or the block index over it."""
+    weights = f"/{ADAPTER}/" in problem and problem.endswith(": missing")
+    index = problem.startswith((BLOCKS, f"{SUMS}:"))
+    return weights or (index and any(is_left_out(one, ()) or is_remade(one) for one in problems))
+
+
+def is_remade(problem: str) -> bool:
+    """Whether a problem of ``unpack`` is a page, picture or table that this version makes otherwise."""
+    return problem.startswith((f"{REPORT}/", DATA_SUMS))
+
+
+@contextmanager
+def readable(directory: Path, names: Sequence[str] | None = None, tokens: bool = False) -> Iterator[Path]:
+    """A results directory as it is, or packed evidence unpacked for as long as it is read.
+
+    ``names`` are the runs that are needed, by default all and what lies beside them. Raises
+    RunDirectoryError as unpacking does.
+    """
+    if not packed_results(directory):
+        yield directory
+        return
+    with TemporaryDirectory(prefix="s2s-") as temporary:
+        out = Path(temporary)
+        for packed in packed_results(directory):
+            place = out if packed == directory else out / packed.name
+            below = [run.relative_to(packed).as_posix() for run in packed_runs(packed)]
+            lead = "" if packed == directory else f"{packed.name}/"
+            chosen = [name for name in below if names is None or f"{lead}{name}" in names]
+            unpack_runs(packed, place, chosen, (), tokens)
+            if names is None:
+                unpack_rest(packed, place)
+        yield out

@@ -1,0 +1,87 @@
+"""Anyone executes a recorded run again: equal here, and one edited record is named."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.forging import edit_line, edit_manifest
+
+from search_to_signal.cli import main
+from search_to_signal.evidence.container import read_container
+
+Said = tuple[int, str, str]
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> Said:
+    """Exit code, output and errors of a command."""
+    code = main([str(argument) for argument in arguments])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_runs_come_out_again_and_an_edit_is_named(
+    cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A trained run is executed and equal; held against an edited copy, the edited field is named."""
+    code, out, _ = said(capsys, "rerun", cohort, "--sample", 1, "--seed", 1, "--out", tmp_path / "out")
+    (name,) = (path.name for path in (tmp_path / "out").iterdir() if path.is_dir())
+    assert (code, f"drawn from 2 runs: {name} (--seed 1 draws the same ones)" in out) == (0, True)
+    assert f"{name}: EQUAL: 2 of 2 groups are the recorded ones\n" in out
+    assert "s2s: EQUAL: 1 of 1 runs came out record for record\n" in out
+
+    copy = Path(shutil.copytree(cohort, tmp_path / "copy"))
+    edit_line(copy / name / "completions.jsonl", 4, lambda line: line.update(exposure=0.125))
+    code, out, _ = said(capsys, "rerun", copy, name, "--out", tmp_path / "out")
+    assert code == 1
+    assert (
+        f"{name}: first difference: group 1, completions.jsonl, completion 0: exposure: recorded 0.125" in out
+    )
+    assert "0 of 1 runs came out record for record, 1 of them found complete in --out and not executed" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["frozen-s42", "--out", "{cohort}/new"], "lies in the directory that is checked"),
+        (["../elsewhere"], "has no run '../elsewhere': choose one of frozen-s42, native-s42"),
+        ([], "name the runs"),
+        (["frozen-s42", "--seed", "3"], "--seed draws a sample"),
+        (["frozen-s42", "--jobs", "0"], "at least 1"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    cohort: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    """Exit code 2 and a sentence, before anything runs."""
+    code, _, err = said(capsys, "rerun", cohort, *(text.format(cohort=cohort) for text in arguments))
+    assert (code, message in err) == (2, True)
+
+
+def test_code_and_models_that_a_directory_names_do_not_run(
+    cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A problem of somebody's own and a model by path are refused, whatever the manifest says."""
+    copy = Path(shutil.copytree(cohort, tmp_path / "copy"))
+    edit_manifest(copy / "frozen-s42", lambda line: line["config"].update(problem="strangers:own"))
+    code, _, err = said(capsys, "rerun", copy, "frozen-s42")
+    assert (code, "which is not run unasked" in err) == (2, True)
+    edit_manifest(copy / "native-s42", lambda line: line["model_files"].update({"config.json": "0" * 64}))
+    code, _, err = said(capsys, "rerun", copy, "native-s42")
+    assert (code, "is not here with the recorded checksums (--model DIR)" in err) == (2, True)
+
+
+def test_a_packed_run_comes_back_and_is_executed_again(
+    cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Token ids are left out and found again by the tokenizer; packed evidence can be executed as it is."""
+    assert main(["pack", str(cohort), "--into", str(tmp_path / "ev"), "--adapters", "*"]) == 0
+    packed = tmp_path / "ev" / cohort.name
+    assert b"completion_ids" not in read_container(packed / "native-s42" / "records.xz")["generations.jsonl"]
+    assert main(["unpack", str(tmp_path / "ev"), "--out", str(tmp_path / "out")]) == 0
+    for path in cohort.rglob("*"):
+        if path.is_file():
+            assert (
+                tmp_path / "out" / cohort.name / path.relative_to(cohort)
+            ).read_bytes() == path.read_bytes()
+    code, out, _ = said(capsys, "rerun", tmp_path / "ev", f"{cohort.name}/frozen-s42")
+    assert (code, "s2s: EQUAL: 1 of 1 runs" in out) == (0, True)

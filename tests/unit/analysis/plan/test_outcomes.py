@@ -1,0 +1,112 @@
+"""Plan and outcome: numbers by hand, verdicts at the corrected level, and nothing said of half a study."""
+
+from pathlib import Path
+from statistics import mean, stdev
+
+import pytest
+from scipy.stats import t as student
+from spec.synthetic_runs import write_synthetic_run
+from tests.plans import plan_text
+
+from search_to_signal.analysis.page.plan import tell, write_plan_report
+from search_to_signal.analysis.plan.lines import outcome_table, sentence
+from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
+from search_to_signal.analysis.results import load_runs
+from search_to_signal.records.plan import plan_sha256, read_plan
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three seeds of frozen and native, one more of frozen alone, and longer frozen runs."""
+    root = tmp_path_factory.mktemp("recorded")
+    for seed in (1, 2, 3):
+        write_synthetic_run(root / f"main/cohort/native-s{seed}", "native", seed)
+        write_synthetic_run(root / f"main/anchor/frozen-s{seed}", "frozen", seed, groups=80, layer="anchor")
+    for seed in (1, 2, 3, 4):
+        write_synthetic_run(root / f"main/cohort/frozen-s{seed}", "frozen", seed)
+    return root
+
+
+def asked(root: Path, tmp_path: Path, **question: object) -> Outcome:
+    """The outcome of one question."""
+    path = tmp_path / "plan.toml"
+    path.write_text(plan_text(question))
+    (found,) = outcomes(root, read_plan(path))
+    return found
+
+
+def _differences(root: Path, field: str) -> list[float]:
+    runs = {run.name: run.metrics for run in load_runs(root / "main" / "cohort" / "native-s1")}
+    for name in ("native-s2", "native-s3", "frozen-s1", "frozen-s2", "frozen-s3"):
+        runs |= {run.name: run.metrics for run in load_runs(root / "main" / "cohort" / name)}
+    return [getattr(runs[f"native-s{s}"], field) - getattr(runs[f"frozen-s{s}"], field) for s in (1, 2, 3)]
+
+
+def test_paired_t_by_hand(root: Path, tmp_path: Path) -> None:
+    """Mean, interval and verdict of three paired differences; the verdict's interval is the wider one."""
+    found = asked(root, tmp_path, comparisons=4)
+    values = _differences(root, "valid_rate")
+    assert list(found.values.values()) == pytest.approx(values)
+    for ends, level in ((found.interval, 0.95), (found.corrected, 1 - 0.05 / 4)):
+        half = student.ppf((1 + level) / 2, 2) * stdev(values) / 3**0.5
+        assert ends == pytest.approx((mean(values) - half, mean(values) + half))
+    assert found.corrected is not None
+    above = found.corrected[0] > 0
+    assert found.verdict is (Verdict.ABOVE if above else Verdict.OPEN)
+
+
+def test_signs_by_hand(root: Path, tmp_path: Path) -> None:
+    """Three of three seeds decide nothing at 5 %: a two-sided sign test gives 1/4."""
+    found = asked(root, tmp_path, estimator="sign_count", interval="none")
+    assert (found.above, found.below) == (3, 0)
+    assert found.verdict is Verdict.OPEN
+    assert "above in 3 of 3 seeds, below in 0, n = 3: undecided" in sentence(found)
+
+
+def test_a_missing_seed_leaves_no_verdict(root: Path, tmp_path: Path) -> None:
+    """Three of four planned seeds give an estimate and say that they are three of four."""
+    found = asked(root, tmp_path, seeds=4)
+    assert found.verdict is Verdict.PARTIAL
+    assert "n = 3 of 4 planned: partial: no verdict" in sentence(found)
+    nothing = asked(root, tmp_path, pairs='[["main/cohort/factorized", "main/cohort/frozen"]]')
+    assert (nothing.verdict, nothing.mean) == (Verdict.MISSING, None)
+
+
+def test_equal_time_takes_the_prefix_that_the_seconds_buy(root: Path, tmp_path: Path) -> None:
+    """A trained step costs 1.5 frozen ones: 40 groups of native are 60 of the longer frozen run."""
+    pairs = '[["main/cohort/native", "main/anchor/frozen"]]'
+    found = asked(root, tmp_path, match="processor_time", pairs=pairs, metric="final_best")
+    assert {side.groups for pair in found.pairs for side in pair.sides[1:]} == {60}
+    assert [pair.remark for pair in found.pairs] == [""] * 3
+
+
+def test_one_side_is_described(root: Path, tmp_path: Path) -> None:
+    """A description has a mean and no verdict; half of a horizon is half of the groups."""
+    found = asked(
+        root, tmp_path, estimator="description", interval="none", pairs='[["main/cohort/native"]]', horizon=80
+    )
+    assert found.verdict is Verdict.DESCRIBED
+    assert {side.groups for pair in found.pairs for side in pair.sides} == {20}
+
+
+def test_the_page_says_plan_and_outcome(root: Path, tmp_path: Path) -> None:
+    """Question, numbers, comparisons, what counts against and every deviation stand on the page."""
+    path = tmp_path / "plan.toml"
+    path.write_text(plan_text({}, {"key": "main.r", "seeds": 4, "role": "secondary"}, seeds=4))
+    story = tell(root, read_plan(path), plan_sha256(path))
+    page = write_plan_report(story, tmp_path / "out").read_text()
+    assert story.partial
+    for words in (
+        "PARTIAL.",
+        "Is it so?",
+        "1 comparison at once. What would count against: an interval below zero",
+        "n = 3 of 4 planned: partial: no verdict",
+        "main.r, native minus frozen: 3 of 4 seeds: no verdict",
+        "10 runs were not recorded under this plan",
+        "data:image/png;base64,",
+    ):
+        assert words in page
+    assert (tmp_path / "out" / "figures" / "outcomes.csv").read_text().count("\n") == 4
+    table = outcome_table(story.outcomes, story.plan)
+    assert table.cell("main.q/native minus frozen", "Planned").value == 3
+    assert all((root / o.path).is_file() for row in table.rows for cell in row.cells for o in cell.origins)

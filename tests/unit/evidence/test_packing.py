@@ -1,0 +1,172 @@
+"""Packed runs come back byte for byte; what is missing, cut or changed is named with what it was."""
+
+import lzma
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.forging import edit_line, reseal
+
+from search_to_signal.cli import main
+from search_to_signal.evidence.container import read_container
+from search_to_signal.evidence.shorthand import guessed_program
+from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.provenance.seal import seal
+
+Make = Callable[..., Path]
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    """Every file below a directory."""
+    return {p.relative_to(directory).as_posix(): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+
+
+@pytest.fixture
+def results(make_run: Make, tmp_path: Path) -> Path:
+    """A results directory of one frozen and one trained run."""
+    for condition in ("frozen", "native"):
+        make_run(tmp_path / "results" / "main" / "cohort" / f"{condition}-s1", condition, 1)
+    return tmp_path / "results" / "main"
+
+
+def pack(results: Path, *options: str) -> Path:
+    """Pack a results directory beside it; returns the packed evidence."""
+    into = results.parent.parent / "evidence"
+    assert main(["pack", str(results), "--into", str(into), *options]) == 0
+    return into
+
+
+def test_every_byte_comes_back(results: Path, tmp_path: Path) -> None:
+    """With its adapters a directory is the same again."""
+    packed = pack(results, "--adapters", "*")
+    assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
+    assert files(tmp_path / "out" / "main") == files(results)
+
+
+def test_weights_are_left_out_unless_asked_for(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Everything else comes back, and the command says what does not."""
+    packed = pack(results)
+    assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
+    assert "main: 2 files are not shipped, final adapters" in capsys.readouterr().out
+    missing = set(files(results)) - set(files(tmp_path / "out" / "main"))
+    assert missing == {
+        f"cohort/native-s1/adapter/adapter_{end}" for end in ("config.json", "model.safetensors")
+    }
+
+
+def test_a_run_is_added_without_writing_others_again(
+    results: Path, make_run: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Equal records give equal bytes, and packed runs stay."""
+    first = files(pack(results))
+    make_run(results / "cohort" / "native-s2", "native", 2)
+    capsys.readouterr()
+    second = files(pack(results))
+    assert "main: 1 runs packed, 2 packed before" in capsys.readouterr().out
+    kept = [name for name in first if "native-s1" in name or "frozen-s1" in name]
+    assert kept
+    assert all(first[name] == second[name] for name in kept)
+
+
+def test_a_seal_that_is_older_than_a_run_is_not_packed(results: Path, make_run: Make, tmp_path: Path) -> None:
+    """Between two studies the directory's own list lags behind: the runs' lists are then what is checked."""
+    seal(results, "a study")
+    make_run(results / "cohort" / "frozen-s2", "frozen", 2)
+    packed = pack(results, "--adapters", "*")
+    assert not (packed / "main" / "SHA256SUMS").exists()
+    assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
+    seal(results, "a study")
+    packed = pack(results, "--adapters", "*")
+    assert main(["unpack", str(packed), "--out", str(tmp_path / "again")]) == 0
+    assert files(tmp_path / "again" / "main") == files(results)
+
+
+def test_what_no_rule_explains_stays(results: Path, tmp_path: Path) -> None:
+    """Forged hashes, parents and distances come back as they were recorded: packing corrects nothing."""
+    run = results / "cohort" / "native-s1"
+    edit_line(run / "completions.jsonl", 2, lambda line: line.update(response_sha256="0" * 64, parents=["x"]))
+    edit_line(run / "completions.jsonl", 4, lambda line: line.update(archive_gap=0.25, advantage=9.5))
+    edit_line(run / "heuristics.jsonl", 1, lambda line: line.update(code="pass", id="1" * 64))
+    edit_line(run / "steps.jsonl", 0, lambda line: line.update(prompt_sha256="2" * 64))
+    reseal(results)
+    packed = pack(results, "--adapters", "*")
+    assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
+    assert files(tmp_path / "out" / "main") == files(results)
+
+
+def test_a_damaged_run_is_not_packed(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What differs from its list is refused by name."""
+    with (results / "cohort" / "native-s1" / "steps.jsonl").open("a") as file:
+        file.write("\n")
+    assert main(["pack", str(results), "--into", str(results.parent.parent / "evidence")]) == 4
+    assert "cohort/native-s1/steps.jsonl: bytes differ from SHA256SUMS" in capsys.readouterr().err
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def _change(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize("damage", [_cut, _change, Path.unlink])
+def test_damage_is_named_with_what_it_was(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None]
+) -> None:
+    """No table is made of damaged evidence, and the file is named; a container alone is refused, too."""
+    packed = pack(results)
+    path = packed / "main" / "cohort" / "native-s1" / "records.xz"
+    damage(path)
+    assert main(["rebuild", str(packed), "--out", str(tmp_path / "shipped")]) == 4
+    assert "main/cohort/native-s1/records.xz" in (told := capsys.readouterr().err)
+    assert "it was the records of run main/cohort/native-s1" in told
+    assert not (tmp_path / "shipped").exists()
+    assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) in (1, 4)
+
+
+def test_a_container_of_other_records_is_found_without_the_list(results: Path, tmp_path: Path) -> None:
+    """Whoever writes the packed list anew still meets the run's own list."""
+    packed = pack(results)
+    for name in ("manifest.json", "config.json", "SHA256SUMS"):
+        shutil.copy(packed / "main/cohort/frozen-s1" / name, packed / "main/cohort/native-s1" / name)
+    assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 4
+
+
+def test_containers_hold_no_times(results: Path) -> None:
+    """Packing again elsewhere gives the same bytes."""
+    first = files(pack(results))
+    shutil.rmtree(results.parent.parent / "evidence")
+    assert files(pack(results)) == first
+    container = results.parent.parent / "evidence" / "main" / "cohort" / "native-s1" / "records.xz"
+    assert set(read_container(container)) >= {"generations.jsonl", "completions.jsonl"}
+    lzma.open(container).close()
+
+
+@pytest.mark.parametrize(
+    ("code", "right"),
+    [
+        ("import numpy as np\n\ndef f(a):\n    # why\n    x = (a+1)\n\n    return  x", True),
+        ("def f(a):\n    if a: return 1\n    return 2", False),
+        ('def f(a):\n    """Says."""\n    return a', False),
+        ("def f(a:\n    return a", None),
+    ],
+)
+def test_guessed_programs(code: str, right: bool | None) -> None:
+    """A guess is the canonical hash, another one, or none; it never fails."""
+    guess = guessed_program(code)
+    assert (None if guess is None else guess == program_sha256(code)) is right
+
+
+def test_records_are_found_again_by_rule(results: Path) -> None:
+    """Hashes and credit do not lie in the container: they follow from texts and scores."""
+    packed = pack(results)
+    parts = read_container(packed / "main" / "cohort" / "native-s1" / "records.xz")
+    line = msgspec.json.decode(parts["completions.jsonl"].splitlines()[0], type=dict[str, object])
+    assert not {"response_sha256", "prompt_sha256", "reward", "advantage", "archive_gap"} & set(line)

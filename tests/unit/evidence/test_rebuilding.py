@@ -1,0 +1,90 @@
+"""What ships is made again from its records: equal, or named with both values, and partial where it is."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from spec.synthetic_runs import write_synthetic_run
+from tests.plans import plan_text
+
+from search_to_signal.claims.tables import load_reports
+from search_to_signal.cli import main
+from search_to_signal.evidence.packing import list_evidence
+from search_to_signal.records.manifest import write_roster
+
+CONDITIONS = ("frozen", "native")
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Packed evidence of three seeds under a plan, with its tables."""
+    top = tmp_path_factory.mktemp("shipped")
+    results = top / "results" / "main"
+    for seed in (1, 2, 3):
+        for condition in CONDITIONS:
+            write_synthetic_run(results / "cohort" / f"{condition}-s{seed}", condition, seed)
+    write_roster(results / "cohort", [f"{c}-s{seed}" for c in CONDITIONS for seed in (1, 2, 3)])
+    assert main(["pack", str(results), "--into", str(top / "evidence")]) == 0
+    (top / "evidence" / "plan.toml").write_text(plan_text({}))
+    assert main(["rebuild", str(top / "evidence"), "--out", str(top / "made"), "--ship"]) == 0
+    return top / "evidence"
+
+
+def rebuild(evidence: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Exit code and output."""
+    capsys.readouterr()
+    code = main(["rebuild", str(evidence), "--out", str(out)])
+    return code, capsys.readouterr().out
+
+
+def test_equal_tables_are_ok(shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last line is OK and the page, which is there with those of the profiles."""
+    code, out = rebuild(shipped, tmp_path / "out", capsys)
+    page = tmp_path / "out" / "report" / "evidence.html"
+    assert (code, out.splitlines()[-1]) == (0, f"s2s: OK: 0 problems; open {page}")
+    assert 'href="../main/report.html"' in page.read_text()
+    assert (tmp_path / "out" / "main" / "report.html").is_file()
+    assert "PARTIAL" not in page.read_text()
+
+
+def test_a_changed_table_has_both_values(
+    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Table, row and column, what is shipped and what the records give."""
+    evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
+    table = evidence / "main" / "report" / "core_results.csv"
+    lines = table.read_text().splitlines()
+    row, column, value, spread, n = lines[1].split(",")
+    table.write_text("\n".join([lines[0], f"{row},{column},-1.5,{spread},{n}", *lines[2:]]) + "\n")
+    list_evidence(evidence)
+    code, out = rebuild(evidence, tmp_path / "out", capsys)
+    assert code == 1
+    assert f"main/report/core_results.csv: {row} / {column}, value: shipped -1.5 | rebuilt {value}" in out
+    assert out.splitlines()[-1].startswith("s2s: FAILED: 1 problems")
+
+
+def test_a_missing_run_makes_it_partial(
+    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only seeds with all their runs are in the tables, which say how many of how many; no verdict stands."""
+    evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
+    shutil.rmtree(evidence / "main" / "cohort" / "native-s3")
+    list_evidence(evidence)
+    code, out = rebuild(evidence, tmp_path / "out", capsys)
+    assert code == 1  # the shipped tables are of three seeds
+    assert "main: PARTIAL: 5 of 6 planned runs are recorded" in out
+    assert "PARTIAL: 5 of 6" in (tmp_path / "out" / "main" / "report.md").read_text()
+    assert "PARTIAL: 5 of 6" in (tmp_path / "out" / "main" / "core_results.md").read_text()
+    assert ",2\n" in (tmp_path / "out" / "main" / "core_results.csv").read_text()
+    assert "n = 2 of 3 planned: partial: no verdict" in (tmp_path / "out/report/evidence.md").read_text()
+
+
+def test_trace_and_claims_read_it(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A number of a profile and one of the plan lead to their records; the ledger has seeds k of n."""
+    assert main(["trace", str(shipped / "main"), "core_results", "native", "Final best", "--show", "1"]) == 0
+    assert "cohort/native-s1/completions.jsonl" in capsys.readouterr().out
+    assert main(["trace", str(shipped), "outcomes", "main.q/native minus frozen", "Estimate"]) == 0
+    assert "main/cohort/frozen-s1/completions.jsonl" in capsys.readouterr().out
+    assert "core_results" in load_reports(shipped)
+    assert main(["claims", "--results", str(shipped)]) == 0
+    assert " same direction, " in capsys.readouterr().out.splitlines()[-1]
