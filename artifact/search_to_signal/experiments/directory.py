@@ -97,17 +97,24 @@ def refuse_occupied(directory: Path, resume: bool) -> None:
         raise RunDirectoryError(f"{directory} {what}: give another --out, or move it away")
 
 
-def begin_again_where_changed(directory: Path, config: RunConfig) -> None:
-    """Move an unfinished run aside that another version or environment began: it cannot be gone on with."""
+def begin_again_where_changed(directory: Path, config: RunConfig, plan: str) -> None:
+    """Move an unfinished run aside that another plan, version or environment began: it cannot go on."""
     if not is_begun(directory):
         return
     with lock_directory(directory):
         found = read_manifest(directory)
-        try:
-            refuse_changes(directory, found, _manifest_now(config))
-        except RunDirectoryError:
-            if found.status != "complete":
-                move_aside(directory)
+        if found.status != "complete" and not (
+            found.plan_sha256 == plan and _unchanged(directory, found, _manifest_now(config))
+        ):
+            move_aside(directory)
+
+
+def _unchanged(directory: Path, found: Manifest, now: Manifest) -> bool:
+    try:
+        refuse_changes(directory, found, now)
+    except RunDirectoryError:
+        return False
+    return True
 
 
 def open_run(

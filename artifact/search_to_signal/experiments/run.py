@@ -75,7 +75,7 @@ def run(
     another process still writes it after ``wait_s`` seconds; RecordError when its records were damaged.
     """
     if plan is not None:
-        begin_again_where_changed(directory, config)
+        begin_again_where_changed(directory, config, plan)
     refuse_occupied(directory, resume)
     keep_freed_memory()
     torch.set_num_threads(config.threads)

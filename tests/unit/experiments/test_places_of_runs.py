@@ -304,16 +304,22 @@ def test_what_another_version_began_begins_again(profile: Profile, make_run: Mak
     """An unfinished run of a plan goes on where nothing changed, and is moved aside, whole, where it did."""
     config = profile.runs()[0]
     older = msgspec.structs.replace(source(), sha256="other")
-    for name, changes in {"same": {}, "older": {"source": older}, "done": {"source": older}}.items():
-        status = "complete" if name == "done" else "running"
+    cases: dict[str, dict[str, Any]] = {
+        "same": {},
+        "older": {"source": older},
+        "replanned": {"plan_sha256": "b" * 64},
+        "done": {"source": older, "status": "complete"},
+    }
+    for name, changes in cases.items():
         directory = tmp_path / name / config.name
-        complete(make_run, directory, config, environment=environment(), status=status, **changes)
+        facts = {"environment": environment(), "status": "running", "plan_sha256": "a" * 64}
+        complete(make_run, directory, config, **{**facts, **changes})
         before = tree(directory)
-        begin_again_where_changed(directory, config)
-        moved = tmp_path / name / INTERRUPTED / f"{config.name}-1"
-        assert moved.exists() == (name == "older")
-        assert tree(moved if name == "older" else directory) == before
-    begin_again_where_changed(tmp_path / "nothing" / config.name, config)
+        begin_again_where_changed(directory, config, "a" * 64)
+        aside, moved = tmp_path / name / INTERRUPTED / f"{config.name}-1", name in ("older", "replanned")
+        assert aside.exists() == moved
+        assert tree(aside if moved else directory) == before
+    begin_again_where_changed(tmp_path / "nothing" / config.name, config, "a" * 64)
 
 
 def test_more_seeds_may_join_a_cohort(profile: Profile, launched: list[RunConfig], tmp_path: Path) -> None:
