@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from search_to_signal.errors import ConfigError, MappingError, S2SError
@@ -33,6 +32,9 @@ def _registered(
 ) -> object:
     if name_or_path in builtins:
         return builtins[name_or_path]
+    # Importing it takes longer than most commands do.
+    from importlib.metadata import entry_points
+
     registered = {point.name: point for point in entry_points(group=group)}
     if name_or_path in registered:
         return registered[name_or_path].load()

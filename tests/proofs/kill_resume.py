@@ -1,6 +1,7 @@
 """Show that runs survive: kill them at random instants, let them go on, compare with undisturbed ones.
 
     python -m tests.proofs.kill_resume --kills 50
+    python -m tests.proofs.kill_resume --kills 20 --profile evotune     another host, and a rule with pairs
 
 Live runs of the shipped model, frozen and trained, in processes that get SIGKILL again and again until
 each run is complete: at a random moment of its time, at a random size of its records, or while a file of a
@@ -18,17 +19,26 @@ import time
 import traceback
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from tests.figures import print_figure
 
-from search_to_signal.experiments.configuration import RunConfig, load_profile
+from search_to_signal.experiments.configuration import Profile, RunConfig, load_profile
 from search_to_signal.experiments.run import run
 from search_to_signal.provenance.verify import verify
 from search_to_signal.records.manifest import MANIFEST, read_manifest
 
-RECORDS = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl")
+RECORDS = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl", "preferences.jsonl")
+# What else is cut to a handful of groups, so that rounds, batches, migration and reset come between kills.
+SHORT: dict[str, dict[str, Any]] = {
+    "smoke": {"conditions": ("frozen", "native", "factorized")},
+    "evotune": {
+        "host_settings": {"num_islands": 3, "num_cont_rounds": 2, "migration_period": 2, "reset_period": 4},
+        "rule_settings": {"finetuning_frequency": 3, "gradient_accumulation_steps": 2},
+    },
+    "entropic": {"rule_settings": {"groups_per_batch": 2}},
+}
 SAME = (*RECORDS, "config.json", "adapter/adapter_model.safetensors", "adapter/adapter_config.json")
 
 
@@ -157,6 +167,14 @@ def torment(
     return phases, clean
 
 
+def shortened(name: str, groups: int) -> Profile:
+    """One seed of a profile over a few groups of four."""
+    profile = load_profile(name)
+    generation = msgspec.structs.replace(profile.generation, group_size=4)
+    changes = {"seeds": profile.seeds[:1], "groups": groups, "generation": generation, **SHORT[name]}
+    return msgspec.structs.replace(profile, **changes)
+
+
 def main() -> None:
     """Kill, resume, compare, and print the tally."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -164,10 +182,9 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=7)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", default=None)
+    parser.add_argument("--profile", choices=sorted(SHORT), default="smoke")
     options = parser.parse_args()
-    profile = msgspec.structs.replace(
-        load_profile("smoke"), groups=options.groups, conditions=("frozen", "native", "factorized")
-    )
+    profile = shortened(options.profile, options.groups)
     chance, phases, clean, runs, equal = random.Random(options.seed), Counter[str](), 0, 0, 0
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         references = {}
@@ -186,10 +203,11 @@ def main() -> None:
     for name, count in phases.most_common():
         print(f"{count:3d} kills {name}")
     print(f"{clean}/{phases.total()} kills left beginnings of the undisturbed files")
-    command = f"python -m tests.proofs.kill_resume --kills {options.kills}"
-    print_figure(
-        "kill_resume", command, f"{equal}/{runs} runs finished byte-identical after {phases.total()} kills"
-    )
+    plain = options.profile == "smoke"
+    name = "kill_resume" if plain else f"kill_resume_{options.profile}"
+    own = "" if plain else f" --profile {options.profile}"
+    command = f"python -m tests.proofs.kill_resume --kills {options.kills}{own}"
+    print_figure(name, command, f"{equal}/{runs} runs finished byte-identical after {phases.total()} kills")
     if (clean, equal) != (phases.total(), runs):
         raise SystemExit(1)
 

@@ -43,6 +43,8 @@ UNKNOWABLE = (
     Unknowable("*/steps.jsonl", "kl", _RUN),
     Unknowable("*/steps.jsonl", "grad_norm", _RUN),
     Unknowable("*/steps.jsonl", "adapter_sha256", _RUN),
+    Unknowable("*/preferences.jsonl", "round.accuracy", _RUN),
+    Unknowable("*/preferences.jsonl", "round.margin", _RUN),
     Unknowable("*manifest.json", "initial_adapter_sha256", _RUN),
     Unknowable("*/generations.jsonl", "prompt_ids.*", "a tokenizer"),
     Unknowable("*/generations.jsonl", "completion_ids.*", "a tokenizer"),

@@ -112,3 +112,23 @@ def test_links_and_pipes_are_refused_by_name(make_run: Make, tmp_path: Path) -> 
     )
     with pytest.raises(RunDirectoryError, match=r"pipe is a named pipe.*remove it"):
         Results(results)
+
+
+@pytest.mark.parametrize("command", ["verify .", "report . --out ../page", "compare . ."])
+def test_folders_within_folders_without_end_are_no_traceback(
+    make_run: Make, tmp_path: Path, command: str
+) -> None:
+    """However deep somebody nested folders, what is said is one line."""
+    run = make_run(tmp_path / "results" / "cohort" / "native-s1", "native")
+    deep = os.open(run, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("d", dir_fd=deep)
+        deep, above = os.open("d", os.O_RDONLY, dir_fd=deep), deep
+        os.close(above)
+    os.close(os.open("unlisted", os.O_CREAT | os.O_WRONLY, dir_fd=deep))
+    os.close(deep)
+    asked = command_line(*command.split())
+    done = subprocess.run(asked, cwd=run, capture_output=True, text=True, check=False)
+    # What clears old temporary directories away is as recursive as what is tested.
+    subprocess.run(["rm", "-rf", str(run)], check=True)
+    assert "Traceback" not in done.stderr

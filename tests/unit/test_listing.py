@@ -1,5 +1,7 @@
 """``s2s list`` names what a profile may name, and each name it gives is one that works."""
 
+from importlib.metadata import version
+
 import pytest
 
 from search_to_signal.cli import main
@@ -57,4 +59,4 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["--version"])
     assert end.value.code == 0
-    assert capsys.readouterr().out.startswith("s2s ")
+    assert capsys.readouterr().out == f"s2s {version('search-to-signal')}\n"

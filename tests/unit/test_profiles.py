@@ -43,8 +43,10 @@ def test_shipped_profiles_load(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in PROFILES.glob("*.toml")))
 def test_shipped_profiles_audit_the_four_tasks_of_the_paper(name: str) -> None:
-    """Cohort, breadth and the cells of the audit together record TSP, CVRP, OBP and OP."""
+    """Cohort, breadth and audit cells record TSP, CVRP, OBP and OP, with the paper's host."""
     profile = load_profile(name)
+    if profile.host != "reference":
+        return
     cells = (*profile.breadth, *profile.audit)
     assert {profile.problem, *(cell.problem for cell in cells)} == {"tsp", "cvrp", "obp", "op"}
 

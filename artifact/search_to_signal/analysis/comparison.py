@@ -14,7 +14,7 @@ import msgspec
 
 from search_to_signal.analysis.metrics.search import run_metrics
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.records.files import refuse_special_files
+from search_to_signal.records.files import entries_below, refuse_special_files
 from search_to_signal.records.manifest import INTERRUPTED, REPORT, Manifest, read_manifest, runs_below
 from search_to_signal.records.reader import COMPLETIONS, TIMINGS, read_groups
 
@@ -104,7 +104,8 @@ def _runs(directory: Path) -> dict[str, Path]:
 
 
 def _record_files(directory: Path) -> dict[str, Path]:
-    found = {path.relative_to(directory): path for path in sorted(directory.rglob("*.jsonl"))}
+    files = sorted(Path(entry) for entry in entries_below(directory) if entry.name.endswith(".jsonl"))
+    found = {path.relative_to(directory): path for path in files}
     return {
         name.as_posix(): path
         for name, path in found.items()

@@ -3,13 +3,16 @@
 Everything is read once and only when asked for. Scores: higher is better.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from msgspec import UNSET
 
 from search_to_signal.analysis.metrics.search import RunMetrics, group_trajectory, run_metrics
 from search_to_signal.analysis.protocols import OWN, read_cohort
@@ -22,10 +25,18 @@ from search_to_signal.records.anchor import AnchorContract, Clock, loop_seconds,
 from search_to_signal.records.files import refuse_special_files
 from search_to_signal.records.groups import GroupBatch, batch_of
 from search_to_signal.records.layers import ANCHOR, API, AUDIT, BREADTH, COHORT, RESTART
-from search_to_signal.records.manifest import Manifest, RunFacts, read_manifest, run_directories, runs_below
+from search_to_signal.records.manifest import (
+    Manifest,
+    RunFacts,
+    mapping_of,
+    read_manifest,
+    run_directories,
+    runs_below,
+)
 from search_to_signal.records.partial import read_partial
 from search_to_signal.records.reader import COMPLETIONS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, StepRecord
+from search_to_signal.rewards import ALTERNATIVES, MAPPINGS
 
 T = TypeVar("T")
 
@@ -47,13 +58,17 @@ class Origin:
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """One run with its T groups of G completions in order; ``path`` is relative to the results directory."""
+    """One run with its T groups of G completions in order; ``path`` is relative to the results directory.
+
+    ``condition`` is what tables call its condition; ``facts.condition`` is what the records call it.
+    """
 
     directory: Path
     path: str
     manifest: Manifest
     groups: tuple[tuple[CompletionRecord, ...], ...]
     steps: tuple[StepRecord, ...]
+    condition: str
 
     @property
     def config(self) -> dict[str, Any]:
@@ -64,11 +79,6 @@ class RecordedRun:
     def facts(self) -> RunFacts:
         """What the run is: problem, condition, layer, normalizer."""
         return self.manifest.facts
-
-    @property
-    def condition(self) -> str:
-        """``frozen`` or the name of the reward mapping."""
-        return self.facts.condition
 
     @property
     def seed(self) -> int:
@@ -192,13 +202,34 @@ def load_runs(directory: Path, root: Path | None = None, own: Sequence[str] = OW
     ``root`` is the results directory that origins are relative to. Raises RunDirectoryError as
     ``read_cohort`` does, and for a run that is short; RecordError for an unreadable line.
     """
+    root = root or directory
+    names = shown_conditions(read_manifest(run) for run in runs_below(root))
     runs = [
-        _read(place, manifest, root or directory) for place, manifest in read_cohort(directory, own).items()
+        _read(place, manifest, root, names[manifest.facts.condition])
+        for place, manifest in read_cohort(directory, own).items()
     ]
     return tuple(sorted(runs, key=lambda run: run.facts.rank))
 
 
-def _read(directory: Path, manifest: Manifest, root: Path) -> RecordedRun:
+def shown_conditions(manifests: Iterable[Manifest]) -> dict[str, str]:
+    """What tables call each condition: by the name that a mapping of somebody's own gave itself.
+
+    Where that name is taken, or is none, the condition stands for itself.
+    """
+    asked = {manifest.facts.condition: _own_name(manifest) for manifest in manifests}
+    times = Counter(asked.values())
+    return {condition: name if times[name] == 1 else condition for condition, name in asked.items()}
+
+
+def _own_name(manifest: Manifest) -> str:
+    condition, name = manifest.facts.condition, manifest.mapping_name
+    taken = name in ("frozen", *MAPPINGS, *ALTERNATIVES)
+    if name is UNSET or taken or not re.fullmatch(r"\w[\w .-]*", str(name)):
+        return condition
+    return f"{name}{condition.removeprefix(mapping_of(condition))}"
+
+
+def _read(directory: Path, manifest: Manifest, root: Path, shown: str) -> RecordedRun:
     path = directory.relative_to(root).as_posix()
     records = tuple(read_groups(directory))
     steps = tuple(read_records(directory / STEPS, StepRecord))
@@ -207,7 +238,7 @@ def _read(directory: Path, manifest: Manifest, root: Path) -> RecordedRun:
         raise RunDirectoryError(
             f"{directory} does not hold {groups} groups of {size} completions: restore it, or rerun"
         )
-    return RecordedRun(directory, path, manifest, records, steps)
+    return RecordedRun(directory, path, manifest, records, steps, shown)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.metadata import version
 from inspect import cleandoc
 
+import search_to_signal
 from search_to_signal.cli import (
     audit,
     checking,
@@ -23,6 +23,7 @@ from search_to_signal.cli import (
 )
 from search_to_signal.cli.base import Command
 from search_to_signal.errors import RunDirectoryError, S2SError
+from search_to_signal.extras import missing
 from search_to_signal.progress import one_line
 from search_to_signal.runtime import fix_kernels, wait_without_spinning
 
@@ -38,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
         description="From Search to Signal: run, check and read search-coupled online post-training.",
         epilog="example: s2s run --profile smoke --out results/smoke && s2s verify results/smoke",
     )
-    parser.add_argument("--version", action="version", version=f"s2s {version('search-to-signal')}")
+    parser.add_argument("--version", action="version", version=f"s2s {search_to_signal.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(command: Command, example: str) -> argparse.ArgumentParser:
@@ -76,6 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except S2SError as error:
         print(f"s2s: error: {one_line(str(error), _TOLD)}", file=sys.stderr)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        known = missing(error.name)
+        if known is None:
+            raise
+        print(f"s2s: error: {known}", file=sys.stderr)
+        return known.exit_code
     except BrokenPipeError:
         # Whoever read our output, such as head, has seen enough.
         _say_no_more()

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
@@ -40,6 +41,10 @@ def add_repeated(
 
 def load_allowed(arguments: argparse.Namespace) -> None:
     """Load what ``allow_code`` took; raises ConfigError for what is none of its kind."""
+    kinds = ("mapping", "normalizer", "problem", "host")
+    asked = [(kind, name) for kind in kinds for name in getattr(arguments, kind, ())]
+    if not asked:
+        return
     from search_to_signal.hosts import get_host
     from search_to_signal.learner import get_rule
     from search_to_signal.normalizer import get_normalizer
@@ -53,15 +58,14 @@ def load_allowed(arguments: argparse.Namespace) -> None:
         "host": get_host,
         "rule": get_rule,
     }
-    for kind, load in loaders.items():
-        for name in getattr(arguments, kind, ()):
-            load(name)
+    for kind, name in asked:
+        loaders[kind](name)
 
 
 def show(page: Path) -> None:
     """Print a Markdown page, drawn on a terminal and plain elsewhere."""
     text = page.read_text(encoding="utf-8")
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() and find_spec("rich"):
         from rich.console import Console
         from rich.markdown import Markdown
 

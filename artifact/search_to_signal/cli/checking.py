@@ -1,12 +1,12 @@
 """Commands that check what is on disk, and vouch for it."""
 
 import argparse
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
 from search_to_signal.cli.base import Add, add_repeated, allow_code, load_allowed
 from search_to_signal.errors import ConfigError
+from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import one_line, progress_display
 
 # Places of one reason that are printed.
@@ -16,13 +16,16 @@ _SHOWN = 3
 def _verify(arguments: argparse.Namespace) -> int:
     """Check checksums and records."""
     from search_to_signal.provenance import levels
-    from search_to_signal.provenance.signature import signer
     from search_to_signal.provenance.verify import verify
 
     _refuse_loose_options(arguments)
+    if arguments.recompute:
+        require(*EXTRAS["run"])
     load_allowed(arguments)
     used = [levels.VERIFY]
     if arguments.signer is not None:
+        from search_to_signal.provenance.signature import signer
+
         name = signer(arguments.directory, arguments.signer, arguments.identity)
         print(f"signed by {one_line(name)}")
     verdict = verify(arguments.directory, programs=arguments.tables)
@@ -55,7 +58,7 @@ def _comparable(directory: Path) -> bool:
 def _table_problems(directory: Path) -> list[str]:
     from search_to_signal.recompute.tables import rebuilt_problems
 
-    return rebuilt_problems(directory)
+    return list(rebuilt_problems(directory))
 
 
 def _refuse_loose_options(arguments: argparse.Namespace) -> None:
@@ -71,6 +74,8 @@ def _refuse_loose_options(arguments: argparse.Namespace) -> None:
 
 
 def _recompute(arguments: argparse.Namespace) -> Sequence[str]:
+    import secrets
+
     from search_to_signal.recompute.directory import Options, recompute
     from search_to_signal.recompute.tools import Sample
 

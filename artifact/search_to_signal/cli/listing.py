@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ def _first_line(thing: Any) -> str:
 def _named(builtins: Mapping[str, Any], group: str) -> list[Row]:
     """What the package has by name, then what installed packages register as entry points of the group."""
     own = [(name, _first_line(thing)) for name, thing in builtins.items()]
+    from importlib.metadata import entry_points
+
     return [*own, *((point.name, point.value) for point in entry_points(group=group))]
 
 
@@ -57,10 +58,12 @@ def _problems() -> list[Row]:
 
 
 def _hosts() -> list[Row]:
-    from search_to_signal.hosts import GROUP, REFERENCE, RELEASED
+    from search_to_signal.hosts import ENTROPIC, EVOTUNE, GROUP, REFERENCE, RELEASED
 
     return [
         (REFERENCE, "Our search, run by s2s run."),
+        (EVOTUNE, "EvoTune's database of islands, run by s2s run."),
+        (ENTROPIC, "TTT-Discover's reuse buffer, run by s2s run."),
         (RELEASED, "A checkout of the released CALM, run by s2s released."),
         *_named({}, GROUP),
     ]

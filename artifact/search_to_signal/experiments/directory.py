@@ -14,7 +14,7 @@ import msgspec
 
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.experiments.configuration import CONFIG, RunConfig
+from search_to_signal.experiments.configuration import CONFIG, FROZEN, RunConfig
 from search_to_signal.experiments.resuming import ResumePoint, refuse_changes, resume_point
 from search_to_signal.experiments.run_files import CHECKPOINTS
 from search_to_signal.generators.opening import model_files
@@ -24,7 +24,15 @@ from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
 from search_to_signal.records.files import TEMPORARY, write_all
-from search_to_signal.records.manifest import INTERRUPTED, MANIFEST, Manifest, read_manifest, write_manifest
+from search_to_signal.records.manifest import (
+    INTERRUPTED,
+    MANIFEST,
+    Manifest,
+    mapping_of,
+    read_manifest,
+    write_manifest,
+)
+from search_to_signal.rewards import get_mapping, own_name
 
 Found = TypeVar("Found")
 
@@ -124,7 +132,18 @@ def _manifest_now(config: RunConfig) -> Manifest:
     """The manifest of a run that begins here and now."""
     unit = score_unit(get_problem(config.problem))
     files = model_files(config.generation, config.model)
-    return first_manifest(config, config.sha256, files, score_unit=unit, host=config.host)
+    facts = {"score_unit": unit, "host": config.host, **mapping_facts(config.condition)}
+    return first_manifest(config, config.sha256, files, **facts)
+
+
+def mapping_facts(condition: str) -> dict[str, str]:
+    """What a manifest says of a mapping of somebody's own: the name that it calls itself by."""
+    mapping = mapping_of(condition)
+    if mapping == FROZEN:
+        return {}
+    get_mapping(mapping)
+    name = own_name(mapping)
+    return {} if name is None else {"mapping_name": name}
 
 
 def record_interruption(directory: Path, manifest: Manifest) -> Manifest:

@@ -101,7 +101,8 @@ def begin_training(config: RunConfig, generator: Trainable) -> Training:
     base = base_model(config, generator)
     model = attach_adapter(base, config.learner, derive_seed(config.seed, "adapter"))
     rule = config.learning_rule
-    setup = LearnerSetup(model, config.learner, generator.pad_id, config.rule_settings)
+    seed = derive_seed(config.seed, "rule")
+    setup = LearnerSetup(model, config.learner, generator.pad_id, config.rule_settings, seed)
     with rule_code(rule):
         learner = get_rule(rule).learner(setup)
     mapping, normalizer = get_mapping(config.mapping), get_normalizer(config.normalizer)

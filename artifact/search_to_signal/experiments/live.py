@@ -129,6 +129,8 @@ def live_step(live: Live, state: Any, step: int, clock: StepClock) -> tuple[Any,
             result = live.training.update(generation, records)
     played = step_record(question, effect, generation, records, config, result)
     _write(live, effect, generation, records, played)
+    if result is not None and result.pairs is not None and live.files.preferences is not None:
+        live.files.preferences.write(result.pairs)
     live.files.timings.write(clock.timing(step))
     return effect.state, played
 

@@ -7,6 +7,7 @@ import msgspec
 
 from search_to_signal.errors import RecordError
 from search_to_signal.experiments.recorded import recorded_states
+from search_to_signal.hosts import REFERENCE, RELEASED
 from search_to_signal.records.exposures import ExposureRecord
 from search_to_signal.records.manifest import MANIFEST, read_manifest
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS
@@ -21,9 +22,14 @@ DRAWS = 1000
 _NEEDED = (MANIFEST, COMPLETIONS, GENERATIONS, HEURISTICS, STEPS)
 
 
-def has_search(run: Path) -> bool:
+def has_rounds(run: Path) -> bool:
     """Whether a directory holds what the search states of its groups follow from."""
     return all((run / name).is_file() for name in _NEEDED) and "search" in read_manifest(run).config
+
+
+def has_search(run: Path) -> bool:
+    """The same for CALM's search, whose exposures have other readings."""
+    return has_rounds(run) and read_manifest(run).host in (REFERENCE, RELEASED)
 
 
 def other_exposures(run: Path, name: str) -> Iterator[ExposureRecord]:

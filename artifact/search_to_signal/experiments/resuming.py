@@ -10,7 +10,7 @@ from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.recorded import recorded_start, replayed_rounds
-from search_to_signal.experiments.run_files import NAMES, EvaluationNote, newest_checkpoint
+from search_to_signal.experiments.run_files import NAMES, PAIRED_NAMES, EvaluationNote, newest_checkpoint
 from search_to_signal.hosts.base import Host
 from search_to_signal.records.manifest import Environment, Manifest
 from search_to_signal.records.reader import read_records
@@ -67,7 +67,7 @@ def resume_point(directory: Path) -> ResumePoint:
             f"{directory} holds groups but no checkpoint: restore it from a copy, or run again without "
             "--resume, which sets the run aside"
         )
-    return ResumePoint(0, dict.fromkeys(NAMES, START), None)
+    return ResumePoint(0, dict.fromkeys(PAIRED_NAMES, START), None)
 
 
 def known_evaluations(directory: Path) -> dict[str, Run]:

@@ -25,9 +25,12 @@ from search_to_signal.experiments.run_files import read_timing, run_files
 from search_to_signal.generators.loopback import reachable
 from search_to_signal.generators.opening import open_generator
 from search_to_signal.hosts import open_host
+from search_to_signal.hosts.base import HasDatabase
+from search_to_signal.learner import PAIRED
 from search_to_signal.problems import get_problem
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS
+from search_to_signal.records.database import write_database
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.manifest import Manifest
 from search_to_signal.runtime import keep_freed_memory
@@ -80,13 +83,16 @@ def run(
         refuse_occupied(directory, resume)
         manifest, point = open_run(directory, descriptor, config, plan or msgspec.UNSET)
         if manifest.status == "running":
-            with assemble(config) as parts, run_files(directory, point and point.marks) as files:
+            paired = config.trained and config.learning_rule in PAIRED
+            with assemble(config) as parts, run_files(directory, point and point.marks, paired) as files:
                 if point is not None:
                     manifest = record_interruption(directory, manifest)
                 restarted = begin_restart(config, directory, parts.generator)
                 manifest = msgspec.structs.replace(manifest, initial_adapter_sha256=restarted)
                 live = Live(config, *parts, files, checkpoint_every)
-                run_live(live, _position(live, point), progress)
+                state = run_live(live, _position(live, point), progress)
+                if isinstance(live.host, HasDatabase):
+                    write_database(directory, live.host.database(state))
                 manifest = _completed(manifest, live)
         elif (directory / SUMS).exists():
             return manifest

@@ -15,6 +15,7 @@ from search_to_signal.evaluation.candidates import Run
 from search_to_signal.learner.base import Learner
 from search_to_signal.records.files import sync_directory, write_atomically
 from search_to_signal.records.manifest import Timing, sum_timings
+from search_to_signal.records.preferences import PREFERENCES
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS, read_records
 from search_to_signal.records.schema import StepTiming
 from search_to_signal.records.writer import Mark, RecordWriter
@@ -31,6 +32,8 @@ NAMES = {
     "timings": TIMINGS,
     "evaluations": f"{CHECKPOINTS}/evaluations.jsonl",
 }
+# Of a rule that learns from pairs.
+PAIRED_NAMES = {**NAMES, "preferences": PREFERENCES}
 
 
 class EvaluationNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,15 +54,19 @@ class RunFiles:
     heuristics: RecordWriter
     timings: RecordWriter
     evaluations: RecordWriter
+    preferences: RecordWriter | None = None
 
     def marks(self) -> dict[str, Mark]:
         """Have every file on disk as it is, and say what each of them holds."""
-        return {name: getattr(self, name).mark() for name in NAMES}
+        files = {name: getattr(self, name) for name in PAIRED_NAMES}
+        return {name: file.mark() for name, file in files.items() if file is not None}
 
 
 @contextmanager
-def run_files(directory: Path, marks: Mapping[str, Mark] | None = None) -> Iterator[RunFiles]:
-    """Open every record file: of a fresh run directory, or where its ``marks`` say.
+def run_files(
+    directory: Path, marks: Mapping[str, Mark] | None = None, paired: bool = False
+) -> Iterator[RunFiles]:
+    """Open every record file, that of pairs where asked: of a fresh directory, or where its ``marks`` say.
 
     Raises RecordError, before a byte changes, when a file is there already or is not as marked.
     """
@@ -67,7 +74,7 @@ def run_files(directory: Path, marks: Mapping[str, Mark] | None = None) -> Itera
     with ExitStack() as stack:
         writers = {
             name: stack.enter_context(RecordWriter(directory / file, marks[name] if marks else None))
-            for name, file in NAMES.items()
+            for name, file in (PAIRED_NAMES if paired else NAMES).items()
         }
         for writer in writers.values():
             writer.cut()

@@ -1,4 +1,4 @@
-"""Search hosts by name: ours and the released CALM; a profile may also name one by entry point or path."""
+"""Search hosts by name, the released CALM among them; a profile may also name one by entry point or path."""
 
 from contextlib import AbstractContextManager
 from typing import cast
@@ -6,9 +6,12 @@ from typing import cast
 from search_to_signal import plugins
 from search_to_signal.errors import ConfigError
 from search_to_signal.hosts.base import Host, HostFactory, HostSetup
+from search_to_signal.hosts.entropic import entropic_host
+from search_to_signal.hosts.evotune import evotune_host
 from search_to_signal.hosts.reference import reference_host
 
 REFERENCE, RELEASED = "reference", "released"
+EVOTUNE, ENTROPIC = "evotune", "entropic"
 GROUP = "search_to_signal.hosts"
 _METHODS = ("start", "ask", "play")
 
@@ -19,7 +22,12 @@ def _released(setup: HostSetup) -> Host:
     )
 
 
-HOSTS: dict[str, HostFactory] = {REFERENCE: reference_host, RELEASED: _released}
+HOSTS: dict[str, HostFactory] = {
+    REFERENCE: reference_host,
+    RELEASED: _released,
+    EVOTUNE: evotune_host,
+    ENTROPIC: entropic_host,
+}
 
 
 def get_host(name_or_path: str) -> HostFactory:

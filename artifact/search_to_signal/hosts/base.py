@@ -12,6 +12,7 @@ import numpy as np
 
 from search_to_signal.errors import ConfigError, MappingError, S2SError
 from search_to_signal.problems.base import Problem
+from search_to_signal.records.database import Database
 from search_to_signal.records.schema import ArchiveEvent, HeuristicRecord, Operator
 from search_to_signal.search.prompts import Prompt
 from search_to_signal.search.settings import SearchSettings
@@ -98,6 +99,14 @@ class HasPopulations(Protocol):
 
     def start_with(self, seed: Member, population: Sequence[Member]) -> Any:
         """The state before the first group: the seed, then the population, none of it equal to the seed."""
+
+
+@runtime_checkable
+class HasDatabase(Protocol):
+    """A host whose last state is written into its run directory."""
+
+    def database(self, state: Any) -> Database:
+        """The state by the ids of its programs, all of which are in the heuristic store."""
 
 
 HostFactory = Callable[[HostSetup], Host]

@@ -8,7 +8,7 @@ from search_to_signal import plugins
 from search_to_signal.errors import ConfigError
 from search_to_signal.learner.base import Learner, LearnerSetup, LearningRule
 
-GRPO = "grpo"
+GRPO, DPO, ENTROPIC = "grpo", "dpo", "entropic"
 GROUP = "search_to_signal.learning_rules"
 
 
@@ -27,7 +27,43 @@ class Grpo:
         return GrpoLearner(setup.model, setup.learner, setup.pad_id)
 
 
-RULES: dict[str, LearningRule] = {GRPO: Grpo()}
+class Dpo:
+    """DPO in rounds on pairs of the groups' completions, as EvoTune learns; TRL 0.15.1's loss (D53, D54)."""
+
+    def check(self, settings: Mapping[str, Any]) -> None:
+        """Raises ConfigError for settings that are not its own."""
+        from search_to_signal.learner.dpo_settings import read_settings
+
+        read_settings(settings)
+
+    def learner(self, setup: LearnerSetup) -> Learner:
+        """A learner without a pair."""
+        from search_to_signal.learner.dpo import DpoLearner
+
+        return DpoLearner(setup)
+
+
+class Entropic:
+    """TTT-Discover's policy gradient over batches of groups, with a KL penalty in the advantage (D57)."""
+
+    def check(self, settings: Mapping[str, Any]) -> None:
+        """Raises ConfigError for settings that are not its own."""
+        from search_to_signal.learner.entropic_settings import read_settings
+
+        read_settings(settings)
+
+    def learner(self, setup: LearnerSetup) -> Learner:
+        """A learner with a fresh optimizer and no group."""
+        from search_to_signal.learner.entropic import EntropicLearner
+
+        return EntropicLearner(setup)
+
+
+RULES: dict[str, LearningRule] = {GRPO: Grpo(), DPO: Dpo(), ENTROPIC: Entropic()}
+"""Every rule of ours."""
+
+PAIRED = (DPO,)
+"""Rules that say with every step which pairs they took."""
 
 
 def rule_code(name: str) -> AbstractContextManager[None]:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.records.preferences import PreferenceRecord
 from search_to_signal.records.schema import CompletionRecord
 
 
@@ -32,7 +33,8 @@ class TrainingGroup:
 class StepResult:
     """What one optimizer opportunity did; ``grad_norm`` is the norm before clipping.
 
-    A skipped opportunity has no loss, KL or norm, and no training tokens.
+    A skipped opportunity has no loss, KL or norm, and no training tokens. ``pairs`` are those of a rule that
+    learns from pairs.
     """
 
     loss: float | None
@@ -40,18 +42,21 @@ class StepResult:
     grad_norm: float | None
     training_tokens: int
     adapter_sha256: str
+    pairs: PreferenceRecord | None = None
 
 
 class LearnerSetup(NamedTuple):
     """What a learner begins with: a PEFT model with a fresh adapter, and two tables of the profile.
 
-    ``learner`` has LoRA, the optimizer and GRPO's knobs; ``settings`` is ``[rule_settings]``.
+    ``learner`` has LoRA, the optimizer and GRPO's knobs; ``settings`` is ``[rule_settings]``. Whatever a rule
+    draws, it draws from streams of ``seed``.
     """
 
     model: Any
     learner: LearnerSettings
     pad_id: int
     settings: Mapping[str, Any]
+    seed: int = 0
 
 
 class Learner(Protocol):

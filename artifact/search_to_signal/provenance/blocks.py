@@ -151,6 +151,8 @@ def _explained(recorded: Blocks, path: Path) -> list[str]:
 
 def explain_changes(directory: Path, names: Sequence[str]) -> dict[str, list[str]]:
     """For every changed file that the block index knows, where it differs; empty without a sound index."""
+    if not names:
+        return {}
     try:
         index = read_blocks(directory)
     except RunDirectoryError as error:

@@ -1,7 +1,8 @@
 """CALM's archive, replayed: does it follow from the recorded scores? (HOST.md, points 6, 7, 13 and 14)"""
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,33 @@ from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Heur
 from search_to_signal.rewards.base import EQUAL_SCORES
 
 Group = tuple[CompletionRecord, ...]
+
+
+class _Members:
+    """An archive's members in order, by id, and by stripped code; ``ranked`` are their scores, rising."""
+
+    def __init__(self, members: Iterable[HeuristicRecord]) -> None:
+        self.in_order: list[HeuristicRecord] = []
+        self.by_id: dict[str, list[HeuristicRecord]] = defaultdict(list)
+        self.by_code: dict[str, list[HeuristicRecord]] = defaultdict(list)
+        self.ranked: list[float] = []
+        self.add(members)
+
+    def add(self, members: Iterable[HeuristicRecord]) -> None:
+        for member in members:
+            self.in_order.append(member)
+            self.by_id[member.id].append(member)
+            self.by_code[member.code.strip()].append(member)
+            insort(self.ranked, member.score)
+
+    def named(self, ids: Iterable[str]) -> list[HeuristicRecord]:
+        """Those of some ids, in no order."""
+        return [member for name in set(ids) for member in self.by_id.get(name, ())]
+
+    def with_code_of(self, members: Iterable[HeuristicRecord]) -> list[HeuristicRecord]:
+        """Those whose code is that of one of some members, in no order."""
+        codes = {member.code.strip() for member in members}
+        return [member for code in codes for member in self.by_code[code]]
 
 
 @dataclass
@@ -24,7 +52,7 @@ class CalmArchive:
 
     population: int | None
     seeds: tuple[HeuristicRecord, ...]
-    members: list[HeuristicRecord]
+    members: _Members
     waiting: list[HeuristicRecord]
     stagnation: int = 0
     admitted: list[tuple[int, int, float]] = field(default_factory=list)
@@ -38,22 +66,22 @@ class CalmArchive:
         seeds = tuple(heuristic for heuristic in heuristics if heuristic.operator is None)
         waiting = [h for h in heuristics if h.operator is not None and h.step != GIVEN]
         population = None if own_rule else search.get("population_size")
-        return cls(population, seeds, [*seeds, *given(heuristics)], waiting, own_rule=own_rule)
+        return cls(population, seeds, _Members([*seeds, *given(heuristics)]), waiting, own_rule=own_rule)
 
     def problems(self, group: Group, step: StepRecord) -> Iterator[str]:
         """Move on by one group; yields what its records say otherwise."""
         if step.collapsed:
             self._collapse()
-        where, ranked = f"step {step.step}", sorted(member.score for member in self.members)
-        yield from self._context(group, max(ranked, default=None))
+        where, ranked = f"step {step.step}", self.members.ranked
+        yield from self._context(group, ranked[-1] if ranked else None)
         improved = any(record.score is not None and record.score > ranked[-1] for record in group)
         before, fresh = len(ranked), list[HeuristicRecord]()
         for record in group:
             if record.score is not None:
                 yield from self._judged(record, record.score, ranked, fresh)
-        self.members += fresh
-        if step.archive_size != len(self.members):
-            yield f"{where}: archive_size is {step.archive_size}, its completions say {len(self.members)}"
+        self.members.add(fresh)
+        if step.archive_size != len(ranked):
+            yield f"{where}: archive_size is {step.archive_size}, its completions say {len(ranked)}"
         if self.population is not None:
             self.stagnation = 0 if improved else self.stagnation + (before >= self.population)
             if step.stagnation != self.stagnation:
@@ -61,29 +89,28 @@ class CalmArchive:
 
     def _collapse(self) -> None:
         self.stagnation = 0
-        best = max(self.members, key=lambda member: member.score)
+        best = max(self.members.in_order, key=lambda member: member.score)
         kept = (seed for seed in self.seeds if abs(seed.score - best.score) >= EQUAL_SCORES)
-        self.members = [best, *kept]
+        self.members = _Members([best, *kept])
 
     def _context(self, group: Group, best: float | None) -> Iterator[str]:
-        parents = [member for member in self.members if member.id in group[0].parents]
-        shown = {member.code.strip() for member in parents}
-        bases = [member for member in self.members if member.code.strip() in shown]
-        known, programs = {member.id for member in self.members}, {member.id for member in bases}
+        parents = self.members.named(group[0].parents)
+        bases = self.members.with_code_of(parents)
+        size, known, programs = len(self.members.ranked), self.members.by_id, {member.id for member in bases}
         expected = tuple(sorted((member.score for member in bases), reverse=True))
         # Programs that differ in comments alone share an id, which then does not say which one was shown.
         if len(parents) > len(set(group[0].parents)) and set(group[0].base_scores) <= set(expected):
             expected = group[0].base_scores
         for record in group:
             where = f"step {record.step}, completion {record.index}"
-            if (record.archive_size, record.frontier) != (len(self.members), best):
+            if (record.archive_size, record.frontier) != (size, best):
                 yield (
                     f"{where}: archive of {record.archive_size} with frontier {record.frontier}, "
-                    f"the records before it say {len(self.members)} with {best}"
+                    f"the records before it say {size} with {best}"
                 )
             if self.own_rule:
                 continue
-            if record.parents != group[0].parents or not known.issuperset(record.parents):
+            if record.parents != group[0].parents or any(name not in known for name in record.parents):
                 yield f"{where}: its parents are not in the archive"
             if record.base_scores != expected:
                 yield f"{where}: base_scores are {record.base_scores}, those of its parents are {expected}"

@@ -5,12 +5,11 @@ PNG files stand in a second list, SHA256SUMS.data, by the hash of their image da
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.png import image_sha256
-from search_to_signal.records.files import TEMPORARY, write_atomically
+from search_to_signal.records.files import TEMPORARY, entries_below, files_named, write_atomically
 
 SUMS = "SHA256SUMS"
 DATA_SUMS = "SHA256SUMS.data"
@@ -21,8 +20,8 @@ SIGNATURE = "SHA256SUMS.sig"
 def sha256_file(path: Path) -> str:
     """SHA-256 of a file, read in blocks."""
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
+    with path.open("rb", buffering=0) as stream:
+        while block := stream.read(1 << 17):
             digest.update(block)
     return digest.hexdigest()
 
@@ -30,7 +29,7 @@ def sha256_file(path: Path) -> str:
 def listed_files(directory: Path) -> list[Path]:
     """Every regular file below a directory but its own lists and signature, sorted by relative path."""
     own = {directory / f"{name}{end}" for name in (SUMS, DATA_SUMS, SIGNATURE) for end in ("", TEMPORARY)}
-    files = (path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
+    files = (Path(entry) for entry in entries_below(directory) if entry.is_file(follow_symlinks=False))
     return sorted(path for path in files if path not in own)
 
 
@@ -108,7 +107,7 @@ def sum_problems(directory: Path) -> dict[str, str]:
 def nested_problems(directory: Path) -> Iterator[str]:
     """What the lists of runs and layers say otherwise than the one over all of them."""
     whole = read_sums(directory) | read_data_sums(directory)
-    for path in sorted(directory.rglob(SUMS)):
+    for path in files_named(directory, SUMS):
         below = path.parent.relative_to(directory)
         if path.parent != directory:
             listed = read_sums(path.parent) | read_data_sums(path.parent)
@@ -122,8 +121,4 @@ def nested_problems(directory: Path) -> Iterator[str]:
 def _changed(
     sums: Mapping[str, str], present: Mapping[str, Path], digest: Callable[[Path], str | None]
 ) -> list[str]:
-    names = [name for name in sums if name in present]
-    # Hashing and decoding leave the interpreter, so threads use every core.
-    with ThreadPoolExecutor() as threads:
-        found = threads.map(digest, (present[name] for name in names))
-        return [name for name, value in zip(names, found, strict=True) if value != sums[name]]
+    return [name for name, recorded in sums.items() if name in present and digest(present[name]) != recorded]

@@ -12,6 +12,7 @@ from search_to_signal.provenance.heldout import heldout_problems
 from search_to_signal.provenance.probe import probe_problems
 from search_to_signal.provenance.updates import update_problems
 from search_to_signal.records.anchor import budget, loop_seconds, read_contract, run_groups
+from search_to_signal.records.files import files_named
 from search_to_signal.records.layers import ANCHOR, COHORT, PROBE
 from search_to_signal.records.manifest import (
     INTERRUPTED,
@@ -129,7 +130,7 @@ def _whole(directory: Path) -> Iterator[str]:
 
 
 def _rosters(directory: Path) -> Iterator[str]:
-    for path in sorted(directory.rglob(ROSTER)):
+    for path in files_named(directory, ROSTER):
         names = [run.name for run in run_directories(path.parent)]
         if INTERRUPTED in path.relative_to(directory).parts:
             continue

@@ -10,6 +10,7 @@ _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 # Size and mode, palette, transparency, and the packed rows. Other chunks are notes about a picture.
 _HEADER = (b"IHDR", b"PLTE", b"tRNS")
 _ROWS = b"IDAT"
+_PIECE = 1 << 16
 
 
 def _chunks(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
@@ -30,6 +31,16 @@ def _chunks(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
         raise ValueError("bytes behind the end")
 
 
+def _unpacked(inflate: "zlib._Decompress", packed: bytes | memoryview) -> Iterator[bytes]:
+    """Unpacked bytes in pieces, so that no picture takes more memory than another."""
+    while True:
+        piece = inflate.decompress(packed, _PIECE)
+        yield piece
+        if len(piece) < _PIECE:
+            return
+        packed = inflate.unconsumed_tail
+
+
 def image_sha256(path: Path) -> str | None:
     """SHA-256 over header, palette and unpacked rows of a PNG; None for a file that is damaged anywhere."""
     digest, inflate = hashlib.sha256(), zlib.decompressobj()
@@ -38,7 +49,8 @@ def image_sha256(path: Path) -> str | None:
             if kind in _HEADER:
                 digest.update(kind + body)
             elif kind == _ROWS:
-                digest.update(inflate.decompress(body))
+                for rows in _unpacked(inflate, body):
+                    digest.update(rows)
     except (ValueError, struct.error, zlib.error):
         return None
     return digest.hexdigest() if inflate.eof and not inflate.unused_data else None

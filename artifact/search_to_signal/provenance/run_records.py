@@ -6,12 +6,17 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError, S2SError, reason
 from search_to_signal.normalizer import advantages_by_group, find_normalizer
 from search_to_signal.provenance.adapters import adapter_problems
 from search_to_signal.provenance.archive import RELEASED, ArchiveReplay, archive_replay
+from search_to_signal.provenance.batches import batch_problems
 from search_to_signal.provenance.completion_texts import GRPO, ParsedTexts, TextReplay, store_problems
+from search_to_signal.provenance.database import database_problems
 from search_to_signal.provenance.manifests import manifest_problems
+from search_to_signal.provenance.pairs import pair_problems
 from search_to_signal.provenance.prompt_lengths import prompt_problems
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import Manifest, RunFacts, normalizer_of
@@ -25,7 +30,7 @@ from search_to_signal.records.schema import (
     Outcome,
     StepRecord,
 )
-from search_to_signal.rewards import find_mapping, rewards_of
+from search_to_signal.rewards import find_mapping, own_name, rewards_of
 
 Group = tuple[CompletionRecord, ...]
 # Groups that are credited in one call.
@@ -162,6 +167,9 @@ def _problems(directory: Path, manifest: Manifest, parsed: ParsedTexts) -> Itera
     stored = {(h.step, h.index): h for h in heuristics if h.operator is not None}
     yield from _group_problems(directory, manifest, steps, TextReplay(config, parsed, stored), archive)
     yield from archive.store_problems(heuristics)
+    yield from pair_problems(directory, manifest)
+    yield from batch_problems(directory, manifest)
+    yield from database_problems(directory, manifest)
     if len(steps) != manifest.facts.groups:
         yield f"{len(steps)} steps are recorded, the configuration asks for {manifest.facts.groups}"
 
@@ -189,6 +197,9 @@ def _file_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
     yield from manifest_problems(directory, manifest)
     steps = list(read_records(directory / STEPS, StepRecord))
     yield from adapter_problems(directory, manifest, steps, manifest.facts.trained)
+    told, mapping = manifest.mapping_name, manifest.facts.mapping
+    if told is not UNSET and told != (None if mapping == "frozen" else own_name(mapping)):
+        yield f"mapping_name is {told!r}, which {mapping} does not call itself"
 
 
 def record_problems(directory: Path, manifest: Manifest, parsed: ParsedTexts | None = None) -> list[str]:

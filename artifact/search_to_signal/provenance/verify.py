@@ -22,7 +22,8 @@ class Verdict:
     problems: tuple[str, ...]
 
 
-def _run_problems(run: Path, parsed: ParsedTexts) -> list[str]:
+def run_problems(run: Path, parsed: ParsedTexts) -> list[str]:
+    """What manifest, records and adapter of one run contradict in each other; checksums are not looked at."""
     try:
         manifest = read_manifest(run)
     except RunDirectoryError as error:
@@ -58,7 +59,7 @@ def verify(directory: Path, *, programs: bool = False) -> Verdict:
         raise RunDirectoryError(f"{directory} has {SUMS} but no run: check the path")
     parsed = ParsedTexts()
     for run in runs:
-        problems += _run_problems(run, parsed)
+        problems += run_problems(run, parsed)
     problems += parsed.program_problems() if programs else ()
     problems += lineage_problems(directory, parsed)
     return Verdict(len(listed_files(directory)), len(runs), tuple(dict.fromkeys(problems)))

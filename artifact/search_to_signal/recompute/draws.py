@@ -6,13 +6,14 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.errors import RecordError
-from search_to_signal.experiments.other_exposures import has_search
+from search_to_signal.errors import ConfigError, RecordError
+from search_to_signal.experiments.other_exposures import has_rounds
 from search_to_signal.experiments.recorded import final_population
-from search_to_signal.hosts import REFERENCE
-from search_to_signal.hosts.base import Question, begin
-from search_to_signal.hosts.reference import ReferenceHost
+from search_to_signal.hosts import HOSTS, RELEASED
+from search_to_signal.hosts.base import HasDatabase, Host, HostSetup, Question, begin, exposures_of
 from search_to_signal.problems import PROBLEMS
+from search_to_signal.problems.base import Problem
+from search_to_signal.records.database import DATABASE, read_database
 from search_to_signal.records.manifest import Manifest, read_manifest
 from search_to_signal.records.population import given
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
@@ -29,20 +30,18 @@ _TOLERANCE = 1e-9
 def draw_problems(run: Path) -> Iterator[str]:
     """Where a run departs from what its seed and its scores draw; it ends there, since all else follows.
 
-    Only our own host is asked, and no problem of somebody's own for its prompts: other runs are left out.
+    Only our own hosts are asked, and no problem of somebody's own for its prompts: other runs are left out.
     """
     manifest = read_manifest(run)
     problem = PROBLEMS.get(manifest.facts.problem)
-    if problem is None or manifest.host != REFERENCE or not has_search(run):
+    ours = manifest.host in HOSTS and manifest.host != RELEASED
+    if problem is None or not ours or not has_rounds(run):
         return
-    try:
-        settings = msgspec.convert(manifest.config["search"], SearchSettings)
-    except msgspec.ValidationError as error:
-        raise RecordError(f"{run} has other settings of the search than this version: {error}") from error
     seed = next(read_records(run / HEURISTICS, HeuristicRecord))
-    host = ReferenceHost(problem, settings)
+    search = _search(run, manifest)
+    host = _host(run, manifest, problem, search)
     population = given(read_records(run / HEURISTICS, HeuristicRecord))
-    if population and not _is_last_archive(population, run, manifest, settings):
+    if population and not _is_last_archive(population, run, manifest, search):
         yield "the population that it was given is not the one that its parent ends with"
     state = begin(host, seed_member(problem.seed, seed.score), population)
     steps = read_records(run / STEPS, StepRecord)
@@ -51,7 +50,7 @@ def draw_problems(run: Path) -> Iterator[str]:
         played = Round(step.step, step.operator, step.collapsed, group, generation.completions)
         question = host.ask(state, stream(manifest.facts.seed, "search", step.step))
         results = [evaluated(*pair) for pair in zip(group, generation.completions, strict=True)]
-        reach = host.exposures(question, results)
+        reach = exposures_of(host, question, results)
         found = [*_question_problems(question, played), *_exposure_problems(played, reach)]
         if not _asked(question.prompt.user, generation.prompt):
             found.append("the prompt is not the one that the search asks")
@@ -62,6 +61,22 @@ def draw_problems(run: Path) -> Iterator[str]:
         if found:
             yield from (f"step {step.step}: {text}" for text in found)
             return
+    if isinstance(host, HasDatabase) and host.database(state) != read_database(run):
+        yield f"{DATABASE} is not the state that the search ends with"
+
+
+def _search(run: Path, manifest: Manifest) -> SearchSettings:
+    try:
+        return msgspec.convert(manifest.config["search"], SearchSettings)
+    except msgspec.ValidationError as error:
+        raise RecordError(f"{run} has other settings of the search than this version: {error}") from error
+
+
+def _host(run: Path, manifest: Manifest, problem: Problem, search: SearchSettings) -> Host:
+    try:
+        return HOSTS[manifest.host](HostSetup(problem, search, manifest.config.get("host_settings", {})))
+    except ConfigError as error:
+        raise RecordError(f"{run} has other settings of its host than this version: {error}") from error
 
 
 def _is_last_archive(

@@ -11,7 +11,7 @@ from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.generators.base import completion_text, request_seeds
 from search_to_signal.hosts import find_host, host_code
-from search_to_signal.hosts.base import HostSetup, begin
+from search_to_signal.hosts.base import HasDatabase, HostSetup, begin
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import find_normalizer
 from search_to_signal.problems import find_problem
@@ -22,6 +22,7 @@ from search_to_signal.recompute.programs import RunPrograms
 from search_to_signal.recompute.search import Played, Search
 from search_to_signal.recompute.tokens import Tokens, token_findings
 from search_to_signal.recompute.tools import Tools
+from search_to_signal.records.database import DATABASE, read_database
 from search_to_signal.records.manifest import Manifest, read_manifest
 from search_to_signal.records.population import GIVEN, given
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
@@ -66,6 +67,8 @@ def run_findings(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
             state, findings = search.follow(state, played)
             yield from findings
         tools.progress.update(name, number + 1, len(steps))
+    if isinstance(host, HasDatabase) and state is not None and host.database(state) != read_database(run):
+        yield Finding(DATABASE, "it is not the state that the search ends with")
     if config.generation.backend == "api":
         yield Finding("all", NO_TOKENS, False)
     elif search.tokens is None:

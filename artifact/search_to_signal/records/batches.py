@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from search_to_signal.errors import RecordError
 from search_to_signal.records.external import external_batch, read_external
+from search_to_signal.records.files import files_named
 from search_to_signal.records.groups import GroupBatch, batch_of
 from search_to_signal.records.manifest import INTERRUPTED
 from search_to_signal.records.reader import COMPLETIONS, read_groups
@@ -31,8 +32,8 @@ def record_files(inputs: Sequence[Path]) -> list[Path]:
 
 
 def _below(directory: Path) -> list[Path]:
-    files = directory.rglob(COMPLETIONS)
-    return sorted(file for file in files if INTERRUPTED not in file.relative_to(directory).parts)
+    files = files_named(directory, COMPLETIONS)
+    return [file for file in files if INTERRUPTED not in file.relative_to(directory).parts]
 
 
 def read_batches(files: Sequence[Path], size: int = BATCH) -> Iterator[tuple[str, GroupBatch]]:

@@ -55,18 +55,36 @@ def read_json(path: Path, kind: type[T], missing: str) -> T:
         raise RunDirectoryError(f"cannot read {path}: {reason(error)}; restore the file") from error
 
 
+def entries_below(directory: Path) -> Iterator[os.DirEntry[str]]:
+    """Everything below a directory but the directories, in no order; no link is followed."""
+    folders = [str(directory)] if directory.is_dir() else []
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                else:
+                    yield entry
+
+
+def files_named(directory: Path, name: str) -> list[Path]:
+    """Every regular file of that name below a directory, however deep, sorted."""
+    found = (entry for entry in entries_below(directory) if entry.name == name)
+    return sorted(Path(entry) for entry in found if entry.is_file(follow_symlinks=False))
+
+
 def special_files(directory: Path) -> dict[str, str]:
     """What below a directory is neither a regular file nor a directory: its kind by relative path, sorted.
 
     A link leads out of what was checked, and reading a pipe never ends, so no record may be either.
     """
-    found = {}
-    for place, directories, names in os.walk(directory):
-        for path in (Path(place, name) for name in (*directories, *names)):
-            mode = path.lstat().st_mode
-            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-                found[path.relative_to(directory).as_posix()] = _KINDS.get(stat.S_IFMT(mode), "special file")
+    special = (entry for entry in entries_below(directory) if not entry.is_file(follow_symlinks=False))
+    found = {Path(entry).relative_to(directory).as_posix(): _kind(entry) for entry in special}
     return dict(sorted(found.items()))
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    return _KINDS.get(stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode), "special file")
 
 
 def refuse_special_files(directory: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.records.files import read_json, write_atomically, write_json
+from search_to_signal.records.files import files_named, read_json, write_atomically, write_json
 from search_to_signal.records.layers import COHORT
 from search_to_signal.records.schema import StepTiming
 
@@ -78,7 +78,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``score_unit`` says what scores measure; None in manifests of earlier versions. ``interruptions`` counts
     how often the run was stopped and went on from a checkpoint; its records are those of an undisturbed run,
     its timings those of the steps as they were last done. ``plan_sha256`` is that of the plan that the run
-    belongs to (``records/plan.py``); absent in runs of no plan.
+    belongs to (``records/plan.py``), ``mapping_name`` what a mapping of somebody's own calls itself; each is
+    absent where there is none.
     """
 
     status: Literal["running", "complete"]
@@ -95,6 +96,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     interruptions: int = 0
     host: str = "reference"
     checkout: Checkout | None = None
+    mapping_name: str | msgspec.UnsetType = msgspec.UNSET
     plan_sha256: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
@@ -239,5 +241,5 @@ def run_directories(directory: Path) -> list[Path]:
 
 def runs_below(directory: Path) -> list[Path]:
     """Every run directory of every layer of a results directory, sorted; unfinished ones left out."""
-    found = (path.parent for path in directory.rglob(MANIFEST))
+    found = (path.parent for path in files_named(directory, MANIFEST))
     return sorted(path for path in found if INTERRUPTED not in path.relative_to(directory).parts)

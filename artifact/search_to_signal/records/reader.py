@@ -56,7 +56,7 @@ def _file(path: Path) -> Path:
 
 def _numbered(file: Path, kind: type[Record]) -> Iterator[tuple[Record, int]]:
     decoder = msgspec.json.Decoder(kind)
-    with file.open("rb") as lines:
+    with file.open("rb", buffering=1 << 17) as lines:
         for number, line in enumerate(lines, start=1):
             try:
                 record = decoder.decode(line)

@@ -4,11 +4,14 @@ from typing import NamedTuple
 
 from search_to_signal import plugins
 from search_to_signal.errors import ConfigError
+from search_to_signal.progress import one_line
 from search_to_signal.rewards.base import RewardMapping as RewardMapping
 from search_to_signal.rewards.base import Rewards as Rewards
 from search_to_signal.rewards.base import rewards_of as rewards_of
 from search_to_signal.rewards.factorized import Factorized
 from search_to_signal.rewards.native import Native
+from search_to_signal.rewards.pairs import Pairs
+from search_to_signal.rewards.score import Score
 from search_to_signal.rewards.search_exposure import SearchExposure
 from search_to_signal.rewards.tail_weighted import TailWeighted
 
@@ -46,7 +49,12 @@ READINGS: tuple[Alternative, ...] = (
 ALTERNATIVES: dict[str, RewardMapping] = {reading.mapping.name: reading.mapping for reading in READINGS}
 
 
+OTHERS: dict[str, RewardMapping] = {mapping.name: mapping for mapping in (Score(), Pairs())}
+"""What other hosts tell their learners; no construction of the paper, and in none of its tables."""
+
+_NAMED = {**MAPPINGS, **ALTERNATIVES, **OTHERS}
 GROUP = "search_to_signal.mappings"
+_LONGEST_NAME = 40
 
 
 def get_mapping(name_or_path: str) -> RewardMapping:
@@ -54,7 +62,7 @@ def get_mapping(name_or_path: str) -> RewardMapping:
 
     Raises ConfigError with the known names.
     """
-    return _checked(name_or_path, plugins.load(name_or_path, {**MAPPINGS, **ALTERNATIVES}, GROUP))
+    return _checked(name_or_path, plugins.load(name_or_path, _NAMED, GROUP))
 
 
 def find_mapping(name_or_path: str) -> RewardMapping:
@@ -62,8 +70,18 @@ def find_mapping(name_or_path: str) -> RewardMapping:
 
     Raises ConfigError as ``get_mapping`` does, and for an import path that was not loaded before.
     """
-    found = plugins.find(name_or_path, {**MAPPINGS, **ALTERNATIVES}, GROUP, "--mapping")
+    found = plugins.find(name_or_path, _NAMED, GROUP, "--mapping")
     return _checked(name_or_path, found)
+
+
+def own_name(name_or_path: str) -> str | None:
+    """What a mapping that is none of ours calls itself, in one short line; None for ours.
+
+    Raises ConfigError as ``find_mapping`` does.
+    """
+    if name_or_path in MAPPINGS or name_or_path in ALTERNATIVES:
+        return None
+    return one_line(str(find_mapping(name_or_path).name), _LONGEST_NAME)
 
 
 def _checked(name_or_path: str, found: object) -> RewardMapping:

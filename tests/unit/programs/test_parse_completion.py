@@ -92,3 +92,10 @@ def test_the_word_random_counts_wherever_it_stands() -> None:
     assert mentions_randomness("import random")
     assert mentions_randomness("x = 1  # no randomness here")
     assert not mentions_randomness("RANDOM = 4")
+
+
+def test_a_block_ends_at_the_first_three_backticks_after_its_tag() -> None:
+    """Fewer backticks are part of the code, more end it, and what is never closed is no block."""
+    for code in ("a = '`'", "a = '``'", "`` ` ``", ""):
+        assert parse(f"{{{{{IDEA}}}}}```PyThon\n{code}\n````") == Proposal(IDEA, code)
+    assert outcome_of(f"{{{{{IDEA}}}}}```python\na = '``'") is Outcome.MISSING_CODE

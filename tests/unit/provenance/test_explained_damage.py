@@ -1,6 +1,9 @@
 """Damage is told by file, line, bytes and record; PNGs by what they show."""
 
+import hashlib
 import json
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -149,3 +152,13 @@ def test_bytes_that_are_no_text_are_a_problem_and_no_crash(
     (out / BLOCKS).write_bytes(b'{"path":"\xb7"}')
     problems = verify(out).problems
     assert all(any(name in text for text in problems) for name in ("completions", "manifest", BLOCKS))
+
+
+@pytest.mark.parametrize("bytes_of_rows", [1 << 16, (1 << 18) + 1])
+def test_rows_that_unpack_to_many_pieces_are_hashed_whole(tmp_path: Path, bytes_of_rows: int) -> None:
+    """However much an image unpacks to, its hash is that of header and all rows."""
+    header, rows = b"IHDR" + bytes(13), bytes(bytes_of_rows)
+    chunks = (header, b"IDAT" + zlib.compress(rows), b"IEND")
+    body = b"".join(struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c)) for c in chunks)
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + body)
+    assert image_sha256(tmp_path / "a.png") == hashlib.sha256(header + rows).hexdigest()

@@ -40,12 +40,12 @@ def nudge(path: Path) -> Callable[[], None]:
 
 def test_what_the_records_give_is_accepted_and_nothing_else(results: Path) -> None:
     """One digit of a table, a figure's data, an audit or a page, or a file too many: each by its name."""
-    found = tables.rebuilt_problems(results)
+    found = list(tables.rebuilt_problems(results))
     assert found == []
     names = ["report/core_results.csv", "report/core_results.tex", "report/report.md", "audit/signal.csv"]
     undo = [nudge(results / name) for name in names]
     (results / "report" / "more.csv").write_text("1\n", encoding="utf-8")
-    found = tables.rebuilt_problems(results)
+    found = list(tables.rebuilt_problems(results))
     for restore in undo:
         restore()
     (results / "report" / "more.csv").unlink()

@@ -58,7 +58,7 @@ def anchored(results: Results) -> list[Pair]:
     a run that is missing, too short or of another protocol, NoTableError for a horizon not in the contract.
     """
     budgets, pairs = _contract(results).budgets, []
-    online = {(run.condition, run.seed): run for run in results.cohort}
+    online = {(run.facts.condition, run.seed): run for run in results.cohort}
     frozen = {run.seed: run for run in results.anchor}
     for budget in budgets:
         run, base = online.get((budget.condition, budget.seed)), frozen.get(budget.seed)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 import numpy as np
-from scipy.stats import bootstrap
 
 from search_to_signal.analysis.results import NoTableError, RecordedRun, Results, Runs
 from search_to_signal.analysis.tables import measures
@@ -171,6 +170,8 @@ def percentile_interval(
         raise NoTableError(
             f"too few seeds for an interval ({len(values)}, {LEAST_SEEDS} are needed): read the seed rows"
         )
+    from scipy.stats import bootstrap
+
     sample = (np.asarray(values),)
     found = bootstrap(
         sample, np.mean, n_resamples=DRAWS, confidence_level=level, method="percentile", random_state=rng

@@ -1,0 +1,84 @@
+"""Whether a better end of a live search goes with a better generator: live gains beside those of restarts.
+
+Paper, Checkpoint and Search-State Attribution: what a restart gains over Frozen came with the checkpoint;
+what the live run alone gains may be its population's.
+"""
+
+from collections.abc import Sequence
+from statistics import mean
+
+from search_to_signal.analysis.results import NoTableError, Origin, RecordedRun, Results
+from search_to_signal.analysis.tables.cells import Cell, Row, Table
+from search_to_signal.analysis.tables.paired import few_seeds, restarts_and_live
+
+STATEMENT = "endpoint gains alone are no evidence of a better generator"
+ENDPOINT_COLUMNS = (
+    "Seeds",
+    "Live minus frozen",
+    "Restart minus frozen",
+    "Live above frozen",
+    "Of these the restart is not",
+    "Statement",
+)
+Trio = tuple[RecordedRun, RecordedRun, RecordedRun]
+
+
+def trios(results: Results) -> dict[str, list[Trio]]:
+    """(live, restart, frozen) runs of one seed by condition; raises NoTableError where there are none."""
+    again, cohort = restarts_and_live(results)
+    live = {(run.condition, run.seed): run for run in cohort}
+    found: dict[str, list[Trio]] = {}
+    for run in again:
+        parent, frozen = live.get((run.condition, run.seed)), live.get(("frozen", run.seed))
+        if parent is not None and frozen is not None:
+            found.setdefault(run.condition, []).append((parent, run, frozen))
+    if not found:
+        raise NoTableError("no restart has its live run and the frozen run of its seed beside it")
+    return found
+
+
+def verdict(gains: Sequence[tuple[float, float]]) -> str:
+    """What (live, restart) gains over frozen say of STATEMENT."""
+    ahead = [again for live, again in gains if live > 0]
+    lost = sum(again <= 0 for again in ahead)
+    if not ahead:
+        return "not tested: no live run ended above frozen"
+    if lost:
+        return f"holds: {lost} of {len(ahead)} gains are not the checkpoint's alone"
+    return f"no counterexample in {len(ahead)}: every restart is above frozen, too"
+
+
+def endpoints(results: Results) -> Table:
+    """Final best of live runs and of their restarts, each less that of the frozen run of its seed."""
+    rows = tuple(_row(condition, found) for condition, found in trios(results).items())
+    sizes = [len(found) for found in trios(results).values()]
+    note = (
+        f'The statement is "{STATEMENT}": a seed whose live run ends above frozen, and whose final adapter '
+        f"in a fresh population does not, is an instance of it. {few_seeds(sizes)}"
+    )
+    title = "Endpoint gains and generators"
+    return Table("endpoints", title, "restart", ENDPOINT_COLUMNS, rows, "Condition", note)
+
+
+def _row(condition: str, found: Sequence[Trio]) -> Row:
+    gains = [tuple(float(run.best[-1] - frozen.best[-1]) for run in pair) for *pair, frozen in found]
+    pairs = [(live, again) for live, again in gains]
+    origins = tuple(run.all_completions for trio in found for run in trio)
+    ahead = [again for live, again in pairs if live > 0]
+    count, n = "seeds whose final best is above frozen's", len(found)
+    return Row(
+        condition,
+        (
+            Cell(n, n, "seeds", origins),
+            _mean([live for live, _ in pairs], "live", origins),
+            _mean([again for _, again in pairs], "restart", origins),
+            Cell(len(ahead), n, f"live {count}", origins),
+            Cell(sum(again <= 0 for again in ahead), n, "of these, restarts that are not", origins),
+            Cell(verdict(pairs), n, "what these seeds say of the statement", origins),
+        ),
+    )
+
+
+def _mean(gains: Sequence[float], of: str, origins: tuple[Origin, ...]) -> Cell:
+    formula = f"mean over {len(gains)} seeds of (final best of the {of} run minus that of frozen)"
+    return Cell(mean(gains), len(gains), formula, origins)

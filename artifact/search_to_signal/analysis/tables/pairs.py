@@ -1,0 +1,218 @@
+"""Groups and pairs side by side: whom each rule credits, what reaches it, what pairing leaves out.
+
+The same recorded groups are asked under every rule, whichever the run learned by: native and factorized GRPO,
+the entropic rule, and DPO on EvoTune's pairs before and behind its threshold (D53, D54). The classes are the
+exclusive ones of the paper (D18).
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from search_to_signal.analysis.metrics.credit import class_membership, count_credit, credit_table
+from search_to_signal.analysis.metrics.pairs import distinctions, pair_table, signals
+from search_to_signal.analysis.metrics.search import beats_frontier
+from search_to_signal.analysis.results import Origin, RecordedRun, Results
+from search_to_signal.analysis.tables.cells import Cell, Cells, Parts, Table, percent_cell, summarized
+from search_to_signal.analysis.tables.credit import OVER_SEEDS, enrichment_cell
+from search_to_signal.numerics import Bools
+
+RULE_COLUMNS = (
+    "Candidates",
+    "Prevalence (%)",
+    "Credit mass (%)",
+    "Credit enrichment",
+    "Debit mass (%)",
+    "Debit enrichment",
+    "Without either (%)",
+)
+DISTINCTION_COLUMNS = (
+    "Distinctions",
+    "Told (%)",
+    "Between valid (%)",
+    "Valid and failed (%)",
+    "With a frontier improver (%)",
+)
+PAIR_COLUMNS = (
+    "Pairs per group",
+    "Groups without a pair (%)",
+    "In no pair (%)",
+    "Frontier improvers chosen (%)",
+    "Frontier improvers rejected (%)",
+    "Frontier improvers in no pair (%)",
+    "Rejected for failing alone (%)",
+    "Removed by the threshold (%)",
+    "Frontier choices removed (%)",
+)
+GAP_COLUMNS = (
+    "Least gap",
+    "Pairs left (%)",
+    "Pairs of scores left (%)",
+    "Frontier choices left (%)",
+    "Rejected for failing alone (%)",
+)
+QUARTILES = (25, 50, 75)
+
+
+def rule_cells(run: RecordedRun) -> Parts:
+    """RULE_COLUMNS by rule and class."""
+    found, origin = signals(run), run.all_completions
+    parts: dict[str, Cells] = {}
+    for name, (credit, debit) in found.sides.items():
+        up, down = count_credit(run.batch, credit), count_credit(run.batch, debit)
+        idle = (credit == 0.0) & (debit == 0.0)
+        member = class_membership(run.batch)
+        for place, (plus, minus) in enumerate(zip(credit_table(up), credit_table(down), strict=True)):
+            none = int((member[place] & idle).sum())
+            shares = [None if one.mass_share is None else 100.0 * one.mass_share for one in (plus, minus)]
+            formulas = [f"{what} of the class / all {what}, in percent" for what in ("credit", "debit")]
+            mass = [
+                Cell(value, formula=formula, origins=(origin,), decimals=2)
+                for value, formula in zip(shares, formulas, strict=True)
+            ]
+            parts[f"{name}/{plus.candidate_class.value}"] = (
+                Cell(plus.candidates, formula="completions of the class", origins=(origin,)),
+                percent_cell(plus.candidates, up.completions, "those of the class / completions", origin),
+                mass[0],
+                replace(enrichment_cell(plus), origins=(origin,)),
+                mass[1],
+                replace(enrichment_cell(minus), origins=(origin,)),
+                percent_cell(none, plus.candidates, "those without credit or debit / the class", origin),
+            )
+    return parts
+
+
+def rules(results: Results) -> Table:
+    """Credit and debit by candidate class under every rule, by condition and run."""
+    note = (
+        "Every rule on the recorded groups of the run, whatever it learned by. Credit is the positive part "
+        "of the advantage, debit the negative one; of DPO how often a completion is chosen and rejected. "
+        f"Exclusive classes (D18). {OVER_SEEDS}"
+    )
+    rows = summarized(results.cohort, rule_cells)
+    return Table(
+        "rules", "Credit by rule and class", "cohort", RULE_COLUMNS, rows, "Condition/rule/class", note
+    )
+
+
+def distinction_cells(run: RecordedRun) -> Parts:
+    """DISTINCTION_COLUMNS by rule."""
+    found, better, origin = signals(run), distinctions(run.batch), run.all_completions
+    valid, improver = run.batch.valid, beats_frontier(run.batch)
+    kinds = (
+        np.ones_like(better),
+        valid[:, None, :] & np.ones_like(better),
+        ~valid[:, None, :] & np.ones_like(better),
+        improver[:, :, None] & np.ones_like(better),
+    )
+    return {
+        name: (
+            Cell(int(better.sum()), formula="distinctions", origins=(origin,)),
+            *(_told(better & kind, told, origin) for kind in kinds),
+        )
+        for name, told in found.told.items()
+    }
+
+
+def _told(asked: Bools, told: Bools, origin: Origin) -> Cell:
+    text = "distinctions that the rule tells / distinctions"
+    return percent_cell(int((asked & told).sum()), int(asked.sum()), text, origin)
+
+
+def distinctions_told(results: Results) -> Table:
+    """How many distinctions between completions of a group reach the learner, by rule, condition and run."""
+    note = (
+        "A distinction is two completions of a group of which one is better by score, or valid where the "
+        "other failed. A rule tells it where the better one has the higher advantage, DPO where the two are "
+        "a pair. "
+        "Shares: means of the seeds' shares ± sample standard deviation."
+    )
+    rows = summarized(results.cohort, distinction_cells)
+    title = "Distinctions that reach the learner"
+    return Table("distinctions", title, "cohort", DISTINCTION_COLUMNS, rows, "Condition/rule", note)
+
+
+def pair_cells(run: RecordedRun) -> Parts:
+    """PAIR_COLUMNS of one run."""
+    found, origin = signals(run), run.all_completions
+    pairs, shape = found.pairs, run.batch.outcome.shape
+    chosen, rejected = (pairs.counts(shape, side) > 0 for side in ("chosen", "rejected"))
+    improver, failed = beats_frontier(run.batch), ~run.batch.valid[pairs.group, pairs.rejected]
+    number, improvers = len(pairs.group), int(improver.sum())
+    frontier = improver[pairs.group, pairs.chosen] & pairs.judged
+    with_pair = len(set(pairs.group.tolist()))
+    per_group = Cell(number / shape[0], formula="pairs / groups", origins=(origin,), decimals=2)
+    of_improvers = "of the frontier improvers / frontier improvers"
+    return {
+        "": (
+            per_group,
+            percent_cell(shape[0] - with_pair, shape[0], "groups without a pair / groups", origin),
+            percent_cell(_both(~chosen, ~rejected), chosen.size, "completions in no pair / all", origin),
+            percent_cell(_both(improver, chosen), improvers, f"chosen once or more, {of_improvers}", origin),
+            percent_cell(_both(improver, rejected), improvers, f"rejected, {of_improvers}", origin),
+            percent_cell(
+                _both(improver, ~chosen, ~rejected), improvers, f"in no pair, {of_improvers}", origin
+            ),
+            percent_cell(int(failed.sum()), number, "pairs whose rejected one failed / pairs", origin),
+            _removed(pairs.judged, pairs.kept, "pairs below the threshold / pairs before a round", origin),
+            _removed(frontier, pairs.kept, "the same of pairs that choose a frontier improver", origin),
+        )
+    }
+
+
+def _both(*parts: Bools) -> int:
+    return int(np.logical_and.reduce(parts).sum())
+
+
+def _removed(asked: Bools, kept: Bools, formula: str, origin: Origin) -> Cell:
+    return percent_cell(int((asked & ~kept).sum()), int(asked.sum()), formula, origin)
+
+
+def pairs(results: Results) -> Table:
+    """What pairing and its threshold make of the groups, by condition and run."""
+    note = (
+        "EvoTune's pairs of the recorded groups (D53). The threshold is that of the round behind a pair: "
+        "the run's own rounds where it learned from pairs, else one at its end (D54). Means of the seeds' "
+        "values ± sample standard deviation."
+    )
+    rows = summarized(results.cohort, pair_cells)
+    return Table("pairs", "From groups to pairs", "cohort", PAIR_COLUMNS, rows, "Condition", note)
+
+
+def gap_cells(run: RecordedRun) -> Parts:
+    """GAP_COLUMNS of one run, unfiltered and with a least gap at each quartile of its pairs of scores."""
+    found = pair_table(run)
+    finite = np.isfinite(found.gap)
+    gaps = np.percentile(found.gap[finite], QUARTILES) if finite.any() else np.full(len(QUARTILES), np.inf)
+    cuts = {"all": 0.0, **{f"p{q}": float(gap) for q, gap in zip(QUARTILES, gaps, strict=True)}}
+    return {name: _gap_row(run, found.gap >= cut, cut) for name, cut in cuts.items()}
+
+
+def _gap_row(run: RecordedRun, left: Bools, cut: float) -> Cells:
+    found, origin = pair_table(run), run.all_completions
+    finite, improver = np.isfinite(found.gap), beats_frontier(run.batch)
+    frontier = improver[found.group, found.chosen] & finite
+    failed = int((left & ~finite).sum())
+    least = cut if np.isfinite(cut) else None
+    return (
+        Cell(least, formula="least difference of the two scores", origins=(origin,)),
+        _left(left, np.ones_like(left), "pairs left / pairs", origin),
+        _left(left, finite, "pairs of two scores left / those", origin),
+        _left(left, frontier, "pairs of two scores that choose a frontier improver left / those", origin),
+        percent_cell(failed, int(left.sum()), "pairs left whose rejected one failed / pairs left", origin),
+    )
+
+
+def _left(left: Bools, asked: Bools, formula: str, origin: Origin) -> Cell:
+    return percent_cell(int((left & asked).sum()), int(asked.sum()), formula, origin)
+
+
+def pair_gaps(results: Results) -> Table:
+    """What filtering by the difference of the two scores removes, by condition and run."""
+    note = (
+        "Quartiles are of each run's pairs of two scores; a pair with a failure has no gap and is never "
+        "removed. Means of the seeds' values ± sample standard deviation."
+    )
+    rows = summarized(results.cohort, gap_cells)
+    title = "Filtering pairs by score gap"
+    return Table("pair_gaps", title, "cohort", GAP_COLUMNS, rows, "Condition/least gap", note)

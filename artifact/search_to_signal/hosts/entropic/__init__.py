@@ -1,0 +1,83 @@
+"""TTT-Discover's search behind the protocol of a host: a reuse buffer, and one program to build on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from search_to_signal.hosts.base import Effect, HostSetup, Question
+from search_to_signal.hosts.entropic.buffer import ReuseBuffer, chosen, extended, visited
+from search_to_signal.hosts.entropic.settings import BufferSettings, read_settings
+from search_to_signal.problems.base import Problem
+from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.records.schema import ArchiveEvent, Operator
+from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, build_prompt
+from search_to_signal.search.settings import PromptForm
+from search_to_signal.search.state import Member
+from search_to_signal.search.transition import Evaluated
+
+
+@dataclass(frozen=True)
+class EntropicHost:
+    """The reuse buffer for one problem; its states are ``ReuseBuffer``."""
+
+    problem: Problem
+    settings: BufferSettings
+    form: PromptForm = "compact"
+
+    def start(self, seed: Member) -> ReuseBuffer:
+        """The seed heuristic alone."""
+        return ReuseBuffer((seed,))
+
+    def ask(self, state: ReuseBuffer, rng: np.random.Generator) -> Question:
+        """A replacement of the program that is due; the wording alone is drawn (D55)."""
+        parent = chosen(state, self.settings)
+        variant = int(rng.integers(REPLACEMENT_VARIANTS))
+        operator = Operator.REPLACEMENT
+        prompt = build_prompt(self.problem, operator, (parent,), variant=variant, form=self.form)
+        return Question(prompt, operator, (parent,), (parent,), archive=state.members, state=state)
+
+    def play(self, question: Question, results: Sequence[Evaluated], step: int) -> Effect:
+        """Keep the best few programs that are new; every other valid one counts as a duplicate (D55)."""
+        buffer, (parent,) = question.state, question.parents
+        new = self._new(question, results, step)
+        places = {member.index for member in new}
+        scores = [result.score for result in results if result.score is not None]
+        after = visited(buffer, parent, max(scores, default=None))
+        after = extended(after, parent, new, self.settings.max_buffer_size)
+        events = tuple(_event(result, index in places) for index, result in enumerate(results))
+        return Effect(after, events, new, after.members)
+
+    def exposures(self, question: Question, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
+        """1 for a completion that alone would be the next to build on, 0 for any other: nothing is drawn."""
+        return tuple(self._exposure(question, result) for result in results)
+
+    def _exposure(self, question: Question, result: Evaluated) -> float | None:
+        if result.score is None:
+            return None
+        effect = self.play(question, [result], step=0)
+        return float(any(chosen(effect.state, self.settings) is member for member in effect.admitted))
+
+    def _new(self, question: Question, results: Sequence[Evaluated], step: int) -> tuple[Member, ...]:
+        """The best children whose code the buffer does not have, in order of their completions."""
+        found: dict[str, Member] = {}
+        known = {member.id for member in question.archive}
+        for index, result in enumerate(results):
+            identity = result.program or program_sha256(result.code)
+            if result.score is not None and identity not in {*known, *found}:
+                idea, code, operator = result.idea, result.code, question.operator
+                found[identity] = Member(idea, code, result.score, operator, step, index, identity)
+        ranked = sorted(found.values(), key=lambda member: -member.score)
+        kept = ranked[: self.settings.topk_children or None]
+        return tuple(sorted(kept, key=lambda member: member.index))
+
+
+def _event(result: Evaluated, kept: bool) -> ArchiveEvent:
+    if result.score is None:
+        return ArchiveEvent.INVALID
+    return ArchiveEvent.ADMITTED if kept else ArchiveEvent.DUPLICATE_SCORE
+
+
+def entropic_host(setup: HostSetup) -> EntropicHost:
+    """The host of a profile; raises ConfigError for settings that are not its own."""
+    return EntropicHost(setup.problem, read_settings(setup.settings), setup.search.prompts)

@@ -1,0 +1,97 @@
+"""EvoTune's search behind the protocol of a host: a database of islands that prompts are drawn from.
+
+Source: Surina et al. 2025, Algorithm Discovery With LLMs; its repository is CLAIRE-Labo/EvoTune at 683b2452.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from search_to_signal.hosts.base import Effect, HostSetup, Question
+from search_to_signal.hosts.evotune.database import Database, begun, kept_up
+from search_to_signal.hosts.evotune.sampling import chance_of, shown
+from search_to_signal.hosts.evotune.settings import EvoTuneSettings, read_settings
+from search_to_signal.problems.base import Problem
+from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.records.database import Database as StoredDatabase
+from search_to_signal.records.schema import ArchiveEvent, Operator
+from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, build_prompt
+from search_to_signal.search.settings import PromptForm
+from search_to_signal.search.state import Member
+from search_to_signal.search.transition import Evaluated
+
+
+class Asked(NamedTuple):
+    """The database of a question, and the island that its programs are of."""
+
+    database: Database
+    island: int
+
+
+@dataclass(frozen=True)
+class EvoTuneHost:
+    """The database for one problem; its states are ``Database``, those of its questions ``Asked``."""
+
+    problem: Problem
+    settings: EvoTuneSettings
+    form: PromptForm = "compact"
+
+    def start(self, seed: Member) -> Database:
+        """The seed heuristic on every island."""
+        return begun(seed, self.settings)
+
+    def ask(self, state: Database, rng: np.random.Generator) -> Question:
+        """Upkeep of the database, an island, and its programs in a prompt of CALM's words (D51)."""
+        database, was_reset = kept_up(state, self.settings, rng)
+        island = int(rng.integers(len(database.islands)))
+        programs = shown(database, island, self.settings, rng)
+        operator = Operator.CROSSOVER if len(programs) > 1 else Operator.REPLACEMENT
+        variant = int(rng.integers(REPLACEMENT_VARIANTS)) if operator is Operator.REPLACEMENT else 0
+        prompt = build_prompt(self.problem, operator, programs, variant=variant, form=self.form)
+        asked = Asked(database, island)
+        return Question(prompt, operator, programs, programs, database.programs, asked, was_reset)
+
+    def play(self, question: Question, results: Sequence[Evaluated], step: int) -> Effect:
+        """Keep every valid program that its island does not have (D52)."""
+        asked: Asked = question.state
+        known, events, new = set(asked.database.known(asked.island)), [], list[Member]()
+        for index, result in enumerate(results):
+            if result.score is None:
+                events.append(ArchiveEvent.INVALID)
+                continue
+            identity = result.program or program_sha256(result.code)
+            fresh = identity not in known
+            events.append(ArchiveEvent.ADMITTED if fresh else ArchiveEvent.DUPLICATE_SCORE)
+            if fresh:
+                known.add(identity)
+                idea, code, operator = result.idea, result.code, question.operator
+                new.append(Member(idea, code, result.score, operator, step, index, identity))
+        pending = (*asked.database.pending, *((asked.island, member) for member in new))
+        after = replace(asked.database, pending=pending, groups=asked.database.groups + 1)
+        return Effect(after, tuple(events), tuple(new), after.programs)
+
+    def database(self, state: Database) -> StoredDatabase:
+        """Islands and waiting programs by their ids."""
+        islands = tuple(tuple(member.id for member in island) for island in state.islands)
+        waiting = tuple((place, member.id) for place, member in state.pending)
+        return StoredDatabase(groups=state.groups, islands=islands, waiting=waiting)
+
+    def exposures(self, question: Question, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
+        """The chance of being shown by the next prompt, 0 for a program that the island has (D13)."""
+        return tuple(self._chance(question.state, result) for result in results)
+
+    def _chance(self, asked: Asked, result: Evaluated) -> float | None:
+        if result.score is None:
+            return None
+        identity = result.program or program_sha256(result.code)
+        if identity in asked.database.known(asked.island):
+            return 0.0
+        member = Member(result.idea, result.code, result.score, None, 0, 0, identity)
+        return chance_of(asked.database, asked.island, member, self.settings)
+
+
+def evotune_host(setup: HostSetup) -> EvoTuneHost:
+    """The host of a profile; raises ConfigError for settings that are not its own."""
+    return EvoTuneHost(setup.problem, read_settings(setup.settings), setup.search.prompts)

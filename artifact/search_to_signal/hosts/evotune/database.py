@@ -1,0 +1,91 @@
+"""The program database: islands of programs, and what changes them. Nothing here is changed in place.
+
+EvoTune's database is FunSearch's (Nature 625, 468) without its reset; migration is ours (D50).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from search_to_signal.hosts.evotune.settings import EvoTuneSettings
+from search_to_signal.search.state import Member
+
+Island = tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class Database:
+    """Islands in order of registration, programs that wait for theirs, and how many groups were played."""
+
+    islands: tuple[Island, ...]
+    pending: tuple[tuple[int, Member], ...] = ()
+    groups: int = 0
+
+    @property
+    def programs(self) -> tuple[Member, ...]:
+        """Every distinct program, waiting ones last."""
+        everywhere = [member for island in self.islands for member in island]
+        return _distinct([*everywhere, *(member for _, member in self.pending)])
+
+    def known(self, island: int) -> frozenset[str]:
+        """The ids of the programs that an island has, or will have."""
+        waiting = (member.id for place, member in self.pending if place == island)
+        return frozenset([*(member.id for member in self.islands[island]), *waiting])
+
+
+def _distinct(members: Iterable[Member]) -> Island:
+    return tuple({member.id: member for member in members}.values())
+
+
+def best(island: Island) -> Member:
+    """The best program of an island; of equal ones the first."""
+    return max(island, key=lambda member: member.score)
+
+
+def begun(seed: Member, settings: EvoTuneSettings) -> Database:
+    """Every island with the seed heuristic alone."""
+    return Database(((seed,),) * settings.num_islands)
+
+
+def registered(database: Database) -> Database:
+    """The waiting programs on their islands."""
+    islands = [list(island) for island in database.islands]
+    for place, member in database.pending:
+        islands[place].append(member)
+    return replace(database, islands=tuple(_distinct(island) for island in islands), pending=())
+
+
+def migrated(database: Database) -> Database:
+    """Every island with the best program of the one before it, all at once."""
+    guests = [best(island) for island in database.islands]
+    islands = [_distinct((*island, guests[i - 1])) for i, island in enumerate(database.islands)]
+    return replace(database, islands=tuple(islands))
+
+
+def reset(database: Database, rng: np.random.Generator) -> Database:
+    """The weaker half of the islands, rounded down, each begun again with the best of an island that stays.
+
+    Of islands with equal bests the first are weaker.
+    """
+    order = sorted(range(len(database.islands)), key=lambda i: best(database.islands[i]).score)
+    weaker, kept = order[: len(order) // 2], order[len(order) // 2 :]
+    founders = {i: best(database.islands[kept[rng.integers(len(kept))]]) for i in weaker}
+    islands = [(founders[i],) if i in founders else island for i, island in enumerate(database.islands)]
+    return replace(database, islands=tuple(islands))
+
+
+def due(period: int, groups: int) -> bool:
+    """Whether something that comes every ``period`` groups comes before the next one."""
+    return period > 0 and groups > 0 and groups % period == 0
+
+
+def kept_up(database: Database, settings: EvoTuneSettings, rng: np.random.Generator) -> tuple[Database, bool]:
+    """What is due before a group: registration, migration, reset; and whether there was a reset."""
+    if due(settings.num_cont_rounds, database.groups):
+        database = registered(database)
+    if due(settings.migration_period, database.groups):
+        database = migrated(database)
+    if not due(settings.reset_period, database.groups) or len(database.islands) < 2:
+        return database, False
+    return reset(database, rng), True

@@ -1,0 +1,162 @@
+"""DPO in rounds, as EvoTune has it: pairs are collected group by group, and every so often trained on."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import torch
+from safetensors.torch import load, save
+
+from search_to_signal.errors import LearnerError
+from search_to_signal.learner.adapter import adapter_sha256
+from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
+from search_to_signal.learner.dpo_loss import TokenPair, dpo_loss
+from search_to_signal.learner.dpo_settings import DpoSettings, read_settings
+from search_to_signal.learner.optimizers import build_optimizer
+from search_to_signal.learner.pair_buffer import PairBuffer
+from search_to_signal.records.preferences import PreferenceRecord, PreferenceRound
+from search_to_signal.seeding import stream
+
+_BUFFER = "buffer"
+Batches = list[list[TokenPair]]
+
+
+class Update(NamedTuple):
+    """What one optimizer step was; loss, accuracy and margin are means over its batches."""
+
+    loss: float
+    grad_norm: float
+    accuracy: float
+    margin: float
+    tokens: int
+
+
+class DpoLearner:
+    """Collects pairs, and trains the adapter on them every ``finetuning_frequency`` groups.
+
+    A round begins with the run's first adapter and a fresh optimizer, as EvoTune's begins with the base model
+    and a fresh adapter, so that between rounds there is no state but adapter and pairs (D54).
+    """
+
+    def __init__(self, setup: LearnerSetup) -> None:
+        self.model: Any = setup.model
+        self._learner, self._pad_id, self._seed = setup.learner, setup.pad_id, setup.seed
+        self._settings: DpoSettings = read_settings(setup.settings)
+        named = self.model.named_parameters()
+        self._trained = {name: p for name, p in named if p.requires_grad}
+        self._initial = {name: p.detach().clone() for name, p in self._trained.items()}
+        self._buffer = PairBuffer()
+        self.model.eval()
+
+    def step(self, group: TrainingGroup) -> StepResult:
+        """Take a group, and where a round is due train on all pairs so far that reach its threshold."""
+        entries = self._buffer.add(group)
+        step = len(self._buffer.groups) - 1
+        if len(self._buffer.groups) % self._settings.finetuning_frequency == 0:
+            threshold = self._settings.rounds.threshold(self._buffer.scores)
+            self._buffer.scores.clear()
+            kept = [] if threshold is None else self._buffer.above(threshold)
+            if threshold is not None and kept:
+                updates = list(self.round(kept, step))
+                told = self._told(updates, threshold, len(kept))
+                return self._result(updates, PreferenceRecord(step=step, pairs=entries, round=told))
+        return self._result([], PreferenceRecord(step=step, pairs=entries))
+
+    def round(self, pairs: Sequence[TokenPair], step: int) -> Iterator[Update]:
+        """Train on pairs from the first adapter; ``step`` names the stream of their order.
+
+        Raises LearnerError before anything non-finite reaches a weight.
+        """
+        settings = self._settings
+        with torch.no_grad():
+            for name, parameter in self._trained.items():
+                parameter.copy_(self._initial[name])
+        optimizer = build_optimizer(list(self._trained.values()), self._learner)
+        batches = list(self._batches(pairs, step))
+        steps = settings.rounds.steps(len(pairs))
+        for number, accumulated in zip(range(steps), accumulations(batches, settings), strict=False):
+            for part in optimizer.param_groups:
+                part["lr"] = self._learner.learning_rate * rate(number, steps, settings)
+            yield self._update(optimizer, accumulated)
+
+    def _batches(self, pairs: Sequence[TokenPair], step: int) -> Iterator[list[TokenPair]]:
+        size = self._settings.per_device_train_batch_size
+        for epoch in range(self._settings.num_train_epochs):
+            order = stream(self._seed, "pairs", step, epoch).permutation(len(pairs))
+            yield from ([pairs[i] for i in order[at : at + size]] for at in range(0, len(pairs), size))
+
+    def _update(self, optimizer: torch.optim.Optimizer, batches: Batches) -> Update:
+        """One optimizer step; a batch weighs as one of a whole step's, also where there are fewer."""
+        found = []
+        self.model.train()
+        for batch in batches:
+            loss, metrics = dpo_loss(self.model, batch, self._settings, self._pad_id)
+            (loss / self._settings.gradient_accumulation_steps).backward()  # type: ignore[no-untyped-call]
+            found.append((float(loss), metrics["rewards/accuracies"], metrics["rewards/margins"]))
+        self.model.eval()
+        parameters = list(self._trained.values())
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self._learner.max_grad_norm)
+        if not torch.isfinite(norm):
+            optimizer.zero_grad(set_to_none=True)
+            raise LearnerError("the gradient is not finite: lower the learning rate or inspect the pairs")
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        loss_, accuracy, margin = np.mean(found, axis=0).tolist()
+        tokens = sum(pair.tokens for batch in batches for pair in batch)
+        return Update(loss_, float(norm), accuracy, margin, tokens)
+
+    def _told(self, updates: Sequence[Update], threshold: float, kept: int) -> PreferenceRound:
+        return PreferenceRound(
+            threshold=threshold,
+            collected=self._buffer.collected,
+            kept=kept,
+            optimizer_steps=len(updates),
+            accuracy=float(np.mean([update.accuracy for update in updates])),
+            margin=float(np.mean([update.margin for update in updates])),
+        )
+
+    def _result(self, updates: Sequence[Update], pairs: PreferenceRecord) -> StepResult:
+        sha256 = adapter_sha256(self.model)
+        if not updates:
+            return StepResult(None, None, None, 0, sha256, pairs)
+        loss = float(np.mean([update.loss for update in updates]))
+        norm = float(np.mean([update.grad_norm for update in updates]))
+        return StepResult(loss, None, norm, sum(update.tokens for update in updates), sha256, pairs)
+
+    def dump(self) -> bytes:
+        """Adapter and pairs as bytes."""
+        tensors = {name: p.detach().cpu().clone().contiguous() for name, p in self._trained.items()}
+        packed = np.frombuffer(msgspec.msgpack.encode(self._buffer), dtype=np.uint8).copy()
+        return save({**tensors, _BUFFER: torch.from_numpy(packed)})
+
+    def load(self, data: bytes) -> None:
+        """Go on from ``dump``; raises LearnerError when it belongs to another adapter."""
+        tensors = load(data)
+        buffer = tensors.pop(_BUFFER, torch.zeros(0, dtype=torch.uint8)).numpy().tobytes()
+        shapes = {name: p.shape for name, p in self._trained.items()}
+        if {name: tensor.shape for name, tensor in tensors.items()} != shapes or not buffer:
+            raise LearnerError(
+                "the checkpoint holds another learner than this run's: go on with the run it is of"
+            )
+        self._buffer = msgspec.msgpack.decode(buffer, type=PairBuffer)
+        with torch.no_grad():
+            for name, parameter in self._trained.items():
+                parameter.copy_(tensors[name])
+
+
+def accumulations(batches: Batches, settings: DpoSettings) -> Iterator[Batches]:
+    """The batches of each optimizer step; what is left at the end of an epoch is a step of its own."""
+    an_epoch = len(batches) // settings.num_train_epochs
+    for start in range(0, len(batches), an_epoch):
+        epoch = batches[start : start + an_epoch]
+        size = settings.gradient_accumulation_steps
+        yield from (epoch[at : at + size] for at in range(0, an_epoch, size))
+
+
+def rate(number: int, steps: int, settings: DpoSettings) -> float:
+    """The share of the learning rate at a step, counted from 0."""
+    if settings.lr_scheduler_type == "constant":
+        return 1.0
+    return 0.5 * (1.0 + math.cos(math.pi * number / steps))

@@ -1,0 +1,129 @@
+"""TTT-Discover's step: a policy gradient summed over tokens, with a KL penalty inside the advantage.
+
+The advantages are the run's normalizer's: ``entropic`` for the published rule. Source: the repository
+test-time-training/discover, tinker_cookbook/rl (train.py, metrics.py); D57.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import torch
+
+from search_to_signal.errors import LearnerError
+from search_to_signal.learner.adapter import adapter_sha256
+from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
+from search_to_signal.learner.checkpoint import dump_state, load_state
+from search_to_signal.learner.entropic_settings import read_settings
+from search_to_signal.learner.loss import TokenGroup, token_group, token_log_probabilities
+from search_to_signal.learner.optimizers import build_optimizer
+
+Ids = tuple[int, ...]
+
+
+class WaitingGroup(msgspec.Struct, frozen=True):
+    """A group that waits for the others of its batch."""
+
+    prompt_ids: Ids
+    completion_ids: tuple[Ids, ...]
+    advantages: tuple[float, ...]
+
+
+class _Dump(msgspec.Struct, frozen=True):
+    state: bytes
+    waiting: tuple[WaitingGroup, ...]
+
+
+class ScoredGroup(NamedTuple):
+    """A group, the token log-ratio of policy to base (G, C), 0 where the mask is, and its credit (G,)."""
+
+    tokens: TokenGroup
+    ratio: torch.Tensor
+    credit: torch.Tensor
+
+
+class EntropicLearner:
+    """Owns the adapted model, its optimizer and the groups of the batch in progress."""
+
+    def __init__(self, setup: LearnerSetup) -> None:
+        self.model: Any = setup.model
+        self._settings, self._learner = read_settings(setup.settings), setup.learner
+        self._pad_id = setup.pad_id
+        self._trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        self._optimizer = build_optimizer(list(self._trained.values()), setup.learner)
+        self._waiting: tuple[WaitingGroup, ...] = ()
+        self.model.eval()
+
+    def step(self, group: TrainingGroup) -> StepResult:
+        """Take a group; with the last of its batch make one optimizer step.
+
+        Raises LearnerError before anything non-finite reaches a weight.
+        """
+        if not np.isfinite(group.advantages).all():
+            raise LearnerError(f"advantages {group.advantages.tolist()} are not finite: check the mapping")
+        completions = tuple(tuple(ids) for ids in group.completion_ids)
+        taken = WaitingGroup(tuple(group.prompt_ids), completions, tuple(group.advantages.tolist()))
+        self._waiting = (*self._waiting, taken)
+        if len(self._waiting) < self._settings.groups_per_batch:
+            return StepResult(None, None, None, 0, adapter_sha256(self.model))
+        batch, self._waiting = [self._scored(waiting) for waiting in self._waiting], ()
+        return self._update(batch)
+
+    @torch.no_grad()
+    def _scored(self, group: WaitingGroup) -> ScoredGroup:
+        device, temperature = self.model.device, self._learner.logit_temperature
+        tokens = token_group(group.prompt_ids, group.completion_ids, self._pad_id, device, temperature)
+        if tokens.length > (limit := self.model.config.max_position_embeddings):
+            raise LearnerError(
+                f"prompt and completion have {tokens.length} tokens, the model reads {limit}: "
+                "lower generation.max_prompt_tokens or max_completion_tokens"
+            )
+        policy = token_log_probabilities(self.model, tokens)
+        with self.model.disable_adapter():
+            base = token_log_probabilities(self.model, tokens)
+        credit = torch.tensor(group.advantages, dtype=torch.float32, device=device)
+        return ScoredGroup(tokens, (policy - base) * tokens.completion_mask, credit)
+
+    def _update(self, batch: Sequence[ScoredGroup]) -> StepResult:
+        count = sum(group.tokens.training_tokens for group in batch)
+        mean = sum(float(group.ratio.sum()) for group in batch) / count
+        loss = 0.0
+        for group in batch:
+            part = surrogate(self.model, group, mean, self._settings.kl_penalty_coef)
+            part.backward()  # type: ignore[no-untyped-call]
+            loss += float(part)
+        parameters = list(self._trained.values())
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self._learner.max_grad_norm)
+        if not torch.isfinite(norm):
+            self._optimizer.zero_grad(set_to_none=True)
+            raise LearnerError("the gradient is not finite: lower the learning rate or inspect the groups")
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        return StepResult(loss, mean, float(norm), count, adapter_sha256(self.model))
+
+    def dump(self) -> bytes:
+        """Adapter, optimizer and waiting groups as bytes."""
+        return msgspec.msgpack.encode(_Dump(dump_state(self._trained, self._optimizer), self._waiting))
+
+    def load(self, data: bytes) -> None:
+        """Go on from ``dump``; raises LearnerError when it belongs to another adapter."""
+        try:
+            found = msgspec.msgpack.decode(data, type=_Dump)
+        except msgspec.MsgspecError as error:
+            raise LearnerError(f"the checkpoint is of another learning rule ({error})") from error
+        load_state(found.state, self._trained, self._optimizer)
+        self._waiting = found.waiting
+
+
+def surrogate(model: Any, group: ScoredGroup, mean: float, penalty: float) -> torch.Tensor:
+    """Minus the sum over tokens of policy ratio times advantage, where the ratio is 1.
+
+    A token's advantage is its completion's plus ``penalty`` times (``mean`` - its log-ratio to the base);
+    ``mean`` is that over the tokens of the batch.
+    """
+    logps = token_log_probabilities(model, group.tokens)
+    advantage = group.credit[:, None] + penalty * (mean - group.ratio)
+    weighted = torch.exp(logps - logps.detach()) * advantage * group.tokens.completion_mask
+    total: torch.Tensor = -weighted.sum()
+    return total

@@ -1,0 +1,47 @@
+"""The program database that a search ends with, by the ids of its programs: ``database.json``."""
+
+from pathlib import Path
+
+import msgspec
+
+from search_to_signal.errors import RecordError
+from search_to_signal.records.files import write_atomically
+
+DATABASE = "database.json"
+VERSION = 1
+
+
+class Database(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Islands of programs after ``groups`` groups, and ``waiting`` ones with the number of their island."""
+
+    groups: int
+    islands: tuple[tuple[str, ...], ...]
+    waiting: tuple[tuple[int, str], ...]
+    version: int = VERSION
+
+
+class _Version(msgspec.Struct):
+    version: int = 0
+
+
+def write_database(directory: Path, database: Database) -> None:
+    """Write the database of a run directory."""
+    text = msgspec.json.format(msgspec.json.encode(database, order="sorted"), indent=2)
+    write_atomically(directory / DATABASE, text + b"\n")
+
+
+def read_database(directory: Path) -> Database:
+    """The database of a run directory; raises RecordError where there is none of this version."""
+    path = directory / DATABASE
+    try:
+        data = path.read_bytes()
+        if (found := msgspec.json.decode(data, type=_Version).version) != VERSION:
+            raise RecordError(
+                f"{path} is a database of version {found}, this is version {VERSION}: "
+                "read it with the version that wrote it, or run again"
+            )
+        return msgspec.json.decode(data, type=Database)
+    except FileNotFoundError as error:
+        raise RecordError(f"there is no {path}: restore it") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RecordError(f"{path} is no database ({error}): restore it") from error

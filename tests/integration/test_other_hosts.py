@@ -1,0 +1,93 @@
+"""The hosts that are not CALM's, live: they train, verify, are drawn again, and go on after a stop."""
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from search_to_signal.experiments.configuration import RunConfig, load_profile
+from search_to_signal.experiments.run import run
+from search_to_signal.progress import PlainProgress
+from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.provenance.verify import verify
+from search_to_signal.recompute.draws import draw_problems
+from search_to_signal.records.database import DATABASE, read_database, write_database
+from search_to_signal.records.preferences import PREFERENCES, PreferenceRecord
+from search_to_signal.records.reader import STEPS, read_records
+from search_to_signal.records.schema import StepRecord
+
+RECORDS = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl")
+SHORT = {
+    "evotune": {
+        "host_settings": {"num_islands": 2, "num_cont_rounds": 1, "migration_period": 2, "reset_period": 3},
+        "rule_settings": {"finetuning_frequency": 2, "gradient_accumulation_steps": 2},
+    },
+    "entropic": {"rule_settings": {"groups_per_batch": 2}},
+}
+
+
+class Stopping(PlainProgress):
+    """Stops a run behind its third group."""
+
+    def update(self, task: str, done: int, total: int, note: str = "") -> None:
+        super().update(task, done, total, note)
+        if done == 3:
+            raise KeyboardInterrupt
+
+
+def configuration(name: str) -> RunConfig:
+    """The trained run of a shipped profile over four groups of four."""
+    config = next(config for config in load_profile(name).runs() if config.trained)
+    generation = msgspec.structs.replace(config.generation, group_size=4)
+    return msgspec.structs.replace(config, groups=4, generation=generation, **SHORT[name])
+
+
+@pytest.fixture(scope="module", params=sorted(SHORT))
+def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """A trained run, undisturbed, and the profile that it is of."""
+    directory = tmp_path_factory.mktemp(request.param) / "whole"
+    run(configuration(request.param), directory, PlainProgress())
+    return request.param, directory
+
+
+def test_a_run_trains_and_verifies(done: tuple[str, Path]) -> None:
+    """The adapter moves with the rounds, records contradict nothing, and the search is drawn again."""
+    _, directory = done
+    steps = list(read_records(directory / STEPS, StepRecord))
+    assert [step.training_tokens > 0 for step in steps] == [False, True, False, True]
+    assert len({step.adapter_sha256 for step in steps}) == 3
+    assert verify(directory).problems == ()
+    assert list(draw_problems(directory)) == []
+
+
+def test_a_stopped_run_goes_on_to_the_same_bytes(done: tuple[str, Path]) -> None:
+    """Between two rounds, what waits for the next one is taken up again."""
+    name, whole = done
+    stopped = whole.with_name("stopped")
+    with pytest.raises(KeyboardInterrupt):
+        run(configuration(name), stopped, Stopping())
+    run(configuration(name), stopped, PlainProgress(), resume=True)
+    more = [file for file in (PREFERENCES, DATABASE) if (whole / file).exists()]
+    assert bool(more) == (name == "evotune")
+    for file in (*RECORDS, *more, "adapter/adapter_model.safetensors"):
+        assert (stopped / file).read_bytes() == (whole / file).read_bytes(), file
+
+
+def test_forged_pairs_and_databases_are_found(done: tuple[str, Path]) -> None:
+    """A pair of other completions, and a program on another island, with checksums made anew."""
+    name, whole = done
+    if name != "evotune":
+        return
+    copy = Path(shutil.copytree(whole, whole.with_name("forged")))
+    records = list(read_records(copy / PREFERENCES, PreferenceRecord))
+    place = next(place for place, record in enumerate(records) if record.pairs)
+    first = records[place].pairs[0]
+    swapped = msgspec.structs.replace(first, chosen=first.rejected, rejected=first.chosen)
+    records[place] = msgspec.structs.replace(records[place], pairs=(swapped, *records[place].pairs[1:]))
+    (copy / PREFERENCES).write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+    write_sums(copy)
+    assert any("pairs of step" in problem for problem in verify(copy).problems)
+    stored = read_database(copy)
+    write_database(copy, msgspec.structs.replace(stored, islands=stored.islands[::-1]))
+    assert any(DATABASE in problem for problem in draw_problems(copy))
