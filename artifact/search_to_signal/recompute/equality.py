@@ -11,11 +11,12 @@ import msgspec
 import numpy as np
 
 from search_to_signal.errors import RecordError
+from search_to_signal.experiments.configuration import CONFIG
 from search_to_signal.numerics import Floats
 from search_to_signal.provenance.adapters import ADAPTER, TENSORS, StoredTensor, stored_tensors
 from search_to_signal.recompute.findings import LIMITED
-from search_to_signal.records.manifest import Manifest, read_manifest
-from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, read_records
+from search_to_signal.records.manifest import MANIFEST, Manifest, read_manifest
+from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS, read_records
 
 # In the order in which a group comes about: what is different first is the cause of the rest.
 _FILES = (GENERATIONS, COMPLETIONS, HEURISTICS, STEPS)
@@ -118,11 +119,23 @@ def _weights(recorded: Path, again: Path, groups: int) -> Difference | None:
         for name in sorted({*first, *second}):
             if first.get(name) != second.get(name):
                 return _tensor(name, first.get(name), second.get(name), groups)
+    for name in _other_records(recorded, again):
+        first_bytes, second_bytes = ((run / name).read_bytes() for run in (recorded, again))
+        if first_bytes != second_bytes:
+            told = _shown(first_bytes.decode(errors="replace"), second_bytes.decode(errors="replace"))
+            return Difference(name, *told, groups)
     for field in ("initial_adapter_sha256", "final_adapter_sha256"):
         one, other = (getattr(read_manifest(run), field) for run in (recorded, again))
         if one != other:
             return Difference(f"manifest: {field}", str(one), str(other), groups)
     return None
+
+
+def _other_records(recorded: Path, again: Path) -> list[str]:
+    """What else both runs recorded, as other hosts and learning rules do."""
+    known = {*_FILES, TIMINGS, MANIFEST, CONFIG}
+    names = ({path.name for path in run.glob("*.json*")} - known for run in (recorded, again))
+    return sorted(set.intersection(*names))
 
 
 def _stored(run: Path) -> dict[str, StoredTensor] | None:
