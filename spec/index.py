@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import msgspec
-import tomli
 
 from search_to_signal.analysis.metrics.readings import DECISIONS
 from search_to_signal.analysis.tables.catalogue import BUILDERS
@@ -65,12 +64,12 @@ def unnamed() -> list[str]:
 
 def passages() -> dict[str, list[dict[str, Any]]]:
     """The sentences of the paper, and the requirements of our own, as data."""
-    return tomli.loads((SPEC / "passages.toml").read_text(encoding="utf-8"))
+    return msgspec.toml.decode((SPEC / "passages.toml").read_bytes())
 
 
 def decisions() -> dict[str, dict[str, str]]:
     """The list of decisions as data."""
-    return tomli.loads((SPEC / "decisions.toml").read_text(encoding="utf-8"))
+    return msgspec.toml.decode((SPEC / "decisions.toml").read_bytes())
 
 
 def unreachable() -> list[str]:

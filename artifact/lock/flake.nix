@@ -34,7 +34,7 @@
     in
     {
       packages.x86_64-linux = {
-        default = environment "search-to-signal" workspace.deps.default;
+        default = environment "search-to-signal" { search-to-signal = [ "run" ]; };
         everything = environment "search-to-signal-everything" workspace.deps.optionals;
       };
       devShells.x86_64-linux.default = pkgs.mkShell {

@@ -4,6 +4,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 from search_to_signal.workload import Status, Task, Workload, duration
@@ -157,9 +158,9 @@ def _live(progress: LiveProgress, console: "Console") -> "Live":
 
 @contextmanager
 def progress_display(planned: Iterable[Task] = ()) -> Iterator[Progress]:
-    """Live lines on a terminal, plain ones otherwise; ``planned`` is all the work, where it is known."""
+    """Live lines on a terminal with rich, plain ones otherwise; ``planned`` is all the work, where known."""
     work = Workload(planned)
-    if not sys.stdout.isatty():
+    if not (sys.stdout.isatty() and find_spec("rich")):
         plain = PlainProgress(work)
         with _telling(plain):
             yield plain

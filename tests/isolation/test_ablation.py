@@ -14,7 +14,7 @@ from search_to_signal.evaluation.outcomes import Isolation
 
 HEAD = "def f(current, destination, unvisited, matrix):\n    "
 HONEST = HEAD + "return min(unvisited)"
-CLOCK = HEAD + "import time; time.perf_counter(); return min(unvisited)"
+CLOCK = HEAD + "import time; time.time(); return min(unvisited)"
 SOCKET = HEAD + "import socket; socket.socket(); return min(unvisited)"
 MEMORY = HEAD + f"len(bytes({MEMORY_MB + 64} << 20)); return min(unvisited)"
 FILE = HEAD + f"open('{TARGET}/written', 'w').close(); return min(unvisited)"

@@ -14,7 +14,10 @@ PACKAGE = "search_to_signal"
 ROOT = Path(search_to_signal.__file__).parent
 
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "config", "seeding", "workload", "progress", "runtime", "plugins", "numerics", "package_data"),
+    (
+        *("errors", "config", "extras", "seeding", "workload", "progress", "runtime", "plugins"),
+        *("numerics", "package_data"),
+    ),
     ("records",),
     ("problems", "programs", "rewards", "normalizer", "audit"),
     ("evaluation", "generators", "learner"),
@@ -31,7 +34,7 @@ READERS = ("analysis", "claims", "provenance")
 HIGHEST_FOR_READERS = 3
 
 # The ground floor is one foundation: its files may use each other, in this direction alone.
-GROUND = {("config", "errors"), ("plugins", "errors"), ("progress", "workload")}
+GROUND = {("config", "errors"), ("extras", "errors"), ("plugins", "errors"), ("progress", "workload")}
 # The only imports between rooms of one floor above it.
 SIDEWAYS = {
     ("corpus", "search.prompts"),
@@ -49,7 +52,8 @@ SIDEWAYS = {
 NEVER = {("search", "generators"), ("search", "learner")}
 
 HEAVY = ("torch", "trl", "peft", "transformers", "tokenizers", "safetensors", "accelerate")
-HEAVY_ROOMS = ("generators/", "learner/", "problems/ant_colony/")
+# The recorder runs within a trainer of TRL, and joins what its processes sampled.
+HEAVY_ROOMS = ("generators/", "learner/", "problems/ant_colony/", "audit/trl.py")
 FIX_THREADS = ("experiments/", "pretraining/")
 LIGHT = (
     "claims.coverage",
@@ -59,7 +63,9 @@ LIGHT = (
     "rewards",
     "normalizer",
     "audit.atlas",
+    "audit.findings",
     "audit.importers",
+    "audit.trl",
     "experiments.layers.normalizer_replay",
     "cli",
 )

@@ -87,12 +87,12 @@ class Agreement:
         return math.sqrt(self.own / self.other) if self.other > 0 else None
 
 
-def agreement(groups: RewardGroups, reference: Floats, computed: Floats, facts: GroupFacts) -> Agreement:
-    """Compare the advantages (R,) of an entry with a reference (R,), whose facts are given."""
+def agreement(groups: RewardGroups, reference: Floats, computed: Floats, slack: Floats) -> Agreement:
+    """Compare the advantages (R,) of an entry with a reference (R,), whose ``slack`` (R,) is rounding."""
     asked, given = np.isfinite(reference), np.isfinite(computed)
     both = asked & given
     gap = np.where(both, np.abs(computed - reference), 0.0)
-    near = both & (gap <= _slack(groups, facts))
+    near = both & (gap <= slack)
     starts = groups.offsets[:-1]
     taken = np.logical_and.reduceat(both, starts)
     signs = (reference * computed < 0) & (np.minimum(np.abs(reference), np.abs(computed)) > ZERO)
@@ -113,8 +113,8 @@ def agreement(groups: RewardGroups, reference: Floats, computed: Floats, facts: 
     )
 
 
-def _slack(groups: RewardGroups, facts: GroupFacts) -> Floats:
-    """What float32 may cost: rounding of the advantage, and that of the reward, amplified."""
+def rounding(groups: RewardGroups, facts: GroupFacts) -> Floats:
+    """What float32 may cost, (R,): rounding of the advantage, and that of the reward, amplified."""
     low = np.where(np.isfinite(groups.reward), np.abs(groups.reward), 0.0)
     size = np.maximum.reduceat(low, groups.offsets[:-1])
     slack: Floats = np.repeat(

@@ -11,6 +11,7 @@ MEANING = {
     "admitted": "candidates that the search kept",
     "admitted_no_better": "candidates kept that are no better than what they are compared with",
     "improved_not_admitted": "candidates that are better and were not kept",
+    "seen_before": "candidates whose text stood in the log before",
     "failed": "candidates whose evaluation ended in error, timeout or failure",
     "failed_and_scored": "failed candidates with a score above 0",
     "failed_and_improved": "failed candidates that count as an improvement",

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.audit.groups import Floats, Integers, RewardGroups
+from search_to_signal.audit.repeats import repeat_flags
 
 Bools = NDArray[np.bool_]
 
@@ -25,6 +26,8 @@ MEANING = {
     "lone_credit": "singletons with an advantage other than 0",
     "merged": "groups in which two different rewards get one advantage",
     "reversed": "groups in which a higher reward gets a lower advantage",
+    "repeated": "groups in which a response occurs more than once",
+    "disagreeing": "groups in which equal responses get different rewards",
     "amplified": "groups whose advantages differ by 1 or more and by 100 times as much as their rewards",
 }
 
@@ -66,6 +69,7 @@ def group_facts(groups: RewardGroups, advantage: Floats) -> GroupFacts:
         "lone_credit": alone & (largest > ZERO),
         "merged": merged,
         "reversed": reversed_,
+        **repeat_flags(groups),
         "amplified": (gain >= GAIN) & (advantage_range >= 1),
     }
     return GroupFacts(reward_range, advantage_range, gain, largest, flags)

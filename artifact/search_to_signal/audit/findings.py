@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from search_to_signal.audit import candidates
-from search_to_signal.audit.agreement import Agreement, Place, agreement, place_of
+from search_to_signal.audit.agreement import Agreement, Place, agreement, place_of, rounding
 from search_to_signal.audit.applying import apply
 from search_to_signal.audit.atlas import entries, get_entry
 from search_to_signal.audit.credit import ClassCredit, ClassSums, class_sums, credit_table
@@ -15,6 +15,7 @@ from search_to_signal.audit.distinctions import GroupFacts, group_facts
 from search_to_signal.audit.groups import Assumption, Floats, Integers, RewardGroups, summed
 from search_to_signal.audit.knobs import Knob, knobs
 from search_to_signal.audit.lengths import LengthSums, length_sums
+from search_to_signal.audit.repeats import RepeatSums, repeat_sums, seen_before
 from search_to_signal.audit.steps import spans, whole_steps
 from search_to_signal.errors import RecordError
 
@@ -53,7 +54,8 @@ class Findings:
     ``statuses`` completions by how they ended.
     ``logged``: advantages were in the log; else those of ``normalizer`` are audited in their place.
     ``agreements`` compare every entry with the advantages that were audited. ``normalizer`` is the entry of
-    the knobs, ``named`` by the caller or chosen. ``lengths`` are by the rule that weighs tokens.
+    the knobs, ``named`` by the caller or chosen. ``weights`` are those of the components, None for one that
+    changes. ``lengths`` are by the rule that weighs tokens.
     ``sums_to_zero``: groups whose advantages differ and sum to 0.
     """
 
@@ -69,6 +71,8 @@ class Findings:
     named: bool
     agreements: Mapping[str, Agreement]
     knobs: Mapping[str, Knob]
+    weights: Mapping[str, float | None]
+    repeats: RepeatSums
     lengths: Mapping[str, LengthSums]
     classes: tuple[ClassCredit, ...]
     gain: Extreme | None
@@ -116,6 +120,10 @@ class _Tally:
     examples: dict[str, list[Place]] = field(default_factory=dict)
     agreements: dict[str, Agreement] = field(default_factory=dict)
     knobs: dict[str, Knob] = field(default_factory=dict)
+    weights: dict[str, float | None] = field(default_factory=dict)
+    repeats: RepeatSums = field(default_factory=RepeatSums)
+    # Texts of searched candidates: a search has thousands of them, where a log of training has millions.
+    seen: set[int] = field(default_factory=set)
     lengths: dict[str, LengthSums] = field(default_factory=dict)
     classes: dict[bool, dict[str, ClassSums]] = field(default_factory=lambda: {True: {}, False: {}})
     gain: Extreme | None = None
@@ -150,9 +158,9 @@ def audit(
 
 def _explaining(batch: RewardGroups, usual: str) -> str | None:
     """The first entry that gives the logged advantages of a batch, the usual one before all others."""
-    facts = group_facts(batch, batch.advantage)
+    slack = rounding(batch, group_facts(batch, batch.advantage))
     for name in dict.fromkeys((usual, *entries())):
-        if agreement(batch, batch.advantage, apply(get_entry(name), batch), facts).explains:
+        if agreement(batch, batch.advantage, apply(get_entry(name), batch), slack).explains:
             return name
     return None
 
@@ -166,6 +174,10 @@ def _add(tally: _Tally, batch: RewardGroups, name: str, logged: bool) -> None:
     tally.sizes.update(batch.sizes.tolist())
     tally.statuses.update(_statuses(batch))
     tally.assumptions = summed((*tally.assumptions, *batch.assumptions))
+    tally.repeats += repeat_sums(batch, audited)
+    for component, weight in batch.weights.items():
+        same = tally.weights.setdefault(component, weight) == weight
+        tally.weights[component] = weight if same else None
     tally.sums_to_zero += _sum_to_zero(batch, audited, facts)
     tally.steps.extend(_steps(batch, facts))
     _count(tally, batch, facts)
@@ -177,10 +189,14 @@ def _add(tally: _Tally, batch: RewardGroups, name: str, logged: bool) -> None:
     for rule, lengths in length_sums(batch, audited).items():
         tally.lengths[rule] = tally.lengths.get(rule, LengthSums()) + lengths
     # Candidates of a search that trains nothing have no advantages to compare.
-    if not ((batch.sizes == 1).all() and np.isfinite(batch.improvement).any()):
+    if not _is_search(batch):
         _compare(tally, batch, audited, facts)
         for knob, found in knobs(get_entry(name), batch, base).items():
             tally.knobs[knob] = tally.knobs.get(knob, Knob()) + found
+
+
+def _is_search(batch: RewardGroups) -> bool:
+    return bool((batch.sizes == 1).all() and np.isfinite(batch.improvement).any())
 
 
 def _statuses(batch: RewardGroups) -> dict[str, int]:
@@ -191,15 +207,19 @@ def _statuses(batch: RewardGroups) -> dict[str, int]:
 
 
 def _compare(tally: _Tally, batch: RewardGroups, audited: Floats, facts: GroupFacts) -> None:
+    slack = rounding(batch, facts)
     for name, entry in entries().items():
-        found = agreement(batch, audited, apply(entry, batch), facts)
+        found = agreement(batch, audited, apply(entry, batch), slack)
         tally.agreements[name] = tally.agreements.get(name, Agreement()) + found
 
 
 def _count(tally: _Tally, batch: RewardGroups, facts: GroupFacts) -> None:
     for name, flags in facts.flags.items():
         _keep(tally, batch, name, np.flatnonzero(flags), None)
-    for name, flags in candidates.candidate_flags(batch).items():
+    flagged = candidates.candidate_flags(batch)
+    none = np.zeros(len(batch.reward), dtype=np.bool_)
+    flagged["seen_before"] = seen_before(batch, tally.seen) if _is_search(batch) else none
+    for name, flags in flagged.items():
         rows = np.flatnonzero(flags)
         _keep(tally, batch, name, batch.group[rows], rows)
 
@@ -261,6 +281,8 @@ def _finished(tally: _Tally, name: str, logged: bool, named: bool) -> Findings:
         named=named,
         agreements=tally.agreements,
         knobs=tally.knobs,
+        weights=tally.weights,
+        repeats=tally.repeats,
         lengths=tally.lengths,
         classes=credit_table(classes) if any(one.mass for one in classes.values()) else (),
         gain=tally.gain,

@@ -8,6 +8,7 @@ one is ordinary.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +22,8 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 UNKNOWN = -1
+# The key of an assumption on which columns are the reward, or how they are weighed.
+ASSUMED_REWARD = "reward_columns"
 
 
 @dataclass(frozen=True)
@@ -91,15 +94,15 @@ class RewardGroups:
         _freeze(self.offsets)
         _freeze(self.step)
 
-    @property
+    @cached_property
     def sizes(self) -> Integers:
         """(N,): rewards per group."""
-        return np.diff(self.offsets)
+        return _frozen(np.diff(self.offsets))
 
-    @property
+    @cached_property
     def group(self) -> Integers:
         """(R,): the group that each row belongs to."""
-        return np.repeat(np.arange(len(self.step)), self.sizes)
+        return _frozen(np.repeat(np.arange(len(self.step)), self.sizes))
 
     @property
     def scored(self) -> NDArray[np.bool_]:
@@ -113,6 +116,11 @@ def _columns(groups: RewardGroups) -> list[NDArray[np.generic]]:
     arrays = [column for column in plain if isinstance(column, np.ndarray)]
     named = [*groups.components.values(), *groups.metrics.values()]
     return [*arrays, *named, groups.label.code, groups.status.code]
+
+
+def _frozen(column: Integers) -> Integers:
+    _freeze(column)
+    return column
 
 
 def _freeze(column: NDArray[np.generic]) -> None:

@@ -11,6 +11,7 @@ from search_to_signal.audit.distinctions import ZERO
 from search_to_signal.audit.groups import Floats, RewardGroups
 
 SCALE = "all rewards times 10"
+COMPONENT = "component "
 # A group changes where an advantage moves by more than this share of the group's largest one.
 _CHANGE = 0.01
 
@@ -33,7 +34,7 @@ def knobs(entry: Entry, groups: RewardGroups, base: Floats) -> dict[str, Knob]:
     """
     tried = {SCALE: _times_ten(groups)}
     if len(groups.components) > 1 and _is_sum(groups):
-        tried |= {f"component {name}": without for name, without in _without(groups)}
+        tried |= {f"{COMPONENT}{name}": without for name, without in _without(groups)}
     return {name: _changes(groups, base, apply(entry, groups, *given)) for name, given in tried.items()}
 
 

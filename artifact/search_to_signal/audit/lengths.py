@@ -15,11 +15,13 @@ RULES = ("token_mean", "sequence_mean", "constant_length", "prompt_mean")
 class LengthSums:
     """Over steps, of completions with tokens and an advantage: the longest quarter of each step, and all.
 
-    ``weight`` sums |A| times the weight that a rule of the atlas gives to the completion's tokens.
+    ``tokens`` are theirs, and ``weight`` sums |A| times the weight that a rule of the atlas gives to them.
     """
 
     longest: int = 0
     completions: int = 0
+    longest_tokens: int = 0
+    tokens: int = 0
     longest_weight: float = 0.0
     weight: float = 0.0
 
@@ -27,6 +29,8 @@ class LengthSums:
         return LengthSums(
             self.longest + more.longest,
             self.completions + more.completions,
+            self.longest_tokens + more.longest_tokens,
+            self.tokens + more.tokens,
             self.longest_weight + more.longest_weight,
             self.weight + more.weight,
         )
@@ -35,6 +39,16 @@ class LengthSums:
     def share(self) -> float | None:
         """Share of the weight that the longest quarter has; None without weight."""
         return self.longest_weight / self.weight if self.weight else None
+
+    @property
+    def per_sequence(self) -> float | None:
+        """Weight of one of the longest quarter over that of a completion; None without either."""
+        return self.share * self.completions / self.longest if self.share and self.longest else None
+
+    @property
+    def per_token(self) -> float | None:
+        """Weight of a token of the longest quarter over that of any token; None without either."""
+        return self.share * self.tokens / self.longest_tokens if self.share and self.longest else None
 
 
 def length_sums(groups: RewardGroups, advantage: Floats) -> dict[str, LengthSums]:
@@ -60,6 +74,11 @@ def _of_step(step: RewardGroups, advantage: Floats) -> dict[str, LengthSums]:
     for rule in RULES:
         weight = size * token_weights(rule, batch, int(step.tokens.max()))
         found[rule] = LengthSums(
-            int(longest.sum()), int(known.sum()), float(weight[longest].sum()), float(weight.sum())
+            longest=int(longest.sum()),
+            completions=int(known.sum()),
+            longest_tokens=int(step.tokens[longest].sum()),
+            tokens=int(step.tokens[known].sum()),
+            longest_weight=float(weight[longest].sum()),
+            weight=float(weight.sum()),
         )
     return found

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from search_to_signal.audit.agreement import Place
 from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.findings import Findings
+from search_to_signal.audit.groups import ASSUMED_REWARD
 from search_to_signal.audit.knobs import SCALE
 
 _NAMED = 3
@@ -19,7 +20,9 @@ def verdicts(found: Findings) -> tuple[str, ...]:
         _origin(found),
         *_groups(found),
         *_distinctions(found),
+        *_repeats(found),
         *_knobs(found),
+        *_classes(found),
         *_lengths(found),
         *_searched(found),
     )
@@ -28,7 +31,9 @@ def verdicts(found: Findings) -> tuple[str, ...]:
 def _size(found: Findings) -> str:
     steps = len({(step.source, step.step) for step in found.steps})
     sizes = ", ".join(f"{count} of {size}" for size, count in list(found.sizes.items())[:6])
-    return f"{found.groups} groups with {found.completions} completions in {steps} steps (groups: {sizes})."
+    counts = ((found.groups, "group"), (found.completions, "completion"), (steps, "step"))
+    groups, completions, in_steps = (f"{count} {what}{'s' * (count != 1)}" for count, what in counts)
+    return f"{groups} with {completions} in {in_steps} (groups: {sizes})."
 
 
 def _origin(found: Findings) -> str:
@@ -43,7 +48,10 @@ def _origin(found: Findings) -> str:
         exact = [name for name in names if found.agreements[name].exact]
         how = f"bit for bit by {_some(exact)}" if exact else f"to float32 rounding by {_some(names)}"
         return f"The logged advantages are explained {how}."
-    return f"No normalizer of the atlas explains the logged advantages. {_nearest(found)}"
+    text = f"No normalizer of the atlas explains the logged advantages. {_nearest(found)}"
+    if any(one.key == ASSUMED_REWARD for one in found.assumptions):
+        text += " The reward itself is assumed here: name its parts by --component NAME=WEIGHT."
+    return text
 
 
 def _nearest(found: Findings) -> str:
@@ -112,6 +120,31 @@ def _distinctions(found: Findings) -> Iterator[str]:
         yield f"The largest advantage is {found.largest.value:.6g} ({at(found.largest.place)})."
 
 
+def _repeats(found: Findings) -> Iterator[str]:
+    sums = found.repeats
+    if found.counts["repeated"]:
+        taken = "" if sums.share is None else f" and take {100 * sums.share:.1f} % of the positive advantage"
+        yield (
+            f"{_count(found, 'repeated')} hold a response more than once: {sums.repeats} of "
+            f"{sums.completions} completions repeat an earlier one of their group{taken}"
+            f"{_see(found, 'repeated')}."
+        )
+    if found.counts["disagreeing"]:
+        seen = _see(found, "disagreeing")
+        yield f"{_count(found, 'disagreeing')} give equal responses different rewards{seen}."
+
+
+def _classes(found: Findings) -> Iterator[str]:
+    """The class that is credited most beyond what it occurs."""
+    known = [one for one in found.classes if one.enrichment is not None]
+    if len(known) > 1:
+        most = max(known, key=lambda one: (one.enrichment or 0.0, one.label))
+        yield (
+            f"Of the classes, {most.label} gains most: {100 * (most.prevalence or 0.0):.1f} % of the "
+            f"completions and {100 * (most.mass_share or 0.0):.1f} % of the positive advantage."
+        )
+
+
 def _lengths(found: Findings) -> Iterator[str]:
     shares = {rule: sums.share for rule, sums in found.lengths.items() if sums.longest and sums.share}
     if shares:
@@ -140,6 +173,11 @@ def _searched(found: Findings) -> Iterator[str]:
         yield (
             f"{_of(found, 'admitted_no_better', 'admitted')} that were kept are no better, and "
             f"{found.counts['improved_not_admitted']} that are better were not kept."
+        )
+    if found.counts["seen_before"]:
+        yield (
+            f"{found.counts['seen_before']} of {found.completions} candidates have a text that stood in the "
+            f"log before{_see(found, 'seen_before')}."
         )
     if found.statuses:
         yield f"They ended as {', '.join(f'{name} ({count})' for name, count in found.statuses.items())}."

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from search_to_signal.audit import candidates, distinctions
 from search_to_signal.audit.findings import STEP_FLAGS, Findings
+from search_to_signal.audit.knobs import COMPONENT
 from search_to_signal.audit.verdicts import at, verdicts
 from search_to_signal.progress import one_line
 from search_to_signal.records.files import write_atomically
@@ -21,6 +21,24 @@ PAGE, DOCUMENT, STEPS, ENTRIES = "audit.html", "audit.json", "steps.csv", "norma
 MEANING = {**distinctions.MEANING, **candidates.MEANING}
 ENTRY_COLUMNS = ("normalizer", "explains", "cosine", "size", "groups", "ordered otherwise", "signs change")
 CLASS_COLUMNS = ("class", "completions", "P_D", "P_A", "E_A", "precision", "positive rate")
+KNOB_COLUMNS = ("knob", "weight", "groups", "groups that change")
+LENGTH_COLUMNS = ("rule", "of completions", "of the weight", "per sequence", "per token")
+# Beneath the headings of the page, for a reader who meets the words for the first time.
+CLASSES = (
+    "P_D: share of the completions. P_A: share of the positive advantage. E_A = P_A / P_D: over 1, the class "
+    "is credited more than it occurs. Precision: share of the positively credited completions that are of "
+    "this class. Positive rate: share of the class that is positively credited."
+)
+KNOBS = "Of the groups with an advantage, those in which one moves by more than 1 % without the knob."
+LENGTHS = (
+    "The quarter of the completions of a step with most tokens: its share, and its share of advantage times "
+    "weight under each rule that averages a loss over tokens; then the weight of one such completion, and of "
+    "one of its tokens, relative to the mean over all."
+)
+UNDER = (
+    "Cosine and size are those of all advantages as one vector, beside the audited ones. Groups: those that "
+    "the normalizer takes; among them, those that it orders otherwise, and those in which a sign changes."
+)
 # Characters of a printed line or cell.
 _WIDEST = 400
 
@@ -39,6 +57,8 @@ def text(found: Findings) -> str:
     parts += ["", _aligned([("found", "count", "first"), *counted])] if counted else []
     if classes := class_rows(found):
         parts += ["", _aligned([CLASS_COLUMNS, *classes])]
+    if len(rows := knob_rows(found)) > 1:
+        parts += ["", _aligned([KNOB_COLUMNS, *rows])]
     if entries := entry_rows(found):
         parts += ["", "The same rollouts under other normalizers, nearest first:"]
         parts += [_aligned([ENTRY_COLUMNS, *entries[:12]])]
@@ -93,6 +113,27 @@ def entry_rows(found: Findings) -> list[Row]:
     ]
 
 
+def knob_rows(found: Findings) -> list[Row]:
+    """Every knob that was tried, with the groups whose advantages move by more than 1 % without it."""
+    return [
+        (name, _number(found.weights.get(name.removeprefix(COMPONENT))), str(knob.groups), str(knob.changed))
+        for name, knob in found.knobs.items()
+    ]
+
+
+def length_rows(found: Findings) -> list[Row]:
+    """What each rule of aggregation gives to the longest quarter of the completions."""
+    return [
+        (
+            rule,
+            f"{sums.longest / sums.completions:.4g}",
+            *map(_number, (sums.share, sums.per_sequence, sums.per_token)),
+        )
+        for rule, sums in found.lengths.items()
+        if sums.longest
+    ]
+
+
 def step_rows(found: Findings) -> list[Row]:
     """One row per step and file."""
     return [
@@ -128,7 +169,13 @@ def document(found: Findings) -> dict[str, Any]:
             for name, one in found.agreements.items()
         },
         "lengths": {
-            rule: {**msgspec.to_builtins(sums), "share": sums.share} for rule, sums in found.lengths.items()
+            rule: {
+                **msgspec.to_builtins(sums),
+                "share": sums.share,
+                "per_sequence": sums.per_sequence,
+                "per_token": sums.per_token,
+            }
+            for rule, sums in found.lengths.items()
         },
     }
 
@@ -161,6 +208,8 @@ def write(found: Findings, directory: Path, title: str) -> None:
 
 def page(found: Findings, title: str) -> str:
     """One HTML page that needs no other file."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=PackageLoader("search_to_signal.audit"),
         autoescape=True,
@@ -168,11 +217,14 @@ def page(found: Findings, title: str) -> str:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
+    counted = [row for row in count_rows(found) if row[1] != "0"]
     tables = (
-        ("What was counted", ("found", "count", "meaning", "first"), count_rows(found)),
-        ("Who receives positive advantage", CLASS_COLUMNS, class_rows(found)),
-        ("The same rollouts under every normalizer", ENTRY_COLUMNS, entry_rows(found)),
-        ("Over steps", STEP_COLUMNS, step_rows(found)),
+        ("What was found", "", ("found", "count", "meaning", "first"), counted),
+        (f"What a knob changes under {found.normalizer}", KNOBS, KNOB_COLUMNS, knob_rows(found)),
+        ("Who receives positive advantage", CLASSES, CLASS_COLUMNS, class_rows(found)),
+        ("What aggregation adds", LENGTHS, LENGTH_COLUMNS, length_rows(found)),
+        ("The same rollouts under every normalizer", UNDER, ENTRY_COLUMNS, entry_rows(found)),
+        ("Over steps", "", STEP_COLUMNS, step_rows(found)),
     )
     return environment.get_template("audit.html").render(
         title=title, verdicts=verdicts(found), assumptions=assumptions(found), tables=tables

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from scipy.optimize import linprog
 
 from search_to_signal.claims.intervals import Interval
 from search_to_signal.claims.ledger import Ledger
@@ -58,6 +57,8 @@ def _conflicts(
     """
     if not relations:
         return []
+    from scipy.optimize import linprog
+
     derived = [relation for relation in relations if relation.hi is not None]
     on_edge = {name for r in derived if len(r.sum.weights) == 1 for name in r.sum.weights}
     rows, limits, owners = _rows(relations, bounds, names)

@@ -12,6 +12,7 @@ import search_to_signal
 from search_to_signal.cli import audit, checking, claims, hosts, listing, models, records, running
 from search_to_signal.cli.base import Command
 from search_to_signal.errors import RunDirectoryError, S2SError
+from search_to_signal.extras import missing
 from search_to_signal.progress import one_line
 from search_to_signal.runtime import fix_kernels, wait_without_spinning
 
@@ -65,6 +66,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except S2SError as error:
         print(f"s2s: error: {one_line(str(error), _TOLD)}", file=sys.stderr)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        known = missing(error.name)
+        if known is None:
+            raise
+        print(f"s2s: error: {known}", file=sys.stderr)
+        return known.exit_code
     except BrokenPipeError:
         # Whoever read our output, such as head, has seen enough.
         _say_no_more()

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +23,14 @@ def _audit(arguments: argparse.Namespace) -> int:
     from search_to_signal.audit.usual import USUAL
 
     limits = _limits(arguments.fail_on)
-    options = ReadOptions(label=arguments.label, reward=arguments.reward, group_size=arguments.group_size)
+    weights = dict(map(_component, arguments.component))
+    options = ReadOptions(
+        label=arguments.label,
+        reward=arguments.reward,
+        components=tuple(weights) or None,
+        weights=weights,
+        group_size=arguments.group_size,
+    )
     form, _ = importers.find(arguments.path, arguments.format)
     batches = importers.read(arguments.path, form.name, options)
     found = audit(batches, arguments.normalizer, USUAL.get(form.name))
@@ -34,6 +42,18 @@ def _audit(arguments: argparse.Namespace) -> int:
         print(f"Read as {form.name}.")
         print(writing.text(found))
     return _judged(found, limits)
+
+
+def _component(given: str) -> tuple[str, float]:
+    """``format=0.5`` as a column and its weight, 1 without one; raises ConfigError for no number."""
+    name, _, weight = given.partition("=")
+    try:
+        found = float(weight or 1.0)
+    except ValueError:
+        found = math.nan
+    if not name or not math.isfinite(found):
+        raise ConfigError(f"--component {given}: give a column, or a column and its weight as in format=0.5")
+    return name, found
 
 
 def _limits(given: Sequence[str]) -> dict[str, float]:
@@ -89,6 +109,8 @@ def register(add: Add) -> None:
     command.add_argument(
         "--reward", metavar="NAME", help="the reward that was trained, where a log has several"
     )
+    text = "of TRL's logs: a column that is part of the reward, and its weight"
+    add_repeated(command, "--component", text, metavar="COLUMN[=WEIGHT]")
     command.add_argument(
         "--group-size", type=int, metavar="G", help="split runs of one prompt into groups of G"
     )

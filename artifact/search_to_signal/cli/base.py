@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
@@ -62,7 +63,7 @@ def load_allowed(arguments: argparse.Namespace) -> None:
 def show(page: Path) -> None:
     """Print a Markdown page, drawn on a terminal and plain elsewhere."""
     text = page.read_text(encoding="utf-8")
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() and find_spec("rich"):
         from rich.console import Console
         from rich.markdown import Markdown
 

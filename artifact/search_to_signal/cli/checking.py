@@ -6,6 +6,7 @@ from pathlib import Path
 
 from search_to_signal.cli.base import Add, add_repeated, allow_code, load_allowed
 from search_to_signal.errors import ConfigError
+from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import one_line, progress_display
 
 # Places of one reason that are printed.
@@ -18,6 +19,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     from search_to_signal.provenance.verify import verify
 
     _refuse_loose_options(arguments)
+    if arguments.recompute:
+        require(*EXTRAS["run"])
     load_allowed(arguments)
     used = [levels.VERIFY]
     if arguments.signer is not None:

@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from search_to_signal.cli.base import Add
+from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import progress_display
 
 _NOT_COMPARED = 11
@@ -17,6 +18,7 @@ def _conformance(arguments: argparse.Namespace) -> int:
     something differs; 11 nothing differs, but something was not compared; 12 the checkout is another
     revision, or lacks a file, a signature or an option of the released host, and nothing of it ran.
     """
+    require(*EXTRAS["run"])
     from search_to_signal.hosts.conformance.comparison import conform
     from search_to_signal.hosts.conformance.findings import Agreement
 
@@ -41,6 +43,7 @@ def _conformance(arguments: argparse.Namespace) -> int:
 
 def _released(arguments: argparse.Namespace) -> None:
     """Run a CALM checkout, whose code runs with your rights, with one of our mappings."""
+    require(*EXTRAS["run"])
     from search_to_signal.experiments.released import Order, run_released
 
     order = Order(

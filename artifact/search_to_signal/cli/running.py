@@ -8,19 +8,23 @@ import msgspec
 
 from search_to_signal.cli.base import Add, add_repeated, allow_code, load_allowed, show
 from search_to_signal.errors import ConfigError, S2SError
+from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import one_line, progress_display
 
 
 def _run(arguments: argparse.Namespace) -> None:
     """Run every run of a profile, then report."""
+    require(*EXTRAS["run"])
     from search_to_signal.experiments.configuration import load_profile
     from search_to_signal.experiments.execution import Execution
     from search_to_signal.experiments.planned_work import planned_work
     from search_to_signal.experiments.reproduction import chosen_layers, reproduce
+    from search_to_signal.experiments.scalars import written_while_running
 
     profile = load_profile(arguments.profile)
     layers = [layer.key for layer in chosen_layers(profile, arguments.layer)]
-    with progress_display(planned_work(profile, layers)) as progress:
+    scalars = written_while_running(arguments.out, arguments.tensorboard)
+    with scalars, progress_display(planned_work(profile, layers)) as progress:
         how = Execution(profile.jobs, profile.checkpoint_every, arguments.resume, arguments.ray)
         page = reproduce(profile, arguments.out, how, progress, arguments.layer)
     if page is not None:
@@ -122,6 +126,9 @@ def register(add: Add) -> None:
     add_repeated(run, "--layer", "only this evidence layer of the profile")
     run.add_argument(
         "--resume", action="store_true", help="go on with unfinished runs (default: set them aside)"
+    )
+    run.add_argument(
+        "--tensorboard", type=Path, metavar="DIR", help="write scalars of every step here while runs go on"
     )
     run.add_argument("--ray", metavar="ADDRESS", help="run on this Ray cluster, 'auto' for the local one")
     record = add(_record, "s2s record --out results/evidence --minutes 120")

@@ -11,6 +11,7 @@ from search_to_signal.evaluation.locks import Barrier
 from search_to_signal.evaluation.preload import needs_wide
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.evaluation.zygotes import REPLAYING, SCORING, Variation, Zygote, ZygoteGoneError
+from search_to_signal.extras import require
 
 _REQUIRED = Barrier.SECCOMP | Barrier.NO_NEW_PRIVS
 _ATTEMPTS = 3
@@ -71,6 +72,8 @@ class Lane:
         return self._zygotes[variation]
 
     def _start(self, variation: Variation) -> Zygote:
+        if variation.wide:
+            require("scipy")
         zygote = Zygote(variation, self._wanted)
         try:
             if self._settings.require_seccomp and _REQUIRED & ~zygote.barriers:

@@ -28,7 +28,7 @@ from search_to_signal.problems.base import (
 from search_to_signal.records.schema import Outcome
 
 # Raise it when an equal program could end otherwise than before: part of every evaluation key.
-EVALUATOR_VERSION = "3"
+EVALUATOR_VERSION = "4"
 
 
 class EvaluationPool:

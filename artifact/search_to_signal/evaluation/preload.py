@@ -5,9 +5,12 @@ nearly all heuristics use, the wide one adds scipy and rarer parts of the standa
 """
 
 import importlib
+import importlib.util
 import re
 import warnings
 
+# numpy 2 renamed its inner package; numpy 1.26 has the new name as well, with less in it.
+_INNER = "numpy._core" if importlib.util.find_spec("numpy._core._methods") else "numpy.core"
 LEAN = (
     "abc", "array", "bisect", "builtins", "cmath", "collections", "collections.abc", "contextlib", "copy",
     "ctypes", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools", "gc", "heapq",
@@ -15,7 +18,7 @@ LEAN = (
     "random", "re", "resource", "secrets", "select", "signal", "socket", "statistics", "string", "struct",
     "sys", "textwrap", "threading", "time", "traceback", "types", "typing", "unicodedata", "warnings",
     "weakref", "encodings.ascii", "encodings.idna", "encodings.latin_1", "encodings.unicode_escape",
-    "numpy", "numpy.core._dtype", "numpy.core._methods", "numpy.fft", "numpy.lib.stride_tricks",
+    "numpy", f"{_INNER}._dtype", f"{_INNER}._methods", "numpy.fft", "numpy.lib.stride_tricks",
     "numpy.linalg", "numpy.ma", "numpy.polynomial", "numpy.random", "numpy.typing",
 )  # fmt: skip
 WIDE = (

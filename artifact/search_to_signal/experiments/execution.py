@@ -62,9 +62,14 @@ def execute(todo: Sequence[Place], how: Execution, progress: Progress) -> None:
     """
     with stoppable(how.resume), ThreadPoolExecutor(how.jobs) as workers, Children() as children:
         started = [workers.submit(run_place, place, how, progress, children) for place in todo]
-        done, _ = wait(started, return_when=FIRST_EXCEPTION)
-        for future in done:
-            future.result()
+        try:
+            done, _ = wait(started, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()
+        finally:
+            # What has not begun would begin only to hear that everything was ended.
+            for future in started:
+                future.cancel()
 
 
 @contextmanager

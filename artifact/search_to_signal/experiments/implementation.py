@@ -11,6 +11,7 @@ from search_to_signal.analysis.metrics.audit import TOLERANCES
 from search_to_signal.analysis.tables.core import RECURRENCE_GROUPS
 from search_to_signal.analysis.tables.proposals import stage_bounds
 from search_to_signal.experiments.configuration import load_profile
+from search_to_signal.package_data import PYPROJECT
 from search_to_signal.provenance.source import read_lock
 from search_to_signal.records.external import Candidate, ExternalGroup, external_batch
 from search_to_signal.records.schema import Outcome
@@ -27,7 +28,8 @@ def implementation() -> dict[str, dict[str, str]]:
     profile = load_profile(PROFILE)
     locked = read_lock()
     versions = {package["name"]: package["version"] for package in locked["package"]}
-    versions["python"] = locked["requires-python"].removeprefix("==")
+    (environment,) = read_lock(PYPROJECT)["tool"]["uv"]["environments"]
+    versions["python"] = environment.removeprefix("python_version == ").strip("'") + ".*"
     return {
         "profile": dict(_flat("", msgspec.to_builtins(profile))),
         "lock": versions,

@@ -14,7 +14,9 @@ from search_to_signal.records.layers import (
     AUDIT,
     BREADTH,
     COHORT,
+    FINAL_ARCHIVE,
     HELDOUT,
+    INITIAL_ARCHIVE,
     PROBE,
     RESTART,
     UPDATES,
@@ -48,10 +50,13 @@ def _restarts(profile: Profile) -> list[Task]:
     settings = profile.restart
     chosen = (settings and settings.conditions) or profile.conditions
     groups = (settings and settings.groups) or profile.groups
+    archives = (settings and settings.archive_conditions) or ()
+    starts = {"": chosen, f"{INITIAL_ARCHIVE}/": archives, f"{FINAL_ARCHIVE}/": archives}
     return [
-        Task(f"restart/{run.name}", groups, setup=_SETUP, is_run=True)
+        Task(f"restart/{where}{run.name}", groups, setup=_SETUP, is_run=True)
+        for where, conditions in starts.items()
         for run in profile.runs()
-        if run.trained and run.condition in chosen
+        if run.trained and run.condition in conditions
     ]
 
 

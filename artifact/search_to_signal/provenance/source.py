@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import tomli
+import msgspec
 
 from search_to_signal.errors import ConfigError, reason
 from search_to_signal.package_data import INSTALLED, LOCK, PACKAGE, source_files
@@ -41,8 +41,9 @@ def source() -> Source:
 def read_lock(path: Path = LOCK) -> dict[str, Any]:
     """The lock as data; raises ConfigError when it cannot be read."""
     try:
-        return tomli.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
+        lock: dict[str, Any] = msgspec.toml.decode(path.read_bytes())
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise ConfigError(
             f"cannot read {path}: {reason(error)}; restore it, or make it with uv lock"
         ) from error
+    return lock

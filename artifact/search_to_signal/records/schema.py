@@ -139,7 +139,10 @@ class GenerationRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
 
 class HeuristicRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An admitted heuristic; ``id`` is the SHA-256 of its canonical code."""
+    """An admitted heuristic; ``id`` is the SHA-256 of its canonical code.
+
+    Step -1 is that of a population that the run was given to begin with (``population.py``).
+    """
 
     id: str
     step: int

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
+import pytest
 
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, Outcome
 
@@ -219,6 +219,7 @@ def sample(index: int, **more: Any) -> dict[str, Any]:
 
 def slime(directory: Path, rollout: int = 9, **more: Any) -> Path:
     """Two groups of two, interleaved; with tensors, as replayed routing leaves them."""
+    torch = pytest.importorskip("torch")
     samples = [sample(i, group_index=i % 2, rollout_id=i, remove_sample=False, **more) for i in range(4)]
     samples[0]["rollout_routed_experts"] = torch.arange(6).reshape(2, 3)
     path = directory / f"{rollout}.pt"
@@ -228,6 +229,7 @@ def slime(directory: Path, rollout: int = 9, **more: Any) -> Path:
 
 def theta_evolve(directory: Path) -> Path:
     """Two prompts of two copies each, and no group_index."""
+    torch = pytest.importorskip("torch")
     path = directory / "5.pt"
     torch.save({"rollout_id": 5, "samples": [sample(i) for i in range(4)]}, path)
     return path

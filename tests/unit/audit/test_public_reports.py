@@ -19,7 +19,7 @@ def line_with(found: audit.Findings, words: str) -> str:
 
 def test_uneven_groups_over_the_whole_batch(tmp_path: Path) -> None:
     """slime #1414 and #2230: of groups of 4, 3 and 4, the one with three 5.0 gets an advantage."""
-    import torch
+    torch = pytest.importorskip("torch")
 
     rewards = [1.0, 2.0, 3.0, 4.0, 5.0, 5.0, 5.0, 0.0, 1.0, 0.0, 1.0]
     places = [0] * 4 + [1] * 3 + [2] * 4

@@ -94,6 +94,7 @@ def test_one_failure_ends_the_others_and_starts_no_more(
     assert gone(int((tmp_path / "out" / "sleeps").read_text()))
     assert not (tmp_path / "out" / "waits").exists()
     assert not (tmp_path / "out" / "later").exists()
+    assert not (tmp_path / "out" / "later-s1.log").exists()
 
 
 @pytest.fixture

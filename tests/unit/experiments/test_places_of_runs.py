@@ -17,11 +17,13 @@ from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError, RunFailedError
 from search_to_signal.experiments import execution
 from search_to_signal.experiments.configuration import Profile, RunConfig
+from search_to_signal.experiments.directory import begin_again_where_changed
 from search_to_signal.experiments.runs import Reproduction, places
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.files import checked_files
+from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
-from search_to_signal.records.manifest import read_manifest
+from search_to_signal.records.manifest import INTERRUPTED, read_manifest
 from search_to_signal.records.reader import COMPLETIONS
 
 Make = Callable[..., Path]
@@ -296,6 +298,22 @@ def test_runs_of_a_plan_stay_whichever_source_made_them(
         file.write(b"{}\n")
     with pytest.raises(RunDirectoryError, match=COMPLETIONS):
         places(more.runs(), out, plan)
+
+
+def test_what_another_version_began_begins_again(profile: Profile, make_run: Make, tmp_path: Path) -> None:
+    """An unfinished run of a plan goes on where nothing changed, and is moved aside, whole, where it did."""
+    config = profile.runs()[0]
+    older = msgspec.structs.replace(source(), sha256="other")
+    for name, changes in {"same": {}, "older": {"source": older}, "done": {"source": older}}.items():
+        status = "complete" if name == "done" else "running"
+        directory = tmp_path / name / config.name
+        complete(make_run, directory, config, environment=environment(), status=status, **changes)
+        before = tree(directory)
+        begin_again_where_changed(directory, config)
+        moved = tmp_path / name / INTERRUPTED / f"{config.name}-1"
+        assert moved.exists() == (name == "older")
+        assert tree(moved if name == "older" else directory) == before
+    begin_again_where_changed(tmp_path / "nothing" / config.name, config)
 
 
 def test_more_seeds_may_join_a_cohort(profile: Profile, launched: list[RunConfig], tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
-from scipy.stats import bootstrap
 
 from search_to_signal.analysis.results import NoTableError, RecordedRun, Results, Runs
 from search_to_signal.analysis.tables import measures
@@ -168,6 +167,8 @@ def percentile_interval(values: Sequence[float], rng: np.random.Generator) -> tu
         raise NoTableError(
             f"too few seeds for an interval ({len(values)}, {LEAST_SEEDS} are needed): read the seed rows"
         )
+    from scipy.stats import bootstrap
+
     sample = (np.asarray(values),)
     found = bootstrap(
         sample, np.mean, n_resamples=DRAWS, confidence_level=LEVEL, method="percentile", random_state=rng

@@ -1,7 +1,7 @@
 """Logs of other frameworks as reward-level groups: one file per format, recognized by what a file holds."""
 
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers import (
@@ -48,11 +48,16 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
     """Batches of the groups of a log file, or of every file of a log directory, in order.
 
     The format is recognized unless it is named. What was assumed is with each batch (``groups.summed``).
-    Raises RecordError for a path that holds no log, ConfigError for a format that does not exist.
+    Raises RecordError for a path that holds no log, ConfigError for a format that does not exist or that has
+    no use for named components.
     """
     found, files = find(path, format)
+    options = options or ReadOptions()
+    if (options.components or options.weights) and not found.sums:
+        able = ", ".join(one.name for one in FORMATS if one.sums)
+        raise ConfigError(f"{found.name} says what the reward is: components are named for {able} alone")
     for file in files:
-        yield from found.read(file, options or ReadOptions())
+        yield from found.read(file, options)
 
 
 def find(path: Path, format: str | None = None) -> tuple[Format, list[Path]]:
@@ -80,8 +85,8 @@ def _in_directory(directory: Path, candidates: tuple[Format, ...]) -> tuple[Form
     """The format whose files the directory holds; of several, the one that knows most of its columns."""
     held = {one: files for one in candidates if (files := one.files(directory))}
     if not held:
-        looked = ", ".join(dict.fromkeys(pattern for one in candidates for pattern in one.patterns))
-        raise RecordError(f"{directory} holds no known log, none of {looked}; give the log file itself")
+        names = dict.fromkeys(PurePath(pattern).name for one in candidates for pattern in one.patterns)
+        raise RecordError(f"{directory} holds no known log, none of {', '.join(names)}; give the log itself")
     best = max(held, key=lambda one: _score(one, held[one][0]))
     if not _score(best, held[best][0]):
         raise _unknown(held[best][0], sniff(held[best][0]), tuple(held))

@@ -43,6 +43,7 @@ class Format:
 
     ``needs`` are the columns without which a file is none of this format. ``patterns`` find the files below a
     directory: the first pattern with any wins, so that one rollout is not counted in two of them.
+    ``sums``: the reward is the weighted sum of columns that a caller may name.
     ``writer`` is repository, path, commit and date of the writer; ``met`` says what files were read.
     """
 
@@ -53,6 +54,7 @@ class Format:
     read: Read
     writer: str
     met: str
+    sums: bool = False
 
     def recognizes(self, path: Path) -> bool:
         """Whether a file has the container and the columns of this format."""

@@ -88,7 +88,7 @@ def _bounded(value: Any) -> Any:
     return number(value) if isinstance(value, int) and abs(value) >= 2**63 else value
 
 
-def _format(name: str, container: str, suffix: str) -> Format:
+def _format(name: str, container: str, suffix: str, met: str) -> Format:
     return Format(
         name=name,
         container=container,
@@ -96,9 +96,11 @@ def _format(name: str, container: str, suffix: str) -> Format:
         patterns=(f"*.{suffix}",),
         read=read_jsonl if container == JSONL else read_parquet,
         writer="anybody, by rollouts.schema.json",
-        met="reconstruction: files that its schema allows",
+        met=met,
     )
 
 
-JSONL_FORMAT = _format("neutral-jsonl", JSONL, "jsonl")
-PARQUET_FORMAT = _format("neutral-parquet", PARQUET, "parquet")
+JSONL_FORMAT = _format("neutral-jsonl", JSONL, "jsonl", "real writer: GroupRecorder in TRL 0.15.1 and 1.16.0")
+PARQUET_FORMAT = _format(
+    "neutral-parquet", PARQUET, "parquet", "reconstruction: files that its schema allows"
+)

@@ -101,5 +101,5 @@ FORMAT = Format(
     read=read,
     writer="SakanaAI/ShinkaEvolve shinka/database/dbase.py "
     "9912af12d423504b8d580f4179fd15f5f88b8c50 2026-08-21",
-    met="reconstruction: the tables of that commit, with rows of our own",
+    met="real writer: ProgramDatabase.add and record_attempt_event, called with given programs",
 )

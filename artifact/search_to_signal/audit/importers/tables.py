@@ -69,6 +69,6 @@ def _parquet() -> ModuleType:
         import pyarrow.parquet as parquet
     except ImportError as error:
         raise ConfigError(
-            "reading Parquet needs pyarrow: install it, for example with `pip install pyarrow`"
+            "reading Parquet needs pyarrow: install search-to-signal[parquet], or `pip install pyarrow`"
         ) from error
     return parquet  # type: ignore[no-any-return]

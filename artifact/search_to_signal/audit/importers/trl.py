@@ -2,21 +2,23 @@
 
 Read: huggingface/trl, trl/trainer/grpo_trainer.py (``GRPOTrainer.log`` and
 ``_generate_and_score_completions``), f2cd57710ae345ea6428ae95363267fcf38a3dc8, 2026-07-24. Written since
-v0.28.0 (commit 035c3ff15, 2026-01-29); earlier versions, 0.15.1 among them, write no file (see trl_tables).
+v0.28.0 (commit 035c3ff15, 2026-01-29); earlier versions, 0.15.1 among them, write no file (see trl_tables),
+and RLOOTrainer of 1.16.0 writes none either. Texts, or lists of messages.
 
 Columns: step, prompt, completion, one per reward function, then those that reward functions logged
 themselves, then advantage. Rewards and logged extras cannot be told apart by the file, weights stand in the
 trainer's configuration, and there is no group id: the rows of one group stand together. A file holds the
-last generation batch before its step, so steps may be missing or repeated; an evaluation at the same step
-overwrites training.
+last generation batch before its step: steps may be missing, a batch that trains two updates stands in two
+files, and an evaluation at the same step overwrites training.
 """
 
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import Assumption, RewardGroups
+from search_to_signal.audit.groups import ASSUMED_REWARD, Assumption, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.prompts import run_evidence, runs_of
 from search_to_signal.audit.importers.rows import NAN, Group, Row, batches, count, digest, number, rows_of
@@ -71,11 +73,18 @@ def _row(record: dict[str, Any], position: int, components: Sequence[str], optio
         step=count(record["step"]),
         reward=sum(scored) if scored else NAN,
         advantage=number(record.get("advantage")),
-        response=digest(record["completion"]),
+        response=digest(_text(record["completion"])),
         label=value_at(record, options.label),
         components=values,
         weights=weights,
     )
+
+
+def _text(completion: Any) -> str | None:
+    """A completion as one text: of a conversation, its messages."""
+    if completion is None or isinstance(completion, str):
+        return completion
+    return json.dumps(completion, default=str)
 
 
 def _evidence(components: Sequence[str], options: ReadOptions) -> Any:
@@ -85,10 +94,11 @@ def _evidence(components: Sequence[str], options: ReadOptions) -> Any:
     weighing = (
         "the caller's weights" if options.weights else "weights of 1, since TRL keeps its weights elsewhere"
     )
+    key = "named_reward" if options.components and options.weights else ASSUMED_REWARD
     says = f"the reward is the sum of {', '.join(components)} ({chosen}) with {weighing}"
 
     def evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
-        reward = Assumption("reward_columns", says, {"rows": sum(len(group) for group in groups)})
+        reward = Assumption(key, says, {"rows": sum(len(group) for group in groups)})
         return (*run_evidence(groups, options.group_size), reward)
 
     return evidence
@@ -101,5 +111,6 @@ FORMAT = Format(
     patterns=("completions_*.parquet", "completions/completions_*.parquet"),
     read=read,
     writer="huggingface/trl trl/trainer/grpo_trainer.py f2cd57710ae345ea6428ae95363267fcf38a3dc8 2026-07-24",
-    met="real writer: GRPOTrainer.log, called with given rows",
+    met="real writer: GRPOTrainer of 1.16.0, training (tests/proofs/trl_logs.py)",
+    sums=True,
 )

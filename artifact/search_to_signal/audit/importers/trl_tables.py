@@ -57,5 +57,6 @@ FORMAT = Format(
     read=read,
     writer="huggingface/trl 0.15.1 trl/trainer/grpo_trainer.py; wandb/wandb wandb/sdk/data_types/table.py "
     "00dca15b8e07f9ef8fd971303bc697b5976f1103",
-    met="reconstruction: the columns of 0.15.1 in the shape of a table",
+    met="real writer: GRPOTrainer of 0.15.1, training, and wandb 0.19.11 (tests/proofs/trl_logs.py)",
+    sums=True,
 )

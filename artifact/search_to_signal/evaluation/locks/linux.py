@@ -2,6 +2,7 @@
 
 import ctypes
 import platform
+import sys
 from types import MappingProxyType
 
 MACHINE = platform.machine()
@@ -26,6 +27,12 @@ _AARCH64 = {
 # The aarch64 numbers are from the kernel's generic table and have never been run by us.
 NUMBERS = MappingProxyType({"x86_64": _X86_64, "aarch64": _AARCH64}.get(MACHINE, {}))
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}.get(MACHINE, 0)
+
+# From 3.11 on CPython asks for the monotonic time whenever it takes a lock, and goes on when that is refused.
+LOCKS_READ_CLOCK = sys.version_info >= (3, 11)
+# Qhull asks for its processor time and does without.
+_MONOTONIC, _PROCESS_CPU = 1, 2
+REFUSED_CLOCKS = (_MONOTONIC, _PROCESS_CPU) if LOCKS_READ_CLOCK else (_PROCESS_CPU,)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

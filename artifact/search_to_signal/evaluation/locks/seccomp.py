@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 
 from search_to_signal.evaluation.locks.limits import DATA_FD
-from search_to_signal.evaluation.locks.linux import AUDIT_ARCH, NUMBERS, syscall
+from search_to_signal.evaluation.locks.linux import AUDIT_ARCH, NUMBERS, REFUSED_CLOCKS, syscall
 
 Instruction = tuple[int, int, int, int]
 
@@ -15,7 +15,6 @@ LOAD_WORD, AND, JUMP_EQUAL, JUMP_GE, JUMP_SET, RETURN = 0x20, 0x54, 0x15, 0x35, 
 _NUMBER_OFFSET, _ARCH_OFFSET, _ARGUMENT_OFFSET = 0, 4, 16
 _X32_BIT = 0x40000000
 _PROT_EXEC = 4
-_PROCESS_CPU_CLOCK = 2
 _FUTEX_COMMAND_MASK, _FUTEX_WAKE = 0x7F, 1
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _GET_ACTION_AVAIL, _SET_MODE_FILTER, _SPEC_ALLOW = 2, 1, 4
@@ -52,6 +51,12 @@ def _waking_futex() -> list[Instruction]:
     return [(JUMP_EQUAL, 0, 5, NUMBERS["futex"]), load, mask, test, _returns(ALLOW), _returns(KILL)]
 
 
+def _clocks() -> list[Instruction]:
+    load = (LOAD_WORD, 0, 0, _ARGUMENT_OFFSET)
+    refused = [step for clock in REFUSED_CLOCKS for step in ((JUMP_EQUAL, 0, 1, clock), _returns(REFUSE))]
+    return [(JUMP_EQUAL, 0, len(refused) + 2, NUMBERS["clock_gettime"]), load, *refused, _returns(KILL)]
+
+
 def rules() -> list[Instruction]:
     """The filter as instructions (code, jump if true, jump if false, constant)."""
     program: list[Instruction] = [
@@ -67,8 +72,7 @@ def rules() -> list[Instruction]:
     program += _by_argument("mmap", 2, JUMP_SET, _PROT_EXEC, KILL, ALLOW)
     program += _by_argument("mprotect", 2, JUMP_SET, _PROT_EXEC, KILL, ALLOW)
     program += _waking_futex()
-    # Qhull asks for its processor time and does without; every other clock, and every other way, kills.
-    program += _by_argument("clock_gettime", 0, JUMP_EQUAL, _PROCESS_CPU_CLOCK, REFUSE, KILL)
+    program += _clocks()
     program += [step for name in _FREE for step in _plain(name, ALLOW)]
     program += _by_argument("openat", 2, JUMP_SET, _WRITING, KILL, REFUSE)
     program += _by_argument("open", 1, JUMP_SET, _WRITING, KILL, REFUSE)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import tomli
+import msgspec
 
 from search_to_signal.hosts.base import HostError
 from search_to_signal.package_data import PIN
@@ -10,7 +10,7 @@ from search_to_signal.package_data import PIN
 
 def pinned() -> str:
     """The revision that the paper pins, as it prints it: the first digits of a commit."""
-    return str(tomli.loads(PIN.read_text(encoding="utf-8"))["revision"])
+    return str(msgspec.toml.decode(PIN.read_bytes())["revision"])
 
 
 def revision_of(path: Path) -> tuple[Path, str] | None:

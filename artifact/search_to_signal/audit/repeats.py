@@ -1,0 +1,71 @@
+"""Responses that occur more than once: within a group, and, of searched candidates, in the whole log."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_to_signal.audit.groups import Floats, RewardGroups
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class RepeatSums:
+    """Of completions whose response is logged: those equal to an earlier one of their group, and the sum of
+    [A]_+ over them and over all."""
+
+    completions: int = 0
+    repeats: int = 0
+    repeat_mass: float = 0.0
+    mass: float = 0.0
+
+    def __add__(self, more: "RepeatSums") -> "RepeatSums":
+        return RepeatSums(
+            self.completions + more.completions,
+            self.repeats + more.repeats,
+            self.repeat_mass + more.repeat_mass,
+            self.mass + more.mass,
+        )
+
+    @property
+    def share(self) -> float | None:
+        """Share of the positive advantage that repeats take; None without any."""
+        return self.repeat_mass / self.mass if self.mass else None
+
+
+def repeat_flags(groups: RewardGroups) -> dict[str, Bools]:
+    """(N,): groups with a response twice, and those in which equal responses get different rewards."""
+    order, same = _neighbours(groups)
+    after, before = order[1:][same], order[:-1][same]
+    one, other = groups.reward[before], groups.reward[after]
+    unequal = (one != other) & ~(np.isnan(one) & np.isnan(other))
+    found = {"repeated": after, "disagreeing": after[unequal]}
+    return {name: np.isin(np.arange(len(groups.step)), groups.group[rows]) for name, rows in found.items()}
+
+
+def repeat_sums(groups: RewardGroups, advantage: Floats) -> RepeatSums:
+    """The sums of a batch; every occurrence after the first counts as a repeat."""
+    order, same = _neighbours(groups)
+    logged = groups.response != 0
+    gain = np.where(np.isfinite(advantage), np.maximum(advantage, 0.0), 0.0)
+    repeats = order[1:][same]
+    return RepeatSums(int(logged.sum()), len(repeats), float(gain[repeats].sum()), float(gain[logged].sum()))
+
+
+def _neighbours(groups: RewardGroups) -> tuple[NDArray[np.intp], Bools]:
+    """Rows ordered by group and response, and which of them equal the one before; the order is stable."""
+    group = groups.group
+    order = np.lexsort((groups.response, group))
+    response, where = groups.response[order], group[order]
+    return order, (response[1:] == response[:-1]) & (where[1:] == where[:-1]) & (response[1:] != 0)
+
+
+def seen_before(groups: RewardGroups, seen: set[int]) -> Bools:
+    """(R,): rows whose response stood in the log before; adds them to ``seen``."""
+    found = np.zeros(len(groups.response), dtype=np.bool_)
+    for row, response in enumerate(groups.response.tolist()):
+        found[row] = response in seen
+        if response:
+            seen.add(response)
+    return found

@@ -1,0 +1,165 @@
+"""A callback that keeps every group that TRL trains on, whole and with names, as a log for ``s2s audit``.
+
+>>> from search_to_signal.audit.trl import GroupRecorder
+>>> trainer = GRPOTrainer(...)
+>>> trainer.add_callback(GroupRecorder(trainer, "rollouts"))
+>>> trainer.train()
+
+``s2s audit rollouts`` then reads what TRL's own completions log leaves out: groups, identities, weights of
+reward functions, tokens, and the batches between two logged steps.
+
+Read as installed: TRL 0.15.1 and 1.16.0. Neither hands rewards or advantages to a callback, so while
+training the recorder stands before the method that samples and scores a batch, whose result has advantages,
+tokens and masks: ``_prepare_inputs`` in 0.15.1, ``_generate_and_score_completions`` later. The rewards are
+what ``_calculate_rewards`` returns, or the reward functions themselves where a version has no such method.
+Of a batch in which RLOO clips rewards or adds a KL penalty, the reward is logged as it was before.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from search_to_signal.audit.trl_rows import Batch, reward_names, rows_of
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.records.files import storage_errors, write_atomically
+
+_SAMPLES = "_generate_and_score_completions"
+_SAMPLES_0151 = "_prepare_inputs"
+_REWARDS = "_calculate_rewards"
+
+
+class GroupRecorder:
+    """A callback for ``GRPOTrainer`` and ``RLOOTrainer``; loads nothing heavy until training begins.
+
+    Each batch that is sampled for training becomes one file of the neutral form,
+    ``rollouts_STEP_NUMBER.jsonl``, whole or not there at all; STEP is the first update that it trains. The
+    main process writes what all processes sampled, since a normalizer may look at all of it. Evaluation is
+    left out. A run that resumes replaces the steps that it repeats.
+    Raises RunDirectoryError where the directory holds another run's files, or the disk is full.
+    """
+
+    def __init__(self, trainer: Any, directory: str | Path) -> None:
+        self._trainer = trainer
+        self._directory = Path(directory)
+        self._undo: list[Callable[[], None]] = []
+        # Rewards of all processes where the trainer gathers them in a method, else those of each function.
+        self._gathered: Any = None
+        self._given: dict[int, Any] = {}
+        self._step, self._number = 0, 0
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """Events of training at which there is nothing to do."""
+        if name.startswith("on_"):
+            return lambda *_, **__: None
+        raise AttributeError(name)
+
+    def on_train_begin(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
+        """Stand before the trainer's methods."""
+        self.on_train_end()
+        if state.is_world_process_zero:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            if not state.global_step and any(self._directory.glob("rollouts_*.jsonl")):
+                raise RunDirectoryError(
+                    f"{self._directory} holds the rollouts of another run: give a directory of its own"
+                )
+        self._replace(_SAMPLES if hasattr(self._trainer, _SAMPLES) else _SAMPLES_0151, self._recorded)
+        if hasattr(self._trainer, _REWARDS):
+            self._replace(_REWARDS, self._kept)
+        else:
+            self._watch_functions()
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """Give the trainer its methods back."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _replace(self, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        before = vars(self._trainer).get(name)
+        setattr(self._trainer, name, around(getattr(self._trainer, name)))
+        if before is None:
+            self._undo.append(lambda: delattr(self._trainer, name))
+        else:
+            self._undo.append(lambda: setattr(self._trainer, name, before))
+
+    def _recorded(self, sample: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(sample)
+        def recorded(inputs: Any) -> Any:
+            made = sample(inputs)
+            if self._trainer.model.training:
+                self._write(inputs, made)
+            return made
+
+        return recorded
+
+    def _kept(self, score: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(score)
+        def kept(*given: Any, **named: Any) -> Any:
+            self._gathered = found = score(*given, **named)
+            return found
+
+        return kept
+
+    def _watch_functions(self) -> None:
+        functions = self._trainer.reward_funcs
+        self._trainer.reward_funcs = [self._watched(*one) for one in enumerate(functions)]
+        self._undo.append(lambda: setattr(self._trainer, "reward_funcs", functions))
+
+    def _watched(self, place: int, function: Any) -> Any:
+        if hasattr(function, "register_forward_hook"):
+            hook = function.register_forward_hook(
+                lambda _, __, made: self._given.update({place: made.logits[:, 0]})
+            )
+            self._undo.append(hook.remove)
+            return function
+
+        @wraps(function)
+        def watched(*given: Any, **named: Any) -> Any:
+            self._given[place] = found = function(*given, **named)
+            return found
+
+        return watched
+
+    def _write(self, inputs: Sequence[Mapping[str, Any]], made: Mapping[str, Any]) -> None:
+        from accelerate.utils import gather_object  # type: ignore[import-untyped]
+
+        step = self._trainer.state.global_step + 1
+        self._step, self._number = step, self._number + 1 if step == self._step else 0
+        batch = self._batch(inputs, made)
+        rows = gather_object(rows_of(batch, self._trainer.processing_class, self._trainer.num_generations))
+        if self._trainer.accelerator.is_main_process:
+            text = "".join(json.dumps(row) + "\n" for row in rows)
+            with storage_errors(self._directory, "go on from the last checkpoint"):
+                write_atomically(
+                    self._directory / f"rollouts_{step:08d}_{self._number:04d}.jsonl", text.encode()
+                )
+
+    def _batch(self, inputs: Sequence[Mapping[str, Any]], made: Mapping[str, Any]) -> Batch:
+        trainer = self._trainer
+        first = trainer.accelerator.process_index * len(inputs)
+        weights = trainer.reward_weights.to(made["advantages"].device)
+        if self._gathered is None:
+            parts = weights.new_zeros((len(inputs), len(weights)))
+            for place, given in self._given.items():
+                parts[:, place] = weights.new_tensor(
+                    [math.nan if one is None else float(one) for one in given]
+                )
+        else:
+            parts = self._gathered[first : first + len(inputs)]
+        reward = (parts * weights).sum(1)
+        # 0.15.1 knows no function without a reward; later versions leave it out of the sum.
+        if hasattr(trainer, _SAMPLES):
+            reward = (parts * weights).nansum(1).masked_fill(parts.isnan().all(1), math.nan)
+        return Batch(
+            examples=inputs,
+            made=made,
+            parts=parts,
+            reward=reward,
+            names=reward_names(trainer),
+            weights=weights.tolist(),
+            step=self._step,
+            number=self._number,
+            first=first,
+        )

@@ -1,0 +1,111 @@
+"""Rows of the neutral log from what a trainer of TRL holds after it sampled and scored a batch."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# Tensors are spoken to by their methods alone, so nothing here imports torch.
+Tensor = Any
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one process sampled: (n,) examples; ``made`` has advantages (n,), tokens and masks (n, longest).
+
+    ``parts`` (n, functions) are rewards before weighting, ``reward`` (n,) their sum; NaN where none applies.
+    ``names`` and ``weights`` are by function. ``step`` and ``number`` name the batch, ``first`` is its first
+    row among those of all processes.
+    """
+
+    examples: Sequence[Mapping[str, Any]]
+    made: Mapping[str, Tensor]
+    parts: Tensor
+    reward: Tensor
+    names: Sequence[str]
+    weights: Sequence[float]
+    step: int
+    number: int
+    first: int
+
+
+def rows_of(batch: Batch, tokenizer: Any, group_size: int) -> list[dict[str, Any]]:
+    """One row per completion, in the order in which they were sampled."""
+    columns = zip(
+        batch.examples,
+        map(_finite_or_none, batch.reward.tolist()),
+        _advantages(batch.made["advantages"]),
+        _trained(batch.made).tolist(),
+        _endings(batch.made, tokenizer),
+        batch.parts.tolist(),
+        tokenizer.batch_decode(batch.made["completion_ids"], skip_special_tokens=True),
+        strict=True,
+    )
+    rows = []
+    for place, (example, reward, advantage, tokens, ending, parts, text) in enumerate(columns, batch.first):
+        group, member = divmod(place, group_size)
+        name = f"{batch.step}-{batch.number}-{group}"
+        rows.append(
+            {
+                "group": name,
+                "id": f"{name}-{member}",
+                "step": batch.step,
+                "reward": reward,
+                "advantage": advantage,
+                "tokens": tokens,
+                "status": ending,
+                "components": dict(zip(batch.names, map(_finite_or_none, parts), strict=True)),
+                "weights": dict(zip(batch.names, batch.weights, strict=True)),
+                "prompt": _text(example.get("prompt", "")),
+                "response": text,
+                "example": {key: value for key, value in example.items() if _is_plain(key, value)},
+            }
+        )
+    return rows
+
+
+def reward_names(trainer: Any) -> list[str]:
+    """What TRL calls its reward functions; of equal names the later ones are numbered."""
+    given = getattr(trainer, "reward_func_names", None) or [_name(one) for one in trainer.reward_funcs]
+    return [name if given.index(name) == at else f"{name}#{at + 1}" for at, name in enumerate(given)]
+
+
+def _name(function: Any) -> str:
+    return str(
+        function.config._name_or_path.split("/")[-1] if hasattr(function, "config") else function.__name__
+    )
+
+
+def _advantages(given: Tensor) -> list[float | None]:
+    """One number per completion; none where a trainer has one per token."""
+    return [_finite_or_none(one) for one in given.tolist()] if given.ndim == 1 else [None] * len(given)
+
+
+def _trained(made: Mapping[str, Tensor]) -> Tensor:
+    """(n,): tokens that enter the loss; what a tool answered does not."""
+    tools = made.get("tool_mask")
+    return (made["completion_mask"] if tools is None else made["completion_mask"] * tools).sum(1)
+
+
+def _endings(made: Mapping[str, Tensor], tokenizer: Any) -> list[str]:
+    """Whether a completion ended by itself; one that is left out of the loss was cut off."""
+    end = getattr(tokenizer, "tokenizer", tokenizer).eos_token_id
+    lengths = made["completion_mask"].sum(1)
+    last = made["completion_ids"].gather(1, (lengths - 1).clamp(min=0)[:, None].long())[:, 0]
+    ended = (last == end) & (lengths > 0)
+    return ["finished" if one else "truncated" for one in ended.tolist()]
+
+
+def _finite_or_none(value: float) -> float | None:
+    """JSON has no NaN; an infinity is kept, as Python writes it."""
+    return None if math.isnan(value) else value
+
+
+def _text(prompt: Any) -> str:
+    return prompt if isinstance(prompt, str) else json.dumps(prompt, default=str)
+
+
+def _is_plain(key: str, value: Any) -> bool:
+    """A column of the data set that can serve as a class."""
+    return key != "prompt" and isinstance(value, str | int | float | bool)

@@ -1,0 +1,122 @@
+"""Scalars of runs for TensorBoard while they run: read from their step records, written outside of them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from threading import Event, Thread
+from typing import Protocol
+
+import msgspec
+
+from search_to_signal.errors import ConfigError, S2SError
+from search_to_signal.extras import require
+from search_to_signal.records.manifest import runs_below
+from search_to_signal.records.reader import STEPS
+from search_to_signal.records.schema import StepRecord
+
+SCALARS: Mapping[str, Callable[[StepRecord], float | None]] = {
+    "search/best_score": lambda step: step.frontier_after,
+    "search/archive_size": lambda step: step.archive_size,
+    "search/admitted": lambda step: step.admitted,
+    "completions/valid": lambda step: step.valid,
+    "learner/loss": lambda step: step.loss,
+    "learner/kl": lambda step: step.kl,
+    "learner/grad_norm": lambda step: step.grad_norm,
+    "learner/training_tokens": lambda step: step.training_tokens,
+}
+"""What is written of every step; None is left out. Scores: higher is better."""
+_SECONDS = 5.0
+
+
+class Writer(Protocol):
+    """What is asked of torch's SummaryWriter."""
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        """Write one value."""
+
+    def flush(self) -> None:
+        """Have what was written on disk."""
+
+
+@dataclass
+class Scalars:
+    """Follows the runs below a results directory; ``opened`` makes a run's writer by its relative path."""
+
+    results: Path
+    opened: Callable[[str], Writer]
+    writers: dict[str, Writer] = field(default_factory=dict)
+    written: Counter[str] = field(default_factory=Counter)
+
+    def write_new(self) -> None:
+        """Write every step that was recorded since the last call.
+
+        A run that went on from a checkpoint records equal steps again, which are not written twice.
+        """
+        for run in runs_below(self.results):
+            name = run.relative_to(self.results).as_posix()
+            for step in _whole_steps(run / STEPS, self.written[name]):
+                if name not in self.writers:
+                    self.writers[name] = self.opened(name)
+                for tag, value_of in SCALARS.items():
+                    if (value := value_of(step)) is not None:
+                        self.writers[name].add_scalar(tag, value, step.step)
+                self.written[name] += 1
+        for writer in self.writers.values():
+            writer.flush()
+
+
+def _whole_steps(file: Path, start: int) -> Iterator[StepRecord]:
+    """The steps from a line on; the last line may be half written."""
+    if file.is_file():
+        *lines, _ = file.read_bytes().split(b"\n")
+        yield from (msgspec.json.decode(line, type=StepRecord) for line in lines[start:])
+
+
+def require_tensorboard(results: Path, out: Path) -> None:
+    """Raise MissingExtraError without the package, ConfigError where scalars would go into what is sealed."""
+    if out.resolve().is_relative_to(results.resolve()):
+        raise ConfigError(
+            f"--tensorboard {out} lies in {results}, which is sealed: give a directory beside it"
+        )
+    require("tensorboard")
+
+
+def _summary_writers(out: Path) -> Callable[[str], Writer]:
+    # Imported by name: torch has no types for it, and takes long to load.
+    writer = import_module("torch.utils.tensorboard").SummaryWriter
+    # A command that is given again writes all steps again: those of before are to be forgotten.
+    return lambda name: writer(str(out / name), purge_step=0)
+
+
+@contextmanager
+def written_while_running(results: Path, out: Path | None) -> Iterator[None]:
+    """Within it, scalars of the runs below ``results`` are written to ``out`` every few seconds.
+
+    Raises ConfigError as ``require_tensorboard`` does. Runs go on where scalars cannot be written.
+    """
+    if out is None:
+        yield
+        return
+    require_tensorboard(results, out)
+    scalars, over = Scalars(results, _summary_writers(out)), Event()
+
+    def follow() -> None:
+        while not over.wait(_SECONDS):
+            _try(scalars)
+
+    thread = Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        _try(scalars)
+
+
+def _try(scalars: Scalars) -> None:
+    with suppress(S2SError, OSError, msgspec.MsgspecError):
+        scalars.write_new()

@@ -1,0 +1,116 @@
+"""The core needs few libraries, and a command that needs more names the extra in one line."""
+
+import os
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from search_to_signal import package_data
+from search_to_signal.extras import EXTRAS
+from search_to_signal.provenance.checksums import write_sums
+
+ROOT = Path(__file__).parents[2]
+# Directories of tests that need torch, or a checkout around the package.
+NEEDS_MORE = {"container", "corpus", "docs", "experiments", "generators", "hosts", "learner", "pretraining"}
+NEEDS_MORE |= {"recompute"}
+MISSING = [package for packages in EXTRAS.values() for package in packages]
+WITHOUT = (
+    f"import sys; sys.modules.update(dict.fromkeys({MISSING!r}));"
+    "from search_to_signal.cli import main; sys.exit(main())"
+)
+
+
+def without(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    """Run a command where no extra is installed."""
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT, *arguments], cwd=cwd, input="{}", capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("extra", "arguments"),
+    [
+        ("run", "run --profile smoke --out out"),
+        ("run", "run-one --out out"),
+        ("run", "updates . --out out"),
+        ("run", "verify --recompute ."),
+        ("run", "conformance --calm ."),
+        ("run", "released --calm . --config x.yaml --mapping factorized --out out"),
+        ("run", f"pretrain {package_data.MODELS / 'qwen2-2.1m' / 'recipe.toml'} --out out"),
+        ("run", f"card {package_data.MODELS / 'qwen2-2.1m'}"),
+        ("run", "serve qwen2-2.1m"),
+        ("report", "report . --out out"),
+        ("report", "claims"),
+        ("parquet", "audit completions.parquet --format trl"),
+    ],
+)
+def test_a_missing_extra_is_named_in_one_line(extra: str, arguments: str, tmp_path: Path) -> None:
+    """Exit code 2, the extra's name, no traceback, and nothing is written."""
+    (tmp_path / "completions.parquet").write_bytes(b"PAR1")
+    done = without(*arguments.split(), cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"install search-to-signal[{extra}]" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["completions.parquet"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["--help", "audit log.jsonl --out page", "normalizers", "list", "verify out", "compare out out"],
+)
+def test_the_core_does_without_every_extra(
+    arguments: str, make_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Audit with its page, the atlas, the lists and verification run where no extra is installed."""
+    rows = "".join(f'{{"group": {row // 4}, "reward": {row % 3}}}\n' for row in range(8))
+    (tmp_path / "log.jsonl").write_text(rows)
+    make_run(tmp_path / "out" / "run", "native")
+    write_sums(tmp_path / "out")
+    done = without(*arguments.split(), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_is_named_is_what_the_extras_bring() -> None:
+    """Every library of an extra is known by it, and no library of the core is."""
+    project = msgspec.toml.decode(package_data.PYPROJECT.read_bytes())["project"]
+    for extra, packages in EXTRAS.items():
+        named = {re.split(r"[^\w-]", line)[0] for line in project["optional-dependencies"][extra]}
+        assert named - {"numpy", "search-to-signal"} <= set(packages)
+    assert not {re.split(r"[^\w-]", line)[0] for line in project["dependencies"]} & set(MISSING)
+
+
+def test_audit_is_imported_without_what_it_may_not_need() -> None:
+    """``import search_to_signal.audit`` loads no library of an extra, and no template engine."""
+    code = (
+        "import sys, search_to_signal.audit;"
+        f"print(sorted({{'jinja2', 'pandas', 'polars', *{MISSING!r}}} & set(sys.modules)))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_help_answers_at_once() -> None:
+    """``s2s audit --help`` takes at most 0.3 s of processor time, the best of three."""
+    code = "import sys; from search_to_signal.cli import main; sys.argv[1:] = ['audit', '--help']; main()"
+    seconds = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, env=os.environ, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(seconds) <= 0.3
+
+
+def test_every_directory_of_tests_is_of_the_core_or_not() -> None:
+    """What tests/core/run.sh runs exists, and a new directory of unit tests is in the list or named here."""
+    lines = (ROOT / "tests" / "core" / "files.txt").read_text().splitlines()
+    listed = {line.removeprefix("--ignore=") for line in lines if line and not line.startswith("#")}
+    assert [path for path in listed if not (ROOT / path).exists()] == []
+    rooms = {path.parent.name for path in (ROOT / "tests" / "unit").glob("*/test_*.py")}
+    rooms |= {path.parents[1].name for path in (ROOT / "tests" / "unit").glob("*/*/test_*.py")}
+    assert {room for room in rooms if f"tests/unit/{room}" not in listed} == NEEDS_MORE
