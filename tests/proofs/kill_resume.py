@@ -39,7 +39,13 @@ SHORT: dict[str, dict[str, Any]] = {
     },
     "entropic": {"rule_settings": {"groups_per_batch": 2}},
 }
-SAME = (*RECORDS, "config.json", "adapter/adapter_model.safetensors", "adapter/adapter_config.json")
+SAME = (
+    *RECORDS,
+    "config.json",
+    "database.json",
+    "adapter/adapter_model.safetensors",
+    "adapter/adapter_config.json",
+)
 
 
 class Silent:

@@ -16,6 +16,7 @@ from search_to_signal.learner.dpo_loss import TokenPair, dpo_loss
 from search_to_signal.learner.dpo_settings import DpoSettings, read_settings
 from search_to_signal.learner.optimizers import build_optimizer
 from search_to_signal.learner.pair_buffer import PairBuffer
+from search_to_signal.learner.settings import refuse_unread
 from search_to_signal.records.preferences import PreferenceRecord, PreferenceRound
 from search_to_signal.seeding import stream
 
@@ -41,6 +42,7 @@ class DpoLearner:
     """
 
     def __init__(self, setup: LearnerSetup) -> None:
+        refuse_unread(setup.learner, "dpo")
         self.model: Any = setup.model
         self._learner, self._pad_id, self._seed = setup.learner, setup.pad_id, setup.seed
         self._settings: DpoSettings = read_settings(setup.settings)

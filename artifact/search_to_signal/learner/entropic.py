@@ -18,6 +18,7 @@ from search_to_signal.learner.checkpoint import dump_state, load_state
 from search_to_signal.learner.entropic_settings import read_settings
 from search_to_signal.learner.loss import TokenGroup, token_group, token_log_probabilities
 from search_to_signal.learner.optimizers import build_optimizer
+from search_to_signal.learner.settings import refuse_unread
 
 Ids = tuple[int, ...]
 
@@ -47,6 +48,7 @@ class EntropicLearner:
     """Owns the adapted model, its optimizer and the groups of the batch in progress."""
 
     def __init__(self, setup: LearnerSetup) -> None:
+        refuse_unread(setup.learner, "entropic", "logit_temperature")
         self.model: Any = setup.model
         self._settings, self._learner = read_settings(setup.settings), setup.learner
         self._pad_id = setup.pad_id

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from search_to_signal.config import Range, check_ranges
+from search_to_signal.errors import ConfigError
 
 
 class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -42,3 +43,19 @@ class LearnerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     def __post_init__(self) -> None:
         """Refuse numbers that no step can be made with; raises ConfigError."""
         check_ranges(self, "learner")
+
+
+_EVERY_RULE = (
+    *("lora_rank", "lora_alpha", "optimizer", "learning_rate", "adam_beta1", "adam_beta2"),
+    *("weight_decay", "max_grad_norm", "load_in_4bit"),
+)
+
+
+def refuse_unread(settings: LearnerSettings, rule: str, *read: str) -> None:
+    """Raise ConfigError for a knob off its default that a rule does not read, beside those all rules do."""
+    plain = LearnerSettings()
+    for name in settings.__struct_fields__:
+        if name not in (*_EVERY_RULE, *read) and getattr(settings, name) != getattr(plain, name):
+            raise ConfigError(
+                f"learner.{name} is set, and the learning rule {rule} does not read it: remove it"
+            )

@@ -211,3 +211,10 @@ def test_a_pair_has_the_scores_of_its_completions(learner: Make, groups: list[Tr
         PreferencePair(chosen=a, rejected=b, chosen_score=scores[a] or 0.0, rejected_score=scores[b])
         for a, b in ((0, 2), (0, 1))
     )
+
+
+def test_knobs_of_grpo_are_refused(new_model: Callable[..., Any]) -> None:
+    """A knob of [learner] that the rule would pass over is one line."""
+    settings = LearnerSettings(lora_rank=4, lora_alpha=8, truncated="exclude")
+    with pytest.raises(ConfigError, match="learner.truncated is set"):
+        DpoLearner(LearnerSetup(attach_adapter(new_model(), settings, 3), settings, 0, {}))

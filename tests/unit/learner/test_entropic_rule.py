@@ -134,3 +134,10 @@ def test_settings_of_another_rule_are_refused(settings: dict[str, Any]) -> None:
     """A wrong key or number of [rule_settings] is one line that names it."""
     with pytest.raises(ConfigError, match=rf"rule_settings.*{next(iter(settings))}"):
         get_rule("entropic").check(settings)
+
+
+def test_knobs_of_grpo_are_refused(new_model: Callable[..., Any]) -> None:
+    """A knob of [learner] that the rule would pass over is one line."""
+    settings = LearnerSettings(lora_rank=4, lora_alpha=8, truncated="exclude")
+    with pytest.raises(ConfigError, match="learner.truncated is set"):
+        EntropicLearner(LearnerSetup(attach_adapter(new_model(), settings, 3), settings, 0, {}))
