@@ -18,7 +18,7 @@ from search_to_signal.provenance.checksums import write_sums
 ROOT = Path(__file__).parents[2]
 # Directories of tests that need torch, or a checkout around the package.
 NEEDS_MORE = {"container", "corpus", "docs", "experiments", "generators", "hosts", "learner", "pretraining"}
-NEEDS_MORE |= {"recompute"}
+NEEDS_MORE |= {"evidence", "recompute"}
 MISSING = [package for packages in EXTRAS.values() for package in packages]
 WITHOUT = (
     f"import sys; sys.modules.update(dict.fromkeys({MISSING!r}));"
