@@ -18,6 +18,7 @@ from search_to_signal.provenance.database import database_problems
 from search_to_signal.provenance.manifests import manifest_problems
 from search_to_signal.provenance.pairs import pair_problems
 from search_to_signal.provenance.prompt_lengths import prompt_problems
+from search_to_signal.provenance.rounding import agree
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import Manifest, RunFacts, normalizer_of
 from search_to_signal.records.population import given, population_sha256
@@ -89,13 +90,19 @@ def _credited_otherwise(groups: Sequence[Group], facts: RunFacts) -> Iterator[st
     parts = {name: values.tolist() for name, values in credit.components.items()}
     for number, (group, rewards) in enumerate(zip(groups, credit.reward.tolist(), strict=True)):
         where = f"step {group[0].step}: recorded"
-        given = [{name: rows[number][i] for name, rows in parts.items()} for i in range(len(group))]
-        if [record.components for record in group] != given:
+        if not _components_agree(group, {name: rows[number] for name, rows in parts.items()}):
             yield f"{where} reward components are not those of {facts.mapping}"
-        if [record.reward for record in group] != rewards:
+        if not agree([record.reward for record in group], rewards):
             yield f"{where} rewards are not those of {facts.mapping}"
-        if [record.advantage for record in group] != due[number]:
+        if not agree([record.advantage for record in group], due[number]):
             yield f"{where} advantages are not those of normalizer {facts.normalizer}"
+
+
+def _components_agree(group: Group, due: dict[str, list[float]]) -> bool:
+    given = [record.components for record in group if record.components is not None]
+    if len(given) < len(group) or any(parts.keys() != due.keys() for parts in given):
+        return False
+    return all(agree([parts[name] for parts in given], values) for name, values in due.items())
 
 
 def _chain_problems(steps: list[StepRecord]) -> Iterator[str]:

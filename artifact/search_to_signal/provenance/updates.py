@@ -10,6 +10,7 @@ import msgspec
 from search_to_signal.normalizer import NORMALIZERS, advantages
 from search_to_signal.numerics import Floats
 from search_to_signal.provenance.checksums import sha256_file
+from search_to_signal.provenance.rounding import agree
 from search_to_signal.records.files import read_json
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.layers import UPDATES as FOLDER
@@ -111,8 +112,10 @@ def _update_problems(
 def _has_credit(record: UpdateRecord, values: Floats) -> bool:
     rows = [tuple(row) for row in values.tolist()]
     if len(record.steps) == len(rows):
-        return list(record.advantages) == rows
-    return len(record.advantages) == len(record.steps) and all(row in rows for row in record.advantages)
+        return all(map(agree, record.advantages, rows)) and len(record.advantages) == len(rows)
+    return len(record.advantages) == len(record.steps) and all(
+        any(agree(row, due) for due in rows) for row in record.advantages
+    )
 
 
 def _pair_problems(
