@@ -40,8 +40,8 @@ _DENIED = _words(
     savez savez_compressed loadtxt savetxt fromfile genfromtxt memmap DataSource fromregex random testing
     distutils f2py lib core compat source info lookfor who show_config get_include empty empty_like
     getbuffer byte_bounds may_share_memory frombuffer nditer nested_iters deprecate add_newdoc
-    add_docstring disp safe_eval abc version helper attrgetter methodcaller ma rec char matlib emath
-    polynomial base dtypes exceptions re ForwardRef get_type_hints"""
+    add_docstring disp safe_eval abc version helper attrgetter methodcaller ma rec char strings matlib
+    emath polynomial base dtypes exceptions re ForwardRef get_type_hints"""
 )
 
 

@@ -48,6 +48,7 @@ def test_a_small_one_made_again() -> None:
 
 def test_a_bound_by_hand() -> None:
     """The corners of a unit square: the best tour has length 4, and the bound proves it."""
+    pytest.importorskip("numba", reason="the references are made with it")
     from tests.references.local_search import polished
     from tests.references.lower_bound import held_karp_bound
 
