@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Build the wheel, install it without torch, run the core's tests:   tests/core/run.sh [PYTHON [NUMPY]]
-# PYTHON is a version or a path, or newest, the newest CPython on this machine; NUMPY a version, such as '==1.26.*'.
+# Build the wheel, install it without torch, run the core's tests:   tests/core/run.sh [PYTHON [NUMPY [TEST...]]]
+# PYTHON is a version or a path, or newest, the newest CPython on this machine; NUMPY a version, such as '==1.26.*';
+# the tests are those of tests/core/files.txt unless some are named.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 uv=$(command -v uv || printf '%s' "$PWD/.uv/bin/uv")
+[[ -x $uv ]] || { printf 's2s: error: uv is neither on the PATH nor in .uv: run ./reproduce.sh first\n'; exit 2; }
 ask='import sys; print("%d.%d" % sys.version_info[:2], sys.executable, sys.implementation.name, sys.version_info.releaselevel)'
 
 # The newest CPython from 3.10 to 3.14 on the PATH and below pyenv's and uv's directories; none where there is none.
@@ -35,7 +37,8 @@ install "$work"/dist/*.whl "numpy${2:-}"
 
 install "search-to-signal[report,parquet] @ file://$(echo "$work"/dist/*.whl)" "numpy${2:-}" \
     hypothesis jsonschema packaging pandas polars pytest pytest-benchmark pytest-xdist safetensors
-mapfile -t tests < <(sed '/^#/d; /^$/d' tests/core/files.txt)
+tests=("${@:3}")
+if ((${#tests[@]} == 0)); then mapfile -t tests < <(sed '/^#/d; /^$/d' tests/core/files.txt); fi
 "$work/environment/bin/python" -m pytest -o pythonpath=. -p no:cacheprovider -n 2 --dist loadfile --benchmark-disable "${tests[@]}"
 "$work/environment/bin/python" -c 'import platform, numpy
 print(f"s2s: OK: the tests of the core passed on Python {platform.python_version()} with numpy {numpy.__version__}")'
