@@ -13,7 +13,7 @@ say() { printf 's2s: %s\n' "$*"; }
 usage() {
     sed -n '2,5p' "${BASH_SOURCE[0]}" | sed 's/^# //'
     printf 'profiles: '
-    find artifact/profiles -name '*.toml' -exec basename {} .toml \; | sort | paste -sd' '
+    find artifact/profiles -maxdepth 1 -name '*.toml' -exec basename {} .toml \; | sort | paste -sd' '
 }
 
 # The pinned uv: the one on the PATH if it is that version, else from PyPI into .uv/.
