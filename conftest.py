@@ -1,4 +1,4 @@
-"""Tests compute with the kernels that every command fixes, so that both give the same bits; before numpy is loaded."""
+"""Tests compute with the kernels that every command fixes, before numpy is loaded, so bits agree."""
 
 from search_to_signal.runtime import fix_kernels
 
