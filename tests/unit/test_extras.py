@@ -1,8 +1,6 @@
 """The core needs few libraries, and a command that needs more names the extra in one line."""
 
-import os
 import re
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -94,16 +92,16 @@ def test_audit_is_imported_without_what_it_may_not_need() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
-def test_help_answers_at_once() -> None:
-    """``s2s audit --help`` takes at most 0.3 s of processor time, the best of three."""
-    code = "import sys; from search_to_signal.cli import main; sys.argv[1:] = ['audit', '--help']; main()"
-    seconds = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, env=os.environ, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(seconds) <= 0.3
+def test_help_loads_nothing_heavy() -> None:
+    """``s2s audit --help`` answers at once: it loads no numpy, and nothing of an extra."""
+    heavy = "{'numpy', 'scipy', 'matplotlib', 'torch', 'rich', 'pyarrow'}"
+    code = (
+        "import sys; from search_to_signal.cli import main\n"
+        "try: main(['audit', '--help'])\n"
+        f"finally: print('loaded:', sorted({heavy} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded: []"
 
 
 def test_every_directory_of_tests_is_of_the_core_or_not() -> None:
