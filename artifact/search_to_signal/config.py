@@ -1,6 +1,7 @@
 """Reading settings: TOML in, typed and frozen out, in their ranges, with one canonical form to hash."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -53,6 +54,14 @@ def _ranges(kind: type) -> dict[str, Range]:
     hints = get_type_hints(kind, include_extras=True)
     marks = ((name, mark) for name, hint in hints.items() for mark in getattr(hint, "__metadata__", ()))
     return {name: mark for name, mark in marks if isinstance(mark, Range)}
+
+
+def settings_of(given: Mapping[str, Any], kind: type[T], table: str) -> T:
+    """A table of settings that a profile passes on; raises ConfigError that names the key that is wrong."""
+    try:
+        return msgspec.convert(dict(given), kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{table}: {error}; correct it, or remove it") from error
 
 
 def load_toml(path: Path, kind: type[T]) -> T:

@@ -1,12 +1,12 @@
 """Progress on long work: a few live lines on a terminal, a plain line every half minute everywhere else."""
 
 import sys
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
+from search_to_signal.runtime import called_every
 from search_to_signal.workload import Status, Task, Workload, duration
 
 if TYPE_CHECKING:
@@ -126,24 +126,6 @@ def _short(status: Status) -> str:
     return status.task.name.partition("/")[2] or status.task.name
 
 
-@contextmanager
-def _telling(progress: PlainProgress) -> Iterator[None]:
-    """``tell`` every PLAIN_SECONDS, also while nothing reports."""
-    ended = threading.Event()
-
-    def tell() -> None:
-        while not ended.wait(PLAIN_SECONDS):
-            progress.tell()
-
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        teller.join()
-
-
 def _live(progress: LiveProgress, console: "Console") -> "Live":
     from rich.live import Live
 
@@ -162,7 +144,7 @@ def progress_display(planned: Iterable[Task] = ()) -> Iterator[Progress]:
     work = Workload(planned)
     if not (sys.stdout.isatty() and find_spec("rich")):
         plain = PlainProgress(work)
-        with _telling(plain):
+        with called_every(PLAIN_SECONDS, plain.tell):
             yield plain
         return
     # Loading it takes longer than most commands that draw nothing.

@@ -5,8 +5,10 @@ import os
 import platform
 import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 _BOOT = (
@@ -92,6 +94,24 @@ def end_with_parent(parent: int) -> None:
         return
     if os.getppid() != parent:
         sys.exit(1)
+
+
+@contextmanager
+def called_every(seconds: float, call: Callable[[], None]) -> Iterator[None]:
+    """Within it, ``call`` runs every so many seconds in a thread of its own; none is running behind it."""
+    ended = threading.Event()
+
+    def go_on() -> None:
+        while not ended.wait(seconds):
+            call()
+
+    thread = threading.Thread(target=go_on, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def processes(count: int) -> ProcessPoolExecutor:

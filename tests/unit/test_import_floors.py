@@ -35,7 +35,13 @@ READERS = ("analysis", "claims", "provenance")
 HIGHEST_FOR_READERS = 3
 
 # The ground floor is one foundation: its files may use each other, in this direction alone.
-GROUND = {("config", "errors"), ("extras", "errors"), ("plugins", "errors"), ("progress", "workload")}
+GROUND = {
+    ("config", "errors"),
+    ("extras", "errors"),
+    ("plugins", "errors"),
+    ("progress", "workload"),
+    ("progress", "runtime"),
+}
 # The only imports between rooms of one floor above it.
 SIDEWAYS = {
     ("corpus", "search.prompts"),

@@ -38,3 +38,13 @@ def read_container(path: Path) -> dict[str, bytes]:
     for name, length in lengths:
         parts[name], start = body[start : start + length], start + length
     return parts
+
+
+def write_files(files: Mapping[str, bytes], out: Path, source: Path) -> None:
+    """Write named files below ``out``; raises RunDirectoryError for a name that leads elsewhere."""
+    for name, data in files.items():
+        place = out / name
+        if not place.resolve().is_relative_to(out.resolve()):
+            raise RunDirectoryError(f"{source} holds {name!r}, which leads elsewhere: restore the file")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)

@@ -22,6 +22,7 @@ from search_to_signal.records.manifest import (
     MANIFEST,
     REPORT,
     ROSTER,
+    finished_manifest,
     read_manifest,
     read_roster,
     runs_below,
@@ -72,7 +73,7 @@ def pack(
 
 
 def _finished(run: Path) -> bool:
-    return (run / SUMS).is_file() and read_manifest(run).status == "complete"
+    return (run / SUMS).is_file() and finished_manifest(run) is not None
 
 
 def _is_packed(run: Path, packed: Path) -> bool:

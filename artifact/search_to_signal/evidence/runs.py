@@ -9,7 +9,7 @@ import msgspec
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.evidence import shorthand
-from search_to_signal.evidence.container import read_container, write_container
+from search_to_signal.evidence.container import read_container, write_container, write_files
 from search_to_signal.evidence.shorthand import Encode, Line
 from search_to_signal.experiments.configuration import CONFIG
 from search_to_signal.provenance.adapters import ADAPTER
@@ -158,12 +158,7 @@ def unpack_run(packed: Path, out: Path, found: Tokenizer | None, tokens: bool = 
             raise RunDirectoryError(
                 f"{path}: {name} comes back with other bytes than {SUMS} says: restore the file"
             )
-    for name, data in files.items():
-        place = out / name
-        if not place.resolve().is_relative_to(out.resolve()):
-            raise RunDirectoryError(f"{path} holds {name!r}, which leads out of the run: restore the file")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(data)
+    write_files(files, out, path)
 
 
 def left_out(packed: Path, facts: RunFacts) -> list[str]:

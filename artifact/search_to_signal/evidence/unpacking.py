@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from search_to_signal.errors import ConfigError, RunDirectoryError
-from search_to_signal.evidence.container import read_container
+from search_to_signal.errors import ConfigError
+from search_to_signal.evidence.container import read_container, write_files
 from search_to_signal.evidence.packing import FILES, OPEN_NAMES, TABLES, packed_results, packed_runs
 from search_to_signal.evidence.runs import RECORDS, tokenizer, unpack_run
 from search_to_signal.provenance.adapters import ADAPTER
@@ -92,14 +92,7 @@ def _unpack_some(share: tuple[Path, Path, Sequence[str], Sequence[Path], bool]) 
 
 def unpack_rest(packed: Path, out: Path) -> None:
     """Write what is no run; raises RunDirectoryError for a container that cannot be read."""
-    for name, data in read_container(packed / FILES).items():
-        place = out / name
-        if not place.resolve().is_relative_to(out.resolve()):
-            raise RunDirectoryError(
-                f"{packed / FILES} holds {name!r}, which leads elsewhere: restore the file"
-            )
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(data)
+    write_files(read_container(packed / FILES), out, packed / FILES)
     for path in packed.rglob("*"):
         if path.name in OPEN_NAMES and path.is_file():
             place = out / path.relative_to(packed)

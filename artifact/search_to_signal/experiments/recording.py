@@ -23,6 +23,7 @@ from search_to_signal.progress import progress_display
 from search_to_signal.provenance.seal import seal
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.plan import Plan, Study
+from search_to_signal.runtime import called_every
 
 PROFILES = "evidence"
 _POLL_S = 1.0
@@ -80,19 +81,12 @@ def _record_study(study: Study, sha256: str, out: Path) -> None:
 @contextmanager
 def _stopping(stop: Stop, stopped: threading.Event) -> Iterator[None]:
     """Within it this process gets SIGTERM when it is time; ``stopped`` says that it was that."""
-    ended, since = threading.Event(), time.monotonic()
+    since = time.monotonic()
 
     def watch() -> None:
-        while not ended.wait(_POLL_S):
-            if stop.due(since):
-                stopped.set()
-                os.kill(os.getpid(), signal.SIGTERM)
-                return
+        if not stopped.is_set() and stop.due(since):
+            stopped.set()
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
+    with called_every(_POLL_S, watch):
         yield
-    finally:
-        ended.set()
-        watcher.join()

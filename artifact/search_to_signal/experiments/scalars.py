@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from threading import Event, Thread
 from typing import Protocol
 
 import msgspec
@@ -16,6 +16,7 @@ from search_to_signal.extras import require
 from search_to_signal.records.manifest import runs_below
 from search_to_signal.records.reader import STEPS
 from search_to_signal.records.schema import StepRecord
+from search_to_signal.runtime import called_every
 
 SCALARS: Mapping[str, Callable[[StepRecord], float | None]] = {
     "search/best_score": lambda step: step.frontier_after,
@@ -101,19 +102,11 @@ def written_while_running(results: Path, out: Path | None) -> Iterator[None]:
         yield
         return
     require_tensorboard(results, out)
-    scalars, over = Scalars(results, _summary_writers(out)), Event()
-
-    def follow() -> None:
-        while not over.wait(_SECONDS):
-            _try(scalars)
-
-    thread = Thread(target=follow, daemon=True)
-    thread.start()
+    scalars = Scalars(results, _summary_writers(out))
     try:
-        yield
+        with called_every(_SECONDS, partial(_try, scalars)):
+            yield
     finally:
-        over.set()
-        thread.join()
         _try(scalars)
 
 

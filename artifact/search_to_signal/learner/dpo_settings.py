@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from search_to_signal.config import Range, check_ranges
-from search_to_signal.errors import ConfigError
+from search_to_signal.config import Range, check_ranges, settings_of
 from search_to_signal.rewards.pair_rounds import RoundSettings
 
 Many = Annotated[int, Range(1, 1_000_000_000)]
@@ -41,7 +40,4 @@ class DpoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 def read_settings(given: Mapping[str, Any]) -> DpoSettings:
     """``[rule_settings]`` of a profile; raises ConfigError that names the key that is wrong."""
-    try:
-        return msgspec.convert(dict(given), DpoSettings)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"rule_settings: {error}; correct it, or remove it") from error
+    return settings_of(given, DpoSettings, "rule_settings")

@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from search_to_signal.config import Range, check_ranges
-from search_to_signal.errors import ConfigError
+from search_to_signal.config import Range, check_ranges, settings_of
 
 
 class EntropicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -22,7 +21,4 @@ class EntropicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
 def read_settings(given: Mapping[str, Any]) -> EntropicSettings:
     """``[rule_settings]`` of a profile; raises ConfigError that names the key that is wrong."""
-    try:
-        return msgspec.convert(dict(given), EntropicSettings)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"rule_settings: {error}; correct it, or remove it") from error
+    return settings_of(given, EntropicSettings, "rule_settings")

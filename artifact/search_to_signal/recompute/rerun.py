@@ -25,7 +25,7 @@ from search_to_signal.recompute.equality import Difference, facts_that_differ, f
 from search_to_signal.recompute.runs import run_config
 from search_to_signal.recompute.tools import Sample
 from search_to_signal.records.files import refuse_special_files
-from search_to_signal.records.manifest import Manifest, read_manifest, runs_below
+from search_to_signal.records.manifest import MANIFEST, Manifest, finished_manifest, read_manifest, runs_below
 from search_to_signal.rewards import find_mapping
 
 
@@ -92,7 +92,7 @@ def rerun(
             yield done[name]
         placed = {name: _placed(name, config, directory, done) for name, config in ready.items()}
         places = [Place(config, out / name, done=False) for name, config in placed.items()]
-        before = {place.directory for place in places if _complete(place.directory)}
+        before = {place.directory for place in places if finished_manifest(place.directory)}
         execute(places, how, progress)
         for place, name in zip(places, placed, strict=True):
             done[name] = _compared(directory, name, place, place.directory in before)
@@ -109,7 +109,7 @@ def with_parents(directory: Path, names: Sequence[str]) -> dict[str, Manifest]:
         if name in found:
             continue
         run = directory / name
-        if not run.resolve().is_relative_to(directory.resolve()) or not (run / "manifest.json").is_file():
+        if not run.resolve().is_relative_to(directory.resolve()) or not (run / MANIFEST).is_file():
             known = [path.relative_to(directory).as_posix() for path in runs_below(directory)]
             raise ConfigError(f"{directory} has no run {name!r}: choose one of {', '.join(known)}")
         found[name] = read_manifest(run)
@@ -178,10 +178,6 @@ def _placed(name: str, config: RunConfig, directory: Path, done: Mapping[str, Re
         return config
     recorded = (directory / otherwise[0]).resolve()
     return msgspec.structs.replace(config, parent=msgspec.structs.replace(config.parent, run=str(recorded)))
-
-
-def _complete(run: Path) -> bool:
-    return (run / "manifest.json").is_file() and read_manifest(run).status == "complete"
 
 
 def _compared(directory: Path, name: str, place: Place, kept: bool) -> Rerun:

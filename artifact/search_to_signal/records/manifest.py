@@ -195,6 +195,14 @@ def read_manifest(directory: Path) -> Manifest:
     return manifest
 
 
+def finished_manifest(directory: Path) -> Manifest | None:
+    """The manifest of a run that is recorded to its end; None for any other place."""
+    if not (directory / MANIFEST).is_file():
+        return None
+    manifest = read_manifest(directory)
+    return manifest if manifest.status == "complete" else None
+
+
 def is_trained(condition: str, parent: object | None) -> bool:
     """Whether a learner takes part in a run of that condition; ``parent`` is what it is a restart of."""
     return condition != "frozen" and parent is None

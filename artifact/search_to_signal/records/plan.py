@@ -12,7 +12,6 @@ import msgspec
 from search_to_signal.config import Range, check_ranges, load_toml
 from search_to_signal.errors import ConfigError
 from search_to_signal.package_data import EVIDENCE
-from search_to_signal.seeding import derive_seed
 
 PLAN = EVIDENCE / "plan.toml"
 
@@ -130,16 +129,6 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             raise ConfigError(f"the plan has {', '.join(twice)} more than once: give every part its own key")
         if max(study.seeds for study in self.studies) > len(self.seeds.seeds):
             raise ConfigError(f"the plan names {len(self.seeds.seeds)} seeds, a study takes more")
-
-
-def derived_seeds(first: tuple[int, ...], name: str, count: int) -> tuple[int, ...]:
-    """``first``, then numbers below a million that follow from a name, each once; ``count`` in all."""
-    found = dict.fromkeys(first)
-    number = 0
-    while len(found) < count:
-        found[derive_seed(0, name, number) % 1_000_000] = None
-        number += 1
-    return tuple(found)
 
 
 def read_plan(path: Path = PLAN) -> Plan:

@@ -30,6 +30,11 @@ class Evaluated:
     program: str | None = None
     response: str = ""
 
+    @property
+    def id(self) -> str:
+        """The hash of its canonical code, as a member's."""
+        return self.program or program_sha256(self.code)
+
     def __post_init__(self) -> None:
         finite = self.score is not None and math.isfinite(self.score)
         if finite != (self.outcome is Outcome.VALID) or (self.score is not None and not finite):
@@ -52,8 +57,7 @@ def _admitted(
             events.append(ArchiveEvent.DUPLICATE_SCORE)
         else:
             events.append(ArchiveEvent.ADMITTED)
-            identity = result.program or program_sha256(result.code)
-            new.append(Member(result.idea, result.code, result.score, operator, step, index, identity))
+            new.append(Member(result.idea, result.code, result.score, operator, step, index, result.id))
     return tuple(new), tuple(events)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from search_to_signal.analysis.metrics.search import ratio
 from search_to_signal.analysis.results import RecordedRun, load_runs
 from search_to_signal.records.anchor import loop_seconds
-from search_to_signal.records.manifest import Manifest, read_manifest, run_name
+from search_to_signal.records.manifest import Manifest, finished_manifest, run_name
 from search_to_signal.records.plan import Plan, Question
 from search_to_signal.runtime import processes
 
@@ -40,20 +40,12 @@ def place_of(side: str, seed: int) -> str:
     return f"{folder}/{run_name(condition, seed)}"
 
 
-def finished(root: Path, place: str) -> Manifest | None:
-    """The manifest of a run that is recorded to its end; None for any other."""
-    if not (root / place / "manifest.json").is_file():
-        return None
-    manifest = read_manifest(root / place)
-    return manifest if manifest.status == "complete" else None
-
-
 def pairs_of(root: Path, plan: Plan, question: Question, sides: Sequence[str]) -> list[Pair]:
     """The seeds that are recorded on every side, in the plan's order, with what is read of them."""
     found = []
     for seed in plan.seeds.seeds[: question.seeds]:
         places = [place_of(side, seed) for side in sides]
-        manifests = [finished(root, place) for place in places]
+        manifests = [finished_manifest(root / place) for place in places]
         known = [manifest for manifest in manifests if manifest is not None]
         if len(known) == len(places):
             found.append(_pair(root, question, seed, places, known))

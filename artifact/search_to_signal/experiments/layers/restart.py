@@ -54,9 +54,7 @@ def restarts(profile: Profile, settings: RestartSettings, cohort: Path) -> list[
     return _restarts(profile, settings, cohort, chosen)
 
 
-def archive_restarts(
-    profile: Profile, settings: RestartSettings, cohort: Path
-) -> dict[str, list[RunConfig]]:
+def archive_restarts(profile: Profile, settings: RestartSettings, cohort: Path) -> dict[str, list[RunConfig]]:
     """The restarts with an archive of a finished cohort, by directory; empty where none are asked for."""
     found: dict[str, list[RunConfig]] = {}
     for config in _restarts(profile, settings, cohort, settings.archive_conditions):

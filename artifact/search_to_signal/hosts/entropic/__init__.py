@@ -9,7 +9,6 @@ from search_to_signal.hosts.base import Effect, HostSetup, Question
 from search_to_signal.hosts.entropic.buffer import ReuseBuffer, chosen, extended, visited
 from search_to_signal.hosts.entropic.settings import BufferSettings, read_settings
 from search_to_signal.problems.base import Problem
-from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import ArchiveEvent, Operator
 from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, build_prompt
 from search_to_signal.search.settings import PromptForm
@@ -63,7 +62,7 @@ class EntropicHost:
         found: dict[str, Member] = {}
         known = {member.id for member in question.archive}
         for index, result in enumerate(results):
-            identity = result.program or program_sha256(result.code)
+            identity = result.id
             if result.score is not None and identity not in {*known, *found}:
                 idea, code, operator = result.idea, result.code, question.operator
                 found[identity] = Member(idea, code, result.score, operator, step, index, identity)

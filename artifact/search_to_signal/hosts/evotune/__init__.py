@@ -14,7 +14,6 @@ from search_to_signal.hosts.evotune.database import Database, begun, kept_up
 from search_to_signal.hosts.evotune.sampling import chance_of, shown
 from search_to_signal.hosts.evotune.settings import EvoTuneSettings, read_settings
 from search_to_signal.problems.base import Problem
-from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.database import Database as StoredDatabase
 from search_to_signal.records.schema import ArchiveEvent, Operator
 from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, build_prompt
@@ -61,7 +60,7 @@ class EvoTuneHost:
             if result.score is None:
                 events.append(ArchiveEvent.INVALID)
                 continue
-            identity = result.program or program_sha256(result.code)
+            identity = result.id
             fresh = identity not in known
             events.append(ArchiveEvent.ADMITTED if fresh else ArchiveEvent.DUPLICATE_SCORE)
             if fresh:
@@ -85,7 +84,7 @@ class EvoTuneHost:
     def _chance(self, asked: Asked, result: Evaluated) -> float | None:
         if result.score is None:
             return None
-        identity = result.program or program_sha256(result.code)
+        identity = result.id
         if identity in asked.database.known(asked.island):
             return 0.0
         member = Member(result.idea, result.code, result.score, None, 0, 0, identity)

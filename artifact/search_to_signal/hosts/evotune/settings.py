@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from search_to_signal.config import Range, check_ranges
-from search_to_signal.errors import ConfigError
+from search_to_signal.config import Range, check_ranges, settings_of
 
 Period = Annotated[int, Range(0, 1_000_000_000)]
 Share = Annotated[float, Range(0, 1)]
@@ -42,7 +41,4 @@ class EvoTuneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 def read_settings(given: Mapping[str, Any]) -> EvoTuneSettings:
     """``[host_settings]`` of a profile; raises ConfigError that names the key that is wrong."""
-    try:
-        return msgspec.convert(dict(given), EvoTuneSettings)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"host_settings: {error}; correct it, or remove it") from error
+    return settings_of(given, EvoTuneSettings, "host_settings")
