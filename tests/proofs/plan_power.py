@@ -41,10 +41,13 @@ def smallest_effects(plan: Plan, question: Question) -> list[float]:
         return []
     found = known[question.metric]
     alpha = (1 - plan.analysis.level) / question.comparisons
+    sides = [[side.split("/")[-1].partition("+")[0] for side in pair] for pair in question.pairs]
+    if not {name for pair in sides for name in pair} <= found.keys():
+        return []
     effects = []
-    for pair in question.pairs:
-        sides = [found[side.split("/")[-1].partition("+")[0]] for side in pair]
-        effect = smallest_effect(math.hypot(*sides), question.seeds, alpha, plan.analysis.power)
+    for pair in sides:
+        deviation = math.hypot(*(found[name] for name in pair))
+        effect = smallest_effect(deviation, question.seeds, alpha, plan.analysis.power)
         effects.append(float(f"{effect:.2g}"))
     return effects
 
