@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from search_to_signal.experiments.configuration import Profile
-from search_to_signal.experiments.execution import Execution
-from search_to_signal.experiments.runs import Reproduction
+from search_to_signal.experiments.runs.execution import Execution
+from search_to_signal.experiments.runs.places import Reproduction
 from search_to_signal.progress import Progress
 
 

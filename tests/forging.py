@@ -8,9 +8,9 @@ import msgspec
 
 from search_to_signal.config import canonical_json, canonical_sha256
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.group import EvaluatedCompletion, completion_records, step_record
-from search_to_signal.experiments.recorded import recorded_rounds
-from search_to_signal.experiments.run_files import read_timing
+from search_to_signal.experiments.live.group import EvaluatedCompletion, completion_records, step_record
+from search_to_signal.experiments.runs.files import read_timing
+from search_to_signal.experiments.runs.recorded import recorded_rounds
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.hosts.reference import ReferenceHost

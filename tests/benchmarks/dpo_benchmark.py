@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "oracles"))
 from stock_dpo_trainer import Texts, stock_dpo_trainer
 
 from search_to_signal.experiments.configuration import load_profile
-from search_to_signal.experiments.run import run
+from search_to_signal.experiments.live.run import run
 from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.learner.adapter import adapter_tensors, attach_adapter

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "oracles"))
 from stock_trainer import replayed, stock_trainer
 
 from search_to_signal.experiments.configuration import RunConfig, load_profile
-from search_to_signal.experiments.run import run
+from search_to_signal.experiments.live.run import run
 from search_to_signal.generators.base import request_seeds
 from search_to_signal.generators.chat import end_ids
 from search_to_signal.generators.files import model_directory

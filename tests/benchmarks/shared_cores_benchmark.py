@@ -19,7 +19,7 @@ LOAD = "while True: pass"
 WORK = """
 import sys
 from pathlib import Path
-from search_to_signal.experiments.layers.settings import UpdateSettings
+from search_to_signal.experiments.layer_settings import UpdateSettings
 from search_to_signal.experiments.layers.updates import matched_updates
 from search_to_signal.progress import PlainProgress
 mappings, normalizers = ("native", "factorized"), ("group",)

@@ -15,7 +15,7 @@ from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments.configuration import Profile, RunConfig
-from search_to_signal.experiments.live import Parts
+from search_to_signal.experiments.live.loop import Parts
 from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
 from search_to_signal.hosts import open_host
 from search_to_signal.learner.base import StepResult

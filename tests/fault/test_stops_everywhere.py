@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from tests.fault.stand_ins import Silent, assembled, configuration, records_of
 
-from search_to_signal.experiments import directory as run_directory
-from search_to_signal.experiments.clock import tree_seconds
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.run import run
+from search_to_signal.experiments.live.clock import tree_seconds
+from search_to_signal.experiments.live.run import run
+from search_to_signal.experiments.runs import directory as run_directory
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
 from search_to_signal.provenance.verify import verify

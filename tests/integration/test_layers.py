@@ -13,15 +13,15 @@ from tests.forging import edit_line, reseal
 
 from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.experiments.configuration import Profile, load_profile
-from search_to_signal.experiments.execution import Execution
-from search_to_signal.experiments.layers.normalizer_replay import replay
-from search_to_signal.experiments.layers.settings import (
+from search_to_signal.experiments.layer_settings import (
     AnchorSettings,
     ApiReference,
     ProbeSettings,
     RestartSettings,
 )
+from search_to_signal.experiments.layers.normalizer_replay import replay
 from search_to_signal.experiments.reproduction import reproduce
+from search_to_signal.experiments.runs.execution import Execution
 from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.provenance.verify import verify

@@ -13,8 +13,8 @@ from search_to_signal.analysis.tables.core import prompts_of
 from search_to_signal.errors import ConfigError, RunFailedError
 from search_to_signal.experiments.configuration import Profile, RunConfig, load_profile
 from search_to_signal.experiments.layers.probe_answers import write_answers
-from search_to_signal.experiments.probe_bank import build_bank
-from search_to_signal.experiments.run import run
+from search_to_signal.experiments.layers.probe_bank import build_bank
+from search_to_signal.experiments.live.run import run
 from search_to_signal.generators import local
 from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_tokenizer

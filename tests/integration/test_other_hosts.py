@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from search_to_signal.experiments.configuration import RunConfig, load_profile
-from search_to_signal.experiments.run import run
+from search_to_signal.experiments.live.run import run
 from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.provenance.verify import verify

@@ -14,7 +14,7 @@ import pytest
 
 from search_to_signal.analysis.results import Results
 from search_to_signal.experiments.configuration import RunConfig, load_profile
-from search_to_signal.experiments.run import run
+from search_to_signal.experiments.live.run import run
 from search_to_signal.normalizer import get_normalizer
 from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.checksums import write_sums

@@ -31,7 +31,7 @@ from gpu_budget import CARD_MIB, QWEN_7B
 
 from search_to_signal.config import load_toml
 from search_to_signal.experiments.configuration import PROFILES, Profile, RunConfig
-from search_to_signal.experiments.learning import begin_training, open_run_generator
+from search_to_signal.experiments.live.learning import begin_training, open_run_generator
 from search_to_signal.generators.base import Generation
 from search_to_signal.generators.chat import encoded
 from search_to_signal.generators.files import MODELS

@@ -25,7 +25,7 @@ import msgspec
 from tests.figures import print_figure
 
 from search_to_signal.experiments.configuration import Profile, RunConfig, load_profile
-from search_to_signal.experiments.run import run
+from search_to_signal.experiments.live.run import run
 from search_to_signal.provenance.verify import verify
 from search_to_signal.records.manifest import MANIFEST, read_manifest
 

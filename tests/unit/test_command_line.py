@@ -12,7 +12,7 @@ import pytest
 from search_to_signal import errors
 from search_to_signal.cli import main
 from search_to_signal.errors import S2SError
-from search_to_signal.experiments.layers.settings import UpdateSettings
+from search_to_signal.experiments.layer_settings import UpdateSettings
 from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.provenance.levels import PROMISES
 from search_to_signal.rewards import ALTERNATIVES, MAPPINGS

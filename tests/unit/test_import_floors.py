@@ -185,7 +185,7 @@ def test_a_ring_is_found() -> None:
         ("analysis", "provenance.verify"),
         ("provenance", "analysis.results"),
         ("analysis", "search.archive"),
-        ("provenance", "experiments.run"),
+        ("provenance", "experiments.live.run"),
         ("hosts", "cli"),
         ("experiments", "recompute.runs"),
         ("pretraining", "recompute.runs"),

@@ -15,7 +15,7 @@ import pytest
 
 from search_to_signal.cli import main
 from search_to_signal.errors import ConfigError, MappingError, ModelFileError
-from search_to_signal.experiments.execution import StoppedError, stoppable
+from search_to_signal.experiments.runs.execution import StoppedError, stoppable
 from search_to_signal.generators.files import CHECKSUMS, model_directory
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.provenance.verify import verify

@@ -10,9 +10,9 @@ import pytest
 from search_to_signal.config import canonical_json, canonical_sha256, load_toml
 from search_to_signal.errors import ConfigError
 from search_to_signal.experiments.configuration import PROFILES, Profile, RunConfig, load_profile
+from search_to_signal.experiments.layer_settings import ApiReference, RestartSettings
 from search_to_signal.experiments.layers.api import references
 from search_to_signal.experiments.layers.cells import planned
-from search_to_signal.experiments.layers.settings import ApiReference, RestartSettings
 from search_to_signal.records.layers import LAYERS, Layer
 from search_to_signal.search.settings import SearchSettings
 

@@ -22,7 +22,7 @@ def _rerun(arguments: argparse.Namespace) -> int:
     Ends with 0 where all are equal, with 1 where one differs.
     """
     from search_to_signal.evidence.unpacking import readable
-    from search_to_signal.experiments.execution import Execution
+    from search_to_signal.experiments.runs.execution import Execution
     from search_to_signal.provenance.levels import RERUN, promise
     from search_to_signal.recompute.rerun import rerun, with_parents
 

@@ -16,9 +16,9 @@ def _run(arguments: argparse.Namespace) -> None:
     """Run every run of a profile, then report."""
     require(*EXTRAS["run"])
     from search_to_signal.experiments.configuration import load_profile
-    from search_to_signal.experiments.execution import Execution
     from search_to_signal.experiments.planned_work import planned_work
     from search_to_signal.experiments.reproduction import chosen_layers, reproduce
+    from search_to_signal.experiments.runs.execution import Execution
     from search_to_signal.experiments.scalars import written_while_running
 
     profile = load_profile(arguments.profile)
@@ -34,10 +34,10 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _run_one(arguments: argparse.Namespace) -> None:
     """Run one configuration from standard input."""
-    from search_to_signal.experiments.clock import format_timing
     from search_to_signal.experiments.configuration import RunConfig
-    from search_to_signal.experiments.execution import ERROR_PREFIX, PROGRESS_PREFIX
-    from search_to_signal.experiments.run import run
+    from search_to_signal.experiments.live.clock import format_timing
+    from search_to_signal.experiments.live.run import run
+    from search_to_signal.experiments.runs.execution import ERROR_PREFIX, PROGRESS_PREFIX
     from search_to_signal.runtime import end_with_parent
 
     class Relay:
@@ -73,7 +73,7 @@ def _run_one(arguments: argparse.Namespace) -> None:
 
 def _updates(arguments: argparse.Namespace) -> None:
     """Update one adapter by every mapping's credit on the same recorded groups."""
-    from search_to_signal.experiments.layers.settings import UpdateSettings
+    from search_to_signal.experiments.layer_settings import UpdateSettings
     from search_to_signal.experiments.layers.updates import matched_updates
     from search_to_signal.normalizer import NORMALIZERS, get_normalizer
     from search_to_signal.records.manifest import runs_below
@@ -98,8 +98,8 @@ def _updates(arguments: argparse.Namespace) -> None:
 
 def _heldout(arguments: argparse.Namespace) -> None:
     """Evaluate a cohort's final heuristics on held-out instances, and what its programs do."""
+    from search_to_signal.experiments.layer_settings import HeldoutSettings
     from search_to_signal.experiments.layers.heldout import heldout
-    from search_to_signal.experiments.layers.settings import HeldoutSettings
 
     load_allowed(arguments)
     settings = HeldoutSettings(instances=arguments.instances, slots=arguments.slots)

@@ -9,7 +9,7 @@ import msgspec
 from search_to_signal.config import Range, canonical_sha256, check_ranges, load_toml
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.experiments.layers.settings import (
+from search_to_signal.experiments.layer_settings import (
     AnchorSettings,
     ApiReference,
     AuditCell,

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from search_to_signal.experiments.configuration import FROZEN, Profile, RunConfig
+from search_to_signal.experiments.layer_settings import ApiReference, ProbeSettings, UpdateSettings
 from search_to_signal.experiments.layers.api import references
 from search_to_signal.experiments.layers.cells import planned
-from search_to_signal.experiments.layers.settings import ApiReference, ProbeSettings, UpdateSettings
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import heldout_splits
 from search_to_signal.records.layers import (

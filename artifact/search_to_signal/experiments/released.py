@@ -18,8 +18,8 @@ from search_to_signal.config import canonical_sha256
 from search_to_signal.errors import ConfigError, ModelFileError, RunDirectoryError, StoppedError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.experiments.clock import StepClock
-from search_to_signal.experiments.directory import (
+from search_to_signal.experiments.live.clock import StepClock
+from search_to_signal.experiments.runs.directory import (
     begin,
     finish,
     first_manifest,
@@ -28,7 +28,7 @@ from search_to_signal.experiments.directory import (
     refuse_occupied,
     set_aside,
 )
-from search_to_signal.experiments.run_files import read_timing, run_files
+from search_to_signal.experiments.runs.files import read_timing, run_files
 from search_to_signal.generators.api import listed_models
 from search_to_signal.generators.files import model_directory
 from search_to_signal.hosts.released.asking import Count, count_with

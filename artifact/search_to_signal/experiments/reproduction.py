@@ -12,11 +12,11 @@ from search_to_signal.claims.report import write_ledger
 from search_to_signal.errors import ConfigError, RunDirectoryError, reason
 from search_to_signal.experiments import layers
 from search_to_signal.experiments.configuration import FROZEN, Profile
-from search_to_signal.experiments.execution import Execution
 from search_to_signal.experiments.implementation import implementation
+from search_to_signal.experiments.layer_settings import AuditCell, BreadthCell
 from search_to_signal.experiments.layers.normalizer_replay import audit_results
-from search_to_signal.experiments.layers.settings import AuditCell, BreadthCell
-from search_to_signal.experiments.runs import Reproduction, unfinished
+from search_to_signal.experiments.runs.execution import Execution
+from search_to_signal.experiments.runs.places import Reproduction, unfinished
 from search_to_signal.experiments.tours import record_tours
 from search_to_signal.generators.opening import require_model
 from search_to_signal.package_data import MODELS

@@ -13,7 +13,7 @@ from search_to_signal.corpus.pairs import Parent, Source, draw_prompt
 from search_to_signal.corpus.recipe import sources
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.experiments.group import EvaluatedCompletion, judge
+from search_to_signal.experiments.live.group import EvaluatedCompletion, judge
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.files import CHECKSUMS
 from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from search_to_signal.evaluation.outcomes import Isolation
-from search_to_signal.experiments.group import EvaluatedCompletion, confirm, evaluation_kind, judge
+from search_to_signal.experiments.live.group import EvaluatedCompletion, confirm, evaluation_kind, judge
 from search_to_signal.generators.base import Completion
 from search_to_signal.programs.canonical import program_sha256, sha256_text
 from search_to_signal.programs.parsing import Proposal, parse

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.errors import ConfigError, RecordError
-from search_to_signal.experiments.other_exposures import has_rounds
-from search_to_signal.experiments.recorded import final_population
+from search_to_signal.experiments.layers.other_exposures import has_rounds
+from search_to_signal.experiments.runs.recorded import final_population
 from search_to_signal.hosts import HOSTS, RELEASED
 from search_to_signal.hosts.base import HasDatabase, Host, HostSetup, Question, begin, exposures_of
 from search_to_signal.problems import PROBLEMS

@@ -9,7 +9,7 @@ import msgspec
 from search_to_signal.config import canonical_sha256
 from search_to_signal.errors import RecordError
 from search_to_signal.experiments.configuration import FROZEN, RunConfig
-from search_to_signal.experiments.probe_bank import build_bank
+from search_to_signal.experiments.layers.probe_bank import build_bank
 from search_to_signal.generators.base import Completion, last_tokens
 from search_to_signal.generators.settings import GenerationSettings
 from search_to_signal.problems import find_problem

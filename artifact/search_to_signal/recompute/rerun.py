@@ -13,7 +13,7 @@ import msgspec
 from search_to_signal import plugins
 from search_to_signal.errors import ConfigError, ModelFileError, RunDirectoryError, S2SError
 from search_to_signal.experiments.configuration import ADAPTER, Parent, RunConfig
-from search_to_signal.experiments.execution import Execution, Place, execute
+from search_to_signal.experiments.runs.execution import Execution, Place, execute
 from search_to_signal.generators.files import checked_files
 from search_to_signal.hosts import RELEASED, find_host
 from search_to_signal.learner import GROUP, RULES

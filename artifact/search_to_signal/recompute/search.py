@@ -9,7 +9,7 @@ import msgspec
 
 from search_to_signal.errors import S2SError
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.group import EvaluatedCompletion, completion_records, step_record
+from search_to_signal.experiments.live.group import EvaluatedCompletion, completion_records, step_record
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.hosts import host_code
 from search_to_signal.hosts.base import Host, Question, exposures_of, play

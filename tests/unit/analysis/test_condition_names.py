@@ -10,7 +10,7 @@ import pytest
 
 from search_to_signal.analysis.results import Results, shown_conditions
 from search_to_signal.analysis.tables.core import core_results
-from search_to_signal.experiments.directory import mapping_facts
+from search_to_signal.experiments.runs.directory import mapping_facts
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.provenance.verify import verify
 from search_to_signal.records.manifest import MANIFEST, Manifest

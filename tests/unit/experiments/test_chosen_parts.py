@@ -12,10 +12,10 @@ import pytest
 from search_to_signal.analysis.results import load_runs
 from search_to_signal.errors import ConfigError, MappingError, RunDirectoryError
 from search_to_signal.experiments.configuration import Profile
+from search_to_signal.experiments.layer_settings import HeldoutSettings
 from search_to_signal.experiments.layers.heldout import heldout
-from search_to_signal.experiments.layers.settings import HeldoutSettings
-from search_to_signal.experiments.recorded import recorded_states
 from search_to_signal.experiments.released import Order, run_released
+from search_to_signal.experiments.runs.recorded import recorded_states
 from search_to_signal.hosts import open_host
 from search_to_signal.hosts.base import Effect, HostSetup, play
 from search_to_signal.learner import get_rule

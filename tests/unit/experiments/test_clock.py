@@ -9,8 +9,8 @@ import pytest
 
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.experiments import clock
-from search_to_signal.experiments.clock import StepClock, tree_seconds
+from search_to_signal.experiments.live import clock
+from search_to_signal.experiments.live.clock import StepClock, tree_seconds
 from search_to_signal.problems import get_problem
 
 BURNT = 0.3

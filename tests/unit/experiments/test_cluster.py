@@ -12,11 +12,11 @@ import pytest
 
 from search_to_signal.errors import ConfigError, RunFailedError
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.experiments import cluster
-from search_to_signal.experiments.cluster import node_resources
 from search_to_signal.experiments.configuration import Profile, RunConfig
-from search_to_signal.experiments.execution import Execution, Place
-from search_to_signal.experiments.runs import run_missing
+from search_to_signal.experiments.runs import cluster
+from search_to_signal.experiments.runs.cluster import node_resources
+from search_to_signal.experiments.runs.execution import Execution, Place
+from search_to_signal.experiments.runs.places import run_missing
 
 
 class Quiet:

@@ -14,11 +14,11 @@ import pytest
 
 from search_to_signal.errors import RunFailedError, StoppedError
 from search_to_signal.experiments.configuration import Profile
-from search_to_signal.experiments.execution import (
+from search_to_signal.experiments.runs.execution import (
     Execution,
     Place,
 )
-from search_to_signal.experiments.runs import run_missing
+from search_to_signal.experiments.runs.places import run_missing
 
 # Stands for `python -m search_to_signal.cli run-one`: does what the name of its condition says.
 STUB = """#!{python} -S
@@ -163,7 +163,7 @@ def test_a_run_ends_with_whoever_started_it() -> None:
 def test_ray_stays_unloaded() -> None:
     """Nothing on the way of a local run imports Ray."""
     code = (
-        "import sys, search_to_signal.cli, search_to_signal.experiments.runs;"
-        "print('ray' in sys.modules, 'search_to_signal.experiments.cluster' in sys.modules)"
+        "import sys, search_to_signal.cli, search_to_signal.experiments.runs.places;"
+        "print('ray' in sys.modules, 'search_to_signal.experiments.runs.cluster' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]

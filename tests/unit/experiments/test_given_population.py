@@ -17,10 +17,10 @@ from tests.unit.experiments.test_live_loop import (
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.configuration import Parent, RunConfig
-from search_to_signal.experiments.live import Live, run_live, starting_position
-from search_to_signal.experiments.recorded import final_population, recorded_states
-from search_to_signal.experiments.resuming import replayed_state
-from search_to_signal.experiments.run_files import run_files
+from search_to_signal.experiments.live.loop import Live, run_live, starting_position
+from search_to_signal.experiments.runs.files import run_files
+from search_to_signal.experiments.runs.recorded import final_population, recorded_states
+from search_to_signal.experiments.runs.resuming import replayed_state
 from search_to_signal.hosts.base import begin
 from search_to_signal.problems import get_problem
 from search_to_signal.provenance.checksums import sha256_file

@@ -16,9 +16,9 @@ from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments.configuration import Profile, RunConfig
-from search_to_signal.experiments.live import Live, run_live, starting_position
-from search_to_signal.experiments.run import run
-from search_to_signal.experiments.run_files import read_timing, run_files
+from search_to_signal.experiments.live.loop import Live, run_live, starting_position
+from search_to_signal.experiments.live.run import run
+from search_to_signal.experiments.runs.files import read_timing, run_files
 from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
 from search_to_signal.hosts import open_host
 from search_to_signal.hosts.base import Host

@@ -15,10 +15,10 @@ from tests.cohorts import run_cohort
 
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError, RunFailedError
-from search_to_signal.experiments import execution
 from search_to_signal.experiments.configuration import Profile, RunConfig
-from search_to_signal.experiments.directory import begin_again_where_changed
-from search_to_signal.experiments.runs import Reproduction, places
+from search_to_signal.experiments.runs import execution
+from search_to_signal.experiments.runs.directory import begin_again_where_changed
+from search_to_signal.experiments.runs.places import Reproduction, places
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.files import checked_files
 from search_to_signal.provenance.environment import environment

@@ -14,8 +14,8 @@ from search_to_signal.corpus.pairs import pairs
 from search_to_signal.corpus.recipe import sources
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.experiments.configuration import Profile, RunConfig
-from search_to_signal.experiments.group import EvaluatedCompletion, completion_records
-from search_to_signal.experiments.probe_bank import build_bank, chosen_steps, spread
+from search_to_signal.experiments.layers.probe_bank import build_bank, chosen_steps, spread
+from search_to_signal.experiments.live.group import EvaluatedCompletion, completion_records
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.hosts.base import Effect, Question
 from search_to_signal.hosts.reference import ReferenceHost

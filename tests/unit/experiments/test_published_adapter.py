@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from search_to_signal.experiments.group import EvaluatedCompletion, completion_records
+from search_to_signal.experiments.live.group import EvaluatedCompletion, completion_records
 from search_to_signal.generators.base import Completion, Generation, GenerationSettings
 from search_to_signal.generators.local import LocalGenerator
 from search_to_signal.hosts.reference import ReferenceHost

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from search_to_signal.errors import ModelFileError, RunDirectoryError
-from search_to_signal.experiments.learning import load_stored_adapter
+from search_to_signal.experiments.live.learning import load_stored_adapter
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.local import LocalGenerator
 from search_to_signal.learner.adapter import adapter_sha256, attach_adapter, save_adapter

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import Profile, RunConfig
-from search_to_signal.experiments.layers.settings import AuditCell, BreadthCell
-from search_to_signal.experiments.runs import Reproduction
+from search_to_signal.experiments.layer_settings import AuditCell, BreadthCell
+from search_to_signal.experiments.runs.places import Reproduction
 from search_to_signal.records.manifest import run_directories
 
 

@@ -17,9 +17,9 @@ from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evaluation.outcomes import Evaluation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.experiments.directory import Kind, move_aside, read_own
-from search_to_signal.experiments.layers.settings import HeldoutSettings
-from search_to_signal.experiments.runs import Reproduction
+from search_to_signal.experiments.layer_settings import HeldoutSettings
+from search_to_signal.experiments.runs.directory import Kind, move_aside, read_own
+from search_to_signal.experiments.runs.places import Reproduction
 from search_to_signal.problems import find_problem
 from search_to_signal.problems.base import Instance, Problem, heldout_splits
 from search_to_signal.programs.canonical import program_sha256

@@ -9,7 +9,7 @@ from search_to_signal.analysis.metrics.readings import EXPOSURE, exposure_tallie
 from search_to_signal.analysis.page.audit import csv_text, page
 from search_to_signal.analysis.tables.audit import audit_tables
 from search_to_signal.errors import ConfigError
-from search_to_signal.experiments.other_exposures import has_search, other_exposures
+from search_to_signal.experiments.layers.other_exposures import has_search, other_exposures
 from search_to_signal.normalizer import DEFAULT, NORMALIZERS, find_normalizer, get_normalizer
 from search_to_signal.records.batches import read_batches, record_files
 from search_to_signal.records.exposures import EXPOSURES, read_exposures

@@ -9,10 +9,10 @@ import msgspec
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import FROZEN, Profile, RunConfig
-from search_to_signal.experiments.directory import Kind, read_own
-from search_to_signal.experiments.layers.settings import ProbeSettings
-from search_to_signal.experiments.probe_bank import build_bank
-from search_to_signal.experiments.runs import Reproduction
+from search_to_signal.experiments.layer_settings import ProbeSettings
+from search_to_signal.experiments.layers.probe_bank import build_bank
+from search_to_signal.experiments.runs.directory import Kind, read_own
+from search_to_signal.experiments.runs.places import Reproduction
 from search_to_signal.generators.opening import model_files
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file, write_sums

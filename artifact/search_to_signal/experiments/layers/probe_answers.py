@@ -10,8 +10,8 @@ import torch
 from search_to_signal.errors import RecordError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.configuration import ADAPTER, RunConfig
-from search_to_signal.experiments.group import EvaluatedCompletion, evaluation_kind, judge
-from search_to_signal.experiments.learning import base_model, load_stored_adapter, open_run_generator
+from search_to_signal.experiments.live.group import EvaluatedCompletion, evaluation_kind, judge
+from search_to_signal.experiments.live.learning import base_model, load_stored_adapter, open_run_generator
 from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.problems import get_problem
 from search_to_signal.programs.canonical import sha256_text

@@ -13,9 +13,9 @@ import msgspec
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import Parent, Profile, RunConfig
-from search_to_signal.experiments.layers.settings import RestartSettings
-from search_to_signal.experiments.recorded import final_population
-from search_to_signal.experiments.runs import Reproduction
+from search_to_signal.experiments.layer_settings import RestartSettings
+from search_to_signal.experiments.runs.places import Reproduction
+from search_to_signal.experiments.runs.recorded import final_population
 from search_to_signal.provenance.checksums import sha256_file, write_sums
 from search_to_signal.records.layers import COHORT, FINAL_ARCHIVE, INITIAL_ARCHIVE, RESTART
 from search_to_signal.records.manifest import Manifest, read_manifest

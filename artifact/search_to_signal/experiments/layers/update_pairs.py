@@ -11,7 +11,7 @@ import torch
 
 from search_to_signal.errors import ConfigError, LearnerError, RecordError
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.layers.settings import UpdateSettings
+from search_to_signal.experiments.layer_settings import UpdateSettings
 from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.learner.adapter import attach_adapter

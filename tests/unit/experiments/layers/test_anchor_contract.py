@@ -9,9 +9,9 @@ import pytest
 
 from search_to_signal.errors import ContractError, RecordError
 from search_to_signal.experiments.configuration import Profile
+from search_to_signal.experiments.layer_settings import AnchorSettings
 from search_to_signal.experiments.layers import anchor
 from search_to_signal.experiments.layers.anchor import anchors, budget, derive, fix_contract
-from search_to_signal.experiments.layers.settings import AnchorSettings
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.anchor import (
     CONTRACT,

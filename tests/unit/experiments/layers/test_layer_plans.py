@@ -9,11 +9,7 @@ import pytest
 
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.experiments.configuration import Profile, RunConfig
-from search_to_signal.experiments.layers import restart
-from search_to_signal.experiments.layers.api import references
-from search_to_signal.experiments.layers.cells import planned
-from search_to_signal.experiments.layers.restart import archive_restarts, restarts
-from search_to_signal.experiments.layers.settings import (
+from search_to_signal.experiments.layer_settings import (
     AnchorSettings,
     ApiReference,
     AuditCell,
@@ -21,8 +17,12 @@ from search_to_signal.experiments.layers.settings import (
     ProbeSettings,
     RestartSettings,
 )
+from search_to_signal.experiments.layers import restart
+from search_to_signal.experiments.layers.api import references
+from search_to_signal.experiments.layers.cells import planned
+from search_to_signal.experiments.layers.restart import archive_restarts, restarts
 from search_to_signal.experiments.reproduction import chosen_layers
-from search_to_signal.experiments.runs import finished_cohort
+from search_to_signal.experiments.runs.places import finished_cohort
 from search_to_signal.generators.opening import model_files
 from search_to_signal.generators.settings import ApiSettings
 from search_to_signal.provenance.checksums import sha256_file

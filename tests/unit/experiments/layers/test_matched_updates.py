@@ -15,7 +15,7 @@ import torch
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.layers.settings import UpdateSettings
+from search_to_signal.experiments.layer_settings import UpdateSettings
 from search_to_signal.experiments.layers.update_pairs import relation
 from search_to_signal.experiments.layers.updates import PAGE, SETUP, choose_runs, matched_updates
 from search_to_signal.generators.base import GenerationSettings

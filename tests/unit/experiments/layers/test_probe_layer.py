@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.experiments import runs
 from search_to_signal.experiments.configuration import Profile, RunConfig
-from search_to_signal.experiments.execution import Execution
+from search_to_signal.experiments.layer_settings import ProbeSettings
 from search_to_signal.experiments.layers import probe
 from search_to_signal.experiments.layers.probe import checkpoints
-from search_to_signal.experiments.layers.settings import ProbeSettings
-from search_to_signal.experiments.runs import Reproduction
+from search_to_signal.experiments.runs import places
+from search_to_signal.experiments.runs.execution import Execution
+from search_to_signal.experiments.runs.places import Reproduction
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.layers import COHORT, PROBE
 from search_to_signal.records.probe import BankPrompt, Checkpoint, ProbedCheckpoint, read_probe
@@ -79,7 +79,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(probe, "_probe_checkpoint", answered)
     monkeypatch.setattr(probe, "build_bank", bank)
-    monkeypatch.setattr(runs, "finished_cohort", lambda profile, results, plan: results / COHORT)
+    monkeypatch.setattr(places, "finished_cohort", lambda profile, results, plan: results / COHORT)
     monkeypatch.setattr(probe, "model_files", lambda settings, model: {"model.safetensors": "w"})
     return names
 

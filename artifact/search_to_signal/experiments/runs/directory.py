@@ -15,8 +15,8 @@ import msgspec
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import CONFIG, FROZEN, RunConfig
-from search_to_signal.experiments.resuming import ResumePoint, refuse_changes, resume_point
-from search_to_signal.experiments.run_files import CHECKPOINTS
+from search_to_signal.experiments.runs.files import CHECKPOINTS
+from search_to_signal.experiments.runs.resuming import ResumePoint, refuse_changes, resume_point
 from search_to_signal.generators.opening import model_files
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import score_unit

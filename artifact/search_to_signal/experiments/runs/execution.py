@@ -14,7 +14,7 @@ from pathlib import Path
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunFailedError, StoppedError
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.directory import log_file, set_aside
+from search_to_signal.experiments.runs.directory import log_file, set_aside
 from search_to_signal.progress import Progress, one_line
 from search_to_signal.records.files import storage_errors
 from search_to_signal.runtime import command_line

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.errors import ConfigError, RunFailedError, S2SError, reason
-from search_to_signal.experiments.directory import set_aside
-from search_to_signal.experiments.execution import Children, Execution, Place, run_place, stoppable
+from search_to_signal.experiments.runs.directory import set_aside
+from search_to_signal.experiments.runs.execution import Children, Execution, Place, run_place, stoppable
 from search_to_signal.progress import Progress
 from search_to_signal.records.reader import STEPS
 

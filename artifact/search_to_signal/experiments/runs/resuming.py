@@ -9,8 +9,8 @@ import msgspec
 from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.recorded import recorded_start, replayed_rounds
-from search_to_signal.experiments.run_files import NAMES, PAIRED_NAMES, EvaluationNote, newest_checkpoint
+from search_to_signal.experiments.runs.files import NAMES, PAIRED_NAMES, EvaluationNote, newest_checkpoint
+from search_to_signal.experiments.runs.recorded import recorded_start, replayed_rounds
 from search_to_signal.hosts.base import Host
 from search_to_signal.records.manifest import Environment, Manifest
 from search_to_signal.records.reader import read_records

@@ -8,8 +8,8 @@ import msgspec
 
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.experiments.configuration import Profile, RunConfig
-from search_to_signal.experiments.directory import RUN, read_own
-from search_to_signal.experiments.execution import Execution, Place, execute
+from search_to_signal.experiments.runs.directory import RUN, read_own
+from search_to_signal.experiments.runs.execution import Execution, Place, execute
 from search_to_signal.generators.opening import model_files
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS, sum_problems, write_sums
@@ -114,7 +114,7 @@ def run_missing(places: Sequence[Place], how: Execution, progress: Progress) -> 
     if how.plan is None:
         todo.sort(key=_length, reverse=True)
     if how.ray is not None:
-        from search_to_signal.experiments.cluster import execute_on_ray
+        from search_to_signal.experiments.runs.cluster import execute_on_ray
 
         execute_on_ray(todo, how, progress)
     elif todo:

@@ -9,18 +9,18 @@ import msgspec
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
-from search_to_signal.experiments.clock import StepClock
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.group import (
+from search_to_signal.experiments.live.clock import StepClock
+from search_to_signal.experiments.live.group import (
     completion_records,
     confirm,
     generation_record,
     judge,
     step_record,
 )
-from search_to_signal.experiments.learning import Training
-from search_to_signal.experiments.recorded import final_population
-from search_to_signal.experiments.run_files import EvaluationNote, RunFiles, save_checkpoint
+from search_to_signal.experiments.live.learning import Training
+from search_to_signal.experiments.runs.files import EvaluationNote, RunFiles, save_checkpoint
+from search_to_signal.experiments.runs.recorded import final_population
 from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.hosts import host_code
 from search_to_signal.hosts.base import Effect, Host, begin, exposures_of, play

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.errors import RecordError
-from search_to_signal.experiments.recorded import recorded_states
+from search_to_signal.experiments.runs.recorded import recorded_states
 from search_to_signal.hosts import REFERENCE, RELEASED
 from search_to_signal.records.exposures import ExposureRecord
 from search_to_signal.records.manifest import MANIFEST, read_manifest

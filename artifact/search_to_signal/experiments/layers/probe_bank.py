@@ -5,7 +5,7 @@ from pathlib import Path
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.recorded import replayed_rounds
+from search_to_signal.experiments.runs.recorded import replayed_rounds
 from search_to_signal.hosts import open_host
 from search_to_signal.records.probe import BankPrompt
 from search_to_signal.records.reader import read_groups

@@ -10,7 +10,9 @@ import torch
 
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.directory import (
+from search_to_signal.experiments.live.learning import begin_restart, begin_training, open_run_generator
+from search_to_signal.experiments.live.loop import Live, Parts, Position, run_live, starting_position
+from search_to_signal.experiments.runs.directory import (
     begin_again_where_changed,
     finish,
     lock_directory,
@@ -18,10 +20,8 @@ from search_to_signal.experiments.directory import (
     record_interruption,
     refuse_occupied,
 )
-from search_to_signal.experiments.learning import begin_restart, begin_training, open_run_generator
-from search_to_signal.experiments.live import Live, Parts, Position, run_live, starting_position
-from search_to_signal.experiments.resuming import ResumePoint, known_evaluations, replayed_state
-from search_to_signal.experiments.run_files import read_timing, run_files
+from search_to_signal.experiments.runs.files import read_timing, run_files
+from search_to_signal.experiments.runs.resuming import ResumePoint, known_evaluations, replayed_state
 from search_to_signal.generators.loopback import reachable
 from search_to_signal.generators.opening import open_generator
 from search_to_signal.hosts import open_host
