@@ -109,7 +109,7 @@ def test_a_command_loads_its_own_file_alone() -> None:
     code = (
         "import sys; from search_to_signal.cli import main\n"
         "try: main(['verify', '--help'])\n"
-        "finally: print(sorted(m for m in sys.modules if m.startswith(('search_to_signal.cli.', 'concurrent'))))"
+        "finally: print(sorted(m for m in sys.modules if m.startswith(('search_to_signal.cli.', 'concur'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     own = ["search_to_signal.cli.base", "search_to_signal.cli.checking"]

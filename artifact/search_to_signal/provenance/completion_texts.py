@@ -37,9 +37,10 @@ class ParsedTexts:
 
     def text(self, text: str) -> Proposal | Failure:
         """``parse``."""
-        if text not in self.texts:
-            self.texts[text] = parse(text)
-        return self.texts[text]
+        found = self.texts.get(text)
+        if found is None:
+            found = self.texts[text] = parse(text)
+        return found
 
     def program_problems(self) -> Iterator[str]:
         """Recorded hashes that are not those of the canonical code; a millisecond for each program."""
@@ -69,10 +70,10 @@ def answer_problems(record: Any, text: str, config: Mapping[str, Any], parsed: P
 
 def _ending_problems(record: Any, code: str, config: Mapping[str, Any]) -> Iterator[str]:
     ending, *notes = record.evaluation.split(", ")
-    random = mentions_randomness(code)
-    if config.get("evaluation", {}).get("randomness", "text") == "behaviour":
-        random = ending == "nondeterministic"
     if ending in _FINISHED:
+        random = mentions_randomness(code)
+        if config.get("evaluation", {}).get("randomness", "text") == "behaviour":
+            random = ending == "nondeterministic"
         due = Outcome.RANDOMNESS if random else Outcome.VALID
     else:
         due = Outcome.MISSING_FUNCTION if ending == "no_function" else Outcome.RUNTIME_FAILURE
@@ -104,17 +105,22 @@ class TextReplay:
             yield f"{where}: prompt_sha256 is not that of the prompt"
         yield from (f"{where}: {problem}" for problem in self._tokens(group, step, generation))
         for record, text in zip(group, generation.completions, strict=True):
-            problems = [*answer_problems(record, text, self.config, self.parsed), *self._stored(record, text)]
-            if record.problem != self.config["problem"]:
-                problems.append(f"problem {record.problem}, the configuration says {self.config['problem']}")
-            ours = self.config.get("host", REFERENCE) == REFERENCE
-            if ours and (record.exposure is None) != (record.score is None):
-                problems.append(f"exposure {record.exposure} with score {record.score}")
-            yield from (f"{where}, completion {record.index}: {problem}" for problem in problems)
+            for problem in self._completion(record, text):
+                yield f"{where}, completion {record.index}: {problem}"
+
+    def _completion(self, record: CompletionRecord, text: str) -> Iterator[str]:
+        yield from answer_problems(record, text, self.config, self.parsed)
+        if record.archive_event is ArchiveEvent.ADMITTED:
+            yield from self._stored(record, text)
+        if record.problem != self.config["problem"]:
+            yield f"problem {record.problem}, the configuration says {self.config['problem']}"
+        if (record.exposure is None) != (record.score is None):
+            if self.config.get("host", REFERENCE) == REFERENCE:
+                yield f"exposure {record.exposure} with score {record.score}"
 
     def _stored(self, record: CompletionRecord, text: str) -> Iterator[str]:
         stored = self.heuristics.get((record.step, record.index))
-        if record.archive_event is not ArchiveEvent.ADMITTED or stored is None:
+        if stored is None:
             return
         found = self.parsed.text(text)
         expected = (found.idea, found.code) if isinstance(found, Proposal) else None
