@@ -61,14 +61,15 @@ def answer_problems(record: Any, text: str, config: Mapping[str, Any], parsed: P
         return
     if record.program_sha256 != parsed.programs.setdefault(found.code, record.program_sha256):
         yield "program_sha256 is not the one that equal code has elsewhere"
-    yield from _ending_problems(record, found.code, config)
+    if told := _ending_problem(record, found.code, config):
+        yield told
     if record.score is not None:
         key = (str(config["problem"]), str(config["split"]), found.code)
         if parsed.scores.setdefault(key, record.score) != record.score:
             yield f"score {record.score}, the same program scored {parsed.scores[key]} elsewhere"
 
 
-def _ending_problems(record: Any, code: str, config: Mapping[str, Any]) -> Iterator[str]:
+def _ending_problem(record: Any, code: str, config: Mapping[str, Any]) -> str | None:
     ending, *notes = record.evaluation.split(", ")
     if ending in _FINISHED:
         random = mentions_randomness(code)
@@ -78,7 +79,8 @@ def _ending_problems(record: Any, code: str, config: Mapping[str, Any]) -> Itera
     else:
         due = Outcome.MISSING_FUNCTION if ending == "no_function" else Outcome.RUNTIME_FAILURE
     if record.outcome is not due or ending == "not_run" or not _PARTS.issuperset(notes):
-        yield f"recorded as {record.outcome.value}, its evaluation ({record.evaluation}) says {due.value}"
+        return f"recorded as {record.outcome.value}, its evaluation ({record.evaluation}) says {due.value}"
+    return None
 
 
 @dataclass
@@ -139,17 +141,19 @@ class TextReplay:
             yield "prompt_tokens are not those of the prompt"
         if [record.completion_tokens for record in group] != drawn:
             yield "completion_tokens are not those of the completions"
-        cut = [self._truncated(generation, index) for index in range(len(drawn))]
-        if any(due not in (None, r.truncated) for r, due in zip(group, cut, strict=False)):
+        cut = self._truncated(generation)
+        if any([due not in (None, r.truncated) for r, due in zip(group, cut, strict=False)]):
             yield "truncated is not what its completions say"
         yield from self._trained(group, step, sum(drawn))
 
-    def _truncated(self, generation: GenerationRecord, index: int) -> bool | None:
-        """Whether a completion was cut at the limit; None where its tokens cannot tell."""
+    def _truncated(self, generation: GenerationRecord) -> list[bool | None]:
+        """Whether each completion was cut at the limit; None where its tokens cannot tell."""
         if generation.requests:
-            return generation.requests[index].finish_reason == "length"
+            return [request.finish_reason == "length" for request in generation.requests]
         limit = self.config["generation"].get("max_completion_tokens")
-        ids = generation.completion_ids[index]
+        return [self._at_limit(ids, limit) for ids in generation.completion_ids]
+
+    def _at_limit(self, ids: tuple[int, ...], limit: int | None) -> bool | None:
         if limit is None or not ids or len(ids) > limit:
             return None
         if len(ids) < limit:
