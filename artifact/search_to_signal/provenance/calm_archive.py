@@ -123,14 +123,16 @@ class CalmArchive:
     ) -> Iterator[str]:
         gap = _distance(ranked, score)
         if record.archive_gap != gap:
-            yield f"{_place(record)}: score {score} is {gap} from the archive, recorded is {record.archive_gap}"
+            told = f"score {score} is {gap} from the archive, recorded is {record.archive_gap}"
+            yield f"{_place(record)}: {told}"
         near = gap is not None and gap < EQUAL_SCORES
         taken = near or any([abs(other.score - score) < EQUAL_SCORES for other in fresh])
         if self.own_rule:
             taken = record.archive_event is not ArchiveEvent.ADMITTED
         event = ArchiveEvent.DUPLICATE_SCORE if taken else ArchiveEvent.ADMITTED
         if record.archive_event is not event:
-            yield f"{_place(record)}: archive event is {record.archive_event.value}, its score says {event.value}"
+            told = f"archive event is {record.archive_event.value}, its score says {event.value}"
+            yield f"{_place(record)}: {told}"
         if not taken:
             fresh.append(self._stored(record, score))
             self.admitted.append((record.step, record.index, score))

@@ -116,9 +116,9 @@ class TextReplay:
             yield from self._stored(record, text)
         if record.problem != self.config["problem"]:
             yield f"problem {record.problem}, the configuration says {self.config['problem']}"
-        if (record.exposure is None) != (record.score is None):
-            if self.config.get("host", REFERENCE) == REFERENCE:
-                yield f"exposure {record.exposure} with score {record.score}"
+        unequal = (record.exposure is None) != (record.score is None)
+        if unequal and self.config.get("host", REFERENCE) == REFERENCE:
+            yield f"exposure {record.exposure} with score {record.score}"
 
     def _stored(self, record: CompletionRecord, text: str) -> Iterator[str]:
         stored = self.heuristics.get((record.step, record.index))
