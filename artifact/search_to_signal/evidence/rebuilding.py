@@ -1,6 +1,5 @@
 """All that is shown of the shipped evidence, made again from its records and held against what ships."""
 
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from search_to_signal.records.layers import ANCHOR
 from search_to_signal.records.manifest import REPORT, ROSTER, read_roster, write_roster
 from search_to_signal.records.partial import Partial, write_partial
 from search_to_signal.records.plan import plan_sha256, read_plan
-from search_to_signal.runtime import processes
+from search_to_signal.runtime import mapped
 
 PLAN = "plan.toml"
 
@@ -67,7 +66,10 @@ def rebuild(root: Path, out: Path, progress: Progress, ship: bool = False) -> Re
         story = tell(top, plan, plan_sha256(root / PLAN))
         for packed in found:
             _keep_whole_seeds(top / packed.name)
-        for name, told, reason in _reports(top, [packed.name for packed in found], out):
+        names = [packed.name for packed in found]
+        for name, (told, reason) in zip(
+            names, mapped(_report, [(top / n, out / n) for n in names]), strict=True
+        ):
             progress.say(f"{name}: {reason or 'tables, figures and page made again'}")
             remarks += [f"{name}: {reason}"] if reason else []
             pages |= {} if reason else {name: f"../{name}/{HTML}"}
@@ -114,17 +116,6 @@ def _keep_whole_seeds(results: Path) -> None:
 
 def _seed(name: str) -> str:
     return name.rpartition("-s")[2]
-
-
-def _reports(top: Path, names: Sequence[str], out: Path) -> Iterator[tuple[str, list[Finding], str]]:
-    tasks = [(top / name, out / name) for name in names]
-    workers = min(len(os.sched_getaffinity(0)), len(tasks))
-    if workers < 2:
-        made = map(_report, tasks)
-        yield from ((name, *one) for name, one in zip(names, made, strict=True))
-        return
-    with processes(workers) as pool:
-        yield from ((name, *one) for name, one in zip(names, pool.map(_report, tasks), strict=True))
 
 
 def _report(task: tuple[Path, Path]) -> tuple[list[Finding], str]:
