@@ -1,7 +1,7 @@
 """TRL 0.15.1's own DPO loss on prepared pairs, so that any caller can fix their tokens.
 
 TRL reads the prompt once for each side and asks the reference in every epoch; here the prompt is read once a
-pair, and the reference is asked once a round. The numbers are TRL's to float32 rounding, which a test asserts.
+pair and the reference asked once a round. The numbers are TRL's to float32 rounding, which a test asserts.
 """
 
 from collections.abc import Sequence
