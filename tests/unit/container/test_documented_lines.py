@@ -3,13 +3,13 @@
 import os
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tomli
+from tests.copies import copy_to_change
 
 from search_to_signal.cli import main
 from search_to_signal.experiments.configuration import PROFILES
@@ -130,7 +130,8 @@ def test_the_image_has_what_the_page_says() -> None:
 def walk(checkout: Path, engine: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Run documented.sh on the page alone, with a stand-in for the engine that notes how it was called."""
     for part in ("docs", "tests/container"):
-        shutil.copytree(ROOT / part, checkout / part, copy_function=shutil.copyfile, dirs_exist_ok=True)
+        if not (checkout / part).exists():
+            copy_to_change(ROOT / part, checkout / part)
     stand_in = checkout / "bin" / "docker"
     stand_in.parent.mkdir(exist_ok=True)
     stand_in.write_text(f"#!/usr/bin/env bash\nprintf '%s\\n' \"$*\" >>'{checkout}/calls'\n{engine}\n")
