@@ -50,6 +50,6 @@ def gpu_packages(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def hub_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stand-in's model has a name of the hub, which the image's environment would refuse; nothing is asked."""
+    """The stand-in has a model of the hub, which the image would refuse offline; nothing is downloaded."""
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
