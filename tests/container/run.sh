@@ -123,7 +123,7 @@ check_walls() {
     # shellcheck disable=SC2016
     inside --entrypoint bash "$image" -c '
         set -eu
-        [[ $(id -u) == 10001 ]]
+        [[ $(id -u) == 10001 && $(id -un) == s2s ]]
         [[ $(sed -n "s/^Seccomp:\s*//p" /proc/self/status) == 2 ]]
         for place in / /opt /opt/calm /opt/calm/source /opt/search-to-signal /opt/search-to-signal/artifact \
             /opt/search-to-signal/.venv /tmp /var/tmp /root /etc; do
