@@ -4,8 +4,9 @@
 #     tests/container/run.sh WORK          (as root; about 20 minutes and 25 GB in WORK for the small image)
 #
 # Needs Debian's docker.io and debootstrap, uv on the path, an Ubuntu mirror (APT) and PyPI. EXTRAS chooses what is built:
-# nothing (the small image, default) or "gpu cluster". WORK keeps the base between calls; the engine is one of
-# its own, and ends with the script. CA names the certificates of a proxy, which must not reach the image.
+# nothing (the small image, default) or "gpu cluster". Smoke stands in for embedded unless EMBEDDED=embedded. WORK keeps
+# the base between calls; the engine is one of its own, and ends with the script. CA names the certificates of a proxy,
+# which must not reach the image.
 set -euo pipefail
 
 say() { printf 's2s: %s\n' "$*"; }
