@@ -6,10 +6,14 @@ import platform
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
 
 _BOOT = (
     "import sys; sys.path = [path for path in sys.path if path]; "
@@ -114,6 +118,16 @@ def called_every(seconds: float, call: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
-def processes(count: int) -> ProcessPoolExecutor:
-    """A pool of processes, which Ctrl-C ends without a word: the one that started them says what happened."""
-    return ProcessPoolExecutor(count, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL))
+def mapped(call: Callable[[Item], Found], items: Sequence[Item], least: int = 1) -> Iterator[Found]:
+    """``call`` of every item in order, in a process per processor that gets ``least`` items or more, or here.
+
+    Ctrl-C ends the processes without a word: the one that started them says what happened.
+    """
+    count = min(len(os.sched_getaffinity(0)), len(items) // least)
+    if count < 2:
+        yield from map(call, items)
+        return
+    with ProcessPoolExecutor(
+        count, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL)
+    ) as pool:
+        yield from pool.map(call, items, chunksize=max(1, least // 4))

@@ -163,7 +163,16 @@ def _page_values(
         "absent": evidence.found.absent,
         "ledger": ledger,
         "layer_names": NAMES,
+        "allowed": _allowed(evidence),
     }
+
+
+def _allowed(evidence: Evidence) -> str:
+    """The options that commands need where mappings or normalizers of the runs are somebody's own."""
+    every = [run.facts for run in evidence.results.cohort]
+    mappings = [f"--mapping {facts.mapping} " for facts in every]
+    normalizers = [f"--normalizer {facts.normalizer} " for facts in every]
+    return "".join(option for option in dict.fromkeys([*mappings, *normalizers]) if ":" in option)
 
 
 def _pictures(evidence: Evidence, drawn: Drawn) -> list[Picture]:

@@ -41,9 +41,11 @@ def _verify(arguments: argparse.Namespace) -> int:
         used.append(levels.SIGNATURE)
     state = "FAILED" if problems else "OK"
     print(f"s2s: {state}: {verdict.files} files, {verdict.runs} runs, {len(problems)} problems")
+    if problems:
+        return 1
     for level in used:
         print(levels.promise(level))
-    return 1 if problems else 0
+    return 0
 
 
 def _comparable(directory: Path) -> bool:

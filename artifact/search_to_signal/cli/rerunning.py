@@ -45,8 +45,10 @@ def _rerun(arguments: argparse.Namespace) -> int:
     note = f", {kept} of them found complete in --out and not executed now" if kept else ""
     state = "EQUAL" if equal == len(done) else "DIFFERENT"
     print(f"s2s: {state}: {equal} of {len(done)} runs came out record for record{note}")
+    if equal < len(done):
+        return 1
     print(promise(RERUN))
-    return 0 if equal == len(done) else 1
+    return 0
 
 
 def _refuse_loose_options(arguments: argparse.Namespace) -> None:

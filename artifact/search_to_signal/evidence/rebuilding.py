@@ -1,6 +1,5 @@
 """All that is shown of the shipped evidence, made again from its records and held against what ships."""
 
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,10 +22,8 @@ from search_to_signal.progress import Progress
 from search_to_signal.records.layers import ANCHOR
 from search_to_signal.records.manifest import REPORT, ROSTER, read_roster, write_roster
 from search_to_signal.records.partial import Partial, write_partial
-from search_to_signal.records.plan import plan_sha256, read_plan
-from search_to_signal.runtime import processes
-
-PLAN = "plan.toml"
+from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
+from search_to_signal.runtime import mapped
 
 
 @dataclass(frozen=True)
@@ -44,6 +41,36 @@ def rebuild(root: Path, out: Path, progress: Progress, ship: bool = False) -> Re
     With ``ship`` the tables made now become the shipped ones. Raises RunDirectoryError where nothing is
     packed and where a packed file is missing, cut or changed, naming every one.
     """
+    names = _checked(root, out)
+    progress.say(f"{len(names)} packed directories have the bytes of their list")
+    for _, made in _places(root, out, names):
+        for old in made.rglob("*.csv"):
+            old.unlink()
+    plan = read_plan(root / PLAN.name)
+    with TemporaryDirectory(prefix="s2s-") as temporary:
+        top = Path(temporary)
+        remarks = [line for name in names for line in _restore(root / name, top / name, progress)]
+        story = tell(top, plan, plan_sha256(root / PLAN.name))
+        for name in names:
+            _keep_whole_seeds(top / name)
+        tasks = [(top / name, out / name) for name in names]
+        reports = dict(zip(names, mapped(_report, tasks), strict=True))
+    for name, (_, reason) in reports.items():
+        progress.say(f"{name}: {reason or 'tables, figures and page made again'}")
+        remarks += [f"{name}: {reason}"] if reason else []
+    order = dict.fromkeys(name for study in plan.studies for name in study.profiles)
+    told = [name for name in order if name in reports and not reports[name][1]]
+    survived: Sequence[Finding] = next((reports[name][0] for name in told if reports[name][0]), [])
+    page = write_plan_report(story, out / REPORT, survived, {name: f"../{name}/{HTML}" for name in told})
+    write_ledger(out / REPORT, implementation(), first_of([load_report(out / name) for name in told]))
+    remarks += [story.counts] if story.partial else []
+    if ship:
+        _ship(root, out, names)
+    return Rebuilt(page, tuple(_differences(root, out, names)), tuple(remarks))
+
+
+def _checked(root: Path, out: Path) -> list[str]:
+    """The names of the packed directories; raises as ``rebuild``."""
     found = packed_results(root)
     if not found:
         raise RunDirectoryError(f"{root} holds no packed evidence: s2s pack makes it")
@@ -51,42 +78,15 @@ def rebuild(root: Path, out: Path, progress: Progress, ship: bool = False) -> Re
         raise ConfigError(f"{out} lies in the evidence that is checked: give another --out")
     if damaged := damages(root):
         raise RunDirectoryError("; ".join(damaged))
-    progress.say(f"{len(found)} packed directories have the bytes of their list")
-    for _, made in _places(root, out, [packed.name for packed in found]):
-        for old in made.rglob("*.csv"):
-            old.unlink()
-    remarks: list[str] = []
-    survived: list[Finding] = []
-    pages: dict[str, str] = {}
-    with TemporaryDirectory(prefix="s2s-") as temporary:
-        top = Path(temporary)
-        for packed in found:
-            remarks += _restore(packed, top / packed.name)
-            progress.say(f"{packed.name}: {len(packed_runs(packed))} runs have the bytes of their lists")
-        plan = read_plan(root / PLAN)
-        story = tell(top, plan, plan_sha256(root / PLAN))
-        for packed in found:
-            _keep_whole_seeds(top / packed.name)
-        for name, told, reason in _reports(top, [packed.name for packed in found], out):
-            progress.say(f"{name}: {reason or 'tables, figures and page made again'}")
-            remarks += [f"{name}: {reason}"] if reason else []
-            pages |= {} if reason else {name: f"../{name}/{HTML}"}
-            survived = survived or told
-        page = write_plan_report(story, out / REPORT, survived, pages)
-    order = dict.fromkeys(name for study in plan.studies for name in study.profiles)
-    reports = [load_report(out / name) for name in order if name in pages]
-    write_ledger(out / REPORT, implementation(), first_of(reports))
-    remarks += [story.counts] if story.partial else []
-    if ship:
-        _ship(root, out, [packed.name for packed in found])
-    return Rebuilt(page, tuple(_differences(root, out, [packed.name for packed in found])), tuple(remarks))
+    return [packed.name for packed in found]
 
 
-def _restore(packed: Path, out: Path) -> list[str]:
+def _restore(packed: Path, out: Path, progress: Progress) -> list[str]:
     """Unpack what tables need, and mark what is incomplete; returns sentences about that."""
     names = [run.relative_to(packed).as_posix() for run in packed_runs(packed)]
     unpack_runs(packed, out, names, (), tokens=False)
     unpack_rest(packed, out)
+    progress.say(f"{packed.name}: {len(names)} runs have the bytes of their lists")
     planned = len({*planned_runs(packed), *packed_runs(packed)})
     if planned == len(names):
         return []
@@ -114,17 +114,6 @@ def _keep_whole_seeds(results: Path) -> None:
 
 def _seed(name: str) -> str:
     return name.rpartition("-s")[2]
-
-
-def _reports(top: Path, names: Sequence[str], out: Path) -> Iterator[tuple[str, list[Finding], str]]:
-    tasks = [(top / name, out / name) for name in names]
-    workers = min(len(os.sched_getaffinity(0)), len(tasks))
-    if workers < 2:
-        made = map(_report, tasks)
-        yield from ((name, *one) for name, one in zip(names, made, strict=True))
-        return
-    with processes(workers) as pool:
-        yield from ((name, *one) for name, one in zip(names, pool.map(_report, tasks), strict=True))
 
 
 def _report(task: tuple[Path, Path]) -> tuple[list[Finding], str]:

@@ -1,6 +1,5 @@
 """Packed evidence as results directories again, for checking, reading and running."""
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,7 @@ from search_to_signal.provenance.checksums import (
 )
 from search_to_signal.recompute.tokens import Tokenizers
 from search_to_signal.records.manifest import REPORT, read_manifest
-from search_to_signal.runtime import processes
+from search_to_signal.runtime import mapped
 
 # Beyond these a run's tokens, whose tokenizer takes most of the time, are not worth a process.
 _TOGETHER = 8
@@ -71,14 +70,10 @@ def unpack_runs(packed: Path, out: Path, names: Sequence[str], models: Sequence[
 
     Without ``tokens`` a run lacks ``generations.jsonl``, which tables do not read.
     """
-    workers = min(len(os.sched_getaffinity(0)), -(-len(names) // _TOGETHER))
-    if workers < 2:
-        _unpack_some((packed, out, names, models, tokens))
-        return
-    shares = [(packed, out, names[k::workers], models, tokens) for k in range(workers)]
-    with processes(workers) as pool:
-        for _ in pool.map(_unpack_some, shares):
-            pass
+    parts = -(-len(names) // _TOGETHER)
+    shares = [(packed, out, names[part::parts], models, tokens) for part in range(parts)]
+    for _ in mapped(_unpack_some, shares):
+        pass
 
 
 def _unpack_some(share: tuple[Path, Path, Sequence[str], Sequence[Path], bool]) -> None:

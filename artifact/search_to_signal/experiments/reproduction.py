@@ -18,6 +18,7 @@ from search_to_signal.experiments.layers.normalizer_replay import audit_results
 from search_to_signal.experiments.runs.execution import Execution
 from search_to_signal.experiments.runs.places import Reproduction, unfinished
 from search_to_signal.experiments.tours import record_tours
+from search_to_signal.experiments.trial import try_conditions
 from search_to_signal.generators.opening import require_model
 from search_to_signal.package_data import MODELS
 from search_to_signal.problems import get_problem
@@ -68,9 +69,11 @@ def require_parts(profile: Profile, results: Path) -> None:
     """Raise, before the first run starts, where a later one could not.
 
     ModelFileError for a model that is not here as its list says, DataHashError for instances other than the
-    recorded ones, RunDirectoryError for a results directory that is none. The layers hash the weights.
+    recorded ones, RunDirectoryError for a results directory that is none, MappingError for a mapping or
+    normalizer that fails on made-up groups. The layers hash the weights.
     """
     require_place(results)
+    try_conditions(profile)
     parts: list[Profile | BreadthCell | AuditCell] = [profile, *profile.breadth, *profile.audit]
     for model in sorted({part.model for part in parts}):
         require_model(profile.generation, model)

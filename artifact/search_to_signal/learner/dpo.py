@@ -12,7 +12,12 @@ from safetensors.torch import load, save
 from search_to_signal.errors import LearnerError
 from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
-from search_to_signal.learner.dpo_loss import TokenPair, dpo_loss
+from search_to_signal.learner.dpo_loss import (
+    TokenPair,
+    dpo_loss,
+    log_probabilities,
+    reference_log_probabilities,
+)
 from search_to_signal.learner.dpo_settings import DpoSettings, read_settings
 from search_to_signal.learner.optimizers import build_optimizer
 from search_to_signal.learner.pair_buffer import PairBuffer
@@ -21,7 +26,9 @@ from search_to_signal.records.preferences import PreferenceRecord, PreferenceRou
 from search_to_signal.seeding import stream
 
 _BUFFER = "buffer"
-Batches = list[list[TokenPair]]
+# With its log-probabilities by the reference.
+Referred = tuple[TokenPair, torch.Tensor]
+Batches = list[list[Referred]]
 
 
 class Update(NamedTuple):
@@ -76,14 +83,15 @@ class DpoLearner:
             for name, parameter in self._trained.items():
                 parameter.copy_(self._initial[name])
         optimizer = build_optimizer(list(self._trained.values()), self._learner)
-        batches = list(self._batches(pairs, step))
+        references = reference_log_probabilities(self.model, pairs, self._pad_id)
+        batches = list(self._batches(list(zip(pairs, references, strict=True)), step))
         steps = settings.rounds.steps(len(pairs))
         for number, accumulated in zip(range(steps), accumulations(batches, settings), strict=False):
             for part in optimizer.param_groups:
                 part["lr"] = self._learner.learning_rate * rate(number, steps, settings)
             yield self._update(optimizer, accumulated)
 
-    def _batches(self, pairs: Sequence[TokenPair], step: int) -> Iterator[list[TokenPair]]:
+    def _batches(self, pairs: Sequence[Referred], step: int) -> Iterator[list[Referred]]:
         size = self._settings.per_device_train_batch_size
         for epoch in range(self._settings.num_train_epochs):
             order = stream(self._seed, "pairs", step, epoch).permutation(len(pairs))
@@ -94,9 +102,11 @@ class DpoLearner:
         found = []
         self.model.train()
         for batch in batches:
-            loss, metrics = dpo_loss(self.model, batch, self._settings, self._pad_id)
+            policy = torch.stack([log_probabilities(self.model, pair, self._pad_id) for pair, _ in batch])
+            reference = torch.stack([reference for _, reference in batch])
+            loss, *metrics = dpo_loss(policy, reference, self._settings)
             (loss / self._settings.gradient_accumulation_steps).backward()  # type: ignore[no-untyped-call]
-            found.append((float(loss), metrics["rewards/accuracies"], metrics["rewards/margins"]))
+            found.append((float(loss), *metrics))
         self.model.eval()
         parameters = list(self._trained.values())
         norm = torch.nn.utils.clip_grad_norm_(parameters, self._learner.max_grad_norm)
@@ -106,7 +116,7 @@ class DpoLearner:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         loss_, accuracy, margin = np.mean(found, axis=0).tolist()
-        tokens = sum(pair.tokens for batch in batches for pair in batch)
+        tokens = sum(pair.tokens for batch in batches for pair, _ in batch)
         return Update(loss_, float(norm), accuracy, margin, tokens)
 
     def _told(self, updates: Sequence[Update], threshold: float, kept: int) -> PreferenceRound:

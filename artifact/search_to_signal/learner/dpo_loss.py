@@ -1,17 +1,20 @@
-"""TRL 0.15.1's own DPO loss on prepared pairs, so that any caller can fix their tokens."""
+"""TRL 0.15.1's own DPO loss on prepared pairs, so that any caller can fix their tokens.
+
+TRL reads the prompt once for each side and asks the reference in every epoch; here the prompt is read once a
+pair and the reference asked once a round. The numbers are TRL's to float32 rounding, which a test asserts.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from trl import DPOTrainer
-from trl.trainer.dpo_trainer import DataCollatorForPreference
 
 from search_to_signal.errors import LearnerError
 from search_to_signal.learner.dpo_settings import DpoSettings
+from search_to_signal.learner.loss import token_group, token_log_probabilities
 
 Ids = Sequence[int]
 
@@ -29,70 +32,46 @@ class TokenPair:
         """Completion tokens of both sides, which carry loss."""
         return len(self.chosen_ids) + len(self.rejected_ids)
 
-    @property
-    def length(self) -> int:
-        """Tokens of the prompt with the longer completion."""
-        return len(self.prompt_ids) + max(len(self.chosen_ids), len(self.rejected_ids))
+
+def log_probabilities(model: Any, pair: TokenPair, pad_id: int) -> torch.Tensor:
+    """Of the chosen and of the rejected completion, (2,).
+
+    Raises LearnerError for an empty text, and for a pair beyond the model's context.
+    """
+    group = token_group(pair.prompt_ids, [pair.chosen_ids, pair.rejected_ids], pad_id, model.device)
+    if group.length > (limit := model.config.max_position_embeddings):
+        raise LearnerError(
+            f"prompt and completion have {group.length} tokens, the model reads {limit}: "
+            "lower generation.max_prompt_tokens or max_completion_tokens"
+        )
+    return (token_log_probabilities(model, group) * group.completion_mask).sum(dim=1)
 
 
-def _trainer(settings: DpoSettings, pad_id: int, device: Any) -> Any:
-    """What the methods of the loss read of their trainer, and nothing else."""
+@torch.no_grad()
+def reference_log_probabilities(model: Any, pairs: Sequence[TokenPair], pad_id: int) -> list[torch.Tensor]:
+    """The same of the model with its adapter off, for each pair; raises as ``log_probabilities``."""
+    with model.disable_adapter():
+        return [log_probabilities(model, pair, pad_id) for pair in pairs]
+
+
+def dpo_loss(
+    policy: torch.Tensor, reference: torch.Tensor, settings: DpoSettings
+) -> tuple[torch.Tensor, float, float]:
+    """Return (mean loss, accuracy, margin) of a batch from log-probabilities (N, 2) by TRL's ``dpo_loss``.
+
+    The accuracy is how often the chosen side has the higher implicit reward, the margin the mean difference.
+    """
+    # dpo_loss reads these attributes of its trainer and nothing else.
     trainer = SimpleNamespace(
-        accelerator=SimpleNamespace(device=device, gather_for_metrics=lambda tensor: tensor),
-        args=SimpleNamespace(rpo_alpha=None),
+        accelerator=SimpleNamespace(device=policy.device),
         beta=settings.beta,
         loss_type="sigmoid",
         label_smoothing=0.0,
         reference_free=False,
         f_divergence_type=settings.f_divergence_type,
         f_divergence_params={"alpha_divergence_coef": settings.f_alpha_divergence_coef},
-        padding_value=pad_id,
-        max_length=None,
-        is_encoder_decoder=False,
-        use_logits_to_keep=False,
-        padding_free=False,
-        use_weighting=False,
-        aux_loss_enabled=False,
-        concatenated_inputs=DPOTrainer.concatenated_inputs,
     )
-    trainer.concatenated_forward = partial(DPOTrainer.concatenated_forward, trainer)
-    trainer.dpo_loss = partial(DPOTrainer.dpo_loss, trainer)
-    return trainer
-
-
-def dpo_loss(
-    model: Any, pairs: Sequence[TokenPair], settings: DpoSettings, pad_id: int
-) -> tuple[torch.Tensor, dict[str, float]]:
-    """Return (mean loss, TRL's metrics) of a batch; the reference is the model with its adapter off.
-
-    Raises LearnerError for an empty text, and for a pair beyond the model's context.
-    """
-    _check(pairs, model.config.max_position_embeddings)
-    trainer = _trainer(settings, pad_id, model.device)
-    rows = [
-        {
-            "prompt_input_ids": list(pair.prompt_ids),
-            "chosen_input_ids": list(pair.chosen_ids),
-            "rejected_input_ids": list(pair.rejected_ids),
-        }
-        for pair in pairs
-    ]
-    batch = DataCollatorForPreference(pad_id)(rows)
-    batch = {name: tensor.to(model.device) for name, tensor in batch.items()}
-    with torch.no_grad(), model.disable_adapter():
-        reference = trainer.concatenated_forward(model, batch)
-    batch["ref_chosen_logps"] = reference["chosen_logps"]
-    batch["ref_rejected_logps"] = reference["rejected_logps"]
-    loss, metrics = DPOTrainer.get_batch_loss_metrics(trainer, model, batch)
-    return loss, metrics
-
-
-def _check(pairs: Sequence[TokenPair], limit: int) -> None:
-    if not all(pair.prompt_ids and pair.chosen_ids and pair.rejected_ids for pair in pairs):
-        raise LearnerError("a pair has an empty prompt or completion: there is nothing to score")
-    longest = max(pair.length for pair in pairs)
-    if longest > limit:
-        raise LearnerError(
-            f"prompt and completion have {longest} tokens, the model reads {limit}: "
-            "lower generation.max_prompt_tokens or max_completion_tokens"
-        )
+    sides = (*policy.unbind(dim=1), *reference.unbind(dim=1))
+    losses, chosen, rejected = DPOTrainer.dpo_loss(trainer, *sides)
+    accuracy, margin = (chosen > rejected).float().mean(), (chosen - rejected).mean()
+    return losses.mean(), float(accuracy), float(margin)

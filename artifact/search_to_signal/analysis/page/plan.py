@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from search_to_signal.analysis.figures.outcomes import CAPTION, draw_outcomes, outcome_lines
 from search_to_signal.analysis.page.story import Finding
 from search_to_signal.analysis.plan.deviations import NOTHING, deviations, recorded_runs
-from search_to_signal.analysis.plan.lines import outcome_table, sentence
+from search_to_signal.analysis.plan.lines import outcome_table, sentence, study_grid
 from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.files import to_markdown, write_table
@@ -73,13 +73,21 @@ def write_plan_report(
 
 
 def _questions(found: Sequence[Outcome]) -> list[tuple[Question, list[str]]]:
-    return [(q, [sentence(one) for one in same]) for q, same in groupby(found, key=lambda one: one.question)]
+    asked = ((question, list(same)) for question, same in groupby(found, key=lambda one: one.question))
+    return [(question, _answers(question, same)) for question, same in asked]
+
+
+def _answers(question: Question, found: Sequence[Outcome]) -> list[str]:
+    if all(one.verdict is Verdict.MISSING for one in found):
+        return [f"not recorded: {len(found)} comparisons of {question.seeds} seeds are planned"]
+    return [sentence(one) for one in found]
 
 
 def _html(
     story: Story, table: Table, picture: Path | None, survived: Sequence[Finding], pages: Mapping[str, str]
 ) -> str:
     plan, found = story.plan, story.outcomes
+    parts = [(study, [one for one in found if one.study.key == study.key]) for study in plan.studies]
     loader = PackageLoader("search_to_signal.analysis.page")
     environment = Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
@@ -95,8 +103,7 @@ def _html(
         width=_WIDTH,
         caption=CAPTION,
         studies=[
-            (study, _questions([o for o in found if o.study.key == study.key]), story.departed[study.key])
-            for study in plan.studies
+            (study, _questions(own), study_grid(own), story.departed[study.key]) for study, own in parts
         ],
         pages=pages,
         table=table,

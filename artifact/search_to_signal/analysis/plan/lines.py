@@ -1,6 +1,7 @@
 """Outcomes in words and as a table: what was asked, of how many, what came out, and what it says."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from search_to_signal.analysis.plan.outcomes import Ends, Outcome, Verdict
 from search_to_signal.analysis.plan.readings import PROGRAMS
@@ -12,7 +13,7 @@ from search_to_signal.records.reader import COMPLETIONS
 
 NAME = "outcomes"
 COLUMNS = (
-    *("Estimate", "Deviation", "Low", "High", "Verdict low", "Verdict high"),
+    *("First", "Second", "Estimate", "Deviation", "Low", "High", "Verdict low", "Verdict high"),
     *("Above", "Below", "Seeds", "Planned", "Comparisons", "Smallest effect", "Verdict"),
 )
 _MEASURES = {measure.field: measure for measure in ALL}
@@ -67,6 +68,36 @@ def sentence(outcome: Outcome) -> str:
     return f"{outcome.name}: {what}, {of}: {outcome.verdict.value}"
 
 
+@dataclass(frozen=True)
+class Grid:
+    """A study at a glance: a row per comparison, a column per metric, empty where nothing is asked.
+
+    A cell is (difference with its interval, the means of both sides, verdict).
+    """
+
+    metrics: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[tuple[str, str, str] | None, ...]], ...]
+
+
+def study_grid(found: Sequence[Outcome]) -> Grid | None:
+    """The mean differences of one study; None where it asks for none."""
+    told = {
+        (one.name, heading(one)): _glance(one)
+        for one in found
+        if one.question.estimator == "mean_difference" and one.values
+    }
+    names, metrics = (tuple(dict.fromkeys(key[part] for key in told)) for part in (0, 1))
+    rows = tuple((name, tuple(told.get((name, metric)) for metric in metrics)) for name in names)
+    return Grid(metrics, rows) if told else None
+
+
+def _glance(one: Outcome) -> tuple[str, str, str]:
+    measure = measure_of(one.question.metric)
+    sides = " against ".join(f"{measure.factor * level:.{measure.decimals}f}" for level in one.levels)
+    change = f"{number(one, one.mean)} {ends(one, one.interval)}".strip()
+    return change, f"{sides}, n = {len(one.values)}", one.verdict.value
+
+
 def outcome_table(found: Sequence[Outcome], plan: Plan) -> Table:
     """All outcomes, a row each; values in the units of their metrics."""
     count = sum(len(one.sides) > 1 for one in found)
@@ -90,9 +121,12 @@ def _cells(one: Outcome) -> tuple[Cell, ...]:
         scaled = None if value is None else measure.factor * value
         return Cell(scaled, n, text, origins, measure.decimals)
 
+    first, second = (*one.levels, None, None)[:2]
     interval, corrected = one.interval or (None, None), one.corrected or (None, None)
     counts = (one.above, one.below, n, one.question.seeds, one.question.comparisons)
     return (
+        cell(first, "mean over seeds of the first side"),
+        cell(second, "mean over seeds of the second side"),
         cell(one.mean),
         cell(one.deviation, "sample deviation over seeds"),
         *(cell(end, f"{one.question.interval} interval of the mean") for end in interval),

@@ -36,6 +36,7 @@ class Verdict(str, Enum):
 class Outcome:
     """One pair of one question. ``values`` are its differences by seed, or the metric where it has one side.
 
+    ``levels`` are the means of each side over these seeds, empty without any.
     ``interval`` is at the plan's level, ``corrected`` at that of the verdict; None where the plan asks for
     none or there are too few seeds.
     """
@@ -45,6 +46,7 @@ class Outcome:
     sides: tuple[str, ...]
     pairs: tuple[Pair, ...]
     values: Mapping[int, float]
+    levels: tuple[float, ...]
     interval: Ends | None
     corrected: Ends | None
     verdict: Verdict
@@ -109,18 +111,22 @@ def _outcome(
     pairs: Sequence[Pair],
     found: Mapping[Reading, float | None],
 ) -> Outcome:
-    values = {}
+    known = {}
     for pair in pairs:
         numbers = [found[side] for side in pair.sides]
-        known = [value for value in numbers if value is not None]
-        if len(known) == len(numbers):
-            values[pair.seed] = known[0] - known[1] if len(known) > 1 else known[0]
+        present = [value for value in numbers if value is not None]
+        if len(present) == len(numbers):
+            known[pair.seed] = present
+    values = {seed: side[0] - side[1] if len(side) > 1 else side[0] for seed, side in known.items()}
+    levels = tuple(map(mean, zip(*known.values(), strict=True)))
     level = plan.analysis.level
     strict = 1.0 - (1.0 - level) / question.comparisons
     interval, corrected = (_interval(question, list(values.values()), one) for one in (level, strict))
     smallest = question.smallest_effects[number] if number < len(question.smallest_effects) else None
     verdict = _verdict(question, values, corrected, 1.0 - strict)
-    return Outcome(study, question, sides, tuple(pairs), values, interval, corrected, verdict, smallest)
+    return Outcome(
+        study, question, sides, tuple(pairs), values, levels, interval, corrected, verdict, smallest
+    )
 
 
 def _interval(question: Question, values: Sequence[float], level: float) -> Ends | None:

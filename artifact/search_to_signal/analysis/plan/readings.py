@@ -1,7 +1,6 @@
 """The metric of every run that a question asks for, each run read once and over the groups that count."""
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -11,7 +10,7 @@ from search_to_signal.analysis.results import RecordedRun, load_runs
 from search_to_signal.records.anchor import loop_seconds
 from search_to_signal.records.manifest import Manifest, finished_manifest, run_name
 from search_to_signal.records.plan import Plan, Question
-from search_to_signal.runtime import processes
+from search_to_signal.runtime import mapped
 
 PROGRAMS = "valid_program_uniqueness"
 
@@ -80,19 +79,10 @@ def values_of(root: Path, readings: Iterable[Reading]) -> dict[Reading, float | 
     for reading in readings:
         asked.setdefault(reading.place, set()).add((reading.groups, reading.metric))
     shares = [(root, place, sorted(wanted)) for place, wanted in sorted(asked.items())]
-    return {reading: value for found in _each(shares) for reading, value in found.items()}
+    return {reading: value for found in mapped(_read, shares, 16) for reading, value in found.items()}
 
 
 Share = tuple[Path, str, Sequence[tuple[int, str]]]
-
-
-def _each(shares: Sequence[Share]) -> Iterator[Mapping[Reading, float | None]]:
-    workers = min(len(os.sched_getaffinity(0)), len(shares) // 16)
-    if workers < 2:
-        yield from map(_read, shares)
-        return
-    with processes(workers) as pool:
-        yield from pool.map(_read, shares, chunksize=4)
 
 
 def _read(share: Share) -> dict[Reading, float | None]:

@@ -21,6 +21,7 @@ from search_to_signal.analysis.results import Origin, Results
 from search_to_signal.claims.tables import PUBLISHED
 from search_to_signal.cli import main
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.numerics import Floats
 from search_to_signal.records.layers import LAYERS, in_paper_order
 
 Make = Callable[..., Path]
@@ -259,3 +260,20 @@ def test_cards_of_the_shipped_models_are_read(make_run: Make, tmp_path: Path) ->
     facts = read_facts(tmp_path)
     assert facts.embedded
     assert [card.parameters > 1_000_000 for card in facts.cards.values() if card] == [True] * len(models)
+
+
+def doubled(rewards: Floats) -> Floats:
+    """A normalizer of somebody's own."""
+    return 2.0 * rewards
+
+
+def test_commands_allow_what_is_somebodys_own(make_run: Make, tmp_path: Path) -> None:
+    """Copied from the page they work, where mapping and normalizer of a run are none of ours."""
+    normalizer = f"{__name__}:doubled"
+    own = {"purpose": "formal", "normalizer": normalizer, "condition": f"nowhere:mine+{normalizer}"}
+    make_run(tmp_path / "cohort" / "frozen-s42", "frozen")
+    make_run(tmp_path / "cohort" / "native-s42", "native", config=own)
+    report(tmp_path, tmp_path / "report", lambda *_: None)
+    page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    for command in ("verify", "report", "trace"):
+        assert f"s2s {command} --mapping nowhere:mine --normalizer {normalizer} . " in page

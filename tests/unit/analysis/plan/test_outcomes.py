@@ -9,7 +9,7 @@ from spec.synthetic_runs import write_synthetic_run
 from tests.plans import plan_text
 
 from search_to_signal.analysis.page.plan import tell, write_plan_report
-from search_to_signal.analysis.plan.lines import outcome_table, sentence
+from search_to_signal.analysis.plan.lines import outcome_table, sentence, study_grid
 from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
 from search_to_signal.analysis.results import load_runs
 from search_to_signal.records.plan import plan_sha256, read_plan
@@ -53,6 +53,29 @@ def test_paired_t_by_hand(root: Path, tmp_path: Path) -> None:
     assert found.corrected is not None
     above = found.corrected[0] > 0
     assert found.verdict is (Verdict.ABOVE if above else Verdict.OPEN)
+
+
+def test_a_study_at_a_glance(root: Path, tmp_path: Path) -> None:
+    """A row per comparison, a column per metric: the difference, the means of both sides, the verdict."""
+    found = asked(root, tmp_path)
+    sides = [
+        [
+            run.metrics.valid_rate
+            for seed in (1, 2, 3)
+            for run in load_runs(root / f"main/cohort/{side}-s{seed}")
+        ]
+        for side in ("native", "frozen")
+    ]
+    assert found.levels == pytest.approx([mean(side) for side in sides])
+    grid = study_grid([found])
+    assert grid is not None
+    ((name, (cell,)),) = grid.rows
+    assert (name, grid.metrics) == ("native minus frozen", ("Valid (points)",))
+    assert cell is not None
+    native, frozen = (100 * mean(side) for side in sides)
+    assert cell[0].startswith(f"{native - frozen:+.2f} [")
+    assert cell[1:] == (f"{native:.2f} against {frozen:.2f}, n = 3", found.verdict.value)
+    assert study_grid([asked(root, tmp_path, estimator="sign_count", interval="none")]) is None
 
 
 def test_signs_by_hand(root: Path, tmp_path: Path) -> None:
