@@ -82,7 +82,7 @@ RUN --mount=from=uv,source=/uv,target=/usr/local/bin/uv \
     && rm -f .venv/.lock \
     && install -d -m 1777 /results
 
-# ssh-keygen works for users with a name alone.
+# ssh-keygen refuses a user without a name.
 RUN echo s2s:x:10001:10001::/results:/usr/sbin/nologin >>/etc/passwd && echo s2s:x:10001: >>/etc/group
 
 # Everything that a library wants to write goes below the one mount; nothing asks the network.

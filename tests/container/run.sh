@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Build the image without any registry, look inside, run it as its own user, build it again and compare.
 #
-#     tests/container/run.sh WORK          (as root; about 20 minutes and 25 GB in WORK for the small image)
+#     tests/container/run.sh WORK          (as root; an hour or more, and 25 GB in WORK for the small image)
 #
 # Needs Debian's docker.io and debootstrap, uv on the path, an Ubuntu mirror (APT) and PyPI. EXTRAS chooses what is built:
 # nothing (the small image, default) or "gpu cluster". Smoke stands in for embedded unless EMBEDDED=embedded. WORK keeps
