@@ -82,6 +82,9 @@ RUN --mount=from=uv,source=/uv,target=/usr/local/bin/uv \
     && rm -f .venv/.lock \
     && install -d -m 1777 /results
 
+# ssh-keygen refuses a user without a name.
+RUN echo s2s:x:10001:10001::/results:/usr/sbin/nologin >>/etc/passwd && echo s2s:x:10001: >>/etc/group
+
 # Everything that a library wants to write goes below the one mount; nothing asks the network.
 ENV PATH=/opt/search-to-signal/.venv/bin:$PATH S2S_IMAGE=1 S2S_CALM=/opt/calm/source \
     HOME=/results USER=s2s TMPDIR=/results XDG_CACHE_HOME=/results/.cache \

@@ -1,5 +1,10 @@
-"""Tests compute with the kernels that every command fixes, before numpy is loaded, so bits agree."""
+"""Every test computes with the kernels that every command fixes; no property has a time limit per example."""
+
+from hypothesis import settings
+from spec import profiles
 
 from search_to_signal.runtime import fix_kernels
 
-fix_kernels()
+fix_kernels()  # before numpy is loaded, so that bits agree
+profiles.register()
+settings.load_profile("quick")

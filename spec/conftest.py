@@ -5,15 +5,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.normalizer import Floats, Normalizer, get_normalizer, group_advantages
 from search_to_signal.rewards import MAPPINGS, RewardMapping, get_mapping
-from spec import profiles
-
-profiles.register()
-settings.load_profile("quick")
 
 CONSTRUCTIONS = ("native", "factorized", "tail_weighted", "search_exposure")
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Build the image without any registry, look inside, run it as its own user, build it again and compare.
 #
-#     tests/container/run.sh WORK          (as root; about 20 minutes and 25 GB in WORK for the small image)
+#     tests/container/run.sh WORK          (as root; an hour or more, and 25 GB in WORK for the small image)
 #
 # Needs Debian's docker.io and debootstrap, uv on the path, an Ubuntu mirror (APT) and PyPI. EXTRAS chooses what is built:
-# nothing (the small image, default) or "gpu cluster". WORK keeps the base between calls; the engine is one of
-# its own, and ends with the script. CA names the certificates of a proxy, which must not reach the image.
+# nothing (the small image, default) or "gpu cluster". Smoke stands in for embedded unless EMBEDDED=embedded. WORK keeps
+# the base between calls; the engine is one of its own, and ends with the script. CA names the certificates of a proxy,
+# which must not reach the image.
 set -euo pipefail
 
 say() { printf 's2s: %s\n' "$*"; }
@@ -123,7 +124,7 @@ check_walls() {
     # shellcheck disable=SC2016
     inside --entrypoint bash "$image" -c '
         set -eu
-        [[ $(id -u) == 10001 ]]
+        [[ $(id -u) == 10001 && $(id -un) == s2s ]]
         [[ $(sed -n "s/^Seccomp:\s*//p" /proc/self/status) == 2 ]]
         for place in / /opt /opt/calm /opt/calm/source /opt/search-to-signal /opt/search-to-signal/artifact \
             /opt/search-to-signal/.venv /tmp /var/tmp /root /etc; do
@@ -152,23 +153,17 @@ listing "$work/first.txt"
 contents check "$work/first.txt" "$ca" >"$work/contents.log" || { cat "$work/contents.log"; exit 1; }
 figure contents "$(tail -1 "$work/contents.log")"
 check_walls
-told smoke inside "$image" smoke
-inside --entrypoint s2s "$image" verify /results/smoke
-inside --entrypoint s2s "$image" report /results/smoke --out /results/page | tail -1
 told released inside --entrypoint tests/container/released.sh "$image" /opt/calm/source /results/released
-mkdir -p "$work/mappings"
-printf 'from search_to_signal.rewards.native import Native\n\nmine = Native(name="mine")\n' >"$work/mappings/my_rewards.py"
-told properties inside --volume "$work/mappings:/mappings:ro" --env PYTHONPATH=/mappings --entrypoint pytest "$image" \
-    spec --mapping my_rewards:mine
 for user in 10001 0; do
     inside --tmpfs /tmp --user "$user:$user" --entrypoint python "$image" tests/isolation/tally.py --once
 done
-told tests inside --tmpfs /tmp --shm-size 1g "$image" test
-figure tests "$(grep -E '[0-9]+ passed' "$work/tests.log" | tail -1)"
-# The lines of docs/container.md, as they stand there; their image is the one just built.
-export PATH="${engine%/*}:$PATH"
-rm -rf "$here/results/container"
-told documented env "IMAGE=$image" "DOCKER_HOST=unix://$work/docker.sock" "$here/tests/container/documented.sh"
+# The lines of docs/container.md, as they stand there, in a checkout without results; their image is the one just built.
+rm -rf "$work/checkout" && mkdir -p "$work/checkout/tests"
+cp -r "$here/docs" "$work/checkout/" && cp -r "$here/tests/container" "$work/checkout/tests/"
+PATH=${engine%/*}:$PATH
+told documented env "IMAGE=$image" "EMBEDDED=${EMBEDDED:-smoke}" "DOCKER_HOST=unix://$work/docker.sock" \
+    "$work/checkout/tests/container/documented.sh"
+figure tests "$(grep -E '[0-9]+ passed' "$work/documented.log" | tail -1)"
 figure documented "$(tail -1 "$work/documented.log")"
 build --no-cache
 listing "$work/second.txt"

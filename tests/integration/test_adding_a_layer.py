@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.copies import copy_to_change
 
 ROOT = Path(__file__).parents[2]
 PROFILE = """purpose = "smoke"
@@ -30,7 +31,7 @@ def project(tmp_path: Path) -> Path:
     place, tables = (
         f"{place}/{name}" for name, place in re.findall(r"`(\w+\.py)` in `artifact/([\w/]+)`", page)
     )
-    shutil.copytree(ROOT / "artifact", tmp_path / "artifact", ignore=shutil.ignore_patterns("__pycache__"))
+    copy_to_change(ROOT / "artifact", tmp_path / "artifact")
     for name in ("uv.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path / name)
     package = tmp_path / "artifact"

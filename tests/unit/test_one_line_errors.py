@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.copies import copy_to_change
 
 from search_to_signal.cli import main
 from search_to_signal.errors import ConfigError, MappingError, ModelFileError
@@ -296,7 +297,7 @@ def test_a_later_model_is_looked_for_before_the_first_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], layer: str, damage: Callable[[Path], None]
 ) -> None:
     """A cell whose model is not here ends everything before the cohort writes a byte."""
-    model = Path(shutil.copytree(model_directory("qwen2-2.1m"), tmp_path / "other"))
+    model = copy_to_change(model_directory("qwen2-2.1m"), tmp_path / "other")
     damage(model)
     conditions = 'conditions = ["frozen"]\n' if layer == "breadth" else ""
     profile = tmp_path / "mine.toml"

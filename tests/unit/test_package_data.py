@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 import tomli
+from tests.copies import copy_to_change
 
 from search_to_signal import package_data
 
@@ -24,7 +25,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Modul
             if included == source or included.startswith(f"{source}/"):
                 to = tmp_path / target / Path(included).relative_to(source)
                 to.parent.mkdir(parents=True, exist_ok=True)
-                copy = shutil.copytree if (ROOT / included).is_dir() else shutil.copyfile
+                copy = copy_to_change if (ROOT / included).is_dir() else shutil.copyfile
                 copy(ROOT / included, to)
     spec = importlib.util.spec_from_file_location(
         "installed_data", tmp_path / "search_to_signal" / "package_data.py"

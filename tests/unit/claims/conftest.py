@@ -1,10 +1,10 @@
 """A copy of the published numbers that a test may damage."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.copies import copy_to_change
 
 from search_to_signal.claims.tables import PUBLISHED
 
@@ -18,7 +18,7 @@ def edited(tmp_path: Path) -> Edit:
     def edit(name: str, old: str, new: str) -> Path:
         directory = tmp_path / "published"
         if not directory.exists():
-            shutil.copytree(PUBLISHED, directory, copy_function=shutil.copyfile)  # without their modes
+            copy_to_change(PUBLISHED, directory)
         text = (directory / name).read_text(encoding="utf-8")
         assert old in text
         (directory / name).write_text(text.replace(old, new, 1), encoding="utf-8")

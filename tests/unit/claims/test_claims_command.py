@@ -5,6 +5,7 @@ import io
 from pathlib import Path
 
 import pytest
+from tests.copies import copy_to_change
 
 from search_to_signal.claims import coverage, ledger, tables
 from search_to_signal.claims.ledger import load_ledger
@@ -53,10 +54,7 @@ def test_damage_is_an_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A published table that was changed ends the command before any verdict is printed."""
-    import shutil
-
-    directory = tmp_path / "published"
-    shutil.copytree(tables.PUBLISHED, directory, copy_function=shutil.copyfile)
+    directory = copy_to_change(tables.PUBLISHED, tmp_path / "published")
     text = (directory / "core_results.csv").read_text(encoding="utf-8")
     (directory / "core_results.csv").write_text(text.replace("-6.2090", "-6.2091"), encoding="utf-8")
     for module, function in ((ledger, "load_ledger"), (coverage, "load_numbers")):

@@ -1,12 +1,15 @@
 """The lines of docs/container.md against what the image is, as far as that can be told without an engine."""
 
+import os
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tomli
+from tests.copies import copy_to_change
 
 from search_to_signal.cli import main
 from search_to_signal.experiments.configuration import PROFILES
@@ -122,3 +125,61 @@ def test_the_image_has_what_the_page_says() -> None:
     assert 'ENTRYPOINT ["/opt/search-to-signal/reproduce.sh"]' in DOCKERFILE
     assert 'CMD ["smoke"]' in DOCKERFILE
     assert "openssh-client" in DOCKERFILE
+
+
+def walk(checkout: Path, engine: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Run documented.sh on the page alone, with a stand-in for the engine that notes how it was called."""
+    for part in ("docs", "tests/container"):
+        if not (checkout / part).exists():
+            copy_to_change(ROOT / part, checkout / part)
+    stand_in = checkout / "bin" / "docker"
+    stand_in.parent.mkdir(exist_ok=True)
+    stand_in.write_text(f"#!/usr/bin/env bash\nprintf '%s\\n' \"$*\" >>'{checkout}/calls'\n{engine}\n")
+    stand_in.chmod(0o755)
+    return subprocess.run(
+        ["bash", checkout / "tests" / "container" / "documented.sh"],
+        capture_output=True,
+        text=True,
+        env={"PATH": f"{stand_in.parent}:{os.environ['PATH']}", **environment},
+    )
+
+
+def expected_calls(checkout: Path, lines: str) -> list[str]:
+    """What the engine hears of the lines: those that need nothing special, their quotes and $PWD resolved."""
+    plain = [line for line in lines.splitlines() if line.startswith("docker ") and "  # needs " not in line]
+    return [" ".join(shlex.split(line)[1:]).replace("$PWD", str(checkout)) for line in plain]
+
+
+def test_the_script_runs_the_lines_of_the_page(tmp_path: Path) -> None:
+    """The engine is called as the page says, in its order, with the directories there."""
+    done = walk(tmp_path, f"test -d '{tmp_path}/results/container'")
+    assert (done.returncode, done.stderr) == (0, "")
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls == expected_calls(tmp_path, documented())
+    assert len(calls) > 5
+    assert "0 with something in place" in done.stdout.splitlines()[-1]
+
+
+def test_the_script_says_what_stands_in_place_of_a_line(tmp_path: Path) -> None:
+    """With smoke in place of embedded, and an image in place of a build, each line that differs is told."""
+    done = walk(tmp_path, "", EMBEDDED="smoke", IMAGE="built:before")
+    assert done.returncode == 0
+    calls = (tmp_path / "calls").read_text().splitlines()
+    written = expected_calls(tmp_path, documented())
+    differ = [call for call, line in zip(calls, written, strict=True) if call != line]
+    told = [line for line in done.stdout.splitlines() if line.startswith("s2s: in its place: ")]
+    assert calls[0] == "tag built:before search-to-signal"
+    assert not any("embedded" in call for call in calls)
+    assert len(told) == len(differ) > 1
+    assert f"{len(differ)} with something in place" in done.stdout.splitlines()[-1]
+
+
+def test_the_script_stops_at_the_first_line_that_fails(tmp_path: Path) -> None:
+    """No line runs after one that failed, and results that are there already are not touched."""
+    done = walk(tmp_path, "[[ $1 != run ]]")
+    assert done.returncode == 1
+    assert (tmp_path / "calls").read_text().count("run ") == 1
+    assert done.stdout.splitlines()[-1].startswith("s2s: FAILED: docker run ")
+    again = walk(tmp_path, "")
+    assert again.returncode == 2
+    assert "results/container is there already" in again.stdout

@@ -1,10 +1,10 @@
 """A stand-in for the released host: the interface that is known of it, in words of our own."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.copies import copy_to_change
 
 STANDIN = Path(__file__).parents[2] / "standin"
 PACKAGES = Path(__file__).parent / "packages"
@@ -19,10 +19,7 @@ def standin() -> Path:
 @pytest.fixture
 def calm(tmp_path: Path) -> Path:
     """A copy of the stand-in whose bin packing instances are those of our small split."""
-    copy = tmp_path / "calm"
-    shutil.copytree(STANDIN, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in (copy, *copy.rglob("*")):
-        path.chmod(path.stat().st_mode | 0o200)
+    copy = copy_to_change(STANDIN, tmp_path / "calm")
     recipe = copy / "problems" / "obp.py"
     text = recipe.read_text().replace("seed(1234)", "seed(2027)").replace("(100, 500)", "(100,)")
     recipe.write_text(text.replace("[sizes(5000), sizes(1000)]", "np.split(sizes(400), 2)"))
@@ -49,3 +46,10 @@ def gpu_packages(monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(PACKAGES)
     monkeypatch.setenv("PYTHONPATH", str(PACKAGES))
     return PACKAGES
+
+
+@pytest.fixture(autouse=True)
+def hub_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in has a model of the hub, which the image would refuse offline; nothing is downloaded."""
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)

@@ -270,6 +270,16 @@ def test_what_only_a_local_model_needs(
     assert not out.parent.exists()
 
 
+def test_a_model_of_the_hub_without_the_hub(
+    answering: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Offline, as in the image, a name that is not in the cache is refused before the host runs."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert command(answering, out) == HostError.exit_code
+    assert "HF_HUB_OFFLINE keeps it from being downloaded" in capsys.readouterr().err
+    assert not out.parent.exists()
+
+
 def test_large_files_are_linked(answering: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights within a checkout are not copied, and neither they nor their links are touched."""
     monkeypatch.setattr("search_to_signal.hosts.released.place._LARGE", 10)
