@@ -37,7 +37,9 @@ setup() {
     say "installing the locked environment (a few GB the first time)"
     local quiet=--quiet
     [[ -t 1 ]] && quiet=--color=auto
-    "$UV" sync --locked "$quiet"
+    # Compiled once, also where Python is told to write no bytecode: every run and test begins seconds sooner.
+    "$UV" sync --locked --compile-bytecode "$quiet"
+    .venv/bin/python -m compileall -q artifact
     say "environment ready"
 }
 

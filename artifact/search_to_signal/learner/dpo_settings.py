@@ -6,9 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from search_to_signal.config import Range, check_ranges, settings_of
-from search_to_signal.rewards.pair_rounds import RoundSettings
-
-Many = Annotated[int, Range(1, 1_000_000_000)]
+from search_to_signal.rewards.pair_rounds import Many, RoundSettings
 
 
 class DpoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -17,6 +17,9 @@ def batch_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
     if not (manifest.facts.trained and manifest.facts.learning_rule == ENTROPIC):
         return
     size = manifest.config.get("rule_settings", {}).get("groups_per_batch", GROUPS_PER_BATCH)
+    if type(size) is not int or size < 1:
+        yield f"config: rule_settings.groups_per_batch is {size}: give a number of at least 1"
+        return
     steps, waiting = read_records(directory / STEPS, StepRecord), 0
     for number, (group, step) in enumerate(zip(read_groups(directory), steps, strict=False), start=1):
         waiting += sum(record.completion_tokens for record in group)

@@ -55,8 +55,8 @@ def answer_problems(record: Any, text: str, config: Mapping[str, Any], parsed: P
         yield "response_sha256 is not that of its text"
     found = parsed.text(text)
     if isinstance(found, Failure):
-        told = (record.outcome, record.detail, record.evaluation, record.program_sha256, record.score)
-        if told != (found.outcome, found.detail, "not_run", None, None):
+        recorded = (record.outcome, record.detail, record.evaluation, record.program_sha256, record.score)
+        if recorded != (found.outcome, found.detail, "not_run", None, None):
             yield f"recorded as {record.outcome.value}, its text is {found.outcome.value} and cannot have run"
         return
     if record.program_sha256 != parsed.programs.setdefault(found.code, record.program_sha256):

@@ -5,8 +5,7 @@ from itertools import zip_longest
 from math import isfinite
 from pathlib import Path
 
-import msgspec
-
+from search_to_signal.errors import ConfigError
 from search_to_signal.records.manifest import Manifest
 from search_to_signal.records.preferences import (
     PREFERENCES,
@@ -16,7 +15,7 @@ from search_to_signal.records.preferences import (
 )
 from search_to_signal.records.reader import STEPS, read_groups, read_records
 from search_to_signal.records.schema import CompletionRecord, StepRecord
-from search_to_signal.rewards.pair_rounds import RoundSettings, distinct_scores, entries_of
+from search_to_signal.rewards.pair_rounds import RoundSettings, distinct_scores, entries_of, recorded_rounds
 
 DPO = "dpo"
 Group = tuple[CompletionRecord, ...]
@@ -29,8 +28,11 @@ def pair_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
         if (directory / PREFERENCES).exists():
             yield f"{PREFERENCES}: the run's rule learns from no pairs"
         return
-    settings = msgspec.convert(manifest.config.get("rule_settings", {}), RoundSettings)
-    pending = _Pending(settings)
+    try:
+        pending = _Pending(recorded_rounds(manifest.config))
+    except ConfigError as error:
+        yield f"config: {error}"
+        return
     recorded = (
         read_records(directory / PREFERENCES, PreferenceRecord),
         read_groups(directory),

@@ -116,6 +116,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 class _Generation(msgspec.Struct):
     group_size: int
     max_prompt_tokens: int | None = None
+    max_completion_tokens: int | None = None
     long_prompts: str = ""
     backend: str = ""
 
@@ -125,6 +126,16 @@ class _Parent(msgspec.Struct):
     adapter_sha256: str | None = ""
     completions_sha256: str = ""
     archive_sha256: str = ""
+
+
+class _Tables(msgspec.Struct):
+    """Tables of a configuration whose keys readers look up by themselves."""
+
+    evaluation: dict[str, Any] = {}
+    learner: dict[str, Any] = {}
+    search: dict[str, Any] = {}
+    rule_settings: dict[str, Any] = {}
+    host_settings: dict[str, Any] = {}
 
 
 class RunFacts(msgspec.Struct, frozen=True):
@@ -190,6 +201,7 @@ def read_manifest(directory: Path) -> Manifest:
     manifest = read_json(directory / MANIFEST, Manifest, missing)
     try:
         msgspec.convert(manifest.config, RunFacts)
+        msgspec.convert(manifest.config, _Tables)
     except msgspec.ValidationError as error:
         raise RunDirectoryError(f"{directory / MANIFEST}: config: {error}; restore the file") from error
     return manifest

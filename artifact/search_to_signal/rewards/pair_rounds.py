@@ -1,23 +1,31 @@
 """When pairs are trained on, on which of them, and in how many steps: what a record of them has to say."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
+from search_to_signal.config import Range, check_ranges, settings_of
 from search_to_signal.records.preferences import PreferencePair
 from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.rewards.pairs import pairs_of_records, ranked
+
+Many = Annotated[int, Range(1, 1_000_000_000)]
 
 
 class RoundSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of DPO that rounds are cut by, with its defaults; others are for the learner."""
 
-    finetuning_frequency: int = 400
-    percentile: float = 70.0
-    num_train_epochs: int = 2
-    per_device_train_batch_size: int = 2
-    gradient_accumulation_steps: int = 16
+    finetuning_frequency: Many = 400
+    percentile: Annotated[float, Range(0, 100)] = 70.0
+    num_train_epochs: Many = 2
+    per_device_train_batch_size: Many = 2
+    gradient_accumulation_steps: Many = 16
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of their ranges; raises ConfigError."""
+        check_ranges(self, "rule_settings")
 
     def threshold(self, scores: Sequence[float]) -> float | None:
         """The least score of a choice by the valid scores since the last round; None without any."""
@@ -31,6 +39,11 @@ class RoundSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Optimizer steps of a round, as transformers 4.49 counts them: by the whole ones of an epoch."""
         whole = self.batches(pairs) // self.gradient_accumulation_steps
         return self.num_train_epochs * max(whole, 1)
+
+
+def recorded_rounds(config: Mapping[str, Any]) -> RoundSettings:
+    """The settings of a run's configuration; raises ConfigError that names the key that is wrong."""
+    return settings_of(config.get("rule_settings", {}), RoundSettings, "rule_settings")
 
 
 def entries_of(group: Sequence[CompletionRecord]) -> tuple[PreferencePair, ...]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +17,7 @@ from search_to_signal.numerics import Bools, Floats
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.rewards import MAPPINGS, OTHERS, rewards_of
-from search_to_signal.rewards.pair_rounds import RoundSettings, distinct_scores, entries_of
+from search_to_signal.rewards.pair_rounds import RoundSettings, distinct_scores, entries_of, recorded_rounds
 
 Places = NDArray[np.int64]
 DPO, KEPT = "DPO", "DPO above the threshold"
@@ -63,7 +62,7 @@ class PairTable:
 def round_settings(run: RecordedRun) -> RoundSettings:
     """The run's own where its rule is DPO, else EvoTune's with one round at the end."""
     if run.facts.learning_rule == "dpo":
-        return msgspec.convert(run.config.get("rule_settings", {}), RoundSettings)
+        return recorded_rounds(run.config)
     return RoundSettings(finetuning_frequency=len(run.groups))
 
 
