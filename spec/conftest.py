@@ -1,10 +1,12 @@
 """Point the specification at a mapping or normalizer: ``pytest spec --mapping pkg.mod:obj``."""
 
+import sys
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
+from search_to_signal.errors import ConfigError
 from search_to_signal.normalizer import Floats, Normalizer, get_normalizer, group_advantages
 from search_to_signal.rewards import MAPPINGS, RewardMapping, get_mapping
 
@@ -15,6 +17,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the two options that point the suite at something else than the built-in objects."""
     parser.addoption("--mapping", help="name, entry point or pkg.mod:obj of the reward mapping to judge")
     parser.addoption("--normalizer", help="name, entry point or pkg.mod:obj of the normalizer to judge")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Find what is to be judged, also in the directory of the command; one line where it is not there."""
+    sys.path.append(str(config.invocation_params.dir))
+    mapping, normalizer = config.getoption("--mapping"), config.getoption("--normalizer")
+    try:
+        if mapping:
+            get_mapping(mapping)
+        if normalizer:
+            get_normalizer(normalizer)
+    except ConfigError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With something to judge, leave out the tests that judge nothing of it."""
+    judging = {"judged"}
+    judging |= {"mapping", *CONSTRUCTIONS} if config.getoption("--mapping") else set()
+    judging |= {"normalizer"} if config.getoption("--normalizer") else set()
+    if judging == {"judged"}:
+        return
+    others = [item for item in items if judging.isdisjoint(getattr(item, "fixturenames", ()))]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in others]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,13 +1,13 @@
 """Process-wide switches that determinism and speed need; called once, first thing in a run's process."""
 
 import ctypes
+import gc
 import os
 import platform
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -46,11 +46,13 @@ def command_line(*arguments: str) -> list[str]:
 
 
 def wait_without_spinning() -> None:
-    """Let idle OpenMP threads sleep; spinning ones take the cores that another process's threads wait for.
+    """Let idle threads sleep; spinning ones take the cores that another process's threads wait for.
 
-    OpenMP reads the variable when torch is loaded: this is for before. Results do not depend on it.
+    OpenMP reads its variable when torch is loaded, OpenBLAS its own with numpy, whose threads otherwise spin
+    2**26 ticks each at once: this is for before. Results do not depend on them.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 
 def fix_kernels() -> None:
@@ -78,6 +80,22 @@ def _cpu_flags() -> set[str]:
     except OSError:
         return set()
     return set(next((line for line in lines if line.startswith("flags")), "").split())
+
+
+@contextmanager
+def without_cycle_search() -> Iterator[None]:
+    """Within it memory is freed by reference counts alone; what is left then is not searched at exit either.
+
+    For short work that makes no cycles, where Python would look for them in every module and record.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if enabled:
+            gc.enable()
 
 
 def keep_freed_memory() -> None:
@@ -127,6 +145,9 @@ def mapped(call: Callable[[Item], Found], items: Sequence[Item], least: int = 1)
     if count < 2:
         yield from map(call, items)
         return
+    # Loading it takes longer than many commands do.
+    from concurrent.futures import ProcessPoolExecutor
+
     with ProcessPoolExecutor(
         count, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL)
     ) as pool:

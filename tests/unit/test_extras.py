@@ -104,6 +104,18 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "loaded: []"
 
 
+def test_a_command_loads_its_own_file_alone() -> None:
+    """``s2s verify`` reads neither the other commands nor what only several processes need."""
+    code = (
+        "import sys; from search_to_signal.cli import main\n"
+        "try: main(['verify', '--help'])\n"
+        "finally: print(sorted(m for m in sys.modules if m.startswith(('search_to_signal.cli.', 'concur'))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    own = ["search_to_signal.cli.base", "search_to_signal.cli.checking"]
+    assert done.stdout.splitlines()[-1] == str(own)
+
+
 def test_every_directory_of_tests_is_of_the_core_or_not() -> None:
     """What tests/core/run.sh runs exists, and a new directory of unit tests is in the list or named here."""
     lines = (ROOT / "tests" / "core" / "files.txt").read_text().splitlines()

@@ -1,5 +1,6 @@
 """Switches of the whole process are set before the libraries that read them are loaded."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -30,6 +31,28 @@ def test_the_command_line_lets_idle_threads_sleep() -> None:
     """They do not spin once a command has begun, unless the user asks for it."""
     assert spins({}) == "0"
     assert spins({"OMP_WAIT_POLICY": "ACTIVE"}) != "0"
+
+
+def test_numpy_threads_sleep_at_once() -> None:
+    """OpenBLAS is told not to let its threads spin, before numpy loads it; a user's own choice stands."""
+    code = (
+        "import os; from search_to_signal.cli import main; main(['verify', '/nowhere']);"
+        "print(os.environ['OPENBLAS_THREAD_TIMEOUT'])"
+    )
+    for given, due in (({}, "4"), ({"OPENBLAS_THREAD_TIMEOUT": "26"}, "26")):
+        clean = {name: value for name, value in os.environ.items() if name != "OPENBLAS_THREAD_TIMEOUT"}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={**clean, **given}, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.splitlines()[-1] == due
+
+
+def test_cycles_are_searched_for_again_afterwards() -> None:
+    """Within the block no collection is due, behind it collecting is as it was before."""
+    with runtime.without_cycle_search():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    gc.unfreeze()
 
 
 KERNELS = """import os, sys

@@ -4,36 +4,37 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from inspect import cleandoc
 
 import search_to_signal
-from search_to_signal.cli import (
-    audit,
-    checking,
-    claims,
-    hosts,
-    listing,
-    models,
-    records,
-    rerunning,
-    running,
-    shipping,
-)
 from search_to_signal.cli.base import Command
 from search_to_signal.errors import RunDirectoryError, S2SError
 from search_to_signal.extras import missing
 from search_to_signal.progress import one_line
 from search_to_signal.runtime import fix_kernels, wait_without_spinning
 
-_GROUPS = (running, records, checking, rerunning, shipping, claims, hosts, models, listing, audit)
+# The commands of each file, so that only the one with the command that was given is loaded.
+_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "running": ("run", "record", "run-one", "updates", "heldout"),
+    "records": ("report", "replay", "compare", "trace"),
+    "checking": ("verify", "seal"),
+    "rerunning": ("rerun",),
+    "shipping": ("pack", "unpack", "rebuild"),
+    "claims": ("claims",),
+    "hosts": ("conformance", "released"),
+    "models": ("pretrain", "card", "serve"),
+    "listing": ("list",),
+    "audit": ("audit", "normalizers"),
+}
 # Characters of an error that are printed.
 _TOLD = 4000
 _REMEDY = "check that it is there, with rights and room to write"
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="s2s",
         description="From Search to Signal: run, check and read search-coupled online post-training.",
@@ -51,8 +52,9 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(command=command)
         return sub
 
-    for group in _GROUPS:
-        group.register(add)
+    asked = [group for group, names in _GROUPS.items() if given and given[0] in names]
+    for group in asked or _GROUPS:
+        import_module(f"{__name__}.{group}").register(add)
     return parser
 
 
@@ -70,7 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal that lacks a character shows another.
             stream.reconfigure(errors="replace")
-    parsed = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    parsed = _parser(given).parse_args(given)
     try:
         code: int = parsed.command(parsed) or 0
         sys.stdout.flush()

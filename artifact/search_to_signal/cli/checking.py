@@ -3,11 +3,16 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from search_to_signal.cli.base import Add, add_repeated, allow_code, load_allowed
 from search_to_signal.errors import ConfigError
 from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import one_line, progress_display
+from search_to_signal.runtime import without_cycle_search
+
+if TYPE_CHECKING:
+    from search_to_signal.provenance.verify import Verdict
 
 # Places of one reason that are printed.
 _SHOWN = 3
@@ -16,7 +21,6 @@ _SHOWN = 3
 def _verify(arguments: argparse.Namespace) -> int:
     """Check checksums and records."""
     from search_to_signal.provenance import levels
-    from search_to_signal.provenance.verify import verify
 
     _refuse_loose_options(arguments)
     if arguments.recompute:
@@ -28,7 +32,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
         name = signer(arguments.directory, arguments.signer, arguments.identity)
         print(f"signed by {one_line(name)}")
-    verdict = verify(arguments.directory, programs=arguments.tables)
+    verdict = _verdict(arguments)
     problems = list(verdict.problems)
     if arguments.tables and _comparable(arguments.directory):
         problems += _table_problems(arguments.directory)
@@ -46,6 +50,13 @@ def _verify(arguments: argparse.Namespace) -> int:
     for level in used:
         print(levels.promise(level))
     return 0
+
+
+def _verdict(arguments: argparse.Namespace) -> "Verdict":
+    with without_cycle_search():
+        from search_to_signal.provenance.verify import verify
+
+        return verify(arguments.directory, programs=arguments.tables)
 
 
 def _comparable(directory: Path) -> bool:

@@ -101,36 +101,38 @@ class CalmArchive:
         # Programs that differ in comments alone share an id, which then does not say which one was shown.
         if len(parents) > len(set(group[0].parents)) and set(group[0].base_scores) <= set(expected):
             expected = group[0].base_scores
+        strangers = any(name not in known for name in group[0].parents)
         for record in group:
-            where = f"step {record.step}, completion {record.index}"
             if (record.archive_size, record.frontier) != (size, best):
                 yield (
-                    f"{where}: archive of {record.archive_size} with frontier {record.frontier}, "
+                    f"{_place(record)}: archive of {record.archive_size} with frontier {record.frontier}, "
                     f"the records before it say {size} with {best}"
                 )
             if self.own_rule:
                 continue
-            if record.parents != group[0].parents or any(name not in known for name in record.parents):
-                yield f"{where}: its parents are not in the archive"
+            if strangers or record.parents != group[0].parents:
+                yield f"{_place(record)}: its parents are not in the archive"
             if record.base_scores != expected:
-                yield f"{where}: base_scores are {record.base_scores}, those of its parents are {expected}"
+                given = record.base_scores
+                yield f"{_place(record)}: base_scores are {given}, those of its parents are {expected}"
             if record.matches_base_code != (record.program_sha256 in programs):
-                yield f"{where}: matches_base_code is not what its program says"
+                yield f"{_place(record)}: matches_base_code is not what its program says"
 
     def _judged(
         self, record: CompletionRecord, score: float, ranked: list[float], fresh: list[HeuristicRecord]
     ) -> Iterator[str]:
-        where = f"step {record.step}, completion {record.index}"
         gap = _distance(ranked, score)
         if record.archive_gap != gap:
-            yield f"{where}: score {score} is {gap} from the archive, recorded is {record.archive_gap}"
+            told = f"score {score} is {gap} from the archive, recorded is {record.archive_gap}"
+            yield f"{_place(record)}: {told}"
         near = gap is not None and gap < EQUAL_SCORES
-        taken = near or any(abs(other.score - score) < EQUAL_SCORES for other in fresh)
+        taken = near or any([abs(other.score - score) < EQUAL_SCORES for other in fresh])
         if self.own_rule:
             taken = record.archive_event is not ArchiveEvent.ADMITTED
         event = ArchiveEvent.DUPLICATE_SCORE if taken else ArchiveEvent.ADMITTED
         if record.archive_event is not event:
-            yield f"{where}: archive event is {record.archive_event.value}, its score says {event.value}"
+            told = f"archive event is {record.archive_event.value}, its score says {event.value}"
+            yield f"{_place(record)}: {told}"
         if not taken:
             fresh.append(self._stored(record, score))
             self.admitted.append((record.step, record.index, score))
@@ -164,7 +166,11 @@ def admission_problems(
         yield f"{HEURISTICS} does not hold the {len(admitted)} heuristics that were admitted"
 
 
+def _place(record: CompletionRecord) -> str:
+    return f"step {record.step}, completion {record.index}"
+
+
 def _distance(ranked: list[float], score: float) -> float | None:
     """From a score to the nearest of rising ones, None where there are none."""
     at = bisect_left(ranked, score)
-    return min((abs(other - score) for other in ranked[max(at - 1, 0) : at + 1]), default=None)
+    return min([abs(other - score) for other in ranked[max(at - 1, 0) : at + 1]], default=None)

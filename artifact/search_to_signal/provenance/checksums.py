@@ -30,7 +30,7 @@ def listed_files(directory: Path) -> list[Path]:
     """Every regular file below a directory but its own lists and signature, sorted by relative path."""
     own = {directory / f"{name}{end}" for name in (SUMS, DATA_SUMS, SIGNATURE) for end in ("", TEMPORARY)}
     files = (Path(entry) for entry in entries_below(directory) if entry.is_file(follow_symlinks=False))
-    return sorted(path for path in files if path not in own)
+    return sorted((path for path in files if path not in own), key=lambda path: path.parts)
 
 
 def write_sums(directory: Path) -> None:

@@ -37,9 +37,10 @@ class ParsedTexts:
 
     def text(self, text: str) -> Proposal | Failure:
         """``parse``."""
-        if text not in self.texts:
-            self.texts[text] = parse(text)
-        return self.texts[text]
+        found = self.texts.get(text)
+        if found is None:
+            found = self.texts[text] = parse(text)
+        return found
 
     def program_problems(self) -> Iterator[str]:
         """Recorded hashes that are not those of the canonical code; a millisecond for each program."""
@@ -60,24 +61,26 @@ def answer_problems(record: Any, text: str, config: Mapping[str, Any], parsed: P
         return
     if record.program_sha256 != parsed.programs.setdefault(found.code, record.program_sha256):
         yield "program_sha256 is not the one that equal code has elsewhere"
-    yield from _ending_problems(record, found.code, config)
+    if told := _ending_problem(record, found.code, config):
+        yield told
     if record.score is not None:
         key = (str(config["problem"]), str(config["split"]), found.code)
         if parsed.scores.setdefault(key, record.score) != record.score:
             yield f"score {record.score}, the same program scored {parsed.scores[key]} elsewhere"
 
 
-def _ending_problems(record: Any, code: str, config: Mapping[str, Any]) -> Iterator[str]:
+def _ending_problem(record: Any, code: str, config: Mapping[str, Any]) -> str | None:
     ending, *notes = record.evaluation.split(", ")
-    random = mentions_randomness(code)
-    if config.get("evaluation", {}).get("randomness", "text") == "behaviour":
-        random = ending == "nondeterministic"
     if ending in _FINISHED:
+        random = mentions_randomness(code)
+        if config.get("evaluation", {}).get("randomness", "text") == "behaviour":
+            random = ending == "nondeterministic"
         due = Outcome.RANDOMNESS if random else Outcome.VALID
     else:
         due = Outcome.MISSING_FUNCTION if ending == "no_function" else Outcome.RUNTIME_FAILURE
     if record.outcome is not due or ending == "not_run" or not _PARTS.issuperset(notes):
-        yield f"recorded as {record.outcome.value}, its evaluation ({record.evaluation}) says {due.value}"
+        return f"recorded as {record.outcome.value}, its evaluation ({record.evaluation}) says {due.value}"
+    return None
 
 
 @dataclass
@@ -104,17 +107,22 @@ class TextReplay:
             yield f"{where}: prompt_sha256 is not that of the prompt"
         yield from (f"{where}: {problem}" for problem in self._tokens(group, step, generation))
         for record, text in zip(group, generation.completions, strict=True):
-            problems = [*answer_problems(record, text, self.config, self.parsed), *self._stored(record, text)]
-            if record.problem != self.config["problem"]:
-                problems.append(f"problem {record.problem}, the configuration says {self.config['problem']}")
-            ours = self.config.get("host", REFERENCE) == REFERENCE
-            if ours and (record.exposure is None) != (record.score is None):
-                problems.append(f"exposure {record.exposure} with score {record.score}")
-            yield from (f"{where}, completion {record.index}: {problem}" for problem in problems)
+            for problem in self._completion(record, text):
+                yield f"{where}, completion {record.index}: {problem}"
+
+    def _completion(self, record: CompletionRecord, text: str) -> Iterator[str]:
+        yield from answer_problems(record, text, self.config, self.parsed)
+        if record.archive_event is ArchiveEvent.ADMITTED:
+            yield from self._stored(record, text)
+        if record.problem != self.config["problem"]:
+            yield f"problem {record.problem}, the configuration says {self.config['problem']}"
+        unequal = (record.exposure is None) != (record.score is None)
+        if unequal and self.config.get("host", REFERENCE) == REFERENCE:
+            yield f"exposure {record.exposure} with score {record.score}"
 
     def _stored(self, record: CompletionRecord, text: str) -> Iterator[str]:
         stored = self.heuristics.get((record.step, record.index))
-        if record.archive_event is not ArchiveEvent.ADMITTED or stored is None:
+        if stored is None:
             return
         found = self.parsed.text(text)
         expected = (found.idea, found.code) if isinstance(found, Proposal) else None
@@ -133,17 +141,19 @@ class TextReplay:
             yield "prompt_tokens are not those of the prompt"
         if [record.completion_tokens for record in group] != drawn:
             yield "completion_tokens are not those of the completions"
-        cut = [self._truncated(generation, index) for index in range(len(drawn))]
-        if any(due not in (None, r.truncated) for r, due in zip(group, cut, strict=False)):
+        cut = self._truncated(generation)
+        if any([due not in (None, r.truncated) for r, due in zip(group, cut, strict=False)]):
             yield "truncated is not what its completions say"
         yield from self._trained(group, step, sum(drawn))
 
-    def _truncated(self, generation: GenerationRecord, index: int) -> bool | None:
-        """Whether a completion was cut at the limit; None where its tokens cannot tell."""
+    def _truncated(self, generation: GenerationRecord) -> list[bool | None]:
+        """Whether each completion was cut at the limit; None where its tokens cannot tell."""
         if generation.requests:
-            return generation.requests[index].finish_reason == "length"
+            return [request.finish_reason == "length" for request in generation.requests]
         limit = self.config["generation"].get("max_completion_tokens")
-        ids = generation.completion_ids[index]
+        return [self._at_limit(ids, limit) for ids in generation.completion_ids]
+
+    def _at_limit(self, ids: tuple[int, ...], limit: int | None) -> bool | None:
         if limit is None or not ids or len(ids) > limit:
             return None
         if len(ids) < limit:

@@ -40,11 +40,12 @@ _TOGETHER = 256
 
 def _outcome_problems(group: Group) -> Iterator[str]:
     for record in group:
-        where = f"step {record.step}, completion {record.index}"
         if (record.score is not None) != (record.outcome is Outcome.VALID):
-            yield f"{where}: outcome {record.outcome.value} with score {record.score}"
+            told = f"outcome {record.outcome.value} with score {record.score}"
+            yield f"step {record.step}, completion {record.index}: {told}"
         if (record.archive_event is ArchiveEvent.INVALID) != (record.score is None):
-            yield f"{where}: archive event {record.archive_event.value} with score {record.score}"
+            told = f"archive event {record.archive_event.value} with score {record.score}"
+            yield f"step {record.step}, completion {record.index}: {told}"
 
 
 def _step_problems(group: Group, step: StepRecord) -> Iterator[str]:

@@ -115,6 +115,10 @@ def padded(rows: Sequence[Sequence[float]]) -> Floats:
     return out
 
 
+def _context(r: CompletionRecord) -> tuple[object, ...]:
+    return r.step, r.prompt_sha256, r.operator, r.base_scores, r.frontier
+
+
 def _response_codes(group: Sequence[CompletionRecord]) -> list[int]:
     first: dict[str, int] = {}
     return [first.setdefault(record.response_sha256, len(first)) for record in group]
@@ -131,7 +135,8 @@ def batch_of(groups: Sequence[Sequence[CompletionRecord]]) -> GroupBatch:
             "pass at least one group, all of the same size G >= 1"
         )
     for group in groups:
-        if len({(r.step, r.prompt_sha256, r.operator, r.base_scores, r.frontier) for r in group}) != 1:
+        context = _context(group[0])
+        if any(_context(record) != context for record in group[1:]):
             raise IllFormedGroupError(
                 f"step {group[0].step} mixes completions of several prompts or search states: "
                 "a group is the set of completions of one prompt; group the records by step first"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,8 +30,16 @@ def read_completions(path: Path) -> Iterator[CompletionRecord]:
 
 def read_records(file: Path, kind: type[Record]) -> Iterator[Record]:
     """Yield the records of any record file; raises RecordError as read_completions does."""
-    for record, _ in _numbered(file, kind):
-        yield record
+    decode = msgspec.json.Decoder(kind).decode
+    with file.open("rb", buffering=1 << 17) as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                record = decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise _error(file, number, f"unreadable line ({error})") from error
+            if not line.endswith(b"\n"):
+                raise _error(file, number, "the last line is cut off")
+            yield record
 
 
 def read_groups(path: Path) -> Iterator[tuple[CompletionRecord, ...]]:
@@ -38,33 +47,22 @@ def read_groups(path: Path) -> Iterator[tuple[CompletionRecord, ...]]:
 
     Raises RecordError for an unreadable, missing, duplicated or reordered line.
     """
-    last, path = None, _file(path)
-    for step, numbered in groupby(_numbered(path, CompletionRecord), key=lambda item: item[0].step):
-        lines = list(numbered)
+    last, before, path = None, 0, _file(path)
+    for step, records in groupby(read_records(path, CompletionRecord), key=attrgetter("step")):
+        group = tuple(records)
         if last is not None and step <= last:
-            raise _error(path, lines[0][1], f"step {step} after step {last}: lines reordered or duplicated")
-        for index, (record, number) in enumerate(lines):
+            raise _error(path, before + 1, f"step {step} after step {last}: lines reordered or duplicated")
+        for index, record in enumerate(group):
             if record.index != index:
+                number = before + 1 + index
                 raise _error(path, number, f"step {step} has index {record.index} where {index} is due")
         last = step
-        yield tuple(record for record, _ in lines)
+        before += len(group)
+        yield group
 
 
 def _file(path: Path) -> Path:
     return path / COMPLETIONS if path.is_dir() else path
-
-
-def _numbered(file: Path, kind: type[Record]) -> Iterator[tuple[Record, int]]:
-    decoder = msgspec.json.Decoder(kind)
-    with file.open("rb", buffering=1 << 17) as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise _error(file, number, f"unreadable line ({error})") from error
-            if not line.endswith(b"\n"):
-                raise _error(file, number, "the last line is cut off")
-            yield record, number
 
 
 def _error(path: Path, number: int, problem: str) -> RecordError:
