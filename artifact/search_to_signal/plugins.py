@@ -69,10 +69,10 @@ def _loaded(option: str, path: str) -> object:
 
 
 @contextmanager
-def own_code(what: str, known: bool = False) -> Iterator[None]:
+def own_code(what: str, known: bool = False, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Within it runs what may be somebody's own: whatever it raises becomes one line, a MappingError.
 
-    Errors of this package pass, and where the code is ``known``, which is ours, all of them do.
+    Errors of this package and those of ``passing`` pass; where the code is ``known``, which is ours, all do.
     """
     try:
         yield
@@ -80,7 +80,7 @@ def own_code(what: str, known: bool = False) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         # The boundary to code that is not ours.
-        if known:
+        if known or isinstance(error, passing):
             raise
         raise MappingError(f"{what} raised {type(error).__name__}: {error}; mend it") from error
 

@@ -114,7 +114,7 @@ class Workload:
         return whole, rest
 
     def heading(self) -> str:
-        """Layer k of n, run 7 of 28, share and time left, on one line."""
+        """Layer, share, time left, layer k of n and run 7 of 28, on one line."""
         with self._lock:
             tasks, begun = list(self._tasks.values()), list(self._begun.values())
         layers = list(dict.fromkeys(task.layer for task in tasks))
@@ -122,8 +122,8 @@ class Workload:
         current = (open_layers or [status.task.layer for status in begun] or layers)[-1]
         runs = sum(task.is_run for task in tasks)
         counted = f", run {sum(status.task.is_run for status in begun)} of {runs}" if runs else ""
-        layer = f"{current}: layer {layers.index(current) + 1} of {len(layers)}"
-        return f"{layer}{counted}, {100 * self.share:.0f} %, {self._remaining()}"
+        layer = f"layer {layers.index(current) + 1} of {len(layers)}"
+        return f"{current}: {100 * self.share:.0f} %, {self._remaining()}; {layer}{counted}"
 
     def _remaining(self) -> str:
         seconds = self.seconds_left()

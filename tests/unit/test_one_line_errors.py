@@ -15,7 +15,8 @@ import pytest
 from tests.copies import copy_to_change
 
 from search_to_signal.cli import main
-from search_to_signal.errors import ConfigError, MappingError, ModelFileError
+from search_to_signal.errors import ConfigError, MappingError, ModelFileError, RunDirectoryError
+from search_to_signal.experiments.runs.directory import lock_directory, refuse_occupied
 from search_to_signal.experiments.runs.execution import StoppedError, stoppable
 from search_to_signal.generators.files import CHECKSUMS, model_directory
 from search_to_signal.provenance.checksums import write_sums
@@ -312,3 +313,30 @@ def test_a_later_model_is_looked_for_before_the_first_run(
     assert is_one_line(err)
     assert str(model) in err
     assert not out.exists()
+
+
+def test_a_directory_in_use_is_not_told_to_be_moved(make_run: Make, tmp_path: Path) -> None:
+    """Moving it away would harm the run that is being written there."""
+    run = make_run(tmp_path / "native-s1", "native")
+    with lock_directory(run), pytest.raises(RunDirectoryError, match="another process is writing"):
+        refuse_occupied(run, resume=False)
+    with pytest.raises(RunDirectoryError, match="is not empty"):
+        refuse_occupied(run, resume=False)
+
+
+def test_a_replay_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong path is told from a directory without records."""
+    assert main(["replay", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]) == 4
+    assert "there is no directory" in capsys.readouterr().err
+
+
+def test_a_report_is_not_replaced_by_a_poorer_one(
+    make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the code of somebody's own some tables cannot be made: nothing is written over the others."""
+    make_run(tmp_path / "cohort" / "frozen-s42", "frozen")
+    make_run(tmp_path / "cohort" / "native-s42", "native", config={"condition": "nowhere:mine"})
+    assert main(["report", str(tmp_path)]) == 2
+    assert "allow it with --mapping nowhere:mine; or give --out" in capsys.readouterr().err
+    assert not (tmp_path / "report").exists()
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "other")]) == 0

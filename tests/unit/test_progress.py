@@ -68,11 +68,11 @@ def test_the_heading_counts_layers_and_runs() -> None:
     """Layer k of n, run i of m; a task that is no run is not counted as one."""
     work = Workload(PLAN)
     work.update("cohort/native-s1", 0, 10)
-    assert work.heading().startswith("cohort: layer 1 of 2, run 1 of 2, 0 %")
+    assert work.heading().startswith("cohort: 0 %, time left: not known yet; layer 1 of 2, run 1 of 2")
     work.update("cohort/native-s1", 10, 10)
     work.update("cohort/frozen-s1", 10, 10)
     work.update("probe/initial", 1, 10)
-    assert work.heading().startswith("probe: layer 2 of 2, run 2 of 2, 78 %")
+    assert work.heading().startswith("probe: 78 %, time left: not known yet; layer 2 of 2, run 2 of 2")
 
 
 def test_the_time_left_follows_the_speed_and_the_costs() -> None:
@@ -112,7 +112,7 @@ def test_plain_lines_come_while_nothing_reports(
     with progress_display(PLAN) as progress:
         progress.update("cohort/native-s1", 3, 10, "best -4.9")
         seen, end = "", time.monotonic() + 30.0
-        while "[cohort: layer 1 of 2" not in seen and time.monotonic() < end:
+        while "layer 1 of 2" not in seen and time.monotonic() < end:
             seen += capsys.readouterr().out
     assert seen.startswith("cohort/native-s1: 3/10 best -4.9\n")
     assert "native-s1 3/10 best -4.9\n" in seen.partition("[cohort")[2]

@@ -30,6 +30,8 @@ def _report(arguments: argparse.Namespace) -> None:
         raise ConfigError(
             f"{arguments.directory} is one run, checksummed as it is: give --out for its report"
         )
+    if arguments.out is None:
+        _refuse_unallowed(arguments.directory)
     out = arguments.out or arguments.directory / "report"
     with storage_errors(out, AGAIN):
         page = report(arguments.directory, out, lambda written: write_ledger(written, implementation()))
@@ -38,11 +40,30 @@ def _report(arguments: argparse.Namespace) -> None:
     print(f"s2s: report in {page.parent}")
 
 
+def _refuse_unallowed(directory: Path) -> None:
+    """A report without the tables that need somebody's own code must not take the place of a whole one."""
+    from search_to_signal.normalizer import find_normalizer
+    from search_to_signal.records.manifest import read_manifest, runs_below
+    from search_to_signal.rewards import find_mapping
+
+    every = [read_manifest(run).facts for run in runs_below(directory)]
+    try:
+        for mapping in sorted({facts.mapping for facts in every if ":" in facts.mapping}):
+            find_mapping(mapping)
+        for normalizer in sorted({facts.normalizer for facts in every if ":" in facts.normalizer}):
+            find_normalizer(normalizer)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; or give --out for a report without its tables") from error
+
+
 def _replay(arguments: argparse.Namespace) -> None:
     """Recompute rewards and advantages from records."""
     from search_to_signal.experiments.layers.normalizer_replay import normalizers_of, replay
     from search_to_signal.rewards import MAPPINGS
 
+    for directory in arguments.directories:
+        if not directory.is_dir():
+            raise RunDirectoryError(f"there is no directory {directory}: check the path")
     mappings = arguments.mapping or list(MAPPINGS)
     normalizers = arguments.normalizer or normalizers_of(arguments.directories)
     with storage_errors(arguments.out, AGAIN):

@@ -7,6 +7,7 @@ score is computed here from instances that it cannot reach.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -17,6 +18,8 @@ import numpy as np
 from search_to_signal.evaluation import frames
 from search_to_signal.evaluation.channel import Channel
 from search_to_signal.evaluation.outcomes import CandidateError, Isolation
+from search_to_signal.plugins import own_code
+from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import Array, InfeasibleAnswerError, Instance, ReadsRows
 
 
@@ -91,16 +94,24 @@ _DIALOGUES: Mapping[str, tuple[Dialogue, Isolation]] = MappingProxyType(
 )
 
 
+def scoring(problem: Any) -> AbstractContextManager[None]:
+    """Within it a problem computes a score: what one of somebody's own raises becomes one line."""
+    name = getattr(problem, "name", "")
+    return own_code(f"problem {name}", name in PROBLEMS, (InfeasibleAnswerError,))
+
+
 def decide(channel: Channel, task: Task, parameters: int) -> Iterator[tuple[Array, float]]:
     """Hold the dialogue about a function with so many parameters; decisions and score per instance.
 
     The score is NaN when the task is not scored. Raises CandidateError for decisions that are no
-    solution or have no finite score (D17), and WorkerGoneError when the worker ends.
+    solution or have no finite score (D17), WorkerGoneError when the worker ends, and MappingError where a
+    problem of somebody's own fails to compute a score.
     """
     dialogue, refused = _DIALOGUES[task.problem.dialogue]
     try:
         for answer, score in dialogue(channel, task.problem, parameters, task.instances):
-            value = float(score()) if task.scored else math.nan
+            with scoring(task.problem):
+                value = float(score()) if task.scored else math.nan
             if task.scored and not math.isfinite(value):
                 raise CandidateError(Isolation.BAD_OUTPUT, "the score is not finite")
             yield answer, value

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from search_to_signal.evaluation.candidates import Run
-from search_to_signal.evaluation.dialogues import Task
+from search_to_signal.evaluation.dialogues import Task, scoring
 from search_to_signal.evaluation.lanes import Lane
 from search_to_signal.evaluation.locks import ALL, Barrier
 from search_to_signal.evaluation.outcomes import Evaluation, Isolation, outcome_of
@@ -173,7 +173,7 @@ def _compile(task: Task) -> None:
     # be compiled first, that alone would use up the elapsed time of the first candidate.
     if isinstance(task.problem, MatrixProblem):
         instance = task.instances[0]
-        with suppress(InfeasibleAnswerError):
+        with suppress(InfeasibleAnswerError), scoring(task.problem):
             task.problem.score(instance, np.ones(task.problem.answer_shape(instance)))
 
 

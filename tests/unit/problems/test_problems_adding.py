@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from spec.in_process import run_in_process
 
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, MappingError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.problems import get_problem
@@ -41,6 +41,16 @@ def test_the_example_adds_a_problem(example: str) -> None:
     assert seed.per_instance == (-0.0, -1.0)
     assert worse.per_instance == (-2.0, -1.0)
     assert wrong.score is None
+
+
+def test_a_problem_that_cannot_score_is_one_line(example: str) -> None:
+    """Its own mistake is named with the problem, and is no failure of the candidate."""
+    module = importlib.import_module("nearest_number")
+    module.NearestNumber.score = lambda *_: 1 / 0
+    said = "^problem nearest_number raised ZeroDivisionError: .*; mend it$"
+    pool = EvaluationPool(module.problem, "train", EvaluationSettings())
+    with pytest.raises(MappingError, match=said), pool:
+        pool.evaluate([module.problem.seed.code])
 
 
 def test_a_score_says_what_it_measures(example: str) -> None:

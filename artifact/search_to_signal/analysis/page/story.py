@@ -78,15 +78,19 @@ def _searched(evidence: Evidence) -> Finding | None:
     if table is None or not better or _ENDPOINT not in table.columns:
         return None
     cells = [(row.label.partition(" ")[0], table.cell(row.label, _ENDPOINT)) for row in better]
-    ended = (f"{name} in {cell.text()} of {cell.n} seeds" for name, cell in cells)
+    ended = (f"{name} in {cell.text()} of {_seeds(cell.n)}" for name, cell in cells)
     seeds = max(cell.n for _, cell in cells)
     return Finding(
         "Did search get better than without training?",
         f"After equally many groups, ended above frozen: {', '.join(ended)}.{_anchored(evidence)} A sign "
-        f"test over {seeds} seeds cannot go below p = {min(1.0, 2.0 ** (1 - seeds)):.2g}.",
+        f"test over {_seeds(seeds)} cannot go below p = {min(1.0, 2.0 ** (1 - seeds)):.2g}.",
         f"s2s trace . {table.name}",
         "More seeds, and the same comparison at equal time.",
     )
+
+
+def _seeds(number: int) -> str:
+    return f"{number} seed" + ("" if number == 1 else "s")
 
 
 def _anchored(evidence: Evidence) -> str:

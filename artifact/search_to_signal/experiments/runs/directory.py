@@ -93,6 +93,9 @@ def refuse_occupied(directory: Path, resume: bool) -> None:
     if not directory.exists() or (resume and is_begun(directory)):
         return
     if _foreign(RUN, directory):
+        if is_begun(directory):
+            with lock_directory(directory):
+                """Nobody writes it at present."""
         what = "holds no run to go on with" if resume else "is not empty"
         raise RunDirectoryError(f"{directory} {what}: give another --out, or move it away")
 
