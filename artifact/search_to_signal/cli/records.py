@@ -143,9 +143,13 @@ def _traced(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
     from search_to_signal.analysis.page.tracing import row_values, table_names, table_parts, trace_cell
     from search_to_signal.analysis.results import Results
     from search_to_signal.analysis.tables.catalogue import TRACED, build, catalogue
+    from search_to_signal.evidence.unpacking import keep_whole_seeds
     from search_to_signal.records.plan import PLAN
 
-    if (arguments.directory / PLAN.name).is_file():
+    planned = (arguments.directory / PLAN.name).is_file()
+    if directory != arguments.directory and not planned:
+        keep_whole_seeds(directory)
+    if planned:
         table = _planned(arguments, directory)
     elif arguments.table is None:
         return table_names(catalogue(Results(directory), TRACED))

@@ -16,11 +16,10 @@ from search_to_signal.claims.tables import first_of, load_report
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evidence.packing import list_evidence, packed_results, packed_runs, planned_runs
 from search_to_signal.evidence.tables import table_differences
-from search_to_signal.evidence.unpacking import damages, unpack_rest, unpack_runs
+from search_to_signal.evidence.unpacking import damages, keep_whole_seeds, unpack_rest, unpack_runs
 from search_to_signal.experiments.implementation import implementation
 from search_to_signal.progress import Progress
-from search_to_signal.records.layers import ANCHOR
-from search_to_signal.records.manifest import REPORT, ROSTER, read_roster, write_roster
+from search_to_signal.records.manifest import REPORT
 from search_to_signal.records.partial import Partial, write_partial
 from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
 from search_to_signal.runtime import mapped
@@ -52,7 +51,7 @@ def rebuild(root: Path, out: Path, progress: Progress, ship: bool = False) -> Re
         remarks = [line for name in names for line in _restore(root / name, top / name, progress)]
         story = tell(top, plan, plan_sha256(root / PLAN.name))
         for name in names:
-            _keep_whole_seeds(top / name)
+            keep_whole_seeds(top / name)
         tasks = [(top / name, out / name) for name in names]
         reports = dict(zip(names, mapped(_report, tasks), strict=True))
     for name, (_, reason) in reports.items():
@@ -93,27 +92,6 @@ def _restore(packed: Path, out: Path, progress: Progress) -> list[str]:
     mark = Partial(len(names), planned)
     write_partial(out, mark)
     return [f"{packed.name}: {mark.words}"]
-
-
-def _keep_whole_seeds(results: Path) -> None:
-    """Leave out the runs of a seed of which one is missing: a table compares runs of one seed.
-
-    An anchor stands on a contract over all seeds: without one of them it is left out whole.
-    """
-    for directory in [roster.parent for roster in sorted(results.rglob(ROSTER))]:
-        due = read_roster(directory)
-        lacking = {_seed(name) for name in due if not (directory / name).is_dir()}
-        if lacking and directory.name == ANCHOR:
-            shutil.rmtree(directory)
-        elif lacking:
-            for name in due:
-                if _seed(name) in lacking and (directory / name).is_dir():
-                    shutil.rmtree(directory / name)
-            write_roster(directory, [name for name in due if _seed(name) not in lacking])
-
-
-def _seed(name: str) -> str:
-    return name.rpartition("-s")[2]
 
 
 def _report(task: tuple[Path, Path]) -> tuple[list[Finding], str]:

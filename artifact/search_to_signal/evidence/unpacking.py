@@ -1,5 +1,6 @@
 """Packed evidence as results directories again, for checking, reading and running."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,8 @@ from search_to_signal.provenance.checksums import (
     sum_problems,
 )
 from search_to_signal.recompute.tokens import Tokenizers
-from search_to_signal.records.manifest import REPORT, read_manifest
+from search_to_signal.records.layers import ANCHOR
+from search_to_signal.records.manifest import REPORT, ROSTER, read_manifest, read_roster, write_roster
 from search_to_signal.runtime import mapped
 
 # Beyond these a run's tokens, whose tokenizer takes most of the time, are not worth a process.
@@ -132,6 +134,27 @@ def is_left_out(problem: str, problems: Sequence[str]) -> bool:
 def is_remade(problem: str) -> bool:
     """Whether a problem of ``unpack`` is a page, picture or table that this version makes otherwise."""
     return problem.startswith((f"{REPORT}/", DATA_SUMS))
+
+
+def keep_whole_seeds(results: Path) -> None:
+    """Leave out the runs of a seed of which one is missing: a table compares runs of one seed.
+
+    An anchor stands on a contract over all seeds: without one of them it is left out whole.
+    """
+    for directory in [roster.parent for roster in sorted(results.rglob(ROSTER))]:
+        due = read_roster(directory)
+        lacking = {_seed(name) for name in due if not (directory / name).is_dir()}
+        if lacking and directory.name == ANCHOR:
+            shutil.rmtree(directory)
+        elif lacking:
+            for name in due:
+                if _seed(name) in lacking and (directory / name).is_dir():
+                    shutil.rmtree(directory / name)
+            write_roster(directory, [name for name in due if _seed(name) not in lacking])
+
+
+def _seed(name: str) -> str:
+    return name.rpartition("-s")[2]
 
 
 @contextmanager

@@ -77,6 +77,8 @@ def test_a_missing_run_makes_it_partial(
     assert "PARTIAL: 5 of 6" in (tmp_path / "out" / "main" / "core_results.md").read_text()
     assert ",2\n" in (tmp_path / "out" / "main" / "core_results.csv").read_text()
     assert "n = 2 of 3 planned: partial: no verdict" in (tmp_path / "out/report/evidence.md").read_text()
+    assert main(["trace", str(evidence / "main"), "core_results", "native", "Final best"]) == 0
+    assert "cohort/native-s2/completions.jsonl" in capsys.readouterr().out
 
 
 def test_trace_and_claims_read_it(shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
