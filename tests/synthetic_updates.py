@@ -4,6 +4,7 @@ from pathlib import Path
 
 from search_to_signal.records.updates import (
     PAIRS,
+    SETUP,
     UPDATES,
     FixedInputs,
     PairRecord,
@@ -87,4 +88,5 @@ def write_updates(directory: Path, purpose: str = "formal", second: Relation = "
                     pairs.write(pair(variant, steps, ("native", name), ("factorized", name), related))
                 for name in ("native", "factorized"):
                     pairs.write(pair(variant, steps, (name, "rank"), (name, "group"), "equal"))
+    (directory / SETUP).write_text("{}")
     return directory

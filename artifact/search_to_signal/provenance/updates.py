@@ -16,10 +16,9 @@ from search_to_signal.records.groups import batch_of
 from search_to_signal.records.layers import UPDATES as FOLDER
 from search_to_signal.records.manifest import Manifest, read_manifest, runs_below
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, read_groups, read_records
-from search_to_signal.records.updates import PAIRS, UPDATES, PairRecord, UpdateRecord, couples
+from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, PairRecord, UpdateRecord, couples
 from search_to_signal.rewards import find_mapping, rewards_of
 
-SETUP = "setup.json"
 Credit = Mapping[tuple[str, str], Floats]
 Key = tuple[str, str, tuple[int, ...], tuple[str, str]]
 
@@ -40,6 +39,8 @@ def update_problems(directory: Path) -> Iterator[str]:
     """Contradictions of the matched update layer, one line each; raises what reading raises."""
     folder = directory / FOLDER
     if not (folder / SETUP).is_file():
+        if (folder / UPDATES).is_file():
+            yield f"updates: there is no {SETUP}: they have not ended, or it went away"
         return
     setup = read_json(folder / SETUP, _Setup, f"{SETUP} went away")
     places = {"/".join(run.parts[-2:]): run for run in runs_below(directory)}

@@ -8,6 +8,8 @@ import msgspec
 
 UPDATES = "updates.jsonl"
 PAIRS = "pairs.jsonl"
+# What was stepped on, written last: without it the layer has not ended.
+SETUP = "setup.json"
 
 Variant = Literal["fresh", "history", "sgd"]
 Relation = Literal["equal", "proportional", "different", "without_credit"]

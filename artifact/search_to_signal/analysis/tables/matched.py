@@ -6,12 +6,12 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Generic, TypeVar
 
-from search_to_signal.analysis.results import Origin, Results
+from search_to_signal.analysis.results import NoTableError, Origin, Results
 from search_to_signal.analysis.tables.cells import Cell, Row, Table, label
 from search_to_signal.analysis.tables.files import to_markdown
 from search_to_signal.errors import RecordError
 from search_to_signal.records.reader import read_records
-from search_to_signal.records.updates import PAIRS, UPDATES, PairRecord, UpdateRecord
+from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, PairRecord, UpdateRecord
 
 LAYER = "updates"
 VARIANTS = {"fresh": "one step", "history": "several steps", "sgd": "plain descent"}
@@ -121,7 +121,10 @@ def matched_table(make: Callable[[MatchedRecords], Table]) -> Callable[[Results]
 
 
 def _records(results: Results) -> MatchedRecords:
-    return load_matched(results.folder(LAYER))
+    folder = results.folder(LAYER)
+    if not (folder / SETUP).is_file():
+        raise NoTableError(f"layer {LAYER} has begun and not ended: go on with it")
+    return load_matched(folder)
 
 
 def matched_tables(directory: Path) -> list[Table]:

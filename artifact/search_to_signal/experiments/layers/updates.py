@@ -24,10 +24,9 @@ from search_to_signal.records.layers import BREADTH
 from search_to_signal.records.layers import UPDATES as LAYER
 from search_to_signal.records.manifest import read_manifest, run_directories, runs_below
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS
-from search_to_signal.records.updates import PAIRS, UPDATES
+from search_to_signal.records.updates import PAIRS, SETUP, UPDATES
 from search_to_signal.records.writer import RecordWriter
 
-SETUP = "setup.json"
 PAGE = "matched.md"
 
 

@@ -6,11 +6,19 @@ from statistics import mean
 import pytest
 from tests.synthetic_updates import write_updates
 
+from search_to_signal.analysis.results import NoTableError, Results
 from search_to_signal.analysis.tables.cells import Table
-from search_to_signal.analysis.tables.matched import load_matched, matched_page, matched_tables
+from search_to_signal.analysis.tables.matched import (
+    load_matched,
+    mapping_table,
+    matched_page,
+    matched_table,
+    matched_tables,
+)
 from search_to_signal.errors import RecordError
+from search_to_signal.provenance.updates import update_problems
 from search_to_signal.records.reader import read_records
-from search_to_signal.records.updates import PAIRS, UPDATES, PairRecord
+from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, PairRecord
 
 ALONE, ROW = "tsp tiny, one step: native – factorized", "tsp tiny, several steps: native – factorized"
 MEANS, TOKENS = (f"Largest withheld difference ({what})" for what in ("completion means", "single tokens"))
@@ -134,3 +142,14 @@ def test_an_empty_layer_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"")
     with pytest.raises(RecordError, match="is empty"):
         load_matched(tmp_path)
+
+
+def test_a_layer_that_has_not_ended_gives_no_table(tmp_path: Path) -> None:
+    """Half of the updates must not pass for all of them, in a report or where they are verified."""
+    made = matched_table(mapping_table)
+    (write_updates(tmp_path / "updates") / SETUP).unlink()
+    with pytest.raises(NoTableError, match="layer updates has begun and not ended"):
+        made(Results(tmp_path))
+    assert list(update_problems(tmp_path)) == [
+        "updates: there is no setup.json: they have not ended, or it went away"
+    ]

@@ -17,14 +17,14 @@ from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.layer_settings import UpdateSettings
 from search_to_signal.experiments.layers.update_pairs import relation
-from search_to_signal.experiments.layers.updates import PAGE, SETUP, choose_runs, matched_updates
+from search_to_signal.experiments.layers.updates import PAGE, choose_runs, matched_updates
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.records.manifest import Manifest, read_manifest, write_manifest
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord
-from search_to_signal.records.updates import PAIRS, UPDATES, PairRecord, UpdateRecord
+from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, PairRecord, UpdateRecord
 from search_to_signal.records.writer import RecordWriter
 from search_to_signal.rewards import MAPPINGS
 from search_to_signal.search.settings import SearchSettings
