@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from search_to_signal.analysis.figures import Drawn, draw_all
 from search_to_signal.analysis.page.facts import Facts, describe, layer_times, read_facts, time_rows
 from search_to_signal.analysis.page.ledger import NAMES, JudgedLedger, read_ledger
+from search_to_signal.analysis.page.rendering import rendered
 from search_to_signal.analysis.page.story import FIGURE, best_lineage, findings
 from search_to_signal.analysis.page.tracing import ShownTable, show_table
 from search_to_signal.analysis.tables.catalogue import NOT_RUN, Evidence, read_evidence
@@ -54,7 +54,9 @@ def write_evidence(evidence: Evidence, out: Path, ledger: Callable[[Path], None]
     if ledger is not None:
         ledger(out)
     verdicts = read_ledger(out)
-    (out / HTML).write_text(_render(evidence, drawn, facts, verdicts), encoding="utf-8")
+    (out / HTML).write_text(
+        rendered("page.html", **_page_values(evidence, drawn, facts, verdicts)), encoding="utf-8"
+    )
     page = out / MARKDOWN
     page.write_text("\n\n".join(_parts(evidence, drawn, facts, verdicts)) + "\n", encoding="utf-8")
     return page
@@ -124,14 +126,6 @@ class Picture:
     source: str
     width: int
     tables: tuple[str, ...]
-
-
-def _render(evidence: Evidence, drawn: Drawn, facts: Facts, ledger: JudgedLedger | None) -> str:
-    loader = PackageLoader("search_to_signal.analysis.page")
-    environment = Environment(
-        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
-    )
-    return environment.get_template("page.html").render(**_page_values(evidence, drawn, facts, ledger))
 
 
 def _page_values(

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from search_to_signal.analysis.figures.outcomes import CAPTION, draw_outcomes, outcome_lines
+from search_to_signal.analysis.page.rendering import rendered
 from search_to_signal.analysis.page.story import Finding
 from search_to_signal.analysis.plan.deviations import NOTHING, deviations, recorded_runs
 from search_to_signal.analysis.plan.lines import outcome_table, sentence, study_grid
@@ -23,7 +22,7 @@ _WIDTH = 616
 
 @dataclass(frozen=True)
 class Story:
-    """The plan with its outcomes; ``planned`` runs were to be recorded, as far as anybody wrote them down."""
+    """The plan with its outcomes; ``recorded`` runs are there, ``departed`` by study."""
 
     plan: Plan
     outcomes: tuple[Outcome, ...]
@@ -88,12 +87,9 @@ def _html(
 ) -> str:
     plan, found = story.plan, story.outcomes
     parts = [(study, [one for one in found if one.study.key == study.key]) for study in plan.studies]
-    loader = PackageLoader("search_to_signal.analysis.page")
-    environment = Environment(
-        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
-    )
     data = None if picture is None else base64.b64encode(picture.read_bytes()).decode("ascii")
-    return environment.get_template("plan.html").render(
+    return rendered(
+        "plan.html",
         plan=plan,
         partial=story.partial,
         counts=story.counts,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from search_to_signal.analysis.plan.outcomes import Outcome
-from search_to_signal.records.manifest import Manifest, read_manifest, runs_below
+from search_to_signal.records.manifest import Manifest, finished_manifest, runs_below
 from search_to_signal.records.plan import Plan, Study
 
 NOTHING = "nothing of it is recorded"
@@ -14,8 +14,8 @@ _SHOWN = 3
 
 def recorded_runs(root: Path) -> dict[str, Manifest]:
     """The manifests of all finished runs below the recorded evidence, by place."""
-    found = {run.relative_to(root).as_posix(): read_manifest(run) for run in runs_below(root)}
-    return {place: manifest for place, manifest in found.items() if manifest.status == "complete"}
+    found = ((run, finished_manifest(run)) for run in runs_below(root))
+    return {run.relative_to(root).as_posix(): manifest for run, manifest in found if manifest is not None}
 
 
 def deviations(
