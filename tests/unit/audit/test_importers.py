@@ -15,6 +15,7 @@ from tests.unit.audit import logs
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers import FORMATS, find, neutral, read
 from search_to_signal.audit.importers.base import ReadOptions
+from search_to_signal.audit.importers.sniffing import sniff
 
 
 def whole(path: Path, options: ReadOptions | None = None, format: str | None = None) -> RewardGroups:
@@ -62,7 +63,7 @@ def test_a_log_is_recognized_by_its_columns_and_in_its_directory(name: str, tmp_
     path = BUILDERS[name](tmp_path)
     assert find(path)[0].name == name
     assert (find(tmp_path)[0].name, find(tmp_path)[1]) == (name, [path])
-    assert name in [one.name for one in FORMATS if one.recognizes(path)]
+    assert name in [one.name for one in FORMATS if one.score(sniff(path))]
 
 
 def test_every_format_says_what_it_was_tried_on() -> None:

@@ -1,13 +1,17 @@
 """What an importer is, and what a caller may say about a log."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from search_to_signal.audit.groups import RewardGroups
-from search_to_signal.audit.importers.sniffing import Sniffed, sniff
+from search_to_signal.audit.importers.documents import read_document
+from search_to_signal.audit.importers.lines import read_lines
+from search_to_signal.audit.importers.rows import Evidence, Group, Row, batches, consecutive, rows_of
+from search_to_signal.audit.importers.sniffing import JSON, Sniffed, container_of
 from search_to_signal.errors import ConfigError, RecordError
 
 BATCH = 65_536
@@ -56,10 +60,6 @@ class Format:
     met: str
     sums: bool = False
 
-    def recognizes(self, path: Path) -> bool:
-        """Whether a file has the container and the columns of this format."""
-        return self.score(sniff(path)) > 0
-
     def score(self, sniffed: Sniffed) -> int:
         """How many needed columns the file has; 0 unless it has all of them."""
         fits = sniffed.container == self.container and not self.missing(sniffed)
@@ -82,6 +82,26 @@ def _natural(path: Path) -> list[tuple[int, int, str]]:
     """Sort key in which step_9 stands before step_10."""
     parts = re.split(r"(\d+)", path.as_posix())
     return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
+
+
+def read_json(
+    path: Path,
+    options: ReadOptions,
+    row: Callable[[dict[str, Any], int], Row],
+    grouped: Callable[[Iterable[Row]], Iterable[Group]] = consecutive,
+    evidence: Evidence | None = None,
+) -> Iterator[RewardGroups]:
+    """Batches of a log of JSON records, one per line or all in one list; ``row`` makes a row of each.
+
+    ``grouped`` and ``evidence`` say which rows are a group, and what was assumed there. Raises RecordError
+    for a record that cannot be read.
+    """
+    in_one_list = container_of(path) == JSON
+    records = iter(enumerate(read_document(path))) if in_one_list else read_lines(path)
+    first = next(records, None)
+    refuse_unknown_label(path, first[1] if first else {}, options.label)
+    rows = rows_of(path, chain([first] if first else [], records), row)
+    yield from batches(str(path), grouped(rows), options.rows, evidence)
 
 
 def value_at(record: Mapping[str, Any], name: str | None) -> str:

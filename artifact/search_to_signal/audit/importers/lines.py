@@ -28,9 +28,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 yield number, _record(path, number, line)
 
 
-def first_record(path: Path) -> dict[str, Any] | None:
-    """The record of the first line that is not blank; none for a file without one."""
-    return next((record for _, record in read_lines(path)), None)
+def first_record(path: Path) -> dict[str, Any]:
+    """The record of the first line that is not blank; empty for a file without one."""
+    return next((record for _, record in read_lines(path)), {})
 
 
 def _opened(path: Path) -> IO[bytes]:

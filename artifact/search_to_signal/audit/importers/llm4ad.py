@@ -11,48 +11,41 @@ and is not read.
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import Assumption, RewardGroups
-from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
-from search_to_signal.audit.importers.candidates import BEST_BEFORE, evidence, over_the_best
+from search_to_signal.audit.groups import RewardGroups
+from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
+from search_to_signal.audit.importers.candidates import candidates
 from search_to_signal.audit.importers.documents import read_document
-from search_to_signal.audit.importers.rows import (
-    NAN,
-    Group,
-    Row,
-    batches,
-    consecutive,
-    count,
-    digest,
-    number,
-    rows_of,
-)
+from search_to_signal.audit.importers.rows import NAN, Group, Row, consecutive, count, digest, number
 from search_to_signal.audit.importers.sniffing import JSON
 from search_to_signal.errors import RecordError
+
+_EVIDENCE = candidates(
+    "a group is one candidate, and admission is not logged; improvement is over the best score before the "
+    "candidate: the log names no parent"
+)
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Samples of one file; raises RecordError for one that cannot be read."""
-    records = read_document(path)
-    refuse_unknown_label(path, next(iter(records), {}), options.label)
-    rows = rows_of(path, enumerate(records), lambda record, at: _row(path, record, at, options))
-    yield from batches(
-        str(path), consecutive(over_the_best(rows, _best_before(path, options))), options.rows, _evidence
-    )
+
+    def grouped(rows: Iterable[Row]) -> Iterator[Group]:
+        return consecutive(_over_the_best(rows, _best_before(path, options)))
+
+    return read_json(path, options, lambda record, at: _row(path, record, at, options), grouped, _EVIDENCE)
 
 
 def _row(path: Path, record: dict[str, Any], position: int, options: ReadOptions) -> Row:
-    order = record.get("sample_order")
-    score = _score(path, record.get("score"), options.reward)
     function = record.get("function")
     return Row(
         group=position,
         position=position,
-        step=count(order),
-        reward=score,
+        step=count(record.get("sample_order")),
+        reward=_score(path, record.get("score"), options.reward),
         response=digest(function if isinstance(function, str) else None),
         label=value_at(record, options.label or "operator"),
         status="failed" if record.get("score") is None else "ok",
@@ -68,6 +61,14 @@ def _best_before(path: Path, options: ReadOptions) -> float:
     return max(filter(math.isfinite, scores), default=-math.inf)
 
 
+def _over_the_best(rows: Iterable[Row], best: float) -> Iterator[Row]:
+    """Candidates in order with their improvement over the best finite score before, ``best`` at first."""
+    for row in rows:
+        compared = math.isfinite(best) and math.isfinite(row.reward)
+        yield replace(row, improvement=row.reward - best) if compared else row
+        best = max(best, row.reward) if math.isfinite(row.reward) else best
+
+
 def _score(path: Path, score: object, objective: str | None) -> float:
     if not isinstance(score, list):
         return number(score)
@@ -76,11 +77,6 @@ def _score(path: Path, score: object, objective: str | None) -> float:
             f"{path}: a score has {len(score)} objectives; name one of them as `reward`, from 0 on"
         )
     return number(score[int(objective)]) if score else NAN
-
-
-def _evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
-    says = f"a group is one candidate, and admission is not logged; {BEST_BEFORE}"
-    return evidence("candidates", says, groups)
 
 
 FORMAT = Format(

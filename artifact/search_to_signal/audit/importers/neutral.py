@@ -5,14 +5,20 @@ them.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups
-from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
-from search_to_signal.audit.importers.lines import first_record, read_lines
+from search_to_signal.audit.importers.base import (
+    Format,
+    ReadOptions,
+    read_json,
+    refuse_unknown_label,
+    value_at,
+)
 from search_to_signal.audit.importers.rows import NAN, Row, batches, consecutive, digest, number, rows_of
 from search_to_signal.audit.importers.sniffing import JSONL, PARQUET
 from search_to_signal.audit.importers.tables import parquet_columns, read_table
@@ -46,9 +52,7 @@ COLUMNS = tuple(Rollout.__struct_fields__)
 
 def read_jsonl(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of a JSON Lines file; raises RecordError, naming the line, for one that breaks the schema."""
-    refuse_unknown_label(path, first_record(path) or {}, options.label)
-    rows = rows_of(path, read_lines(path), lambda record, at: _row(path, at, record, options))
-    yield from batches(str(path), consecutive(rows), options.rows)
+    return read_json(path, options, lambda record, at: _row(path, at, record, options))
 
 
 def read_parquet(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
@@ -88,19 +92,20 @@ def _bounded(value: Any) -> Any:
     return number(value) if isinstance(value, int) and abs(value) >= 2**63 else value
 
 
-def _format(name: str, container: str, suffix: str, met: str) -> Format:
-    return Format(
-        name=name,
-        container=container,
-        needs=("group", "reward"),
-        patterns=(f"*.{suffix}",),
-        read=read_jsonl if container == JSONL else read_parquet,
-        writer="anybody, by rollouts.schema.json",
-        met=met,
-    )
-
-
-JSONL_FORMAT = _format("neutral-jsonl", JSONL, "jsonl", "real writer: GroupRecorder in TRL 0.15.1 and 1.16.0")
-PARQUET_FORMAT = _format(
-    "neutral-parquet", PARQUET, "parquet", "reconstruction: files that its schema allows"
+JSONL_FORMAT = Format(
+    name="neutral-jsonl",
+    container=JSONL,
+    needs=("group", "reward"),
+    patterns=("*.jsonl",),
+    read=read_jsonl,
+    writer="anybody, by rollouts.schema.json",
+    met="real writer: GroupRecorder in TRL 0.15.1 and 1.16.0",
+)
+PARQUET_FORMAT = replace(
+    JSONL_FORMAT,
+    name="neutral-parquet",
+    container=PARQUET,
+    patterns=("*.parquet",),
+    read=read_parquet,
+    met="reconstruction: files that its schema allows",
 )

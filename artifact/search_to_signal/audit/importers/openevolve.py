@@ -12,56 +12,34 @@ kept a candidate is not logged.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import Assumption, RewardGroups
-from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
-from search_to_signal.audit.importers.candidates import evidence
-from search_to_signal.audit.importers.documents import read_document
-from search_to_signal.audit.importers.lines import first_record, read_lines
-from search_to_signal.audit.importers.rows import (
-    Group,
-    Row,
-    batches,
-    consecutive,
-    count,
-    digest,
-    numbers,
-    rows_of,
-)
+from search_to_signal.audit.groups import RewardGroups
+from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
+from search_to_signal.audit.importers.candidates import candidates
+from search_to_signal.audit.importers.rows import Row, count, digest, numbers
 from search_to_signal.audit.importers.sniffing import JSON, JSONL
 
-
-def read_jsonl(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Candidates of a JSON Lines trace; raises RecordError for a line that cannot be read."""
-    refuse_unknown_label(path, first_record(path) or {}, options.label)
-    yield from _read(path, read_lines(path), options)
+_EVIDENCE = candidates(
+    "a group is one candidate, improvement is over its parent, and admission is not logged"
+)
 
 
-def read_json(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
-    """Candidates of a trace that is one JSON document; raises RecordError for one that cannot be read."""
-    records = read_document(path)
-    refuse_unknown_label(path, next(iter(records), {}), options.label)
-    yield from _read(path, enumerate(records), options)
-
-
-def _read(
-    path: Path, records: Iterable[tuple[int, dict[str, Any]]], options: ReadOptions
-) -> Iterator[RewardGroups]:
-    rows = rows_of(path, records, lambda record, at: _row(record, at, options))
-    yield from batches(str(path), consecutive(rows), options.rows, _evidence)
+def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+    """Candidates of a trace; raises RecordError for one that cannot be read."""
+    return read_json(path, options, lambda record, at: _row(record, at, options), evidence=_EVIDENCE)
 
 
 def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
     child, parent = record.get("child_metrics"), record.get("parent_metrics")
-    step = record.get("iteration")
     score = _fitness(child, options.reward)
     return Row(
         group=position,
         position=position,
-        step=count(step),
+        step=count(record.get("iteration")),
         reward=score,
         response=digest(_text(record.get("child_code")) or _text(record.get("llm_response"))),
         label=value_at(record, options.label),
@@ -90,23 +68,14 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
-    says = "a group is one candidate, improvement is over its parent, and admission is not logged"
-    return evidence("candidates", says, groups)
-
-
-def _format(container: str) -> Format:
-    return Format(
-        name="openevolve" if container == JSONL else "openevolve-json",
-        container=container,
-        needs=("iteration", "parent_id", "child_id", "parent_metrics", "child_metrics"),
-        patterns=("evolution_trace.jsonl*",) if container == JSONL else ("evolution_trace.json",),
-        read=read_jsonl if container == JSONL else read_json,
-        writer="codelion/openevolve openevolve/evolution_trace.py "
-        "75bc29894b188b2434bf32c0db601f9dfbb41d5f 2025-12-24",
-        met="real writer: EvolutionTracer, called with given programs",
-    )
-
-
-FORMAT = _format(JSONL)
-JSON_FORMAT = _format(JSON)
+FORMAT = Format(
+    name="openevolve",
+    container=JSONL,
+    needs=("iteration", "parent_id", "child_id", "parent_metrics", "child_metrics"),
+    patterns=("evolution_trace.jsonl*",),
+    read=read,
+    writer="codelion/openevolve openevolve/evolution_trace.py "
+    "75bc29894b188b2434bf32c0db601f9dfbb41d5f 2025-12-24",
+    met="real writer: EvolutionTracer, called with given programs",
+)
+JSON_FORMAT = replace(FORMAT, name="openevolve-json", container=JSON, patterns=("evolution_trace.json",))

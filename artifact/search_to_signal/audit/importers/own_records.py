@@ -20,7 +20,7 @@ from search_to_signal.records.schema import ArchiveEvent, CompletionRecord
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one file; raises RecordError for a line that is unreadable, missing or reordered."""
-    refuse_unknown_label(path, first_record(path) or {}, options.label)
+    refuse_unknown_label(path, first_record(path), options.label)
     lines = itertools.count(1)
     groups = ([_row(record, next(lines), options) for record in group] for group in read_groups(path))
     yield from batches(str(path), groups, options.rows)

@@ -244,24 +244,8 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-def _ordered(items: Any = ()) -> dict[Any, Any]:
-    return dict(items)
-
-
-def _set(values: Any = ()) -> set[Any]:
-    return set(values)
-
-
-def _frozenset(values: Any = ()) -> frozenset[Any]:
-    return frozenset(values)
-
-
 def _no_bytes() -> bytes:
     return b""
-
-
-def _size(values: Any = ()) -> tuple[int, ...]:
-    return tuple(values)
 
 
 def _empty_array(*_: Any) -> list[Any]:
@@ -270,12 +254,12 @@ def _empty_array(*_: Any) -> list[Any]:
 
 _BUILDERS: Mapping[tuple[str, str], Callable[..., Any]] = {
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
-    ("torch", "Size"): _size,
-    ("collections", "OrderedDict"): _ordered,
+    ("torch", "Size"): tuple,
+    ("collections", "OrderedDict"): dict,
     ("_codecs", "encode"): _encode,
     ("numpy", "dtype"): _dtype,
-    **{(module, "set"): _set for module in ("builtins", "__builtin__")},
-    **{(module, "frozenset"): _frozenset for module in ("builtins", "__builtin__")},
+    **{(module, "set"): set for module in ("builtins", "__builtin__")},
+    **{(module, "frozenset"): frozenset for module in ("builtins", "__builtin__")},
     **{(module, "bytes"): _no_bytes for module in ("builtins", "__builtin__")},
     **{(f"numpy.{core}.multiarray", "scalar"): _scalar for core in ("core", "_core")},
     **{(f"numpy.{core}.multiarray", "_reconstruct"): _empty_array for core in ("core", "_core")},

@@ -13,19 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.audit.groups import Assumption, RewardGroups
-from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
-from search_to_signal.audit.importers.lines import first_record, read_lines
-from search_to_signal.audit.importers.rows import (
-    NAN,
-    Group,
-    Row,
-    batches,
-    consecutive,
-    count,
-    digest,
-    number,
-    rows_of,
-)
+from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
+from search_to_signal.audit.importers.rows import NAN, Group, Row, count, digest, number
 from search_to_signal.audit.importers.sniffing import JSONL
 from search_to_signal.errors import RecordError
 
@@ -35,9 +24,7 @@ _AVERAGED = ("importance_ratio", "mismatch_kl", "entropy", "rl_weights")
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """One sequence per group; raises RecordError for a line that cannot be read."""
-    refuse_unknown_label(path, first_record(path) or {}, options.label)
-    rows = rows_of(path, read_lines(path), lambda record, at: _row(path, record, at, options))
-    yield from batches(str(path), consecutive(rows), options.rows, _evidence)
+    return read_json(path, options, lambda record, at: _row(path, record, at, options), evidence=_evidence)
 
 
 def _row(path: Path, record: dict[str, Any], position: int, options: ReadOptions) -> Row:
@@ -45,15 +32,12 @@ def _row(path: Path, record: dict[str, Any], position: int, options: ReadOptions
     if not isinstance(mask, list):
         raise RecordError(f"{path}:{position}: no loss_mask; the line is no token export")
     advantages = _trained(record, "advantages", mask)
-    step = record.get("step")
     return Row(
         group=position,
         position=position,
-        step=count(step),
+        step=count(record.get("step")),
         reward=NAN,
-        advantage=_mean([value for value in advantages if value != 0.0])
-        if any(advantages)
-        else _zero(advantages),
+        advantage=_mean([value for value in advantages if value != 0.0] or advantages),
         tokens=sum(map(bool, mask)),
         response=digest(",".join(map(str, _trained(record, "token_ids", mask)))),
         label=value_at(record, options.label or "env_name"),
@@ -73,10 +57,6 @@ def _trained(record: dict[str, Any], name: str, mask: Sequence[Any]) -> list[flo
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else NAN
-
-
-def _zero(advantages: Sequence[float]) -> float:
-    return 0.0 if advantages else NAN
 
 
 def _evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:

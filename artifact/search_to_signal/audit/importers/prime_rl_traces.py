@@ -35,7 +35,7 @@ from search_to_signal.audit.importers.sniffing import JSONL
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one file; raises RecordError for a line that cannot be read."""
-    first = first_record(path) or {}
+    first = first_record(path)
     refuse_unknown_label(path, {**first, **_first_trace(first)}, options.label)
     folder = re.search(r"step_(\d+)", path.as_posix())
     step = int(folder.group(1)) if folder else UNKNOWN

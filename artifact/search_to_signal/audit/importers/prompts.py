@@ -1,9 +1,8 @@
 """Groups that a log does not name: runs of rows with the same prompt."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-from search_to_signal.audit.groups import Assumption
-from search_to_signal.audit.importers.rows import Group, Row, consecutive, sizes
+from search_to_signal.audit.importers.rows import Evidence, Group, Row, assumed, consecutive
 from search_to_signal.errors import RecordError
 
 _RUNS = (
@@ -28,6 +27,6 @@ def runs_of(source: str, rows: Iterable[Row], group_size: int | None) -> Iterato
         yield from (run[start : start + size] for start in range(0, len(run), size))
 
 
-def run_evidence(groups: Sequence[Group], group_size: int | None = None) -> tuple[Assumption, ...]:
+def run_evidence(group_size: int | None) -> Evidence:
     """How many runs of which length were taken for groups."""
-    return (Assumption("consecutive_prompts", _SPLIT if group_size else _RUNS, sizes(groups)),)
+    return assumed("consecutive_prompts", _SPLIT if group_size else _RUNS)

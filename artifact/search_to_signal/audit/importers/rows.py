@@ -134,6 +134,11 @@ def batches(
         )
 
 
+def assumed(key: str, says: str) -> Evidence:
+    """Evidence for one assumption on what a group is: how many there are, and how many of each size."""
+    return lambda groups: (Assumption(key, says, sizes(groups)),)
+
+
 def sizes(groups: Sequence[Group]) -> dict[str, int]:
     """How many groups, and how many of each size."""
     found = Counter(len(group) for group in groups)

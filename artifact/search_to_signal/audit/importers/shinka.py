@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups
+from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
-from search_to_signal.audit.importers.candidates import evidence
+from search_to_signal.audit.importers.candidates import candidates
 from search_to_signal.audit.importers.lines import parse_json
-from search_to_signal.audit.importers.rows import NAN, Group, Row, batches, consecutive, count, digest, number
+from search_to_signal.audit.importers.rows import NAN, Row, batches, consecutive, count, digest, number
 from search_to_signal.audit.importers.sniffing import SQLITE
 from search_to_signal.audit.importers.sqlite import read_only, table_columns
 
@@ -28,6 +28,9 @@ _PROGRAMS = """
     ORDER BY child.generation, child.timestamp, child.rowid
 """
 _ARCHIVED = "EXISTS (SELECT 1 FROM archive WHERE archive.program_id = child.id)"
+_EVIDENCE = candidates(
+    "a group is one candidate, improvement is over its parent, admitted is archived at the end"
+)
 _FAILED = "SELECT * FROM attempt_log WHERE status = 'failed' ORDER BY generation, id"
 
 
@@ -37,7 +40,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     names = {name.partition(".")[2]: None for name in columns if name.startswith("programs.")}
     refuse_unknown_label(path, names, options.label)
     rows = _rows(path, columns, options)
-    yield from batches(str(path), consecutive(rows), options.rows, _evidence)
+    yield from batches(str(path), consecutive(rows), options.rows, _EVIDENCE)
 
 
 def _rows(path: Path, columns: Sequence[str], options: ReadOptions) -> Iterator[Row]:
@@ -83,11 +86,6 @@ def _failure(details: Any) -> str:
         return value_at(parse_json(details.encode()), "failure_class") if isinstance(details, str) else ""
     except (ValueError, RecursionError):
         return ""
-
-
-def _evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
-    says = "a group is one candidate, improvement is over its parent, admitted is archived at the end"
-    return evidence("candidates", says, groups)
 
 
 FORMAT = Format(

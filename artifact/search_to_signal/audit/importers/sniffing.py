@@ -34,7 +34,7 @@ def sniff(path: Path) -> Sniffed:
         return Sniffed(container, _keys(next(iter(samples_in(path, load_plain(path))), {})))
     if container == JSON:
         return Sniffed(container, _keys(next(iter(read_document(path)), {})))
-    return Sniffed(container, _keys(first_record(path) or {}))
+    return Sniffed(container, _keys(first_record(path)))
 
 
 def container_of(path: Path) -> str:

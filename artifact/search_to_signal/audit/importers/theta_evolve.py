@@ -24,7 +24,7 @@ from search_to_signal.audit.importers.sniffing import TORCH
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one dump; raises RecordError for a file that is damaged or holds more than plain data."""
     runs = runs_of(str(path), dump_rows(path, options, _prompt), options.group_size)
-    yield from batches(str(path), runs, options.rows, lambda groups: run_evidence(groups, options.group_size))
+    yield from batches(str(path), runs, options.rows, run_evidence(options.group_size))
 
 
 def _prompt(sample: Mapping[str, Any]) -> tuple[str, ...]:

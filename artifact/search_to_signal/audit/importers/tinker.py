@@ -13,17 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups
-from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
-from search_to_signal.audit.importers.lines import first_record, read_lines
-from search_to_signal.audit.importers.rows import Row, batches, consecutive, count, number, numbers, rows_of
+from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
+from search_to_signal.audit.importers.rows import Row, count, number, numbers
 from search_to_signal.audit.importers.sniffing import JSONL
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one file; raises RecordError for a line that cannot be read."""
-    refuse_unknown_label(path, first_record(path) or {}, options.label)
-    rows = rows_of(path, read_lines(path), lambda record, at: _row(record, at, options))
-    yield from batches(str(path), consecutive(rows), options.rows)
+    return read_json(path, options, lambda record, at: _row(record, at, options))
 
 
 def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:

@@ -21,7 +21,17 @@ from typing import Any
 from search_to_signal.audit.groups import ASSUMED_REWARD, Assumption, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.prompts import run_evidence, runs_of
-from search_to_signal.audit.importers.rows import NAN, Group, Row, batches, count, digest, number, rows_of
+from search_to_signal.audit.importers.rows import (
+    NAN,
+    Evidence,
+    Group,
+    Row,
+    batches,
+    count,
+    digest,
+    number,
+    rows_of,
+)
 from search_to_signal.audit.importers.sniffing import PARQUET
 from search_to_signal.audit.importers.tables import number_columns, parquet_columns, read_table
 from search_to_signal.errors import RecordError
@@ -87,7 +97,7 @@ def _text(completion: Any) -> str | None:
     return json.dumps(completion, default=str)
 
 
-def _evidence(components: Sequence[str], options: ReadOptions) -> Any:
+def _evidence(components: Sequence[str], options: ReadOptions) -> Evidence:
     chosen = (
         "as named by the caller" if options.components else "all columns of numbers that TRL does not fix"
     )
@@ -97,9 +107,11 @@ def _evidence(components: Sequence[str], options: ReadOptions) -> Any:
     key = "named_reward" if options.components and options.weights else ASSUMED_REWARD
     says = f"the reward is the sum of {', '.join(components)} ({chosen}) with {weighing}"
 
+    runs = run_evidence(options.group_size)
+
     def evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
         reward = Assumption(key, says, {"rows": sum(len(group) for group in groups)})
-        return (*run_evidence(groups, options.group_size), reward)
+        return (*runs(groups), reward)
 
     return evidence
 

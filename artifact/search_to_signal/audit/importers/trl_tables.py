@@ -23,7 +23,7 @@ from search_to_signal.errors import RecordError
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one table; raises RecordError for one that is damaged or has not TRL's columns."""
-    table = first_record(path) or {}
+    table = first_record(path)
     columns, data = table.get("columns"), table.get("data")
     if not isinstance(columns, list) or not isinstance(data, list) or not all(map(_is_row(columns), data)):
         raise RecordError(f"{path}: not a table: columns and rows of one length are due; export it again")

@@ -16,34 +16,34 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.audit.groups import Assumption, RewardGroups
-from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
-from search_to_signal.audit.importers.lines import first_record, read_lines
+from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
+from search_to_signal.audit.importers.lines import first_record
 from search_to_signal.audit.importers.rows import (
     Group,
     Row,
-    batches,
+    assumed,
     consecutive,
     count,
     digest,
     gathered,
     number,
     numbers,
-    rows_of,
     sizes,
 )
 from search_to_signal.audit.importers.sniffing import JSONL
 
+_INPUTS = assumed(
+    "equal_inputs",
+    "a group is the rows of one step with the same input: the log names no group and reorders its rows",
+)
 _BASE = ("input", "output", "gts", "score", "step", "uid", "request_id")
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one step's file; raises RecordError for a line that cannot be read."""
-    first = first_record(path) or {}
-    refuse_unknown_label(path, first, options.label)
-    rows = rows_of(path, read_lines(path), lambda record, at: _row(record, at, options))
-    named = "uid" in first
-    groups = consecutive(rows) if named else gathered(rows)
-    yield from batches(str(path), groups, options.rows, _sessions if named else _inputs)
+    named = "uid" in first_record(path)
+    grouped, evidence = (consecutive, _sessions) if named else (gathered, _INPUTS)
+    return read_json(path, options, lambda record, at: _row(record, at, options), grouped, evidence)
 
 
 def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
@@ -74,11 +74,6 @@ def _sessions(groups: Sequence[Group]) -> tuple[Assumption, ...]:
     sessions = sum(len({row.metrics.get("session", row.position) for row in group}) for group in groups)
     says = "a group is what shares the first part of uid; each output of a session is a row with its score"
     return (Assumption("outputs_of_sessions", says, {"rows": rows, "sessions": sessions, **sizes(groups)}),)
-
-
-def _inputs(groups: Sequence[Group]) -> tuple[Assumption, ...]:
-    says = "a group is the rows of one step with the same input: the log names no group and reorders its rows"
-    return (Assumption("equal_inputs", says, sizes(groups)),)
 
 
 FORMAT = Format(
