@@ -1,7 +1,8 @@
 """Array operations that rooms share. In those of rewards, normalizers and analysis rows are groups."""
 
 import math
-from typing import Any
+from dataclasses import fields
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,13 @@ Bools = NDArray[np.bool_]
 
 KL_TOLERANCE = 1e-12
 TIE_TOLERANCE = 1e-12
+Sums = TypeVar("Sums")
+
+
+def added(one: Sums, other: Sums) -> Sums:
+    """The sum of two dataclasses of one class, field by field."""
+    names = [field.name for field in fields(one)]  # type: ignore[arg-type]
+    return type(one)(**{name: getattr(one, name) + getattr(other, name) for name in names})
 
 
 def read_by_rows(matrix: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from search_to_signal.audit.groups import Floats, RewardGroups
+from search_to_signal.numerics import added
 
 
 @dataclass(frozen=True)
@@ -17,9 +18,7 @@ class ClassSums:
     mass: float = 0.0
 
     def __add__(self, more: "ClassSums") -> "ClassSums":
-        return ClassSums(
-            self.completions + more.completions, self.positive + more.positive, self.mass + more.mass
-        )
+        return added(self, more)
 
 
 @dataclass(frozen=True)

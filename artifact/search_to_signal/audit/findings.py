@@ -1,7 +1,7 @@
 """The audit of a run: its batches are read once, and what is kept does not grow with the rows."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -61,11 +61,11 @@ class Findings:
 
     groups: int
     completions: int
-    steps: tuple[StepCounts, ...]
+    steps: Sequence[StepCounts]
     sizes: Mapping[int, int]
     statuses: Mapping[str, int]
     counts: Mapping[str, int]
-    examples: Mapping[str, tuple[Place, ...]]
+    examples: Mapping[str, Sequence[Place]]
     logged: bool
     normalizer: str
     named: bool
@@ -109,7 +109,7 @@ class Findings:
 
 @dataclass
 class _Tally:
-    """What is carried from batch to batch."""
+    """What is carried from batch to batch: fields of Findings, and those that it is made from."""
 
     groups: int = 0
     completions: int = 0
@@ -267,26 +267,11 @@ def _finished(tally: _Tally, name: str, logged: bool, named: bool) -> Findings:
     labels = tally.classes[False]
     # Without a class column, the way in which completions ended stands in.
     classes = labels if set(labels) != {""} else tally.classes[True]
-    classes = {} if set(classes) == {""} else classes
-    return Findings(
-        groups=tally.groups,
-        completions=tally.completions,
-        steps=tuple(tally.steps),
-        sizes=dict(sorted(tally.sizes.items())),
-        statuses=dict(sorted(tally.statuses.items())),
-        counts=dict(tally.counts),
-        examples={key: tuple(places) for key, places in tally.examples.items()},
-        logged=logged,
-        normalizer=name,
-        named=named,
-        agreements=tally.agreements,
-        knobs=tally.knobs,
-        weights=tally.weights,
-        repeats=tally.repeats,
-        lengths=tally.lengths,
-        classes=credit_table(classes) if any(one.mass for one in classes.values()) else (),
-        gain=tally.gain,
-        largest=tally.largest,
-        sums_to_zero=tally.sums_to_zero,
-        assumptions=tally.assumptions,
-    )
+    credited = set(classes) != {""} and any(one.mass for one in classes.values())
+    final = {
+        "sizes": dict(sorted(tally.sizes.items())),
+        "statuses": dict(sorted(tally.statuses.items())),
+        "classes": credit_table(classes) if credited else (),
+    }
+    carried = {key: value for key, value in vars(tally).items() if key != "seen"}
+    return Findings(logged=logged, normalizer=name, named=named, **carried | final)

@@ -9,6 +9,7 @@ from search_to_signal.audit.applying import apply
 from search_to_signal.audit.atlas import Entry
 from search_to_signal.audit.distinctions import ZERO
 from search_to_signal.audit.groups import Floats, RewardGroups
+from search_to_signal.numerics import added
 
 SCALE = "all rewards times 10"
 COMPONENT = "component "
@@ -24,7 +25,7 @@ class Knob:
     changed: int = 0
 
     def __add__(self, more: "Knob") -> "Knob":
-        return Knob(self.groups + more.groups, self.changed + more.changed)
+        return added(self, more)
 
 
 def knobs(entry: Entry, groups: RewardGroups, base: Floats) -> dict[str, Knob]:

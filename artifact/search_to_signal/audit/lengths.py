@@ -7,6 +7,7 @@ import numpy as np
 from search_to_signal.audit.atlas import RewardBatch, token_weights
 from search_to_signal.audit.groups import Floats, RewardGroups
 from search_to_signal.audit.steps import part, spans
+from search_to_signal.numerics import added
 
 RULES = ("token_mean", "sequence_mean", "constant_length", "prompt_mean")
 
@@ -26,14 +27,7 @@ class LengthSums:
     weight: float = 0.0
 
     def __add__(self, more: "LengthSums") -> "LengthSums":
-        return LengthSums(
-            self.longest + more.longest,
-            self.completions + more.completions,
-            self.longest_tokens + more.longest_tokens,
-            self.tokens + more.tokens,
-            self.longest_weight + more.longest_weight,
-            self.weight + more.weight,
-        )
+        return added(self, more)
 
     @property
     def share(self) -> float | None:

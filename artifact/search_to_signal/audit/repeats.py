@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.audit.groups import Floats, RewardGroups
+from search_to_signal.numerics import added
 
 Bools = NDArray[np.bool_]
 
@@ -21,12 +22,7 @@ class RepeatSums:
     mass: float = 0.0
 
     def __add__(self, more: "RepeatSums") -> "RepeatSums":
-        return RepeatSums(
-            self.completions + more.completions,
-            self.repeats + more.repeats,
-            self.repeat_mass + more.repeat_mass,
-            self.mass + more.mass,
-        )
+        return added(self, more)
 
     @property
     def share(self) -> float | None:

@@ -22,7 +22,7 @@ from search_to_signal.analysis.metrics.readings import (
 )
 from search_to_signal.analysis.metrics.search import beats_frontier, improves
 from search_to_signal.normalizer import Normalizer, advantages
-from search_to_signal.numerics import Bools, Floats, midranks
+from search_to_signal.numerics import Bools, Floats, added, midranks
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.rewards.base import RewardMapping, rewards_of, severity
 from search_to_signal.rewards.tail_weighted import novel_scores, repeated_responses
@@ -107,8 +107,7 @@ class PairTally:
     differences: Magnitudes
 
     def __add__(self, other: "PairTally") -> "PairTally":
-        names = [field.name for field in fields(self)]
-        return PairTally(**{name: getattr(self, name) + getattr(other, name) for name in names})
+        return added(self, other)
 
 
 @dataclass(frozen=True)
@@ -120,8 +119,7 @@ class ContextTally:
     reordered: int
 
     def __add__(self, other: "ContextTally") -> "ContextTally":
-        names = [field.name for field in fields(self)]
-        return ContextTally(**{name: getattr(self, name) + getattr(other, name) for name in names})
+        return added(self, other)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """Who receives positive advantage, against how common they are (paper, eq. positive-credit-mass)."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.analysis.metrics.search import beats_frontier, improves, ratio
-from search_to_signal.numerics import Bools, Floats
+from search_to_signal.numerics import Bools, Floats, added
 from search_to_signal.records.groups import GroupBatch
 
 
@@ -62,8 +62,7 @@ class CreditCounts:
     credited_valid_groups: int
 
     def __add__(self, other: "CreditCounts") -> "CreditCounts":
-        names = [field.name for field in fields(self)]
-        return CreditCounts(**{name: getattr(self, name) + getattr(other, name) for name in names})
+        return added(self, other)
 
 
 def count_credit(groups: GroupBatch, advantages: Floats, nested: bool = False) -> CreditCounts:

@@ -7,18 +7,6 @@ import msgspec
 
 from search_to_signal.audit.atlas.entry import Entry, entries, source_of, sources
 
-COLUMNS = (
-    "name",
-    "framework",
-    "version",
-    "deviation",
-    "epsilon",
-    "singleton",
-    "flat",
-    "aggregation",
-    "source",
-)
-
 
 def row(entry: Entry) -> dict[str, str]:
     """The cells of an entry in the plain table."""
@@ -42,10 +30,11 @@ def row(entry: Entry) -> dict[str, str]:
 
 
 def table(chosen: Iterable[Entry]) -> str:
-    """Entries as aligned plain text, and beneath it the sources that nobody could read."""
-    cells = [dict(zip(COLUMNS, COLUMNS, strict=True)), *(row(entry) for entry in chosen)]
-    widths = {name: max(len(line[name]) for line in cells) for name in COLUMNS}
-    lines = ["  ".join(line[name].ljust(widths[name]) for name in COLUMNS).rstrip() for line in cells]
+    """Entries, one or more, as aligned plain text, and beneath it the sources that nobody could read."""
+    rows = [row(entry) for entry in chosen]
+    cells = [tuple(rows[0]), *(tuple(one.values()) for one in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
     unread = [source.framework for source in sources().values() if source.repository == "unread"]
     return "\n".join([*lines, "", f"Not read in a source: {', '.join(unread)}."])
 
