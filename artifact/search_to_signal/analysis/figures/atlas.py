@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from search_to_signal.analysis.figures import drawing
-from search_to_signal.analysis.figures.plot import Frame, Plot, Value, lines, value_of
+from search_to_signal.analysis.figures.plot import Frame, Plot, Value, lines
 from search_to_signal.analysis.results import RecordedRun
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.core import RECURRENCE_COLUMNS, recurrence_parts
@@ -45,25 +45,25 @@ def _funnels(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
     for operator, (_, *shares) in funnels(run).items():
         if operator != "all":
             for (stage, _), cell in zip(FUNNEL, shares, strict=True):
-                yield "a", operator, stage, value_of(cell)
+                yield "a", operator, stage, cell.number
 
 
 def _admissions(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
     _, _, precision, admitted = admission_cells(run)[""]
-    yield "b", "", _ADMITTED, value_of(admitted)
-    yield "b", "", _PRECISION, value_of(precision)
+    yield "b", "", _ADMITTED, admitted.number
+    yield "b", "", _PRECISION, precision.number
 
 
 def _collapses(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
     parts = collapse_parts(run)
     for measure in _AROUND:
         change = parts[measure.heading][COLLAPSE_COLUMNS.index("Change")]
-        yield "c", measure.change, "change", value_of(change)
+        yield "c", measure.change, "change", change.number
 
 
 def _recurrence(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
     if run.trained and len(run.groups) > HORIZON:
-        yield "d", "", RECURRENCE_COLUMNS[3], value_of(recurrence_parts(run)[""][3])
+        yield "d", "", RECURRENCE_COLUMNS[3], recurrence_parts(run)[""][3].number
 
 
 def _draw(figure: Figure, frame: Frame) -> None:

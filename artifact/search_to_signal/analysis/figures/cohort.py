@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from search_to_signal.analysis.figures import drawing
-from search_to_signal.analysis.figures.plot import Frame, Plot, Value, lines, value_of
+from search_to_signal.analysis.figures.plot import Frame, Plot, Value, lines
 from search_to_signal.analysis.results import NoTableError, Results, Runs
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.measures import (
@@ -89,7 +89,7 @@ def _gains(results: Results) -> Iterator[tuple[Value, ...]]:
         for comparison in found:
             for run, frozen in comparison.pairs:
                 for measure, cell in zip(_ENDS, differences(run, frozen, _ENDS), strict=True):
-                    yield "c", run.condition, layer, run.seed, measure.heading, value_of(cell)
+                    yield "c", run.condition, layer, run.seed, measure.heading, cell.number
 
 
 def _over_frozen(runs: Runs) -> tuple[Comparison, ...]:
@@ -175,7 +175,7 @@ OUTCOMES_PLOT = Plot(
 def paired_table(evidence: Evidence) -> str:
     """Same-seed differences of every measure: comparison, first and second condition, seed, measure."""
     rows = [
-        (c.name, c.first, c.second, one.seed, measure.change, value_of(cell), evidence.unit)
+        (c.name, c.first, c.second, one.seed, measure.change, cell.number, evidence.unit)
         for c in comparisons(evidence.results)
         for one, other in c.pairs
         for measure, cell in zip(ALL, differences(one, other, ALL), strict=True)
@@ -219,7 +219,7 @@ def _remark(frame: Frame) -> str:
 def stages_table(evidence: Evidence) -> str:
     """The measures of the proposal stream by run and stage."""
     rows = [
-        (run.condition, run.seed, stage, measure.heading, value_of(cell), evidence.unit)
+        (run.condition, run.seed, stage, measure.heading, cell.number, evidence.unit)
         for run in evidence.results.cohort
         for stage, cells in stage_parts(run).items()
         for measure, cell in zip(STREAM, cells[: len(STREAM)], strict=True)

@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from search_to_signal.analysis.figures import drawing
-from search_to_signal.analysis.figures.plot import Frame, Plot, lines, value_of
+from search_to_signal.analysis.figures.plot import Frame, Plot, lines
 from search_to_signal.analysis.results import NoTableError
 from search_to_signal.analysis.tables import measures
 from search_to_signal.analysis.tables.catalogue import Evidence
@@ -17,7 +17,7 @@ _RESTART = (measures.FINAL_BEST, measures.AUC, measures.VALID, measures.VALID_ON
 def breadth_table(evidence: Evidence) -> str:
     """Online minus Frozen by cell, condition and seed; raises NoTableError where no cell has both."""
     rows = [
-        (cell, one.condition, one.seed, measure.change, value_of(difference), one.unit)
+        (cell, one.condition, one.seed, measure.change, difference.number, one.unit)
         for cell, runs in evidence.results.breadth.items()
         for comparison in measures.against(runs, "frozen")
         for one, other in comparison.pairs
@@ -71,7 +71,7 @@ def restart_table(evidence: Evidence) -> str:
     live = [run for run in cohort if run.condition == "frozen" or (run.condition, run.seed) in wanted]
     unit = evidence.unit
     rows = [
-        (layer, run.condition, run.seed, len(run.groups), measure.heading, value_of(measure.cell(run)), unit)
+        (layer, run.condition, run.seed, len(run.groups), measure.heading, measure.cell(run).number, unit)
         for layer, runs in (("live", live), ("restart", restarts))
         for run in runs
         for measure in _RESTART
@@ -94,7 +94,7 @@ def heldout_table(evidence: Evidence) -> str:
     if not gaps:
         raise NoTableError("the cohort's problem has no reference solutions, so there are no gaps")
     rows = [
-        (run.condition, run.seed, gap.removeprefix("Gap (%) "), value_of(table.cell(run.name, gap)))
+        (run.condition, run.seed, gap.removeprefix("Gap (%) "), table.cell(run.name, gap).number)
         for run in evidence.results.cohort
         for gap in gaps
     ]

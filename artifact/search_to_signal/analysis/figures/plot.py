@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 from search_to_signal.analysis.results import NoTableError, Results
 from search_to_signal.analysis.tables.catalogue import Evidence, horizon_note
-from search_to_signal.analysis.tables.cells import Cell
 from search_to_signal.analysis.tables.files import to_csv
 from search_to_signal.numerics import Floats
 
@@ -87,11 +86,6 @@ class Frame:
 def lines(columns: Sequence[str], rows: Sequence[Sequence[Value]]) -> str:
     """The text of a CSV with all digits; None is empty."""
     return to_csv([list(columns), *([_text(value) for value in row] for row in rows)])
-
-
-def value_of(cell: Cell) -> float | None:
-    """The number of a cell, None where it has none."""
-    return float(cell.value) if isinstance(cell.value, int | float) else None
 
 
 def _text(value: Value) -> str:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from search_to_signal.analysis.figures import drawing
-from search_to_signal.analysis.figures.plot import Frame, Plot, Value, lines, value_of
+from search_to_signal.analysis.figures.plot import Frame, Plot, Value, lines
 from search_to_signal.analysis.metrics.search import improves
 from search_to_signal.analysis.results import NoTableError, RecordedRun, Results
 from search_to_signal.analysis.tables.audit import audited_cells
@@ -76,7 +76,7 @@ def _credit(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
     for row in table.rows:
         name, part = row.label.split("/", 1)
         for what, column in _SHARES.items():
-            yield "b", *names[name], part, what, value_of(table.cell(row.label, column))
+            yield "b", *names[name], part, what, table.cell(row.label, column).number
 
 
 def _pairs(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
@@ -88,7 +88,7 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
     for row in table.rows:
         place, pair = row.label.split("/", 1)
         found, cell = facts[place], table.cell(row.label, "Equivalent (%)")
-        same = value_of(cell)
+        same = cell.number
         apart = None if same is None else 100.0 - same
         task, model = found.problem, Path(found.model).name
         yield "c", place, None, pair, "separated (%)", apart, task, model, cell.n
@@ -109,7 +109,7 @@ def _updates(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
             for what in _MEASURES:
                 found, names = table.cell(row.label, what), pair.replace(" – ", ", ")
                 look = task, Path(model).name, found.n
-                yield "d", cell, None, names, what, value_of(found), *look, steps
+                yield "d", cell, None, names, what, found.number, *look, steps
 
 
 def _draw(figure: Figure, frame: Frame) -> None:

@@ -57,7 +57,7 @@ def _pairs_of(table: Table, trained: set[str]) -> Iterator[tuple[str, Cell]]:
 def _moved(evidence: Evidence) -> Finding | None:
     table = evidence.tables.get("matched_mappings")
     cells = [] if table is None else [table.cell(row.label, "Cosine") for row in table.rows]
-    known = [(float(cell.value), cell.n) for cell in cells if isinstance(cell.value, int | float)]
+    known = [(cell.number, cell.n) for cell in cells if cell.number is not None]
     if table is None or not known:
         return None
     low, high = min(value for value, _ in known), max(value for value, _ in known)

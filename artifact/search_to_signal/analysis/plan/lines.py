@@ -20,7 +20,6 @@ _MEASURES = {measure.field: measure for measure in ALL}
 _PROGRAMS = Measure(
     PROGRAMS,
     "Distinct programs (%)",
-    "Distinct programs (points)",
     "distinct canonical programs / valid completions, in percent",
     100.0,
     2,
@@ -30,7 +29,7 @@ _PROGRAMS = Measure(
 def measure_of(metric: str) -> Measure:
     """Heading, unit and factor of a metric; one that no table has stands as it is."""
     own = {PROGRAMS: _PROGRAMS, **_MEASURES}
-    return own.get(metric, Measure(metric, metric.replace("_", " "), metric.replace("_", " "), metric))
+    return own.get(metric, Measure(metric, metric.replace("_", " "), metric))
 
 
 def heading(outcome: Outcome) -> str:

@@ -30,6 +30,11 @@ class Cell:
     spread: float | None = None
     terms: tuple[float, float] | None = None
 
+    @property
+    def number(self) -> float | None:
+        """The value where it is a number."""
+        return float(self.value) if isinstance(self.value, int | float) else None
+
     def text(self) -> str:
         """For people, rounded; a dash where there is no value."""
         if self.value is None:
@@ -88,6 +93,12 @@ def number_cell(value: float | None, formula: str, *origins: Origin, decimals: i
 def percent_cell(part: float, whole: float, formula: str, *origins: Origin) -> Cell:
     """100 part / whole, without a value where whole is zero: absent is not zero."""
     value = None if whole == 0 else 100.0 * part / whole
+    return number_cell(value, f"{formula}, in percent", *origins, decimals=2)
+
+
+def share_cell(share: float | None, formula: str, *origins: Origin) -> Cell:
+    """A ratio, or none, in percent."""
+    value = None if share is None else 100.0 * share
     return number_cell(value, f"{formula}, in percent", *origins, decimals=2)
 
 
@@ -173,9 +184,8 @@ def _count(
 
 def difference_cell(first: Cell, second: Cell) -> Cell:
     """first - second of one seed; missing where either is."""
-    a, b = first.value, second.value
-    known = isinstance(a, int | float) and isinstance(b, int | float)
-    value = float(a - b) if known else None  # type: ignore[operator]
+    a, b = first.number, second.number
+    value = None if a is None or b is None else a - b
     formula = f"({first.formula}) minus the same of the second run"
     return Cell(value, 1, formula, _origins([first, second]), first.decimals)
 
@@ -218,12 +228,17 @@ def seed_numbers(numbers: Iterable[int]) -> str:
     return f"n = {' or '.join(map(str, found))} seed{'' if found == [1] else 's'}"
 
 
+def change_of(heading: str) -> str:
+    """The heading of a column of differences: of shares in percent they are points."""
+    return heading.replace("(%)", "(points)")
+
+
 def label(name: str, part: str) -> str:
     return f"{name}/{part}" if part else name
 
 
 def _numbers(cells: Sequence[Cell]) -> list[float] | None:
-    values = [float(cell.value) for cell in cells if isinstance(cell.value, int | float)]
+    values = [cell.number for cell in cells if cell.number is not None]
     return values if values and len(values) == len(cells) else None
 
 

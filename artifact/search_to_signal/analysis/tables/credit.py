@@ -19,7 +19,16 @@ from search_to_signal.analysis.metrics.credit import (
     credit_table,
 )
 from search_to_signal.analysis.results import NoTableError, Origin, RecordedRun, Results, Runs
-from search_to_signal.analysis.tables.cells import Cell, Cells, Parts, Table, percent_cell, summarized
+from search_to_signal.analysis.tables.cells import (
+    Cell,
+    Cells,
+    Parts,
+    Table,
+    number_cell,
+    percent_cell,
+    share_cell,
+    summarized,
+)
 from search_to_signal.numerics import Floats
 from search_to_signal.seeding import stream
 
@@ -60,28 +69,26 @@ def run_counts(run: RecordedRun, advantages: Floats | None = None) -> CreditCoun
     return count_credit(run.batch, seen)
 
 
-def enrichment_cell(entry: ClassCredit) -> Cell:
+def enrichment_cell(entry: ClassCredit, *origins: Origin) -> Cell:
     """E_A = P_A / P_D of one run, with the terms that an aggregate over runs is made of (D29)."""
     share, prevalence = entry.mass_share, entry.prevalence
     terms = None if share is None or prevalence is None else (share, prevalence)
-    return Cell(entry.enrichment, formula="credit mass share / prevalence", decimals=3, terms=terms)
+    return Cell(entry.enrichment, 1, "credit mass share / prevalence", origins, decimals=3, terms=terms)
 
 
 def class_cells(counts: CreditCounts, entry: ClassCredit, origin: Origin) -> Cells:
     """The cells of CLASS_COLUMNS for one candidate class (paper, eq. positive-credit-mass)."""
-    mass = None if entry.mass_share is None else 100.0 * entry.mass_share
-    rate = None if entry.positive_rate is None else 100.0 * entry.positive_rate
-    enrichment = replace(enrichment_cell(entry), origins=(origin,))
-    of_mass = "positive advantage of the class / all positive advantage, in percent"
-    of_class = "completions of the class with positive advantage / those of the class, in percent"
+    enrichment = enrichment_cell(entry, origin)
+    of_mass = "positive advantage of the class / all positive advantage"
+    of_class = "completions of the class with positive advantage / those of the class"
     return (
         Cell(entry.candidates, formula="completions of the class", origins=(origin,)),
         percent_cell(entry.candidates, counts.completions, "completions of the class / completions", origin),
-        Cell(mass, formula=of_mass, origins=(origin,), decimals=2),
+        share_cell(entry.mass_share, of_mass, origin),
         enrichment,
         replace(enrichment, value=enrichment.text(), terms=None),
         replace(enrichment, terms=None),
-        Cell(rate, formula=of_class, origins=(origin,), decimals=2),
+        share_cell(entry.positive_rate, of_class, origin),
     )
 
 
@@ -173,12 +180,11 @@ def controls(results: Results) -> Table:
     return Table("controls", "Reward controls", "cohort", CONTROL_COLUMNS, rows, "Condition/rewards", note)
 
 
-def _control_cells(draws: list[CreditCounts], run: RecordedRun) -> tuple[Cell, ...]:
-    total = reduce(add, draws)
-    origins = (run.all_completions,)
+def _control_cells(draws: list[CreditCounts], run: RecordedRun) -> Cells:
+    total, origin = reduce(add, draws), run.all_completions
     zero = "groups without any advantage / groups"
     return (
-        *(replace(enrichment_cell(entry), origins=origins) for entry in credit_table(total)),
-        percent_cell(total.zero_groups, total.groups, zero, *origins),
-        Cell(total.total_mass / len(draws), 1, "sum of positive advantages", origins, 1),
+        *(enrichment_cell(entry, origin) for entry in credit_table(total)),
+        percent_cell(total.zero_groups, total.groups, zero, origin),
+        number_cell(total.total_mass / len(draws), "sum of positive advantages", origin, decimals=1),
     )

@@ -19,6 +19,7 @@ from search_to_signal.analysis.tables.cells import (
     Cells,
     PartsOf,
     Row,
+    change_of,
     difference_cell,
     label,
     mean_cell,
@@ -31,14 +32,18 @@ from search_to_signal.records.groups import GroupBatch
 
 @dataclass(frozen=True)
 class Measure:
-    """A field of RunMetrics as a column; ``change`` heads the column of its differences."""
+    """A field of RunMetrics as a column."""
 
     field: str
     heading: str
-    change: str
     formula: str
     factor: float = 1.0
     decimals: int = 4
+
+    @property
+    def change(self) -> str:
+        """The heading of the column of its differences."""
+        return change_of(self.heading)
 
     def cell(self, run: RecordedRun) -> Cell:
         return self.of(getattr(run.metrics, self.field), run.all_completions)
@@ -50,20 +55,15 @@ class Measure:
 
 
 def _share(field: str, heading: str, formula: str) -> Measure:
-    change = heading.replace("(%)", "(points)")
-    return Measure(field, heading, change, f"{formula}, in percent", factor=100.0, decimals=2)
+    return Measure(field, heading, f"{formula}, in percent", factor=100.0, decimals=2)
 
 
 FINAL_BEST = Measure(
-    "final_best", "Final best", "Final best", "best score after the last group, the seed heuristic included"
+    "final_best", "Final best", "best score after the last group, the seed heuristic included"
 )
-AUC = Measure(
-    "trajectory_auc", "Trajectory AUC", "Trajectory AUC", "mean over groups of the best score so far (D19)"
-)
+AUC = Measure("trajectory_auc", "Trajectory AUC", "mean over groups of the best score so far (D19)")
 VALID = _share("valid_rate", "Valid (%)", "valid completions / completions")
-VALID_ONLY = Measure(
-    "valid_only_performance", "Valid-only perf.", "Valid-only perf.", "mean score of valid completions"
-)
+VALID_ONLY = Measure("valid_only_performance", "Valid-only perf.", "mean score of valid completions")
 IMPROVE = _share(
     "improve_yield", "Improve yield (%)", "completions better than their best prompt base / completions"
 )

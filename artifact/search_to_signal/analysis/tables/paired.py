@@ -225,7 +225,7 @@ def _interval_note(rows: Sequence[Row], covered: Mapping[int, float]) -> str:
 def _interval_rows(name: str, seeds: Sequence[Cells], covered: Mapping[int, float]) -> Iterator[Row]:
     for measure, cells in zip(measures.ALL, zip(*seeds, strict=True), strict=True):
         middle = mean_cell(cells)
-        values = [float(cell.value) for cell in cells if isinstance(cell.value, int | float)]
+        values = [cell.number for cell in cells if cell.number is not None]
         rng = stream(0, "bootstrap", name, measure.field)
         ends = percentile_interval(values, rng) if middle.value is not None else (None, None)
         formula = f"end of the {LEVEL:.0%} percentile interval of the {middle.formula}"

@@ -5,15 +5,21 @@ the entropic rule, and DPO on EvoTune's pairs before and behind its threshold (D
 exclusive ones of the paper (D18).
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from search_to_signal.analysis.metrics.credit import class_membership, count_credit, credit_table
 from search_to_signal.analysis.metrics.pairs import distinctions, pair_table, signals
 from search_to_signal.analysis.metrics.search import beats_frontier
 from search_to_signal.analysis.results import Origin, RecordedRun, Results
-from search_to_signal.analysis.tables.cells import Cell, Cells, Parts, Table, percent_cell, summarized
+from search_to_signal.analysis.tables.cells import (
+    Cell,
+    Cells,
+    Parts,
+    Table,
+    percent_cell,
+    share_cell,
+    summarized,
+)
 from search_to_signal.analysis.tables.credit import OVER_SEEDS, enrichment_cell
 from search_to_signal.numerics import Bools
 
@@ -56,27 +62,20 @@ QUARTILES = (25, 50, 75)
 
 def rule_cells(run: RecordedRun) -> Parts:
     """RULE_COLUMNS by rule and class."""
-    found, origin = signals(run), run.all_completions
+    member, origin = class_membership(run.batch), run.all_completions
     parts: dict[str, Cells] = {}
-    for name, (credit, debit) in found.sides.items():
+    for name, (credit, debit) in signals(run).sides.items():
         up, down = count_credit(run.batch, credit), count_credit(run.batch, debit)
         idle = (credit == 0.0) & (debit == 0.0)
-        member = class_membership(run.batch)
-        for place, (plus, minus) in enumerate(zip(credit_table(up), credit_table(down), strict=True)):
-            none = int((member[place] & idle).sum())
-            shares = [None if one.mass_share is None else 100.0 * one.mass_share for one in (plus, minus)]
-            formulas = [f"{what} of the class / all {what}, in percent" for what in ("credit", "debit")]
-            mass = [
-                Cell(value, formula=formula, origins=(origin,), decimals=2)
-                for value, formula in zip(shares, formulas, strict=True)
-            ]
+        for plus, minus, own in zip(credit_table(up), credit_table(down), member, strict=True):
+            none = int((own & idle).sum())
             parts[f"{name}/{plus.candidate_class.value}"] = (
                 Cell(plus.candidates, formula="completions of the class", origins=(origin,)),
                 percent_cell(plus.candidates, up.completions, "those of the class / completions", origin),
-                mass[0],
-                replace(enrichment_cell(plus), origins=(origin,)),
-                mass[1],
-                replace(enrichment_cell(minus), origins=(origin,)),
+                share_cell(plus.mass_share, "credit of the class / all credit", origin),
+                enrichment_cell(plus, origin),
+                share_cell(minus.mass_share, "debit of the class / all debit", origin),
+                enrichment_cell(minus, origin),
                 percent_cell(none, plus.candidates, "those without credit or debit / the class", origin),
             )
     return parts
@@ -99,24 +98,20 @@ def distinction_cells(run: RecordedRun) -> Parts:
     """DISTINCTION_COLUMNS by rule."""
     found, better, origin = signals(run), distinctions(run.batch), run.all_completions
     valid, improver = run.batch.valid, beats_frontier(run.batch)
-    kinds = (
-        np.ones_like(better),
-        valid[:, None, :] & np.ones_like(better),
-        ~valid[:, None, :] & np.ones_like(better),
-        improver[:, :, None] & np.ones_like(better),
-    )
+    kinds = (better, better & valid[:, None, :], better & ~valid[:, None, :], better & improver[:, :, None])
+    formula = "distinctions that the rule tells / distinctions"
     return {
         name: (
             Cell(int(better.sum()), formula="distinctions", origins=(origin,)),
-            *(_told(better & kind, told, origin) for kind in kinds),
+            *(_part(kind, told, formula, origin) for kind in kinds),
         )
         for name, told in found.told.items()
     }
 
 
-def _told(asked: Bools, told: Bools, origin: Origin) -> Cell:
-    text = "distinctions that the rule tells / distinctions"
-    return percent_cell(int((asked & told).sum()), int(asked.sum()), text, origin)
+def _part(whole: Bools, part: Bools, formula: str, origin: Origin) -> Cell:
+    """The share of the whole that is of the part."""
+    return percent_cell(int((whole & part).sum()), int(whole.sum()), formula, origin)
 
 
 def distinctions_told(results: Results) -> Table:
@@ -137,35 +132,25 @@ def pair_cells(run: RecordedRun) -> Parts:
     found, origin = signals(run), run.all_completions
     pairs, shape = found.pairs, run.batch.outcome.shape
     chosen, rejected = (pairs.counts(shape, side) > 0 for side in ("chosen", "rejected"))
+    unpaired = ~chosen & ~rejected
     improver, failed = beats_frontier(run.batch), ~run.batch.valid[pairs.group, pairs.rejected]
-    number, improvers = len(pairs.group), int(improver.sum())
     frontier = improver[pairs.group, pairs.chosen] & pairs.judged
     with_pair = len(set(pairs.group.tolist()))
-    per_group = Cell(number / shape[0], formula="pairs / groups", origins=(origin,), decimals=2)
+    per_group = Cell(len(failed) / shape[0], formula="pairs / groups", origins=(origin,), decimals=2)
     of_improvers = "of the frontier improvers / frontier improvers"
     return {
         "": (
             per_group,
             percent_cell(shape[0] - with_pair, shape[0], "groups without a pair / groups", origin),
-            percent_cell(_both(~chosen, ~rejected), chosen.size, "completions in no pair / all", origin),
-            percent_cell(_both(improver, chosen), improvers, f"chosen once or more, {of_improvers}", origin),
-            percent_cell(_both(improver, rejected), improvers, f"rejected, {of_improvers}", origin),
-            percent_cell(
-                _both(improver, ~chosen, ~rejected), improvers, f"in no pair, {of_improvers}", origin
-            ),
-            percent_cell(int(failed.sum()), number, "pairs whose rejected one failed / pairs", origin),
-            _removed(pairs.judged, pairs.kept, "pairs below the threshold / pairs before a round", origin),
-            _removed(frontier, pairs.kept, "the same of pairs that choose a frontier improver", origin),
+            percent_cell(int(unpaired.sum()), unpaired.size, "completions in no pair / all", origin),
+            _part(improver, chosen, f"chosen once or more, {of_improvers}", origin),
+            _part(improver, rejected, f"rejected, {of_improvers}", origin),
+            _part(improver, unpaired, f"in no pair, {of_improvers}", origin),
+            percent_cell(int(failed.sum()), failed.size, "pairs whose rejected one failed / pairs", origin),
+            _part(pairs.judged, ~pairs.kept, "pairs below the threshold / pairs before a round", origin),
+            _part(frontier, ~pairs.kept, "the same of pairs that choose a frontier improver", origin),
         )
     }
-
-
-def _both(*parts: Bools) -> int:
-    return int(np.logical_and.reduce(parts).sum())
-
-
-def _removed(asked: Bools, kept: Bools, formula: str, origin: Origin) -> Cell:
-    return percent_cell(int((asked & ~kept).sum()), int(asked.sum()), formula, origin)
 
 
 def pairs(results: Results) -> Table:
@@ -192,19 +177,14 @@ def _gap_row(run: RecordedRun, left: Bools, cut: float) -> Cells:
     found, origin = pair_table(run), run.all_completions
     finite, improver = np.isfinite(found.gap), beats_frontier(run.batch)
     frontier = improver[found.group, found.chosen] & finite
-    failed = int((left & ~finite).sum())
     least = cut if np.isfinite(cut) else None
     return (
         Cell(least, formula="least difference of the two scores", origins=(origin,)),
-        _left(left, np.ones_like(left), "pairs left / pairs", origin),
-        _left(left, finite, "pairs of two scores left / those", origin),
-        _left(left, frontier, "pairs of two scores that choose a frontier improver left / those", origin),
-        percent_cell(failed, int(left.sum()), "pairs left whose rejected one failed / pairs left", origin),
+        percent_cell(int(left.sum()), left.size, "pairs left / pairs", origin),
+        _part(finite, left, "pairs of two scores left / those", origin),
+        _part(frontier, left, "pairs of two scores that choose a frontier improver left / those", origin),
+        _part(left, ~finite, "pairs left whose rejected one failed / pairs left", origin),
     )
-
-
-def _left(left: Bools, asked: Bools, formula: str, origin: Origin) -> Cell:
-    return percent_cell(int((left & asked).sum()), int(asked.sum()), formula, origin)
 
 
 def pair_gaps(results: Results) -> Table:

@@ -16,10 +16,12 @@ from search_to_signal.analysis.tables.cells import (
     Cells,
     Parts,
     Table,
+    change_of,
     known_mean_cell,
     number_cell,
     percent_cell,
     seed_numbers,
+    share_cell,
     summarized,
     total_cell,
 )
@@ -58,12 +60,11 @@ def funnel_masks(batch: GroupBatch) -> tuple[Bools, ...]:
 
 def funnel_cells(batch: GroupBatch, origin: Origin) -> Cells:
     """The cells of FUNNEL_COLUMNS over some groups; shares of all their completions."""
-    cells = [Cell(batch.outcome.size, formula="completions", origins=(origin,))]
-    for mask, (_, what) in zip(funnel_masks(batch), FUNNEL, strict=True):
-        share = ratio(int(mask.sum()), mask.size)
-        value = None if share is None else 100.0 * share
-        cells.append(number_cell(value, f"{what} / completions, in percent", origin, decimals=2))
-    return tuple(cells)
+    shares = (
+        share_cell(ratio(int(mask.sum()), mask.size), f"{what} / completions", origin)
+        for mask, (_, what) in zip(funnel_masks(batch), FUNNEL, strict=True)
+    )
+    return (Cell(batch.outcome.size, formula="completions", origins=(origin,)), *shares)
 
 
 def funnels(run: RecordedRun) -> Parts:
@@ -95,7 +96,7 @@ def operators(results: Results) -> Table:
 def operator_gains(results: Results) -> Table:
     """Funnel shares minus those of the frozen run of the same seed, in points, by operator."""
     note = "Same-seed differences to Frozen, mean ± sample standard deviation over seeds."
-    columns = tuple(heading.replace("(%)", "(points)") for heading, _ in FUNNEL)
+    columns = tuple(change_of(heading) for heading, _ in FUNNEL)
     pairs = against(results.cohort, "frozen")
     found = results.once(_funnels)
     rows = paired_rows(pairs, lambda run: {part: cells[1:] for part, cells in found[run.name].items()})
@@ -208,8 +209,8 @@ def _combined(cells: Sequence[Cell]) -> Cell:
 
 
 def _stream_values(run: RecordedRun, start: int, stop: int) -> list[float]:
-    cells: Cells = stream_cells(run.batch.at(slice(start, stop)), run.completions_of(start, stop))
-    return [float(cell.value) if isinstance(cell.value, int | float) else np.nan for cell in cells]
+    cells = stream_cells(run.batch.at(slice(start, stop)), run.completions_of(start, stop))
+    return [np.nan if cell.number is None else cell.number for cell in cells]
 
 
 def _window_mean(values: Floats, measure: Measure, what: str, run: RecordedRun) -> Cell:
