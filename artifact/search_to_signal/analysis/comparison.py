@@ -116,7 +116,7 @@ def _record_files(directory: Path) -> dict[str, Path]:
 def _settings(runs: Mapping[str, tuple[Path, Path]]) -> tuple[Setting, ...]:
     where: dict[tuple[str, str, str], list[str]] = {}
     for run, places in runs.items():
-        first, second = ({**_facts(read_manifest(place))} for place in places)
+        first, second = (_facts(read_manifest(place)) for place in places)
         for name in sorted({*first, *second}):
             pair = first.get(name, _ABSENT), second.get(name, _ABSENT)
             if pair[0] != pair[1]:

@@ -65,10 +65,10 @@ def write_evidence(evidence: Evidence, out: Path, ledger: Callable[[Path], None]
 def _parts(evidence: Evidence, drawn: Drawn, facts: Facts, verdicts: JudgedLedger | None) -> Iterator[str]:
     tables = evidence.tables
     yield "# What ran"
-    if evidence.smoke:
+    if evidence.results.smoke:
         yield _SMOKE
-    if evidence.partial:
-        yield f"**{evidence.partial}: this is not the plan's outcome.**"
+    if evidence.results.partial:
+        yield f"**{evidence.results.partial}: this is not the plan's outcome.**"
     scale = _EMBEDDED if facts.embedded else _OTHER
     yield f"{_search(evidence)} {scale.format(models=', '.join(facts.cards))}"
     yield from _section(tables[_HEADLINE])
@@ -135,8 +135,8 @@ def _page_values(
     return {
         "findings": findings(evidence),
         "first_picture": next((picture for picture in pictures if picture.name == FIGURE), None),
-        "smoke": evidence.smoke,
-        "partial": evidence.partial,
+        "smoke": evidence.results.smoke,
+        "partial": evidence.results.partial,
         "embedded": facts.embedded,
         "models": " and ".join(facts.cards),
         "config": config,
@@ -146,7 +146,7 @@ def _page_values(
         "facts": describe(facts),
         "layers": evidence.layers,
         "not_run": NOT_RUN,
-        "layer_times": layer_times(facts.runs),
+        "layer_times": layer_times(facts.runs.values()),
         "time_rows": time_rows(facts.runs),
         "settings": _settings(config),
         "lineage": best_lineage(evidence),

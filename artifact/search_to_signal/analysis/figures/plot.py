@@ -130,9 +130,9 @@ def write_plot(plot: Plot, evidence: Evidence, directory: Path) -> Path:
     Figures of smoke runs are named smoke_NAME and say so across their face. Raises NoTableError.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{'smoke_' if evidence.smoke else ''}{plot.name}.csv"
+    path = directory / f"{'smoke_' if evidence.results.smoke else ''}{plot.name}.csv"
     path.write_text(plot.table(evidence), encoding="utf-8")
-    return redraw(plot, path, evidence.smoke)
+    return redraw(plot, path, evidence.results.smoke)
 
 
 def redraw(plot: Plot, path: Path, smoke: bool = False) -> Path:

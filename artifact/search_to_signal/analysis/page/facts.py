@@ -12,6 +12,16 @@ from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.manifest import Manifest, read_manifest, runs_below
 
 CARD = "card.json"
+_TIMES = (
+    "Run",
+    "Groups",
+    "Seconds",
+    "Groups/min",
+    "Generation (%)",
+    "Evaluation (%)",
+    "Update (%)",
+    "Else (%)",
+)
 _PACKAGES = ("torch", "transformers", "trl", "peft", "numpy", "numba")
 
 
@@ -30,28 +40,10 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run by its path below the results directory, with its manifest."""
-
-    path: str
-    manifest: Manifest
-
-    @property
-    def layer(self) -> str:
-        """The evidence layer that it was made for."""
-        return self.manifest.facts.layer
-
-    @property
-    def seconds(self) -> float | None:
-        """Seconds of its loop, set-up excluded."""
-        return None if self.manifest.timing is None else self.manifest.timing.total
-
-
-@dataclass(frozen=True)
 class Facts:
-    """Every run of a results directory, and the cards of the embedded models that they used."""
+    """The manifest of every run of a results directory, by its path there, and the cards of their models."""
 
-    runs: tuple[Run, ...]
+    runs: Mapping[str, Manifest]
     cards: Mapping[str, Card | None]
 
     @property
@@ -62,9 +54,8 @@ class Facts:
 
 def read_facts(directory: Path) -> Facts:
     """The manifests of all layers; raises RunDirectoryError or ModelFileError for an unreadable file."""
-    places = runs_below(directory)
-    runs = tuple(Run(p.relative_to(directory).as_posix(), read_manifest(p)) for p in places)
-    models = {run.manifest.facts.model: run.manifest for run in runs}
+    runs = {run.relative_to(directory).as_posix(): read_manifest(run) for run in runs_below(directory)}
+    models = {manifest.facts.model: manifest for manifest in runs.values()}
     return Facts(runs, {name: _card(name, manifest) for name, manifest in sorted(models.items())})
 
 
@@ -82,7 +73,7 @@ def _card(name: str, manifest: Manifest) -> Card | None:
 
 def describe(facts: Facts) -> list[tuple[str, str]]:
     """Heading and text of everything that the runs have in common, or differ in."""
-    manifests = [run.manifest for run in facts.runs]
+    manifests = list(facts.runs.values())
     return [
         ("Runs", f"{len(manifests)}, all of them complete"),
         ("Models", _listed(_model(name, card) for name, card in facts.cards.items())),
@@ -91,40 +82,29 @@ def describe(facts: Facts) -> list[tuple[str, str]]:
         ("Machine", _listed(_machine(m) for m in manifests)),
         ("Software", _listed(_software(m) for m in manifests)),
         ("Isolation of candidates", _listed(_isolation(m) for m in manifests)),
-        ("Time", f"{_loops(facts.runs)} in the loops of the runs, set-up excluded"),
+        ("Time", f"{_loops(manifests)} in the loops of the runs, set-up excluded"),
         ("Interruptions", str(sum(m.interruptions for m in manifests))),
     ]
 
 
-def layer_times(runs: Sequence[Run]) -> dict[str, tuple[int, str]]:
+def layer_times(manifests: Iterable[Manifest]) -> dict[str, tuple[int, str]]:
     """Number of runs and time of their loops, by layer."""
-    found: dict[str, list[Run]] = {}
-    for run in runs:
-        found.setdefault(run.layer, []).append(run)
+    found: dict[str, list[Manifest]] = {}
+    for manifest in manifests:
+        found.setdefault(manifest.facts.layer, []).append(manifest)
     return {name: (len(same), _loops(same)) for name, same in found.items()}
 
 
-def time_rows(runs: Sequence[Run]) -> list[list[str]]:
+def time_rows(runs: Mapping[str, Manifest]) -> list[list[str]]:
     """Run, groups, seconds, groups per minute and the shares of the phases; the first row is the heading."""
-    rows = [
-        [
-            "Run",
-            "Groups",
-            "Seconds",
-            "Groups/min",
-            "Generation (%)",
-            "Evaluation (%)",
-            "Update (%)",
-            "Else (%)",
-        ]
-    ]
-    for run in runs:
-        timing = run.manifest.timing
+    rows = [list(_TIMES)]
+    for path, manifest in runs.items():
+        timing = manifest.timing
         if timing is not None and timing.total > 0:
             parts = (timing.generation, timing.evaluation, timing.update, timing.other)
             shares = [f"{100 * part / timing.total:.1f}" for part in parts]
             speed = [f"{timing.total:.1f}", f"{timing.groups_per_minute:.1f}"]
-            rows.append([run.path, str(run.manifest.facts.groups), *speed, *shares])
+            rows.append([path, str(manifest.facts.groups), *speed, *shares])
     return rows
 
 
@@ -136,9 +116,10 @@ def format_duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
-def _loops(runs: Sequence[Run]) -> str:
-    known = [run.seconds for run in runs if run.seconds is not None]
-    missing = "" if len(known) == len(runs) else f" ({len(runs) - len(known)} without timing)"
+def _loops(manifests: Sequence[Manifest]) -> str:
+    """How long their loops took together, set-up excluded."""
+    known = [manifest.timing.total for manifest in manifests if manifest.timing is not None]
+    missing = "" if len(known) == len(manifests) else f" ({len(manifests) - len(known)} without timing)"
     return f"{format_duration(sum(known))}{missing}" if known else "not recorded"
 
 

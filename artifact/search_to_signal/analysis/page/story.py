@@ -26,7 +26,7 @@ class Finding:
 
 def findings(evidence: Evidence) -> list[Finding]:
     """Those of the questions that the directory's tables answer; none of a smoke run."""
-    if evidence.smoke:
+    if evidence.results.smoke:
         return []
     makers: tuple[Callable[[Evidence], Finding | None], ...] = (_reached, _kept, _searched)
     return [found for found in (make(evidence) for make in makers) if found is not None]

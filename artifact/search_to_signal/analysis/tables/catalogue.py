@@ -129,16 +129,6 @@ class Evidence:
     found: Catalogue
 
     @property
-    def smoke(self) -> bool:
-        """Whether all of it was made for a smoke test, and proves nothing."""
-        return self.results.smoke
-
-    @property
-    def partial(self) -> str:
-        """What is missing of what was to be recorded, in words; empty where nothing is."""
-        return self.results.partial
-
-    @property
     def unit(self) -> str:
         """What the scores of the cohort measure, such as minus tour length."""
         return self.results.cohort[0].unit
@@ -151,7 +141,10 @@ class Evidence:
     @property
     def layers(self) -> dict[Layer, str]:
         """Every layer in the paper's order, and whether it ran: whether a table follows from it."""
-        what, found = "ran (smoke)" if self.smoke else "ran", {table.layer for table in self.found.tables}
+        what, found = (
+            "ran (smoke)" if self.results.smoke else "ran",
+            {table.layer for table in self.found.tables},
+        )
         return {layer: what if layer.key in found else NOT_RUN for layer in in_paper_order()}
 
     def table(self, name: str) -> Table:

@@ -6,7 +6,7 @@ have become. The paper names ties in groups of four as a limit.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 
 import numpy as np
@@ -22,6 +22,8 @@ from search_to_signal.analysis.metrics.credit import (
 from search_to_signal.analysis.results import NoTableError, RecordedRun, Results, Runs
 from search_to_signal.analysis.tables.cells import (
     Cell,
+    Cells,
+    Combine,
     Parts,
     Row,
     Table,
@@ -72,12 +74,14 @@ QUANTITIES: Mapping[str, tuple[CandidateClass, Callable[[ClassCredit], Cell], fl
 
 @dataclass(frozen=True)
 class Quantity:
-    """A quantity and the value that its claim turns on; cells by normalizer, then by (named) seed."""
+    """A quantity and the value that its claim turns on; cells by normalizer, of every (named) seed."""
 
     name: str
     threshold: float
-    seeds: tuple[str, ...]
-    columns: tuple[tuple[Cell, ...], ...]
+    seeds: Mapping[str, Cells]
+
+    def over_seeds(self, name: str, combine: Combine) -> Row:
+        return Row(name, tuple(map(combine, zip(*self.seeds.values(), strict=True))))
 
 
 def counts_under(run: RecordedRun, normalizer: Normalizer) -> CreditCounts:
@@ -89,10 +93,8 @@ def counts_under(run: RecordedRun, normalizer: Normalizer) -> CreditCounts:
 def normalizer_values(results: Results) -> Table:
     """The quantities themselves by normalizer, over seeds and for every seed."""
     found, head = results.once(quantities), "Condition/quantity"
-    rows = [Row(one.name, tuple(map(combined_cell, one.columns))) for one in found]
-    rows += [
-        Row(*row) for one in found for row in zip(one.seeds, zip(*one.columns, strict=True), strict=True)
-    ]
+    rows = [one.over_seeds(one.name, combined_cell) for one in found]
+    rows += [Row(*seed) for one in found for seed in one.seeds.items()]
     note = f"Recorded rewards through every normalizer. {OVER_SEEDS}"
     return Table("normalizer_values", "Credit by normalizer", "cohort", COLUMNS, tuple(rows), head, note)
 
@@ -100,18 +102,15 @@ def normalizer_values(results: Results) -> Table:
 def claim_matrix(results: Results) -> Table:
     """In how many seeds each quantity lies above the value that its claim turns on, by normalizer."""
     found = results.once(quantities)
-    rows = [
-        Row(
-            f"{one.name} > {one.threshold:g}",
-            tuple(count_above(cells, one.threshold) for cells in one.columns),
-        )
+    rows = tuple(
+        one.over_seeds(f"{one.name} > {one.threshold:g}", partial(count_above, threshold=one.threshold))
         for one in found
-    ]
+    )
     note = (
         "Seeds in which it holds, strictly; a claim survives where the count stays that of the first column. "
         f"{seed_numbers(len(one.seeds) for one in found)}."
     )
-    return Table("claim_matrix", "Claims by normalizer", "cohort", COLUMNS, tuple(rows), "Claim", note)
+    return Table("claim_matrix", "Claims by normalizer", "cohort", COLUMNS, rows, "Claim", note)
 
 
 def quantities(results: Results) -> list[Quantity]:
@@ -122,14 +121,14 @@ def quantities(results: Results) -> list[Quantity]:
     for condition in dict.fromkeys(run.condition for run in runs):
         same = [run for run in runs if run.condition == condition]
         for name, (candidate_class, cell_of, threshold) in QUANTITIES.items():
-            columns = tuple(
-                tuple(
-                    _with_origins(cell_of(_entry(counts[run.name][i], candidate_class)), run) for run in same
+            seeds = {
+                label(run.name, name): tuple(
+                    _with_origins(cell_of(_entry(counted, candidate_class)), run)
+                    for counted in counts[run.name]
                 )
-                for i in range(len(NORMALIZERS))
-            )
-            seeds = tuple(label(run.name, name) for run in same)
-            found.append(Quantity(label(condition, name), threshold, seeds, columns))
+                for run in same
+            }
+            found.append(Quantity(label(condition, name), threshold, seeds))
     return found + _density(runs, counts)
 
 
@@ -145,12 +144,13 @@ def _density(runs: Runs, counts: Mapping[str, Sequence[CreditCounts]]) -> list[Q
         return []
     what, found = "zero-advantage share", []
     for one in comparisons:
-        columns = tuple(
-            tuple(_with_origins(_gap(counts[a.name][i], counts[b.name][i]), a, b) for a, b in one.pairs)
-            for i in range(len(NORMALIZERS))
-        )
-        seeds = tuple(label(one.of_seed(run.seed), what) for run, _ in one.pairs)
-        found.append(Quantity(label(one.name, what), 0.0, seeds, columns))
+        seeds = {
+            label(one.of_seed(a.seed), what): tuple(
+                _with_origins(gap, a, b) for gap in map(_gap, counts[a.name], counts[b.name])
+            )
+            for a, b in one.pairs
+        }
+        found.append(Quantity(label(one.name, what), 0.0, seeds))
     return found
 
 
@@ -202,7 +202,7 @@ def group_size(results: Results) -> Table:
     return Table("group_size", "Group size", "cohort", SIZE_COLUMNS, rows, "Condition/size", note)
 
 
-def _size_cells(run: RecordedRun, size: int) -> tuple[Cell, ...]:
+def _size_cells(run: RecordedRun, size: int) -> Cells:
     mapping, normalizer = find_mapping(run.facts.mapping), find_normalizer(run.facts.normalizer)
     rng = stream(run.seed, "group_size", size)
     whole = size == run.batch.outcome.shape[1]
