@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from search_to_signal.analysis.page.story import findings
 from search_to_signal.analysis.results import Results, shown_conditions
+from search_to_signal.analysis.tables.catalogue import read_evidence
 from search_to_signal.analysis.tables.core import core_results
 from search_to_signal.experiments.runs.directory import mapping_facts
 from search_to_signal.provenance.checksums import write_sums
@@ -34,6 +36,14 @@ def test_tables_show_the_name_and_load_no_module(make_run: Callable[..., Path], 
     assert [row.label for row in core_results(results).rows] == ["frozen", "mine"]
     assert [run.facts.condition for run in results.cohort] == ["frozen", "nowhere_to_be_found:obj"]
     assert "nowhere_to_be_found" not in sys.modules
+
+
+def test_the_page_says_the_whole_name(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    """A name of two words is not cut where the page counts who ended above frozen."""
+    make_run(tmp_path / "cohort" / "frozen-s42", "frozen")
+    renamed(make_run(tmp_path / "cohort" / "x-s42", "native"), "nowhere_to_be_found:obj", "my own")
+    answers = {found.question: found.answer for found in findings(read_evidence(tmp_path))}
+    assert "ended above frozen: my own in " in answers["Did search get better than without training?"]
 
 
 @pytest.mark.parametrize(

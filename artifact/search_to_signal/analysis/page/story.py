@@ -12,6 +12,7 @@ from search_to_signal.records.schema import HeuristicRecord
 
 FIGURE = "learner_path"
 _ENDPOINT = "Final best"
+_BETTER = " minus frozen/better"
 
 
 @dataclass(frozen=True)
@@ -101,10 +102,10 @@ def _kept(evidence: Evidence) -> Finding | None:
 def _searched(evidence: Evidence) -> Finding | None:
     table = evidence.tables.get("paired_signs")
     rows = () if table is None else table.rows
-    better = [row for row in rows if row.label.endswith(" minus frozen/better")]
-    if table is None or not better or _ENDPOINT not in table.columns:
+    better = [row.label for row in rows if row.label.endswith(_BETTER)]
+    if table is None or not better:
         return None
-    cells = [(row.label.partition(" ")[0], table.cell(row.label, _ENDPOINT)) for row in better]
+    cells = [(name.removesuffix(_BETTER), table.cell(name, _ENDPOINT)) for name in better]
     ended = (f"{name} in {cell.text()} of {_seeds(cell.n)}" for name, cell in cells)
     seeds = max(cell.n for _, cell in cells)
     return Finding(
