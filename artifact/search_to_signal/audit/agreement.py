@@ -72,19 +72,21 @@ class Agreement:
 
     @property
     def cosine(self) -> float | None:
-        """Of all advantages as one vector; None where one of them is 0."""
+        """Of all advantages as one vector; None where one of them is 0, or too large to square."""
         norm = math.sqrt(self.own * self.other)
-        return max(-1.0, min(1.0, self.dot / norm)) if norm > 0 else None
+        return max(-1.0, min(1.0, self.dot / norm)) if 0 < norm < math.inf else None
 
     @property
     def distance(self) -> float:
-        """Squared distance of the two vectors."""
-        return self.own + self.other - 2.0 * self.dot
+        """Squared distance of the two vectors; infinite where one of them is too large to square."""
+        distance = self.own + self.other - 2.0 * self.dot
+        return math.inf if math.isnan(distance) else distance
 
     @property
     def size(self) -> float | None:
-        """Length of the entry's vector over that of the reference; None where that is 0."""
-        return math.sqrt(self.own / self.other) if self.other > 0 else None
+        """Length of the entry's vector over that of the reference; None where that is 0, or either too large."""
+        known = self.own < math.inf and 0 < self.other < math.inf
+        return math.sqrt(self.own / self.other) if known else None
 
 
 def agreement(groups: RewardGroups, reference: Floats, computed: Floats, slack: Floats) -> Agreement:
