@@ -22,6 +22,8 @@ from search_to_signal.errors import RecordError
 # Places that are kept of each kind.
 _SHOWN = 3
 DEFAULT = "group"
+# The key of the assumption that advantages count only where the first groups have some.
+LATE_ADVANTAGES = "late_advantages"
 STEP_FLAGS = ("singleton", "flat", "silenced", "dead", "merged", "reversed", "amplified")
 
 
@@ -173,7 +175,7 @@ def _add(tally: _Tally, batch: RewardGroups, name: str, logged: bool) -> None:
     tally.completions += len(batch.reward)
     tally.sizes.update(batch.sizes.tolist())
     tally.statuses.update(_statuses(batch))
-    tally.assumptions = summed((*tally.assumptions, *batch.assumptions))
+    tally.assumptions = summed((*tally.assumptions, *batch.assumptions, *_late(batch, logged)))
     tally.repeats += repeat_sums(batch, audited)
     for component, weight in batch.weights.items():
         same = tally.weights.setdefault(component, weight) == weight
@@ -193,6 +195,13 @@ def _add(tally: _Tally, batch: RewardGroups, name: str, logged: bool) -> None:
         _compare(tally, batch, audited, facts)
         for knob, found in knobs(get_entry(name), batch, base).items():
             tally.knobs[knob] = tally.knobs.get(knob, Knob()) + found
+
+
+def _late(batch: RewardGroups, logged: bool) -> tuple[Assumption, ...]:
+    """Advantages that are left out, since the first batch decides whose are audited."""
+    number = 0 if logged else int(np.isfinite(batch.advantage).sum())
+    says = "advantages that are logged after groups without any are left out"
+    return (Assumption(LATE_ADVANTAGES, says, {"completions": number}),) if number else ()
 
 
 def _is_search(batch: RewardGroups) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from search_to_signal.audit.agreement import Place
 from search_to_signal.audit.atlas import get_entry
-from search_to_signal.audit.findings import Findings
+from search_to_signal.audit.findings import LATE_ADVANTAGES, Findings
 from search_to_signal.audit.groups import ASSUMED_REWARD
 from search_to_signal.audit.knobs import SCALE
 
@@ -39,7 +39,10 @@ def _size(found: Findings) -> str:
 def _origin(found: Findings) -> str:
     if not found.logged:
         how = "named" if found.named else "the usual one of this format; --normalizer names another"
-        text = f"The log holds no advantages: those of {found.normalizer} ({how}) are audited in their place."
+        late = sum(one.counts["completions"] for one in found.assumptions if one.key == LATE_ADVANTAGES)
+        lacks = f"The first groups hold no advantages ({late} completions later on do)"
+        lacks = lacks if late else "The log holds no advantages"
+        text = f"{lacks}: those of {found.normalizer} ({how}) are audited in their place."
         given = found.agreements.get(found.normalizer)
         without = 0 if given is None else found.completions - given.rows
         return f"{text} It gives none to {without} completions: see --normalizer." if without else text
