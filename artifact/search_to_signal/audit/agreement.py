@@ -84,7 +84,7 @@ class Agreement:
 
     @property
     def size(self) -> float | None:
-        """Length of the entry's vector over that of the reference; None where that is 0, or either too large."""
+        """Length of the entry's vector over that of the reference; None where that is 0, or too large."""
         known = self.own < math.inf and 0 < self.other < math.inf
         return math.sqrt(self.own / self.other) if known else None
 
