@@ -1,24 +1,27 @@
 """Array operations that rooms share. In those of rewards, normalizers and analysis rows are groups."""
 
 import math
-from dataclasses import fields
-from typing import Any, TypeVar
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 KL_TOLERANCE = 1e-12
 TIE_TOLERANCE = 1e-12
-Sums = TypeVar("Sums")
+Sums = TypeVar("Sums", bound="DataclassInstance")
 
 
 def added(one: Sums, other: Sums) -> Sums:
     """The sum of two dataclasses of one class, field by field."""
-    names = [field.name for field in fields(one)]  # type: ignore[arg-type]
-    return type(one)(**{name: getattr(one, name) + getattr(other, name) for name in names})
+    names = [field.name for field in fields(one)]
+    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in names})
 
 
 def read_by_rows(matrix: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -277,7 +278,7 @@ def _finished(tally: _Tally, name: str, logged: bool, named: bool) -> Findings:
     # Without a class column, the way in which completions ended stands in.
     classes = labels if set(labels) != {""} else tally.classes[True]
     credited = set(classes) != {""} and any(one.mass for one in classes.values())
-    final = {
+    final: dict[str, Any] = {
         "sizes": dict(sorted(tally.sizes.items())),
         "statuses": dict(sorted(tally.statuses.items())),
         "classes": credit_table(classes) if credited else (),

@@ -96,8 +96,9 @@ def read_json(
     ``grouped`` and ``evidence`` say which rows are a group, and what was assumed there. Raises RecordError
     for a record that cannot be read.
     """
-    in_one_list = container_of(path) == JSON
-    records = iter(enumerate(read_document(path))) if in_one_list else read_lines(path)
+    records: Iterator[tuple[int, dict[str, Any]]] = read_lines(path)
+    if container_of(path) == JSON:
+        records = enumerate(read_document(path))
     first = next(records, None)
     refuse_unknown_label(path, first[1] if first else {}, options.label)
     rows = rows_of(path, chain([first] if first else [], records), row)
