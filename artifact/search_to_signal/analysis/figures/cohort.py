@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from search_to_signal.analysis.figures import drawing
 from search_to_signal.analysis.figures.plot import Frame, Plot, Value, lines
-from search_to_signal.analysis.results import NoTableError, Results, Runs
+from search_to_signal.analysis.results import NoTableError, Results
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.measures import (
     ALL,
@@ -77,7 +77,7 @@ def _shares(results: Results) -> Iterator[tuple[Value, ...]]:
 
 
 def _gain_curves(results: Results) -> Iterator[tuple[Value, ...]]:
-    for comparison in _over_frozen(results.cohort):
+    for comparison in against(results.cohort, "frozen"):
         for run, frozen in comparison.pairs:
             for t, gain in enumerate(run.best - frozen.best):
                 yield "b", run.condition, "live", run.seed, t + 1, float(gain)
@@ -92,20 +92,15 @@ def _gains(results: Results) -> Iterator[tuple[Value, ...]]:
                     yield "c", run.condition, layer, run.seed, measure.heading, cell.number
 
 
-def _over_frozen(runs: Runs) -> tuple[Comparison, ...]:
-    try:
-        return against(runs, "frozen")
-    except NoTableError:
-        return ()
-
-
 def _single_gains(results: Results) -> tuple[tuple[Comparison, ...], tuple[Comparison, ...]]:
     """Live and restarted runs over Frozen, over one horizon; live ones alone where no restart compares."""
     try:
         _, live = restarts_and_live(results)
-        return _over_frozen(live), tuple(c for c in restart_comparisons(results) if c.second == "live/frozen")
+        return against(live, "frozen"), tuple(
+            c for c in restart_comparisons(results) if c.second == "live/frozen"
+        )
     except NoTableError:
-        return _over_frozen(results.cohort), ()
+        return against(results.cohort, "frozen"), ()
 
 
 def _draw_outcomes(figure: Figure, frame: Frame) -> None:

@@ -8,6 +8,7 @@ from search_to_signal.analysis.figures.plot import Frame, Plot, lines
 from search_to_signal.analysis.results import NoTableError
 from search_to_signal.analysis.tables import measures
 from search_to_signal.analysis.tables.catalogue import Evidence
+from search_to_signal.analysis.tables.core import breadth_comparisons
 from search_to_signal.analysis.tables.paired import restarts_and_live
 from search_to_signal.records.tours import read_tours
 
@@ -18,8 +19,7 @@ def breadth_table(evidence: Evidence) -> str:
     """Online minus Frozen by cell, condition and seed; raises NoTableError where no cell has both."""
     rows = [
         (cell, one.condition, one.seed, measure.change, difference.number, one.unit)
-        for cell, runs in evidence.results.breadth.items()
-        for comparison in measures.against(runs, "frozen")
+        for cell, comparison in breadth_comparisons(evidence.results)
         for one, other in comparison.pairs
         for measure, difference in zip(
             measures.CORE, measures.differences(one, other, measures.CORE), strict=True

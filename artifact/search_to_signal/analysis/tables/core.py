@@ -87,7 +87,7 @@ def truncation(results: Results) -> Table:
     """Final best of every online run at the evaluator calls of the frozen run of its seed."""
     rows: list[Row] = []
     singles: list[Row] = []
-    for comparison in measures.against(results.cohort, "frozen"):
+    for comparison in measures.over_frozen(results.cohort):
         seeds = [truncated(one, other) for one, other in comparison.pairs]
         rows += over_seeds(comparison.first, seeds, mean_cell)
         singles += [Row(one.name, s[""]) for (one, _), s in zip(comparison.pairs, seeds, strict=True)]
@@ -107,16 +107,22 @@ def breadth(results: Results) -> Table:
     return Table("breadth", "Directional breadth", "breadth", measures.SEED_COLUMNS, rows, "Cell/run", note)
 
 
+def breadth_comparisons(results: Results) -> list[tuple[str, measures.Comparison]]:
+    """Trained conditions minus Frozen by cell; raises NoTableError where no cell has both."""
+    cells = results.breadth.items()
+    found = [(cell, one) for cell, runs in cells for one in measures.against(runs, "frozen")]
+    if not found:
+        raise NoTableError("no cell has a trained run beside its frozen one")
+    return found
+
+
 def breadth_gains(results: Results) -> Table:
     """Online minus Frozen within each cell and seed."""
     rows = tuple(
-        Row(label(cell, comparison.of_seed(one.seed)), measures.differences(one, other, measures.ALL))
-        for cell, runs in results.breadth.items()
-        for comparison in measures.against(runs, "frozen")
+        Row(label(cell, comparison.of_seed(one.seed)), measures.differences(one, other))
+        for cell, comparison in breadth_comparisons(results)
         for one, other in comparison.pairs
     )
-    if not rows:
-        raise NoTableError("no cell has a trained run beside its frozen one")
     note = "First minus second of one seed, by cell; directions only."
     return Table(
         "breadth_gains", "Directions by cell", "breadth", measures.CHANGES, rows, "Cell/comparison", note

@@ -181,18 +181,21 @@ class Comparison:
 
 
 def against(runs: Sequence[RecordedRun], condition: str) -> tuple[Comparison, ...]:
-    """Every other trained condition of a cohort minus this one, seed by seed.
-
-    Raises NoTableError where the cohort has no such condition, or no other.
-    """
+    """Every other trained condition of a cohort minus this one, seed by seed; none without this one."""
     base = {run.seed: run for run in runs if run.condition == condition}
-    names = dict.fromkeys(run.condition for run in runs if run.condition not in (condition, "frozen"))
-    if not base or not names:
-        raise NoTableError(f"the cohort has nothing to compare with {condition}")
+    others = [run for run in runs if base and run.condition not in (condition, "frozen")]
     return tuple(
-        Comparison(name, condition, tuple((r, base[r.seed]) for r in runs if r.condition == name))
-        for name in names
+        Comparison(name, condition, tuple((r, base[r.seed]) for r in others if r.condition == name))
+        for name in dict.fromkeys(run.condition for run in others)
     )
+
+
+def over_frozen(runs: Sequence[RecordedRun]) -> tuple[Comparison, ...]:
+    """Every trained condition minus Frozen; raises NoTableError where there is nothing to compare."""
+    found = against(runs, "frozen")
+    if not found:
+        raise NoTableError("the cohort has nothing to compare with frozen")
+    return found
 
 
 def paired_rows(comparisons: Sequence[Comparison], parts_of: PartsOf) -> tuple[Row, ...]:

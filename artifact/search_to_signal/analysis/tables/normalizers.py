@@ -138,12 +138,8 @@ def _entry(counts: CreditCounts, name: CandidateClass) -> ClassCredit:
 
 def _density(runs: Runs, counts: Mapping[str, Sequence[CreditCounts]]) -> list[Quantity]:
     """Share of groups without any advantage: each condition minus Native, seed by seed."""
-    try:
-        comparisons = against(runs, "native")
-    except NoTableError:
-        return []
     what, found = "zero-advantage share", []
-    for one in comparisons:
+    for one in against(runs, "native"):
         seeds = {
             label(one.of_seed(a.seed), what): tuple(
                 _with_origins(gap, a, b) for gap in map(_gap, counts[a.name], counts[b.name])

@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from search_to_signal.analysis.results import NoTableError, RecordedRun, Results, Runs
+from search_to_signal.analysis.results import NoTableError, Results, Runs
 from search_to_signal.analysis.tables import measures
 from search_to_signal.analysis.tables.cells import (
     Cell,
@@ -32,11 +32,7 @@ DIRECTIONS = "Seeds in which the first is better (strictly above), equal (to the
 
 def comparisons(results: Results) -> tuple[Comparison, ...]:
     """Each trained condition minus Frozen, and each minus Native where the cohort has it."""
-    runs = results.cohort
-    found = measures.against(runs, "frozen")
-    others = {run.condition for run in runs} - {"frozen", "native"}
-    has_native = any(run.condition == "native" for run in runs)
-    return (*found, *measures.against(runs, "native")) if others and has_native else found
+    return (*measures.over_frozen(results.cohort), *measures.against(results.cohort, "native"))
 
 
 def paired(results: Results) -> Table:
@@ -117,7 +113,11 @@ def restart_comparisons(results: Results) -> tuple[Comparison, ...]:
             pairs = tuple((r, live[other, r.seed]) for r in same if (other, r.seed) in live)
             if len(pairs) == len(same):
                 found.append(Comparison(f"restart/{condition}", f"live/{other}", pairs))
-    return (*found, *_between(runs))
+    between = (
+        Comparison(f"restart/{c.first}", f"restart/{c.second}", c.pairs)
+        for c in measures.against(runs, "native")
+    )
+    return (*found, *between)
 
 
 def restart(results: Results) -> Table:
@@ -137,14 +137,6 @@ def restart_signs(results: Results) -> Table:
     """In how many seeds the restart is above, equal to and below what it is compared with."""
     found = results.once(restart_comparisons)
     return _signs("restart_signs", "Directions of restarts", "restart", found)
-
-
-def _between(runs: Sequence[RecordedRun]) -> list[Comparison]:
-    try:
-        found = measures.against(runs, "native")
-    except NoTableError:
-        return []
-    return [Comparison(f"restart/{c.first}", f"restart/{c.second}", c.pairs) for c in found]
 
 
 LEAST_SEEDS = 5

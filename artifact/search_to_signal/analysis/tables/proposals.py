@@ -29,7 +29,7 @@ from search_to_signal.analysis.tables.measures import (
     FINAL_BEST,
     STREAM,
     Measure,
-    against,
+    over_frozen,
     paired_rows,
     stream_cells,
 )
@@ -97,7 +97,7 @@ def operator_gains(results: Results) -> Table:
     """Funnel shares minus those of the frozen run of the same seed, in points, by operator."""
     note = "Same-seed differences to Frozen, mean ± sample standard deviation over seeds."
     columns = tuple(change_of(heading) for heading, _ in FUNNEL)
-    pairs = against(results.cohort, "frozen")
+    pairs = over_frozen(results.cohort)
     found = results.once(_funnels)
     rows = paired_rows(pairs, lambda run: {part: cells[1:] for part, cells in found[run.name].items()})
     return Table("operator_gains", "Gains by operator", "cohort", columns, rows, "Comparison/operator", note)

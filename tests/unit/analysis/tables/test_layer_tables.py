@@ -201,6 +201,19 @@ def test_breadth_keeps_cells_apart(tmp_path: Path) -> None:
     assert all(cell.n == 1 and cell.spread is None for row in gains.rows for cell in row.cells)
 
 
+def test_a_cell_without_a_trained_run_hides_no_other(tmp_path: Path) -> None:
+    """Directions of the cells that have both runs are shown, in the table and in its figure."""
+    for cell, conditions in (("cvrp-qwen", ("frozen",)), ("tsp-llama", ("frozen", "native"))):
+        for condition in conditions:
+            where = tmp_path / "breadth" / cell / f"{condition}-s1"
+            write_synthetic_run(where, condition, 1, layer="breadth")
+    gains = breadth_gains(Results(tmp_path))
+    assert [row.label for row in gains.rows] == ["tsp-llama/native-s1 minus frozen-s1"]
+    cohort(tmp_path, "frozen")
+    draw_all(read_evidence(tmp_path), tmp_path / "figures")
+    assert {row["cell"] for row in rows(tmp_path / "figures", "breadth")} == {"tsp-llama"}
+
+
 def anchored(root: Path, groups: int = 60, budget: int = 50, clock: Clock = "processor") -> Results:
     """A cohort with a Frozen run per seed that is longer than its budget.
 
