@@ -1,11 +1,10 @@
 """The knobs of DPO in rounds, by EvoTune's names; LoRA and the optimizer have theirs in ``[learner]``."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from search_to_signal.config import Range, check_ranges, settings_of
+from search_to_signal.config import Range, check_ranges
 from search_to_signal.rewards.pair_rounds import Many, RoundSettings
 
 
@@ -34,8 +33,3 @@ class DpoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def rounds(self) -> RoundSettings:
         """What rounds are cut by."""
         return msgspec.convert(msgspec.structs.asdict(self), RoundSettings)
-
-
-def read_settings(given: Mapping[str, Any]) -> DpoSettings:
-    """``[rule_settings]`` of a profile; raises ConfigError that names the key that is wrong."""
-    return settings_of(given, DpoSettings, "rule_settings")

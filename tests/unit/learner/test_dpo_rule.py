@@ -10,13 +10,14 @@ import pytest
 import torch
 from stock_dpo_trainer import stock_dpo_trainer
 
+from search_to_signal.config import settings_of
 from search_to_signal.errors import ConfigError, LearnerError
 from search_to_signal.learner import get_rule
 from search_to_signal.learner.adapter import adapter_sha256, adapter_tensors, attach_adapter
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.dpo import DpoLearner
 from search_to_signal.learner.dpo_loss import TokenPair
-from search_to_signal.learner.dpo_settings import DpoSettings, read_settings
+from search_to_signal.learner.dpo_settings import DpoSettings
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.records.preferences import PreferencePair
 from search_to_signal.records.reader import read_groups
@@ -198,7 +199,7 @@ def test_the_defaults_are_the_host_s() -> None:
         "f_divergence_type": "alpha_divergence",
         "f_alpha_divergence_coef": 1.0,
     }
-    assert read_settings(published) == DpoSettings()
+    assert settings_of(published, DpoSettings, "rule_settings") == DpoSettings()
     assert DpoSettings().rounds == RoundSettings()
 
 
