@@ -31,7 +31,7 @@ from search_to_signal.search.archive import archive_gap, frontier
 from search_to_signal.search.exposure import exposures
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import Member, SearchState, heuristic_record
-from search_to_signal.search.transition import Evaluated
+from search_to_signal.search.transition import Evaluated, event_of
 
 Rescore = Callable[[str], float | None]
 
@@ -117,12 +117,6 @@ def _new(played: ReleasedRound) -> list[Member]:
     return new
 
 
-def _event(result: Evaluated, admitted: bool) -> ArchiveEvent:
-    if result.score is None:
-        return ArchiveEvent.INVALID
-    return ArchiveEvent.ADMITTED if admitted else ArchiveEvent.DUPLICATE_SCORE
-
-
 class RoundRecords(NamedTuple):
     """What a group leaves: its completions before any reward, and the heuristics that the archive took."""
 
@@ -174,7 +168,7 @@ def _records(
             prompt_tokens=prompt_tokens,
             completion_tokens=played.count(text),
             truncated=False,
-            archive_event=_event(result, index in admitted),
+            archive_event=event_of(result, index in admitted),
             components=None,
             reward=None,
             advantage=None,
