@@ -1,9 +1,9 @@
 """One run as a container: its record lines in shorthand, every other file as it is."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -114,14 +114,12 @@ def restored(
     source = short.get(COMPLETIONS, _lines(files, COMPLETIONS))
     source = shorthand.placed_completions(source, facts.group_size)
     completions = {(line["step"], line["index"]): line for line in source}
-    made: dict[str, Callable[[list[Line]], Iterable[Line]]] = {
-        HEURISTICS: lambda lines: shorthand.whole_heuristics(lines, completions, generations),
-        STEPS: lambda lines: shorthand.whole_steps(lines, generations),
-        TIMINGS: shorthand.whole_timings,
-    }
-    for name, make in made.items():
-        if name in short:
-            files[name] = _encoded(make(short[name]))
+    if HEURISTICS in short:
+        files[HEURISTICS] = _encoded(shorthand.whole_heuristics(short[HEURISTICS], completions, generations))
+    if STEPS in short:
+        files[STEPS] = _encoded(shorthand.whole_steps(short[STEPS], generations))
+    if TIMINGS in short:
+        files[TIMINGS] = _encoded(shorthand.whole_timings(short[TIMINGS]))
     if COMPLETIONS in short:
         context = shorthand.context_of(generations, _lines(files, HEURISTICS), _lines(files, STEPS))
         lines = list(shorthand.whole_completions(source, context))
@@ -159,9 +157,3 @@ def unpack_run(packed: Path, out: Path, found: Tokenizer | None, tokens: bool = 
                 f"{path}: {name} comes back with other bytes than {SUMS} says: restore the file"
             )
     write_files(files, out, path)
-
-
-def left_out(packed: Path, facts: RunFacts) -> list[str]:
-    """What a packed run does not hold: the weights of its final adapter, where they were not asked for."""
-    held: Any = read_container(packed / RECORDS)
-    return [ADAPTER] if facts.trained and not any(f"{_WHOLE}{ADAPTER}/" in name for name in held) else []

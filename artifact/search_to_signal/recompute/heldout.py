@@ -56,10 +56,8 @@ def _scores(
     if told != [(split, run.path, best.id) for split, run, best in due]:
         yield Finding(SCORES, "its rows are not the final heuristics of the cohort on every split")
         return
-    part, chosen = (
-        first_instances(problem, manifest.instances),
-        tools.chosen(f"{HELDOUT}/{SCORES}", len(rows)),
-    )
+    part = first_instances(problem, manifest.instances)
+    chosen = tools.chosen(f"{HELDOUT}/{SCORES}", len(rows))
     for number, (row, (split, run, best)) in enumerate(zip(rows, due, strict=True)):
         if number in chosen:
             programs = tools.bench.programs(part, split, _limits(manifest))

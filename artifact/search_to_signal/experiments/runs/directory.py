@@ -16,7 +16,7 @@ from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import CONFIG, FROZEN, RunConfig
 from search_to_signal.experiments.runs.files import CHECKPOINTS
-from search_to_signal.experiments.runs.resuming import ResumePoint, refuse_changes, resume_point
+from search_to_signal.experiments.runs.resuming import ResumePoint, changes, resume_point
 from search_to_signal.generators.opening import model_files
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import score_unit
@@ -106,18 +106,10 @@ def begin_again_where_changed(directory: Path, config: RunConfig, plan: str) -> 
         return
     with lock_directory(directory):
         found = read_manifest(directory)
-        if found.status != "complete" and not (
-            found.plan_sha256 == plan and _unchanged(directory, found, _manifest_now(config))
+        if found.status != "complete" and (
+            found.plan_sha256 != plan or changes(found, _manifest_now(config))
         ):
             move_aside(directory)
-
-
-def _unchanged(directory: Path, found: Manifest, now: Manifest) -> bool:
-    try:
-        refuse_changes(directory, found, now)
-    except RunDirectoryError:
-        return False
-    return True
 
 
 def open_run(
@@ -132,7 +124,11 @@ def open_run(
         begin(directory, descriptor, config, now)
         return OpenedRun(now, None)
     found = read_manifest(directory)
-    refuse_changes(directory, found, now)
+    if changed := changes(found, now):
+        raise RunDirectoryError(
+            f"{directory} was begun with other settings than these ({'; '.join(changed)}): go back to those, "
+            "give another --out, or run again without --resume"
+        )
     if found.status == "complete":
         return OpenedRun(found, None)
     return OpenedRun(found, resume_point(directory))
