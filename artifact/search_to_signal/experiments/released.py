@@ -211,13 +211,11 @@ def _observer(plan: Plan, mapping: RewardMapping, out: Path) -> Iterator[Observe
             files.completions, files.steps, files.generations, files.heuristics, files.timings, host
         )
         yield Observer(
-            plan.problem,
+            plan,
             mapping,
-            plan.settings,
             writers,
             StepClock(),
             out,
-            trained=not plan.served,
             rescore=lambda code: pool.evaluate([code])[0].score,
             count=count or (lambda chat: 0),
             counted_by="model" if count else None,

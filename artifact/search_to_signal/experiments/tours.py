@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median_low
 from typing import Any, cast
 
 import numpy as np
@@ -76,7 +77,7 @@ def _median_gain(seed: list[Tour], best: list[Tour]) -> int:
         (after.score - before.score, place)
         for place, (before, after) in enumerate(zip(seed, best, strict=True))
     ]
-    return sorted(gains)[(len(gains) - 1) // 2][1]
+    return median_low(gains)[1]
 
 
 def _tours(problem: Problem, split: str, heuristic: HeuristicRecord) -> list[Tour]:

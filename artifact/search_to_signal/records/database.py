@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.errors import RecordError
-from search_to_signal.records.files import write_atomically
+from search_to_signal.records.files import write_json
 
 DATABASE = "database.json"
 VERSION = 1
@@ -26,8 +26,7 @@ class _Version(msgspec.Struct):
 
 def write_database(directory: Path, database: Database) -> None:
     """Write the database of a run directory."""
-    text = msgspec.json.format(msgspec.json.encode(database, order="sorted"), indent=2)
-    write_atomically(directory / DATABASE, text + b"\n")
+    write_json(directory / DATABASE, database)
 
 
 def read_database(directory: Path) -> Database:
