@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
-from search_to_signal.errors import ConfigError, reason
+from search_to_signal.errors import UNREADABLE, ConfigError, reason
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ def load_toml(path: Path, kind: type[T]) -> T:
         raise ConfigError(f"{path}: {error}") from error
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path}: {error}; {_remedy(str(error))}") from error
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+    except (OSError, *UNREADABLE) as error:
         raise ConfigError(f"cannot read {path}: {reason(error)}") from error
 
 

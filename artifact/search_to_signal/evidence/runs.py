@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.errors import UNREADABLE, RunDirectoryError
 from search_to_signal.evidence import shorthand
 from search_to_signal.evidence.container import read_container, write_container, write_files
 from search_to_signal.evidence.shorthand import Encode, Line
@@ -88,7 +88,7 @@ def _shortened(files: Mapping[str, bytes], manifest: Manifest, found: Tokenizer 
             TIMINGS: shorthand.short_timings(lines[TIMINGS]),
         }
         return {name: _encoded(short[name]) for name in files}
-    except (KeyError, IndexError, TypeError, ValueError):
+    except (KeyError, IndexError, TypeError, ValueError, *UNREADABLE):
         # Records of another form, as another host writes them.
         return {}
 
@@ -148,7 +148,7 @@ def unpack_run(packed: Path, out: Path, found: Tokenizer | None, tokens: bool = 
     parts = read_container(path)
     try:
         files = restored(parts, manifest.facts, found, tokens)
-    except (KeyError, IndexError, TypeError, ValueError, msgspec.MsgspecError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, *UNREADABLE) as error:
         raise RunDirectoryError(f"cannot read {path} ({type(error).__name__}): restore the file") from error
     files |= {name: (packed / name).read_bytes() for name in OPEN if (packed / name).is_file()}
     for name, sha256 in read_sums(packed).items():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from search_to_signal.errors import UNREADABLE
 from search_to_signal.experiments.layers.other_exposures import has_rounds
 from search_to_signal.experiments.runs.recorded import (
     final_population,
@@ -69,7 +70,7 @@ def _asked(user: str, prompt: str) -> bool:
         return True
     try:
         sent = msgspec.json.decode(prompt.encode("utf-8", "surrogatepass"), type=list[dict[str, str]])
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return False
     return [message.get("content") for message in sent if message.get("role") == "user"] == [user]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.errors import ConfigError, RunDirectoryError
+from search_to_signal.errors import UNREADABLE, ConfigError, RunDirectoryError
 from search_to_signal.evaluation.outcomes import Evaluation, Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
@@ -119,7 +119,7 @@ class Evaluations:
             raise RunDirectoryError(f"{state} is no state file of this version: name another, or remove it")
         try:
             lines = [msgspec.json.decode(line, type=_Line) for line in whole.splitlines()[1:]]
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise RunDirectoryError(f"cannot read {state}: {one_line(str(error))}; remove it") from error
         self._known = {(line.key, line.confirmed): line.evaluation for line in lines}
         os.ftruncate(self._descriptor, len(whole))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.errors import RecordError
+from search_to_signal.errors import UNREADABLE, RecordError
 from search_to_signal.records.files import write_json
 
 DATABASE = "database.json"
@@ -42,5 +42,5 @@ def read_database(directory: Path) -> Database:
         return msgspec.json.decode(data, type=Database)
     except FileNotFoundError as error:
         raise RecordError(f"there is no {path}: restore it") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise RecordError(f"{path} is no database ({error}): restore it") from error

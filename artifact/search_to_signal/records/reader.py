@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from search_to_signal.errors import RecordError
+from search_to_signal.errors import UNREADABLE, RecordError
 from search_to_signal.records.schema import CompletionRecord
 
 COMPLETIONS = "completions.jsonl"
@@ -35,7 +35,7 @@ def read_records(file: Path, kind: type[Record]) -> Iterator[Record]:
         for number, line in enumerate(lines, start=1):
             try:
                 record = decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 raise _error(file, number, f"unreadable line ({error})") from error
             if not line.endswith(b"\n"):
                 raise _error(file, number, "the last line is cut off")

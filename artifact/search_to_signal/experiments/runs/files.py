@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.config import canonical_json
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.errors import UNREADABLE, RunDirectoryError
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.learner.base import Learner
 from search_to_signal.records.files import sync_directory, write_atomically
@@ -129,7 +129,7 @@ def _read(folder: Path, file: Path) -> tuple[Checkpoint, bytes | None] | None:
     try:
         checkpoint = msgspec.json.decode(file.read_bytes(), type=Checkpoint)
         learner = _learner(folder, checkpoint.done).read_bytes() if checkpoint.learner else None
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except (FileNotFoundError, *UNREADABLE):
         return None
     if learner is not None and hashlib.sha256(learner).hexdigest() != checkpoint.learner:
         return None
