@@ -65,7 +65,7 @@ class DpoLearner:
         entries = self._buffer.add(group)
         step = len(self._buffer.groups) - 1
         if len(self._buffer.groups) % self._settings.finetuning_frequency == 0:
-            threshold = self._settings.rounds.threshold(self._buffer.scores)
+            threshold = self._settings.threshold(self._buffer.scores)
             self._buffer.scores.clear()
             kept = [] if threshold is None else self._buffer.above(threshold)
             if threshold is not None and kept:
@@ -86,7 +86,7 @@ class DpoLearner:
         optimizer = build_optimizer(list(self._trained.values()), self._learner)
         references = reference_log_probabilities(self.model, pairs, self._pad_id)
         batches = list(self._batches(list(zip(pairs, references, strict=True)), step))
-        steps = settings.rounds.steps(len(pairs))
+        steps = settings.steps(len(pairs))
         for number, accumulated in zip(range(steps), accumulations(batches, settings), strict=False):
             for part in optimizer.param_groups:
                 part["lr"] = self._learner.learning_rate * rate(number, steps, settings)

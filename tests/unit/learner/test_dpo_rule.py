@@ -22,7 +22,6 @@ from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.records.preferences import PreferencePair
 from search_to_signal.records.reader import read_groups
 from search_to_signal.records.schema import CompletionRecord
-from search_to_signal.rewards.pair_rounds import RoundSettings
 from search_to_signal.seeding import stream
 
 LEARNER = LearnerSettings(lora_rank=4, lora_alpha=8, learning_rate=5e-3, max_grad_norm=1.0)
@@ -200,7 +199,6 @@ def test_the_defaults_are_the_host_s() -> None:
         "f_alpha_divergence_coef": 1.0,
     }
     assert settings_of(published, DpoSettings, "rule_settings") == DpoSettings()
-    assert DpoSettings().rounds == RoundSettings()
 
 
 def test_a_pair_has_the_scores_of_its_completions(learner: Make, groups: list[TrainingGroup]) -> None:
