@@ -8,12 +8,11 @@ from pathlib import Path
 from search_to_signal.errors import ConfigError
 from search_to_signal.records.manifest import Manifest
 from search_to_signal.records.preferences import PREFERENCES, PreferenceRecord, PreferenceRound
-from search_to_signal.records.reader import STEPS, read_groups, read_records
-from search_to_signal.records.schema import CompletionRecord, StepRecord
+from search_to_signal.records.reader import STEPS, Group, read_groups, read_records
+from search_to_signal.records.schema import StepRecord
 from search_to_signal.rewards.pair_rounds import RoundSettings, distinct_scores, entries_of, recorded_rounds
 
 DPO = "dpo"
-Group = tuple[CompletionRecord, ...]
 
 
 def pair_problems(directory: Path, manifest: Manifest) -> Iterator[str]:

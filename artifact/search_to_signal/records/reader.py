@@ -18,6 +18,8 @@ GENERATIONS = "generations.jsonl"
 TIMINGS = "timings.jsonl"
 
 Record = TypeVar("Record")
+Group = tuple[CompletionRecord, ...]
+"""The completions of one step, in order."""
 
 
 def read_completions(path: Path) -> Iterator[CompletionRecord]:
@@ -42,7 +44,7 @@ def read_records(file: Path, kind: type[Record]) -> Iterator[Record]:
             yield record
 
 
-def read_groups(path: Path) -> Iterator[tuple[CompletionRecord, ...]]:
+def read_groups(path: Path) -> Iterator[Group]:
     """Yield the groups of a file in order: consecutive completions of one step, indices 0 to G - 1.
 
     Raises RecordError for an unreadable, missing, duplicated or reordered line.

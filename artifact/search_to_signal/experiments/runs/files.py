@@ -4,7 +4,6 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -18,7 +17,7 @@ from search_to_signal.records.manifest import Timing, sum_timings
 from search_to_signal.records.preferences import PREFERENCES
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS, read_records
 from search_to_signal.records.schema import StepTiming
-from search_to_signal.records.writer import Mark, RecordWriter
+from search_to_signal.records.writer import Mark, RecordWriter, RunFiles
 
 # What only an unfinished run needs; it goes when the run is complete.
 CHECKPOINTS = "checkpoint"
@@ -41,25 +40,6 @@ class EvaluationNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     key: str
     run: Run
-
-
-@dataclass(frozen=True)
-class RunFiles:
-    """Open writers of a run directory."""
-
-    directory: Path
-    completions: RecordWriter
-    steps: RecordWriter
-    generations: RecordWriter
-    heuristics: RecordWriter
-    timings: RecordWriter
-    evaluations: RecordWriter
-    preferences: RecordWriter | None = None
-
-    def marks(self) -> dict[str, Mark]:
-        """Have every file on disk as it is, and say what each of them holds."""
-        files = {name: getattr(self, name) for name in PAIRED_NAMES}
-        return {name: file.mark() for name, file in files.items() if file is not None}
 
 
 @contextmanager

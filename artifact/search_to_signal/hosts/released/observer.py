@@ -3,18 +3,18 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.hosts.released.asking import Count
-from search_to_signal.hosts.released.files import Clock, HostFiles, HostRecord
+from search_to_signal.hosts.released.files import Clock, HostRecord
 from search_to_signal.hosts.released.plan import Plan
 from search_to_signal.hosts.released.rounds import ReleasedRound, Rescore, round_records, step_of
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.schema import CompletionRecord, GenerationRecord, StepRecord
+from search_to_signal.records.writer import RecordWriter, RunFiles
 from search_to_signal.rewards import RewardMapping, get_mapping
 from search_to_signal.search.state import SearchState
 
@@ -26,6 +26,7 @@ AGAIN = "give the same command again, which sets this attempt aside"
 class Observer:
     """Turns what a trainer did with a group into records and into the mapping's rewards.
 
+    ``host`` takes the host's own rewards.
     ``rescore`` evaluates a program where the host does not say how well it did. ``count`` counts tokens where
     the trainer has no tokenizer, ``counted_by`` says whose.
     ``error`` is the first that came up in a call of the reward function: the host goes on after any, and is
@@ -35,9 +36,9 @@ class Observer:
 
     plan: Plan
     mapping: RewardMapping
-    files: HostFiles
+    files: RunFiles
+    host: RecordWriter
     clock: Clock
-    directory: Path
     rescore: Rescore
     count: Count
     counted_by: Literal["trainer", "model"] | None
@@ -80,13 +81,13 @@ class Observer:
         generation = GenerationRecord(
             step=played.step, prompt=played.prompt, prompt_ids=(), completion_ids=(), completions=played.texts
         )
-        with storage_errors(self.directory, AGAIN):
+        with storage_errors(self.files.directory, AGAIN):
             for record in records:
                 self.files.completions.write(record)
             for heuristic in found.heuristics:
                 self.files.heuristics.write(heuristic)
             self.files.generations.write(generation)
-            self.files.host.write(HostRecord(step=played.step, native=native, recomputed=recomputed))
+            self.host.write(HostRecord(step=played.step, native=native, recomputed=recomputed))
             self.files.steps.write(self._step(played, records))
             self.files.timings.write(self.clock.timing(played.step))
         self.agreeing += native == recomputed
