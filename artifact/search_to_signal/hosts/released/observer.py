@@ -73,8 +73,8 @@ class Observer:
 
     def observe(self, played: ReleasedRound) -> list[float]:
         """Write the records of a group, and return what the learner shall see."""
-        found = round_records(played, self.plan.problem, self.rescore)
-        records = assign_credit(found.records, self.mapping, group_advantages)
+        completions, heuristics = round_records(played, self.plan.problem, self.rescore)
+        records = assign_credit(completions, self.mapping, group_advantages)
         again = get_mapping(NATIVE)(batch_of([records])).reward[0]
         native = tuple(float(reward) for reward in played.native)
         recomputed = tuple(float(one) for one in again)
@@ -84,7 +84,7 @@ class Observer:
         with storage_errors(self.files.directory, AGAIN):
             for record in records:
                 self.files.completions.write(record)
-            for heuristic in found.heuristics:
+            for heuristic in heuristics:
                 self.files.heuristics.write(heuristic)
             self.files.generations.write(generation)
             self.host.write(HostRecord(step=played.step, native=native, recomputed=recomputed))
