@@ -1,6 +1,7 @@
 """Reading settings: TOML in, typed and frozen out, in their ranges, with one canonical form to hash."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -74,8 +75,17 @@ def load_toml(path: Path, kind: type[T]) -> T:
         raise ConfigError(f"{path}: {error}") from error
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path}: {error}; {_remedy(str(error))}") from error
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"cannot read {path}: {error}{_line_of(path, str(error))}") from error
     except (OSError, *UNREADABLE) as error:
         raise ConfigError(f"cannot read {path}: {reason(error)}") from error
+
+
+def _line_of(path: Path, problem: str) -> str:
+    """The line that a syntax error names, where it names one."""
+    place = re.search(r"at line (\d+)", problem)
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return "" if place is None else f": {lines[int(place[1]) - 1].strip()}"
 
 
 def _remedy(problem: str) -> str:

@@ -16,7 +16,7 @@ ROOT = Path(search_to_signal.__file__).parent
 FLOORS: tuple[tuple[str, ...], ...] = (
     (
         *("errors", "config", "extras", "seeding", "workload", "progress", "runtime", "plugins"),
-        *("numerics", "package_data"),
+        *("numerics", "package_data", "templates"),
     ),
     ("records",),
     ("problems", "programs", "rewards", "normalizer", "audit"),

@@ -90,6 +90,14 @@ def test_unreadable_files_are_named(tmp_path: Path, content: bytes) -> None:
         load_toml(path, Profile)
 
 
+def test_a_line_that_is_no_toml_is_shown(tmp_path: Path) -> None:
+    """A syntax error shows the line as it stands in the file, so that its key is named."""
+    path = tmp_path / "mine.toml"
+    path.write_bytes(b'problem = "tsp"\r\ngroups = six\r\n')
+    with pytest.raises(ConfigError, match=r"mine\.toml: .*line 2.*: groups = six$"):
+        load_toml(path, Profile)
+
+
 def test_missing_files_are_named(tmp_path: Path) -> None:
     """A path that leads nowhere, or to a directory, is an error of ours."""
     for path in (tmp_path / "nowhere.toml", tmp_path):

@@ -14,13 +14,13 @@ import msgspec
 from search_to_signal.analysis.figures import Drawn, draw_all
 from search_to_signal.analysis.page.facts import Facts, describe, layer_times, read_facts, time_rows
 from search_to_signal.analysis.page.ledger import NAMES, JudgedLedger, read_ledger
-from search_to_signal.analysis.page.rendering import rendered
 from search_to_signal.analysis.page.story import FIGURE, best_lineage, findings
 from search_to_signal.analysis.page.tracing import ShownTable, show_table
 from search_to_signal.analysis.tables.catalogue import NOT_RUN, Evidence, read_evidence
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.files import to_markdown, write_table
 from search_to_signal.records.layers import get_layer, in_paper_order
+from search_to_signal.templates import render
 
 FIGURES = "figures"
 HTML, MARKDOWN = "report.html", "report.md"
@@ -54,9 +54,9 @@ def write_evidence(evidence: Evidence, out: Path, ledger: Callable[[Path], None]
     if ledger is not None:
         ledger(out)
     verdicts = read_ledger(out)
-    (out / HTML).write_text(
-        rendered("page.html", **_page_values(evidence, drawn, facts, verdicts)), encoding="utf-8"
-    )
+    values = _page_values(evidence, drawn, facts, verdicts)
+    html = render("search_to_signal.analysis.page", "page.html", **values)
+    (out / HTML).write_text(html, encoding="utf-8")
     page = out / MARKDOWN
     page.write_text("\n\n".join(_parts(evidence, drawn, facts, verdicts)) + "\n", encoding="utf-8")
     return page

@@ -16,6 +16,7 @@ from search_to_signal.audit.knobs import COMPONENT
 from search_to_signal.audit.verdicts import at, verdicts
 from search_to_signal.progress import one_line
 from search_to_signal.records.files import write_atomically
+from search_to_signal.templates import render
 
 PAGE, DOCUMENT, STEPS, ENTRIES = "audit.html", "audit.json", "steps.csv", "normalizers.csv"
 MEANING = {**distinctions.MEANING, **candidates.MEANING}
@@ -208,15 +209,6 @@ def write(found: Findings, directory: Path, title: str) -> None:
 
 def page(found: Findings, title: str) -> str:
     """One HTML page that needs no other file."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("search_to_signal.audit"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
     counted = [row for row in count_rows(found) if row[1] != "0"]
     tables = (
         ("What was found", "", ("found", "count", "meaning", "first"), counted),
@@ -226,8 +218,13 @@ def page(found: Findings, title: str) -> str:
         ("The same rollouts under every normalizer", UNDER, ENTRY_COLUMNS, entry_rows(found)),
         ("Over steps", "", STEP_COLUMNS, step_rows(found)),
     )
-    return environment.get_template("audit.html").render(
-        title=title, verdicts=verdicts(found), assumptions=assumptions(found), tables=tables
+    return render(
+        "search_to_signal.audit",
+        "audit.html",
+        title=title,
+        verdicts=verdicts(found),
+        assumptions=assumptions(found),
+        tables=tables,
     )
 
 

@@ -1,11 +1,14 @@
 """What every group of commands shares. What loads slowly is imported inside its command."""
 
 import argparse
+import secrets
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
+
+from search_to_signal.errors import ConfigError
 
 Command = Callable[[argparse.Namespace], int | None]
 """Its exit code, 0 where it returns none. Its docstring is its help, the first paragraph in the list."""
@@ -60,6 +63,19 @@ def load_allowed(arguments: argparse.Namespace) -> None:
     }
     for kind, name in asked:
         loaders[kind](name)
+
+
+def refuse_loose_sample(arguments: argparse.Namespace, workers: str) -> None:
+    """Raise ConfigError for --seed without --sample, and for fewer than one of --sample or ``workers``."""
+    if arguments.seed is not None and arguments.sample is None:
+        raise ConfigError("--seed draws a sample: give --sample as well")
+    if any(number is not None and number < 1 for number in (getattr(arguments, workers), arguments.sample)):
+        raise ConfigError(f"--{workers} and --sample take a number of at least 1")
+
+
+def sample_seed(arguments: argparse.Namespace) -> int:
+    """The seed of --sample, drawn where none is given."""
+    return secrets.randbelow(2**32) if arguments.seed is None else int(arguments.seed)
 
 
 def show(page: Path) -> None:

@@ -5,7 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_to_signal.cli.base import Add, add_repeated, allow_code, load_allowed
+from search_to_signal.cli.base import (
+    Add,
+    add_repeated,
+    allow_code,
+    load_allowed,
+    refuse_loose_sample,
+    sample_seed,
+)
 from search_to_signal.errors import ConfigError
 from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import one_line, progress_display
@@ -80,21 +87,16 @@ def _refuse_loose_options(arguments: argparse.Namespace) -> None:
             raise ConfigError(f"--{name} is for --recompute: give both, or neither")
     if arguments.identity is not None and arguments.signer is None:
         raise ConfigError("--identity is for --signer: give both, or neither")
-    if arguments.seed is not None and arguments.sample is None:
-        raise ConfigError("--seed draws a sample: give --sample as well")
-    if any(number is not None and number < 1 for number in (arguments.slots, arguments.sample)):
-        raise ConfigError("--slots and --sample take a number of at least 1")
+    refuse_loose_sample(arguments, "slots")
 
 
 def _recompute(arguments: argparse.Namespace) -> Sequence[str]:
-    import secrets
-
     from search_to_signal.recompute.directory import Options, recompute
     from search_to_signal.recompute.tools import Sample
 
     sample = None
     if arguments.sample is not None:
-        seed = secrets.randbelow(2**32) if arguments.seed is None else arguments.seed
+        seed = sample_seed(arguments)
         print(f"executing {arguments.sample} groups of every run: --seed {seed} draws the same ones")
         sample = Sample(seed, arguments.sample)
     if arguments.state is None:

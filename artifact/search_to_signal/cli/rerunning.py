@@ -1,14 +1,20 @@
 """The command that executes recorded runs again."""
 
 import argparse
-import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_to_signal.cli.base import Add, add_repeated, allow_code, load_allowed
+from search_to_signal.cli.base import (
+    Add,
+    add_repeated,
+    allow_code,
+    load_allowed,
+    refuse_loose_sample,
+    sample_seed,
+)
 from search_to_signal.errors import ConfigError, StoppedError
 from search_to_signal.progress import Progress, one_line, progress_display
 
@@ -54,10 +60,7 @@ def _rerun(arguments: argparse.Namespace) -> int:
 def _refuse_loose_options(arguments: argparse.Namespace) -> None:
     if bool(arguments.run) == (arguments.sample is not None):
         raise ConfigError("name the runs to execute again, or give --sample N to have some drawn")
-    if arguments.seed is not None and arguments.sample is None:
-        raise ConfigError("--seed draws a sample: give --sample as well")
-    if any(number is not None and number < 1 for number in (arguments.jobs, arguments.sample)):
-        raise ConfigError("--jobs and --sample take a number of at least 1")
+    refuse_loose_sample(arguments, "jobs")
 
 
 def _chosen(arguments: argparse.Namespace) -> list[str]:
@@ -66,7 +69,7 @@ def _chosen(arguments: argparse.Namespace) -> list[str]:
 
     if arguments.sample is None:
         return list(arguments.run)
-    seed = secrets.randbelow(2**32) if arguments.seed is None else arguments.seed
+    seed = sample_seed(arguments)
     possible, refused = runs_to_choose(arguments.directory, arguments.model)
     names = drawn(possible, Sample(seed, arguments.sample))
     print(f"drawn from {len(possible)} runs: {', '.join(names)} (--seed {seed} draws the same ones)")

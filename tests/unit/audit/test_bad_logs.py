@@ -180,6 +180,16 @@ def test_several_objectives_ask_for_one(tmp_path: Path) -> None:
     assert groups.reward.tolist() == [-2.0]
 
 
+def test_a_misspelt_reward_is_no_missing_reward(tmp_path: Path) -> None:
+    """A row whose reward has another name is refused by its line; null is the form for none."""
+    first, second = {"group": 1, "reward": 1.0}, {"group": 1, "rewad": 0.5}
+    path = tmp_path / "mine.jsonl"
+    path.write_text(f"{json.dumps(first)}\n{json.dumps(second)}\n", encoding="utf-8")
+    assert "mine.jsonl:2: not a rollout" in line_of(path)
+    path.write_text(f"{json.dumps(first)}\n{json.dumps({**first, 'reward': None})}\n", encoding="utf-8")
+    assert [len(groups.reward) for groups in read(path)] == [2]
+
+
 def test_a_row_that_breaks_the_neutral_schema_is_named(tmp_path: Path) -> None:
     """Line and field of a value that is no number."""
     path = logs.jsonl(tmp_path / "x.jsonl", [{"group": 1, "reward": 1.0}, {"group": 1, "reward": "high"}])

@@ -3,7 +3,7 @@
 Paper, fig. signal-propagation: mechanism separation, no efficacy.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +13,13 @@ from matplotlib.lines import Line2D
 
 from search_to_signal.analysis.figures import drawing
 from search_to_signal.analysis.figures.plot import Frame, Plot, Value, lines, value_of
-from search_to_signal.analysis.metrics.search import improves
-from search_to_signal.analysis.results import NoTableError, RecordedRun, Results
+from search_to_signal.analysis.results import NoTableError
 from search_to_signal.analysis.tables.audit import audited_cells
 from search_to_signal.analysis.tables.catalogue import Evidence
-from search_to_signal.analysis.tables.credit import recorded_credit, trained
+from search_to_signal.analysis.tables.changes import COLUMNS
+from search_to_signal.analysis.tables.credit import trained
 from search_to_signal.analysis.tables.matched import COSINE, OF_COMPLETIONS, OF_TOKENS, STEPS, VARIANTS
 from search_to_signal.numerics import Floats
-
-TOLERANCE = 1e-3
-"""Advantages of a group that differ by less are equivalent to the learner (D21)."""
 
 UPDATES = "matched_mappings"
 _SHARES = {"prevalence": "Prevalence (%)", "mass": "Credit mass (%)", "enrichment": "Enrichment"}
@@ -34,22 +31,6 @@ _MEASURES = {
 _TASK_COLORS = {"tsp": drawing.BLACK, "cvrp": drawing.ORANGE, "obp": drawing.SKY, "op": drawing.PURPLE}
 _MODEL_MARKERS = ("o", "^", "s", "D", "v")
 
-Change = Callable[[Floats, RecordedRun], Floats]
-CHANGES: Mapping[str, Change] = {
-    "shift": lambda rewards, run: rewards + np.nan_to_num(run.batch.frontier)[:, None],
-    "times ten": lambda rewards, run: 10.0 * rewards,
-    "improvers only": lambda rewards, run: np.where(improves(run.batch), rewards, 0.0),
-    "cubed": lambda rewards, run: rewards**3,
-}
-"""What a construction may do to rewards, (T, G): the first two are of the group, the others are not."""
-
-
-def changed_share(run: RecordedRun, change: Change) -> float:
-    """Percent of a run's groups whose advantages a change of the recorded rewards moves by more than D21."""
-    rewards, _ = recorded_credit(run)
-    moved = np.abs(run.normalized(change(rewards, run)) - run.normalized(rewards)).max(axis=1)
-    return 100.0 * float((moved > TOLERANCE).mean())
-
 
 def signal_table(evidence: Evidence) -> str:
     """Panels a to d: condition (in c and d: the cell), seed, part, what and value.
@@ -57,15 +38,16 @@ def signal_table(evidence: Evidence) -> str:
     In c and d also the task, as ``style``, the model and ``n``: groups in c, comparisons in d, which has its
     ``steps`` besides. Rows of b without a seed are over seeds.
     """
-    rows = [*_changes(evidence.results), *_credit(evidence), *_pairs(evidence), *_updates(evidence)]
+    rows = [*_changes(evidence), *_credit(evidence), *_pairs(evidence), *_updates(evidence)]
     columns = ("panel", "condition", "seed", "part", "what", "value", "style", "model", "n", "steps")
     return lines(columns, [(*row, *[None] * (len(columns) - len(row))) for row in rows])
 
 
-def _changes(results: Results) -> Iterator[tuple[Value, ...]]:
-    for run in trained(results):
-        for name, change in CHANGES.items():
-            changed = changed_share(run, change)
+def _changes(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
+    table = evidence.table("reward_changes")
+    for run in trained(evidence.results):
+        for name, column in COLUMNS.items():
+            changed = value_of(table.cell(run.name, column))
             yield "a", run.condition, run.seed, name, "groups changed (%)", changed
 
 
@@ -265,6 +247,6 @@ SIGNAL = Plot(
     signal_table,
     _draw,
     (7.0, 5.6),
-    ("credit", "replay_pairs", UPDATES),
+    ("reward_changes", "credit", "replay_pairs", UPDATES),
     remark=_remark,
 )

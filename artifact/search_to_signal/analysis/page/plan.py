@@ -7,7 +7,6 @@ from itertools import groupby
 from pathlib import Path
 
 from search_to_signal.analysis.figures.outcomes import CAPTION, draw_outcomes, outcome_lines
-from search_to_signal.analysis.page.rendering import rendered
 from search_to_signal.analysis.page.story import Finding
 from search_to_signal.analysis.plan.deviations import NOTHING, deviations, recorded_runs
 from search_to_signal.analysis.plan.lines import outcome_table, sentence, study_grid
@@ -15,6 +14,7 @@ from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.files import to_markdown, write_table
 from search_to_signal.records.plan import Plan, Question
+from search_to_signal.templates import render
 
 HTML, MARKDOWN = "evidence.html", "evidence.md"
 _WIDTH = 616
@@ -88,7 +88,8 @@ def _html(
     plan, found = story.plan, story.outcomes
     parts = [(study, [one for one in found if one.study.key == study.key]) for study in plan.studies]
     data = None if picture is None else base64.b64encode(picture.read_bytes()).decode("ascii")
-    return rendered(
+    return render(
+        "search_to_signal.analysis.page",
         "plan.html",
         plan=plan,
         partial=story.partial,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from search_to_signal.analysis.results import RecordedRun
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.cells import Cell, Table
+from search_to_signal.analysis.tables.changes import COLUMNS
 from search_to_signal.records.reader import HEURISTICS, read_records
 from search_to_signal.records.schema import HeuristicRecord
 
@@ -15,11 +16,11 @@ _ENDPOINT = "Final best"
 
 @dataclass(frozen=True)
 class Finding:
-    """An answer in words, the command that leads to its records, and what would change it."""
+    """An answer in words, the commands that lead to its records, and what would change it."""
 
     question: str
     answer: str
-    command: str
+    commands: tuple[str, ...]
     doubt: str
 
 
@@ -27,23 +28,31 @@ def findings(evidence: Evidence) -> list[Finding]:
     """Those of the questions that the directory's tables answer; none of a smoke run."""
     if evidence.smoke:
         return []
-    makers: tuple[Callable[[Evidence], Finding | None], ...] = (_separated, _moved, _searched)
+    makers: tuple[Callable[[Evidence], Finding | None], ...] = (_reached, _kept, _searched)
     return [found for found in (make(evidence) for make in makers) if found is not None]
 
 
-def _separated(evidence: Evidence) -> Finding | None:
+def _reached(evidence: Evidence) -> Finding | None:
+    parts = [part for part in (_separated(evidence), _moved(evidence)) if part is not None]
+    if not parts:
+        return None
+    return Finding(
+        "Does the choice of reward reach the learner?",
+        " ".join(answer for answer, _ in parts),
+        tuple(command for _, command in parts),
+        "More groups that the mappings do not tell apart, or cosines near 1.",
+    )
+
+
+def _separated(evidence: Evidence) -> tuple[str, str] | None:
+    """How often two mappings give a group the same advantages, and the command."""
     table = evidence.tables.get("replay_pairs")
     trained = {run.facts.mapping for run in evidence.results.cohort if run.trained}
     pairs = [] if table is None else list(_pairs_of(table, trained))
     if table is None or not pairs:
         return None
     shares = (f"{names} in {cell.text()} % of {cell.n} groups" for names, cell in pairs)
-    return Finding(
-        "Does the choice of reward reach the learner?",
-        f"Equal advantages (to 0.001) on the same groups: {'; '.join(shares)}.",
-        f"s2s trace . {table.name}",
-        "More groups that the mappings do not tell apart.",
-    )
+    return f"Equal advantages (to 0.001) on the same groups: {'; '.join(shares)}.", _trace(table)
 
 
 def _pairs_of(table: Table, trained: set[str]) -> Iterator[tuple[str, Cell]]:
@@ -54,20 +63,38 @@ def _pairs_of(table: Table, trained: set[str]) -> Iterator[tuple[str, Cell]]:
             yield f"{first} and {second}", table.cell(row.label, "Equivalent (%)")
 
 
-def _moved(evidence: Evidence) -> Finding | None:
+def _moved(evidence: Evidence) -> tuple[str, str] | None:
+    """In which directions two mappings move the weights, and the command."""
     table = evidence.tables.get("matched_mappings")
     cells = [] if table is None else [table.cell(row.label, "Cosine") for row in table.rows]
     known = [(float(cell.value), cell.n) for cell in cells if isinstance(cell.value, int | float)]
     if table is None or not known:
         return None
     low, high = min(value for value, _ in known), max(value for value, _ in known)
-    return Finding(
-        "Do the weights move another way?",
+    answer = (
         f"Matched updates by two mappings, from one adapter on the same tokens: mean cosines from {low:.2f} "
         f"to {high:.2f} in {len(known)} cells and kinds of update, {sum(n for _, n in known)} comparisons in "
-        "all. A cosine of 1 is the same direction.",
-        f"s2s trace . {table.name}",
-        "Cosines near 1 on more groups and models.",
+        "all. A cosine of 1 is the same direction."
+    )
+    return answer, _trace(table)
+
+
+def _kept(evidence: Evidence) -> Finding | None:
+    table = evidence.tables.get("reward_changes")
+    if table is None:
+        return None
+    trained = dict.fromkeys(run.condition for run in evidence.results.cohort if run.trained)
+    moved = (
+        f"{name}: {', '.join(f'{table.cell(one, column).text()} % ({one})' for one in trained)}"
+        for name, column in COLUMNS.items()
+    )
+    seeds = max(cell.n for row in table.rows for cell in row.cells)
+    return Finding(
+        "What of a reward does the normalizer erase?",
+        f"Groups whose advantages move when their rewards are changed, over {_seeds(seeds)}: "
+        f"{'; '.join(moved)}. A shift adds the group's frontier.",
+        (_trace(table),),
+        "Groups that move under a shift.",
     )
 
 
@@ -84,9 +111,13 @@ def _searched(evidence: Evidence) -> Finding | None:
         "Did search get better than without training?",
         f"After equally many groups, ended above frozen: {', '.join(ended)}.{_anchored(evidence)} A sign "
         f"test over {_seeds(seeds)} cannot go below p = {min(1.0, 2.0 ** (1 - seeds)):.2g}.",
-        f"s2s trace . {table.name}",
+        (_trace(table),),
         "More seeds, and the same comparison at equal time.",
     )
+
+
+def _trace(table: Table) -> str:
+    return f"s2s trace . {table.name}"
 
 
 def _seeds(number: int) -> str:

@@ -12,6 +12,7 @@ from search_to_signal.analysis.results import NoTableError, Results
 from search_to_signal.analysis.tables import (
     anchor,
     audit,
+    changes,
     core,
     credit,
     endpoints,
@@ -43,6 +44,7 @@ BUILDERS: Mapping[str, Builder] = {
     "credit": credit.credit_by_class,
     "signal": credit.signal,
     "controls": credit.controls,
+    "reward_changes": changes.reward_changes,
     "rules": pairs.rules,
     "distinctions": pairs.distinctions_told,
     "pairs": pairs.pairs,

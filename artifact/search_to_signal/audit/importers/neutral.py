@@ -61,9 +61,10 @@ def read_parquet(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
 
 
 def _row(path: Path, position: int, record: dict[str, Any], options: ReadOptions) -> Row:
-    given = {name: _bounded(value) for name, value in record.items() if name in COLUMNS and value is not None}
+    known = {name: _bounded(value) for name, value in record.items() if name in COLUMNS}
+    given = {name: value for name, value in known.items() if value is not None or name == "reward"}
     try:
-        rollout = msgspec.convert({"reward": None, **given}, Rollout)
+        rollout = msgspec.convert(given, Rollout)
     except msgspec.ValidationError as error:
         raise RecordError(f"{path}:{position}: not a rollout ({error}); see {SCHEMA.name}") from error
     components = {name: number(value) for name, value in (rollout.components or {}).items()}

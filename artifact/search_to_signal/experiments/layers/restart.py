@@ -13,6 +13,7 @@ import msgspec
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import Parent, Profile, RunConfig
 from search_to_signal.experiments.layer_settings import RestartSettings
+from search_to_signal.experiments.runs.adapters import cohort_with_adapters
 from search_to_signal.experiments.runs.places import Reproduction
 from search_to_signal.experiments.runs.recorded import final_population
 from search_to_signal.provenance.checksums import sha256_file, write_sums
@@ -72,7 +73,7 @@ def archive_restarts(profile: Profile, settings: RestartSettings, cohort: Path) 
 
 def run(asked: Reproduction) -> None:
     """Run the restarts of a profile; raises RunDirectoryError when the cohort is not finished."""
-    profile, out, cohort = asked.profile, asked.results / RESTART, asked.finished_cohort()
+    profile, out, cohort = asked.profile, asked.results / RESTART, cohort_with_adapters(asked)
     settings = profile.restart or RestartSettings()
     asked.run_all({out: restarts(profile, settings, cohort)})
     archives = archive_restarts(profile, settings, cohort)

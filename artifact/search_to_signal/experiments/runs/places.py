@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.errors import ConfigError, RunDirectoryError
-from search_to_signal.experiments.configuration import Profile, RunConfig
+from search_to_signal.experiments.configuration import ADAPTER, Profile, RunConfig
 from search_to_signal.experiments.runs.directory import RUN, read_own
 from search_to_signal.experiments.runs.execution import Execution, Place, execute
 from search_to_signal.generators.opening import model_files
 from search_to_signal.progress import Progress
-from search_to_signal.provenance.checksums import SUMS, sum_problems, write_sums
+from search_to_signal.provenance.checksums import SUMS, read_sums, sum_problems, write_sums
 from search_to_signal.provenance.source import source
 from search_to_signal.provenance.verify import verify
 from search_to_signal.records.layers import COHORT
@@ -67,12 +67,19 @@ def _place(
         raise RunDirectoryError(f"{directory} holds this run of another version of source or model: {remedy}")
     if plan is not None:
         # Hundreds of runs, at every beginning: what they contradict is for verify.
-        if differing := sum_problems(directory):
+        if differing := sum_problems(directory).keys() - _not_shipped(directory):
             raise RunDirectoryError(f"{directory} is complete but damaged ({min(differing)}): {remedy}")
         return Place(config, directory, done=True)
     if problems := verify(directory).problems:
         raise RunDirectoryError(f"{directory} is complete but damaged ({problems[0]}): {remedy}")
     return Place(config, directory, done=True)
+
+
+def _not_shipped(directory: Path) -> set[str]:
+    """The files of a final adapter, where the run came without it: packed evidence leaves it out."""
+    if (directory / ADAPTER).exists():
+        return set()
+    return {name for name in read_sums(directory) if Path(name).parent.name == ADAPTER}
 
 
 def _is_run(manifest: Manifest, config: RunConfig, plan: str | None) -> bool:

@@ -12,8 +12,9 @@ from search_to_signal.analysis.tables.catalogue import read_evidence
 
 @pytest.fixture(scope="module")
 def found(results: Path) -> dict[str, Finding]:
-    """The findings by the table that their command names."""
-    return {one.command.split()[-1]: one for one in findings(read_evidence(results))}
+    """The findings by the tables that their commands name."""
+    told = findings(read_evidence(results))
+    return {command.split()[-1]: one for one in told for command in one.commands}
 
 
 def test_the_endpoint_is_counted_seed_by_seed(results: Path, found: dict[str, Finding]) -> None:
@@ -33,6 +34,16 @@ def test_the_trained_mappings_are_compared(results: Path, found: dict[str, Findi
     share = table.cell("cohort/native, factorized", "Equivalent (%)").text()
     assert f"in {share} % of {groups} groups" in found["replay_pairs"].answer
     assert "tail" not in found["replay_pairs"].answer
+
+
+def test_what_the_normalizer_erases(results: Path, found: dict[str, Finding]) -> None:
+    """Every trained condition has a share of moved groups for every change, with the number of seeds."""
+    table = read_evidence(results).tables["reward_changes"]
+    answer = found["reward_changes"].answer
+    assert "over 2 seeds" in answer
+    for condition in ("native", "factorized"):
+        for column in table.columns:
+            assert f"{table.cell(condition, column).text()} % ({condition})" in answer
 
 
 def test_what_did_not_run_is_not_answered(found: dict[str, Finding]) -> None:

@@ -1,0 +1,70 @@
+"""Recording goes on from runs that were shipped without their final adapters."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.experiments.configuration import Profile
+from search_to_signal.experiments.runs.adapters import cohort_with_adapters
+from search_to_signal.experiments.runs.execution import Execution
+from search_to_signal.experiments.runs.places import Reproduction
+from search_to_signal.progress import PlainProgress
+from search_to_signal.records.layers import COHORT
+
+HOW = Execution(resume=True, plan="a" * 64)
+
+
+@pytest.fixture(scope="module")
+def recorded(profile: Profile, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results directory whose cohort belongs to a plan."""
+    results = tmp_path_factory.mktemp("recorded") / "tiny"
+    asked = Reproduction(profile, results, HOW, PlainProgress())
+    asked.run_all({results / COHORT: profile.runs()})
+    return results
+
+
+@pytest.fixture
+def shipped(recorded: Path, profile: Profile, tmp_path: Path) -> Reproduction:
+    """A copy of it that lacks the adapter of its trained run."""
+    results = Path(shutil.copytree(recorded, tmp_path / "tiny"))
+    shutil.rmtree(results / COHORT / "native-s42" / "adapter")
+    return Reproduction(profile, results, HOW, PlainProgress())
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Files by name."""
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_runs_without_adapters_are_kept_and_get_them_again(recorded: Path, shipped: Reproduction) -> None:
+    """Nothing is executed for the cohort; for what starts from an adapter it comes back byte for byte."""
+    run = shipped.results / COHORT / "native-s42"
+    before = (run / "manifest.json").stat().st_mtime_ns
+    shipped.run_all({run.parent: shipped.profile.runs()})
+    assert not (run / "adapter").exists()
+    assert cohort_with_adapters(shipped) == run.parent
+    assert contents(run / "adapter") == contents(recorded / COHORT / "native-s42" / "adapter")
+    assert (run / "manifest.json").stat().st_mtime_ns == before
+    assert list(shipped.results.parent.iterdir()) == [shipped.results]
+
+
+def test_another_adapter_is_not_put_into_place(shipped: Reproduction) -> None:
+    """Where the run ends otherwise here, it is named and the recorded run stays as it was."""
+    run = shipped.results / COHORT / "native-s42"
+    sums = run / "SHA256SUMS"
+    lines = sums.read_text().splitlines()
+    other = [f"{'0' * 64}{line[64:]}" if "safetensors" in line else line for line in lines]
+    sums.write_text("\n".join(other) + "\n")
+    with pytest.raises(RunDirectoryError, match=r"native-s42 ends with another adapter .*--adapters"):
+        cohort_with_adapters(shipped)
+    assert not (run / "adapter").exists()
+
+
+def test_other_damage_is_still_named(shipped: Reproduction) -> None:
+    """A run that lacks its adapter is otherwise whole, or refused."""
+    run = shipped.results / COHORT / "native-s42"
+    (run / "steps.jsonl").unlink()
+    with pytest.raises(RunDirectoryError, match=r"complete but damaged \(steps"):
+        shipped.run_all({run.parent: shipped.profile.runs()})
