@@ -50,8 +50,9 @@ def _rounds(directory: Path) -> Iterator[tuple[StepRecord, Round]]:
             raise RecordError(
                 f"{directory} does not hold a step, its completions and their texts throughout: restore it"
             )
-        facts = (step.step, step.operator, step.collapsed, generation.prompt)
-        yield step, Round(*facts, group, generation.completions)
+        yield step, Round(
+            step.step, step.operator, step.collapsed, generation.prompt, group, generation.completions
+        )
 
 
 def recorded_seed(directory: Path) -> Member:
