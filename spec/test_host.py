@@ -154,7 +154,7 @@ class Host(RuleBasedStateMachine):
         group = [(r.idea, r.code, r.score) if r.score is not None else None for r in results]
         assert list(events) == self.model.play(draw.operator, group, texts)
         records = [record(self.step, i, r, e) for i, (r, e) in enumerate(zip(results, events, strict=True))]
-        self.played.append(Round(self.step, draw.operator, draw.collapsed, records, texts))
+        self.played.append(Round(self.step, draw.operator, draw.collapsed, draw.prompt, records, texts))
 
     @rule(score=scores)
     def seed_appears(self, score: float) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
-from search_to_signal.errors import ConfigError, reason
+from search_to_signal.errors import UNREADABLE, ConfigError, reason
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ def load_toml(path: Path, kind: type[T]) -> T:
         raise ConfigError(f"{path}: {error}; {_remedy(str(error))}") from error
     except msgspec.DecodeError as error:
         raise ConfigError(f"cannot read {path}: {error}{_line_of(path, str(error))}") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, *UNREADABLE) as error:
         raise ConfigError(f"cannot read {path}: {reason(error)}") from error
 
 

@@ -1,5 +1,10 @@
 """One root error and one class per meaning. Every message says what happened and what to do next."""
 
+import msgspec
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes from outside; the last for brackets within brackets without end."""
+
 
 class S2SError(Exception):
     """Root of every error that this package raises on purpose."""

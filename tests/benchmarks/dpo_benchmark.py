@@ -29,7 +29,7 @@ from search_to_signal.learner.adapter import adapter_tensors, attach_adapter
 from search_to_signal.learner.base import LearnerSetup
 from search_to_signal.learner.dpo import DpoLearner
 from search_to_signal.learner.dpo_loss import TokenPair
-from search_to_signal.learner.dpo_settings import read_settings
+from search_to_signal.learner.dpo_settings import DpoSettings
 from search_to_signal.progress import PlainProgress
 from search_to_signal.records.reader import GENERATIONS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord
@@ -37,7 +37,7 @@ from search_to_signal.rewards.pairs import pairs_of_records
 from search_to_signal.seeding import stream
 
 PROFILE = load_profile("evotune")
-SETTINGS = msgspec.structs.replace(read_settings(PROFILE.rule_settings), gradient_accumulation_steps=4)
+SETTINGS = msgspec.convert({**PROFILE.rule_settings, "gradient_accumulation_steps": 4}, DpoSettings)
 Tensors = dict[str, torch.Tensor]
 
 

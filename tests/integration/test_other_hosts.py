@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from search_to_signal.errors import RecordError
 from search_to_signal.experiments.configuration import RunConfig, load_profile
 from search_to_signal.experiments.live.run import run
 from search_to_signal.progress import PlainProgress
@@ -14,7 +15,7 @@ from search_to_signal.provenance.verify import verify
 from search_to_signal.recompute.draws import draw_problems
 from search_to_signal.records.database import DATABASE, read_database, write_database
 from search_to_signal.records.preferences import PREFERENCES, PreferenceRecord
-from search_to_signal.records.reader import STEPS, read_records
+from search_to_signal.records.reader import COMPLETIONS, STEPS, read_records
 from search_to_signal.records.schema import StepRecord
 
 RECORDS = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl")
@@ -72,6 +73,16 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(done: tuple[str, Path]) -> None
     assert bool(more) == (name == "evotune")
     for file in (*RECORDS, *more, "adapter/adapter_model.safetensors"):
         assert (stopped / file).read_bytes() == (whole / file).read_bytes(), file
+
+
+def test_a_forged_archive_event_is_found(done: tuple[str, Path]) -> None:
+    """What became of a completion follows from the search that is drawn again, whichever host's it is."""
+    _, whole = done
+    copy = Path(shutil.copytree(whole, whole.with_name("event")))
+    text = (copy / COMPLETIONS).read_text(encoding="utf-8")
+    (copy / COMPLETIONS).write_text(text.replace('"admitted"', '"duplicate_score"', 1), encoding="utf-8")
+    with pytest.raises(RecordError, match="archive events of step"):
+        list(draw_problems(copy))
 
 
 def test_forged_pairs_and_databases_are_found(done: tuple[str, Path]) -> None:

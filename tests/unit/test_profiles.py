@@ -191,7 +191,7 @@ def test_a_threshold_of_a_twentieth_is_a_number_in_every_run() -> None:
     )
     assert {run.search.collapse_threshold for run in profile.runs()} == {4}
     assert profile.run("frozen", 42, layer="anchor", groups=300).search.collapse_threshold == 4
-    cell = next(run for runs in planned(profile, "breadth", profile.breadth).values() for run in runs)
+    cell = next(run for runs in planned(profile, "breadth").values() for run in runs)
     assert (cell.groups, cell.search.collapse_threshold) == (20, 1)
     (reference,) = references(profile, ApiReference(seeds=(42,), completions=120))
     assert reference.search.collapse_threshold == 6

@@ -74,13 +74,12 @@ def uncovered(
 
 def _tables(tables: Mapping[str, Table], numbers: Sequence[Number]) -> Iterator[str]:
     """Tables hold, in order, the numbers that the document's table of that label holds."""
-    labels = dict.fromkeys(table.entry.label for table in tables.values() if table.entry)
-    contexts = {f"table {label}" for label in labels}
+    printed = _by_label(tables)
+    contexts = {f"table {label}" for label in printed}
     for number in numbers:
         if number.context.startswith("table ") and number.context not in contexts:
             yield f"line {number.line}: {number.text} stands in {number.context}, which is not published"
-    for label in labels:
-        parts = [table for table in tables.values() if table.entry and table.entry.label == label]
+    for label, parts in printed.items():
         ours = [found for table in parts for found in _cells(table)]
         theirs = [number for number in numbers if number.context == f"table {label}"]
         if len(ours) != len(theirs):
@@ -88,6 +87,14 @@ def _tables(tables: Mapping[str, Table], numbers: Sequence[Number]) -> Iterator[
         for text, number in zip(ours, theirs, strict=False):
             if text != plain_text(number.text):
                 yield f"{label}: line {number.line} has {number.text}, the published table {text}"
+
+
+def _by_label(tables: Mapping[str, Table]) -> dict[str, list[Table]]:
+    """The tables of each label; one of the document may be several of ours."""
+    found: dict[str, list[Table]] = {}
+    for table in tables.values():
+        found.setdefault(table.entry.label, []).append(table)
+    return found
 
 
 def _cells(table: Table) -> Iterator[str]:
@@ -98,8 +105,7 @@ def _cells(table: Table) -> Iterator[str]:
 
 def _labels(tables: Mapping[str, Table], labels: Sequence[Label]) -> Iterator[str]:
     """Tables have, in order, the words that the document's table of that label has."""
-    for name in dict.fromkeys(table.entry.label for table in tables.values() if table.entry):
-        parts = [table for table in tables.values() if table.entry and table.entry.label == name]
+    for name, parts in _by_label(tables).items():
         ours = [word for table in parts for word in _words(table)]
         lines = [label for label in labels if label.context == f"table {name}"]
         theirs = [(word, label.line) for label in lines for word in label.text.split()]
@@ -113,15 +119,12 @@ def _labels(tables: Mapping[str, Table], labels: Sequence[Label]) -> Iterator[st
 
 def _words(table: Table) -> Iterator[str]:
     """The words of the head, its deviations left out, then of the rows."""
-    entry = table.entry
-    if entry is None:
-        return
     for heading in table.head:
         if not heading.endswith(" sd"):
-            yield from words_in(entry.printed.get(heading, heading))
+            yield from words_in(table.entry.printed.get(heading, heading))
     for row in table.rows:
         for heading in table.head:
-            if heading not in entry.added:
+            if heading not in table.entry.added:
                 yield from words_in(row[heading])
 
 

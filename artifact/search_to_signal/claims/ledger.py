@@ -185,7 +185,7 @@ def _cell_entries(content: LedgerFile, tables: Mapping[str, Table]) -> Iterator[
     rows = {layer.name: layer.key for layer in LAYERS}
     for table in tables.values():
         for row in table.rows:
-            layer = rows.get(next(iter(row.values())), table.entry.layer if table.entry else SETTINGS)
+            layer = rows.get(next(iter(row.values())), table.entry.layer)
             for heading in table.printed:
                 for k, _ in enumerate(numbers_in(row[heading])):
                     checks = _rule(content.cells, table, row, heading, k)
@@ -214,8 +214,6 @@ def _rule(rules: tuple[CellRule, ...], table: Table, row: Mapping[str, str], hea
 def _cell_entry(
     table: Table, row: Mapping[str, str], heading: str, k: int, layer: str, checks: Checks
 ) -> Entry:
-    if table.entry is None:
-        raise LedgerError(f"table {table.name} is not in the index")
     column, labels = table.entry.columns.get(heading), " ".join(row[key] for key in table.entry.keys)
     text = numbers_in(row[heading])[k]
     return Entry(
@@ -238,7 +236,7 @@ def check(ledger: Ledger) -> None:
     if twice:
         raise LedgerError(f"the ledger has {', '.join(twice)} twice: rename one")
     layers = {entry.id: entry.layer for entry in ledger.entries}
-    layers |= {name: table.entry.layer for name, table in ledger.tables.items() if table.entry}
+    layers |= {name: table.entry.layer for name, table in ledger.tables.items()}
     layers |= dict.fromkeys(IMPLEMENTATION, SETTINGS)
     for entry in ledger.entries:
         if entry.layer not in ledger.layers:

@@ -54,6 +54,10 @@ class TableEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     added: tuple[str, ...] = ()
 
 
+_REPORTED = TableEntry(name="", label="", title="", layer="")
+"""What a table of a report is, of whose columns nothing is known."""
+
+
 class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The document that everything was transcribed from."""
 
@@ -70,12 +74,12 @@ class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under headings. ``entry`` says what a published table is; a report's table has none."""
+    """Rows of text under headings. ``entry`` says what a published table is."""
 
     name: str
     head: tuple[str, ...]
     rows: tuple[Mapping[str, str], ...]
-    entry: TableEntry | None = field(default=None, compare=False)
+    entry: TableEntry = field(default=_REPORTED, compare=False)
 
     def select(self, column: str, conditions: Sequence[str]) -> tuple[tuple[Mapping[str, str], ...], str]:
         """The rows that meet every condition, and the column, checked to exist.
@@ -99,18 +103,18 @@ class Table:
     @property
     def printed(self) -> tuple[str, ...]:
         """The columns of a published table that hold numbers, or all where it holds text with numbers."""
-        return (tuple(self.entry.columns) or self.head) if self.entry else ()
+        return tuple(self.entry.columns) or self.head
 
     def numbers(self, row: Mapping[str, str], heading: str) -> list[str]:
         """The numbers that a cell holds; a cell of a report's table is one number or none."""
         text = row[heading]
-        if self.entry is None:
+        if self.entry is _REPORTED:
             return [text] if is_number(text) else []
         return numbers_in(text)
 
     def interval(self, row: Mapping[str, str], heading: str, text: str) -> Interval:
         """What a number that a row prints in a column stands for; exact in keys, text and our tables."""
-        column = self.entry.columns.get(heading) if self.entry else None
+        column = self.entry.columns.get(heading)
         if column is None or column.decimals is None:
             return rounded(text, Fraction(0))
         if column.step and Fraction(text) % Fraction(column.step) == 0 and meets(row, column.only):
@@ -136,9 +140,8 @@ def selected(table: Table, key: ast.expr) -> tuple[tuple[Mapping[str, str], ...]
 
 def cell_name(table: Table, row: Mapping[str, str], heading: str, k: int) -> str:
     """What the k-th number of a published cell is called: TABLE[KEYS, HEADING], and [k] within text."""
-    entry = table.entry
-    labels = " ".join(row[key] for key in (entry.keys if entry else ()))
-    text = "" if entry and heading in entry.columns else f"[{k}]"
+    labels = " ".join(row[key] for key in table.entry.keys)
+    text = "" if heading in table.entry.columns else f"[{k}]"
     return f"{table.name}[{labels}, {heading}]{text}"
 
 
@@ -216,7 +219,7 @@ def first_of(reports: Iterable[Mapping[str, Table]]) -> dict[str, Table]:
     return found
 
 
-def _read(path: Path, entry: TableEntry | None = None) -> Table:
+def _read(path: Path, entry: TableEntry = _REPORTED) -> Table:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

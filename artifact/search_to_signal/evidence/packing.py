@@ -131,11 +131,13 @@ def packed_results(root: Path) -> list[Path]:
     return [path for path in (root, *sorted(root.glob("*"))) if (path / FILES).is_file()]
 
 
-def packed_runs(packed: Path) -> list[Path]:
-    """The runs of a packed results directory, sorted: with what is left of damaged ones."""
-    return sorted({path.parent for name in (RECORDS, MANIFEST) for path in packed.rglob(name)})
+def packed_runs(packed: Path) -> list[str]:
+    """The names of the runs of a packed results directory, in order: with what is left of damaged ones."""
+    runs = {path.parent for name in (RECORDS, MANIFEST) for path in packed.rglob(name)}
+    return [run.relative_to(packed).as_posix() for run in sorted(runs)]
 
 
-def planned_runs(packed: Path) -> list[Path]:
-    """The places of all runs that were to be recorded, by the rosters that were written before the first."""
-    return sorted(path.parent / name for path in packed.rglob(ROSTER) for name in read_roster(path.parent))
+def planned_runs(packed: Path) -> set[str]:
+    """The names of all runs that were to be recorded, by the rosters that were written before the first."""
+    runs = (path.parent / name for path in packed.rglob(ROSTER) for name in read_roster(path.parent))
+    return {run.relative_to(packed).as_posix() for run in runs}

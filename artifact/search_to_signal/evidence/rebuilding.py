@@ -82,11 +82,11 @@ def _checked(root: Path, out: Path) -> list[str]:
 
 def _restore(packed: Path, out: Path, progress: Progress) -> list[str]:
     """Unpack what tables need, and mark what is incomplete; returns sentences about that."""
-    names = [run.relative_to(packed).as_posix() for run in packed_runs(packed)]
+    names = packed_runs(packed)
     unpack_runs(packed, out, names, (), tokens=False)
     unpack_rest(packed, out)
     progress.say(f"{packed.name}: {len(names)} runs have the bytes of their lists")
-    planned = len({*planned_runs(packed), *packed_runs(packed)})
+    planned = len({*planned_runs(packed), *names})
     if planned == len(names):
         return []
     mark = Partial(len(names), planned)

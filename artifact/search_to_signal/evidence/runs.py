@@ -1,13 +1,13 @@
 """One run as a container: its record lines in shorthand, every other file as it is."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.errors import UNREADABLE, RunDirectoryError
 from search_to_signal.evidence import shorthand
 from search_to_signal.evidence.container import read_container, write_container, write_files
 from search_to_signal.evidence.shorthand import Encode, Line
@@ -88,7 +88,7 @@ def _shortened(files: Mapping[str, bytes], manifest: Manifest, found: Tokenizer 
             TIMINGS: shorthand.short_timings(lines[TIMINGS]),
         }
         return {name: _encoded(short[name]) for name in files}
-    except (KeyError, IndexError, TypeError, ValueError):
+    except (KeyError, IndexError, TypeError, ValueError, *UNREADABLE):
         # Records of another form, as another host writes them.
         return {}
 
@@ -114,14 +114,12 @@ def restored(
     source = short.get(COMPLETIONS, _lines(files, COMPLETIONS))
     source = shorthand.placed_completions(source, facts.group_size)
     completions = {(line["step"], line["index"]): line for line in source}
-    made: dict[str, Callable[[list[Line]], Iterable[Line]]] = {
-        HEURISTICS: lambda lines: shorthand.whole_heuristics(lines, completions, generations),
-        STEPS: lambda lines: shorthand.whole_steps(lines, generations),
-        TIMINGS: shorthand.whole_timings,
-    }
-    for name, make in made.items():
-        if name in short:
-            files[name] = _encoded(make(short[name]))
+    if HEURISTICS in short:
+        files[HEURISTICS] = _encoded(shorthand.whole_heuristics(short[HEURISTICS], completions, generations))
+    if STEPS in short:
+        files[STEPS] = _encoded(shorthand.whole_steps(short[STEPS], generations))
+    if TIMINGS in short:
+        files[TIMINGS] = _encoded(shorthand.whole_timings(short[TIMINGS]))
     if COMPLETIONS in short:
         context = shorthand.context_of(generations, _lines(files, HEURISTICS), _lines(files, STEPS))
         lines = list(shorthand.whole_completions(source, context))
@@ -150,7 +148,7 @@ def unpack_run(packed: Path, out: Path, found: Tokenizer | None, tokens: bool = 
     parts = read_container(path)
     try:
         files = restored(parts, manifest.facts, found, tokens)
-    except (KeyError, IndexError, TypeError, ValueError, msgspec.MsgspecError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, *UNREADABLE) as error:
         raise RunDirectoryError(f"cannot read {path} ({type(error).__name__}): restore the file") from error
     files |= {name: (packed / name).read_bytes() for name in OPEN if (packed / name).is_file()}
     for name, sha256 in read_sums(packed).items():
@@ -159,9 +157,3 @@ def unpack_run(packed: Path, out: Path, found: Tokenizer | None, tokens: bool = 
                 f"{path}: {name} comes back with other bytes than {SUMS} says: restore the file"
             )
     write_files(files, out, path)
-
-
-def left_out(packed: Path, facts: RunFacts) -> list[str]:
-    """What a packed run does not hold: the weights of its final adapter, where they were not asked for."""
-    held: Any = read_container(packed / RECORDS)
-    return [ADAPTER] if facts.trained and not any(f"{_WHOLE}{ADAPTER}/" in name for name in held) else []

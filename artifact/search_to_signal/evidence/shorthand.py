@@ -29,8 +29,6 @@ Line = dict[str, Any]
 Encode = Callable[[Sequence[str]], list[list[int]]]
 """Token ids of texts, without special tokens that are not in them."""
 
-_BODY = "    "
-
 
 @lru_cache(maxsize=1 << 16)
 def _statement(line: str) -> str:

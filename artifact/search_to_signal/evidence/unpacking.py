@@ -108,7 +108,7 @@ def unpack(packed: Path, out: Path, models: Sequence[Path]) -> list[str]:
 
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty: give another --out")
-    names = [run.relative_to(packed).as_posix() for run in packed_runs(packed)]
+    names = packed_runs(packed)
     unpack_runs(packed, out, names, models, tokens=True)
     unpack_rest(packed, out)
     sealed = read_sums(out) if (out / SUMS).is_file() else {}
@@ -171,9 +171,8 @@ def readable(directory: Path, names: Sequence[str] | None = None, tokens: bool =
         out = Path(temporary)
         for packed in packed_results(directory):
             place = out if packed == directory else out / packed.name
-            below = [run.relative_to(packed).as_posix() for run in packed_runs(packed)]
             lead = "" if packed == directory else f"{packed.name}/"
-            chosen = [name for name in below if names is None or f"{lead}{name}" in names]
+            chosen = [name for name in packed_runs(packed) if names is None or f"{lead}{name}" in names]
             unpack_runs(packed, place, chosen, (), tokens)
             if names is None:
                 unpack_rest(packed, place)

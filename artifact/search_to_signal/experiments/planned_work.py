@@ -38,12 +38,8 @@ def _runs(configs: Iterable[RunConfig]) -> list[Task]:
     return [Task(run.label, run.groups, _TRAINED if run.trained else 1.0, _SETUP, True) for run in configs]
 
 
-def _breadth(profile: Profile) -> list[RunConfig]:
-    return [run for runs in planned(profile, BREADTH, profile.breadth).values() for run in runs]
-
-
-def _audits(profile: Profile) -> list[RunConfig]:
-    return [run for runs in planned(profile, AUDIT, profile.audit).values() for run in runs]
+def _cells(profile: Profile, layer: str) -> list[RunConfig]:
+    return [run for runs in planned(profile, layer).values() for run in runs]
 
 
 def _restarts(profile: Profile) -> list[Task]:
@@ -82,7 +78,7 @@ def _updates(profile: Profile) -> list[Task]:
     settings = profile.updates or UpdateSettings()
     credits = len(settings.mappings) * len(settings.normalizers)
     optimizers = settings.groups + 1 + (settings.groups > 1)
-    names = dict.fromkeys(run.cell for run in (*profile.runs(), *_breadth(profile)))
+    names = dict.fromkeys(run.cell for run in (*profile.runs(), *_cells(profile, BREADTH)))
     return [
         Task(f"updates/{name}", credits * optimizers, _UPDATE * settings.groups, _SETUP) for name in names
     ]
@@ -99,8 +95,8 @@ def _heldout(profile: Profile) -> list[Task]:
 _PLANS: dict[str, Callable[[Profile], list[Task]]] = {
     COHORT: lambda profile: _runs(profile.runs()),
     RESTART: _restarts,
-    BREADTH: lambda profile: _runs(_breadth(profile)),
-    AUDIT: lambda profile: _runs(_audits(profile)),
+    BREADTH: lambda profile: _runs(_cells(profile, BREADTH)),
+    AUDIT: lambda profile: _runs(_cells(profile, AUDIT)),
     ANCHOR: _anchors,
     PROBE: _probes,
     API: _references,

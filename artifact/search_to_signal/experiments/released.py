@@ -33,7 +33,7 @@ from search_to_signal.generators.api import listed_models
 from search_to_signal.generators.files import model_directory
 from search_to_signal.hosts.released.asking import Count, count_with
 from search_to_signal.hosts.released.checkout import opened
-from search_to_signal.hosts.released.files import HOST, HostFiles
+from search_to_signal.hosts.released.files import HOST
 from search_to_signal.hosts.released.host import seeded
 from search_to_signal.hosts.released.interface import require_interface
 from search_to_signal.hosts.released.intervention import intervene, play
@@ -207,17 +207,12 @@ def _observer(plan: Plan, mapping: RewardMapping, out: Path) -> Iterator[Observe
         run_files(out) as files,
         RecordWriter(out / HOST) as host,
     ):
-        writers = HostFiles(
-            files.completions, files.steps, files.generations, files.heuristics, files.timings, host
-        )
         yield Observer(
-            plan.problem,
+            plan,
             mapping,
-            plan.settings,
-            writers,
+            files,
+            host,
             StepClock(),
-            out,
-            trained=not plan.served,
             rescore=lambda code: pool.evaluate([code])[0].score,
             count=count or (lambda chat: 0),
             counted_by="model" if count else None,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median_low
 from typing import Any, cast
 
 import numpy as np
@@ -10,9 +11,9 @@ import numpy as np
 from search_to_signal.analysis.results import Results
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.experiments.layers.heldout import final_heuristic
 from search_to_signal.problems import find_problem
 from search_to_signal.problems.base import Array, InfeasibleAnswerError, Instance, Problem
+from search_to_signal.records.heldout import final_heuristic
 from search_to_signal.records.reader import HEURISTICS, read_records
 from search_to_signal.records.schema import HeuristicRecord
 from search_to_signal.records.tours import TOURS, Tour, Tours, read_tours, write_tours
@@ -50,9 +51,9 @@ def record_tours(results: Path) -> bool:
     problem, split = find_problem(runs[0].facts.problem), runs[0].facts.split
     if not hasattr(problem, "coordinates") or problem.dialogue != "tour":
         return False
-    run = max(runs, key=lambda run: final_heuristic(run).score)
+    run = max(runs, key=lambda run: final_heuristic(run.directory).score)
     seed = next(iter(read_records(run.directory / HEURISTICS, HeuristicRecord)))
-    tours = [_tours(problem, split, heuristic) for heuristic in (seed, final_heuristic(run))]
+    tours = [_tours(problem, split, heuristic) for heuristic in (seed, final_heuristic(run.directory))]
     if not all(tours):
         return False
     place = _median_gain(*tours)
@@ -76,7 +77,7 @@ def _median_gain(seed: list[Tour], best: list[Tour]) -> int:
         (after.score - before.score, place)
         for place, (before, after) in enumerate(zip(seed, best, strict=True))
     ]
-    return sorted(gains)[(len(gains) - 1) // 2][1]
+    return median_low(gains)[1]
 
 
 def _tours(problem: Problem, split: str, heuristic: HeuristicRecord) -> list[Tour]:

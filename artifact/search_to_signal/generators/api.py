@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 from openai import NotFoundError, OpenAI, OpenAIError
 
-from search_to_signal.errors import ConfigError, GenerationError
+from search_to_signal.errors import UNREADABLE, ConfigError, GenerationError
 from search_to_signal.generators.base import (
     ChatPrompt,
     Completion,
@@ -60,7 +60,7 @@ def _completion(body: bytes, seed: int) -> Completion:
     """The one completion of a response; raises _UnusableAnswer for anything that is none."""
     try:
         answer = msgspec.json.decode(body, type=_Answer)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise _UnusableAnswer(f"not a chat completion ({error})") from error
     if len(answer.choices) != 1:
         raise _UnusableAnswer(f"{len(answer.choices)} choices where one was asked for")

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from search_to_signal.errors import ConfigError, reason
+from search_to_signal.errors import UNREADABLE, ConfigError, reason
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.local import LocalGenerator
 
@@ -61,7 +61,7 @@ class Served:
         """The answer to ``/v1/chat/completions``; raises ConfigError for what it cannot honour."""
         try:
             asked = msgspec.json.decode(body, type=_Request)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise ConfigError(f"not a chat completion request: {error}") from error
         if asked.model != self.name:
             raise ConfigError(f"there is no model {asked.model!r} here: ask for {self.name!r}")

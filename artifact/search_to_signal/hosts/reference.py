@@ -9,8 +9,8 @@ from search_to_signal.errors import ConfigError
 from search_to_signal.hosts.base import Effect, HostSetup, Question
 from search_to_signal.problems.base import Problem
 from search_to_signal.search.exposure import exposures
-from search_to_signal.search.planning import Draw, plan_round, prompt_of
-from search_to_signal.search.prompts import Prompt
+from search_to_signal.search.planning import Draw, plan_round
+from search_to_signal.search.prompts import Prompt, build_prompt
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import Member, SearchState, initial_state, state_of
 from search_to_signal.search.transition import Evaluated, transition
@@ -58,7 +58,14 @@ class ReferenceHost:
         return exposures(question.state, results, self.settings)
 
     def _prompt(self, draw: Draw) -> Prompt:
-        return prompt_of(self.problem, draw, self.settings.prompts)
+        return build_prompt(
+            self.problem,
+            draw.operator,
+            draw.parents,
+            variant=draw.variant,
+            injected=draw.state.injected,
+            form=self.settings.prompts,
+        )
 
 
 def reference_host(setup: HostSetup) -> ReferenceHost:

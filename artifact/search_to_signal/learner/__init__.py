@@ -5,8 +5,11 @@ from contextlib import AbstractContextManager
 from typing import Any, cast
 
 from search_to_signal import plugins
+from search_to_signal.config import settings_of
 from search_to_signal.errors import ConfigError
 from search_to_signal.learner.base import Learner, LearnerSetup, LearningRule
+from search_to_signal.learner.dpo_settings import DpoSettings
+from search_to_signal.learner.entropic_settings import EntropicSettings
 
 GRPO, DPO, ENTROPIC = "grpo", "dpo", "entropic"
 GROUP = "search_to_signal.learning_rules"
@@ -32,9 +35,7 @@ class Dpo:
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Raises ConfigError for settings that are not its own."""
-        from search_to_signal.learner.dpo_settings import read_settings
-
-        read_settings(settings)
+        settings_of(settings, DpoSettings, "rule_settings")
 
     def learner(self, setup: LearnerSetup) -> Learner:
         """A learner without a pair."""
@@ -48,9 +49,7 @@ class Entropic:
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Raises ConfigError for settings that are not its own."""
-        from search_to_signal.learner.entropic_settings import read_settings
-
-        read_settings(settings)
+        settings_of(settings, EntropicSettings, "rule_settings")
 
     def learner(self, setup: LearnerSetup) -> Learner:
         """A learner with a fresh optimizer and no group."""

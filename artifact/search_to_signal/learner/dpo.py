@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from safetensors.torch import load, save
 
+from search_to_signal.config import settings_of
 from search_to_signal.errors import LearnerError
 from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
@@ -18,8 +19,8 @@ from search_to_signal.learner.dpo_loss import (
     log_probabilities,
     reference_log_probabilities,
 )
-from search_to_signal.learner.dpo_settings import DpoSettings, read_settings
-from search_to_signal.learner.optimizers import build_optimizer
+from search_to_signal.learner.dpo_settings import DpoSettings
+from search_to_signal.learner.optimizers import build_optimizer, clipped_step
 from search_to_signal.learner.pair_buffer import PairBuffer
 from search_to_signal.learner.settings import refuse_unread
 from search_to_signal.records.preferences import PreferenceRecord, PreferenceRound
@@ -52,7 +53,7 @@ class DpoLearner:
         refuse_unread(setup.learner, "dpo")
         self.model: Any = setup.model
         self._learner, self._pad_id, self._seed = setup.learner, setup.pad_id, setup.seed
-        self._settings: DpoSettings = read_settings(setup.settings)
+        self._settings = settings_of(setup.settings, DpoSettings, "rule_settings")
         named = self.model.named_parameters()
         self._trained = {name: p for name, p in named if p.requires_grad}
         self._initial = {name: p.detach().clone() for name, p in self._trained.items()}
@@ -64,7 +65,7 @@ class DpoLearner:
         entries = self._buffer.add(group)
         step = len(self._buffer.groups) - 1
         if len(self._buffer.groups) % self._settings.finetuning_frequency == 0:
-            threshold = self._settings.rounds.threshold(self._buffer.scores)
+            threshold = self._settings.threshold(self._buffer.scores)
             self._buffer.scores.clear()
             kept = [] if threshold is None else self._buffer.above(threshold)
             if threshold is not None and kept:
@@ -85,7 +86,7 @@ class DpoLearner:
         optimizer = build_optimizer(list(self._trained.values()), self._learner)
         references = reference_log_probabilities(self.model, pairs, self._pad_id)
         batches = list(self._batches(list(zip(pairs, references, strict=True)), step))
-        steps = settings.rounds.steps(len(pairs))
+        steps = settings.steps(len(pairs))
         for number, accumulated in zip(range(steps), accumulations(batches, settings), strict=False):
             for part in optimizer.param_groups:
                 part["lr"] = self._learner.learning_rate * rate(number, steps, settings)
@@ -109,15 +110,10 @@ class DpoLearner:
             found.append((float(loss), *metrics))
         self.model.eval()
         parameters = list(self._trained.values())
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self._learner.max_grad_norm)
-        if not torch.isfinite(norm):
-            optimizer.zero_grad(set_to_none=True)
-            raise LearnerError("the gradient is not finite: lower the learning rate or inspect the pairs")
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        norm = clipped_step(optimizer, parameters, self._learner.max_grad_norm, "pairs")
         loss_, accuracy, margin = np.mean(found, axis=0).tolist()
         tokens = sum(pair.tokens for batch in batches for pair, _ in batch)
-        return Update(loss_, float(norm), accuracy, margin, tokens)
+        return Update(loss_, norm, accuracy, margin, tokens)
 
     def _told(self, updates: Sequence[Update], threshold: float, kept: int) -> PreferenceRound:
         return PreferenceRound(

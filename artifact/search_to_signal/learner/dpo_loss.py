@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from trl import DPOTrainer
 
-from search_to_signal.errors import LearnerError
 from search_to_signal.learner.dpo_settings import DpoSettings
-from search_to_signal.learner.loss import token_group, token_log_probabilities
+from search_to_signal.learner.loss import fitting_group, token_log_probabilities
 
 Ids = Sequence[int]
 
@@ -38,12 +37,7 @@ def log_probabilities(model: Any, pair: TokenPair, pad_id: int) -> torch.Tensor:
 
     Raises LearnerError for an empty text, and for a pair beyond the model's context.
     """
-    group = token_group(pair.prompt_ids, [pair.chosen_ids, pair.rejected_ids], pad_id, model.device)
-    if group.length > (limit := model.config.max_position_embeddings):
-        raise LearnerError(
-            f"prompt and completion have {group.length} tokens, the model reads {limit}: "
-            "lower generation.max_prompt_tokens or max_completion_tokens"
-        )
+    group = fitting_group(model, pair.prompt_ids, [pair.chosen_ids, pair.rejected_ids], pad_id)
     return (token_log_probabilities(model, group) * group.completion_mask).sum(dim=1)
 
 

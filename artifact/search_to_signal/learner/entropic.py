@@ -11,13 +11,14 @@ import msgspec
 import numpy as np
 import torch
 
+from search_to_signal.config import settings_of
 from search_to_signal.errors import LearnerError
 from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.checkpoint import dump_state, load_state
-from search_to_signal.learner.entropic_settings import read_settings
-from search_to_signal.learner.loss import TokenGroup, token_group, token_log_probabilities
-from search_to_signal.learner.optimizers import build_optimizer
+from search_to_signal.learner.entropic_settings import EntropicSettings
+from search_to_signal.learner.loss import TokenGroup, fitting_group, token_log_probabilities
+from search_to_signal.learner.optimizers import build_optimizer, clipped_step
 from search_to_signal.learner.settings import refuse_unread
 
 Ids = tuple[int, ...]
@@ -50,7 +51,8 @@ class EntropicLearner:
     def __init__(self, setup: LearnerSetup) -> None:
         refuse_unread(setup.learner, "entropic", "logit_temperature")
         self.model: Any = setup.model
-        self._settings, self._learner = read_settings(setup.settings), setup.learner
+        self._settings = settings_of(setup.settings, EntropicSettings, "rule_settings")
+        self._learner = setup.learner
         self._pad_id = setup.pad_id
         self._trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self._optimizer = build_optimizer(list(self._trained.values()), setup.learner)
@@ -74,17 +76,12 @@ class EntropicLearner:
 
     @torch.no_grad()
     def _scored(self, group: WaitingGroup) -> ScoredGroup:
-        device, temperature = self.model.device, self._learner.logit_temperature
-        tokens = token_group(group.prompt_ids, group.completion_ids, self._pad_id, device, temperature)
-        if tokens.length > (limit := self.model.config.max_position_embeddings):
-            raise LearnerError(
-                f"prompt and completion have {tokens.length} tokens, the model reads {limit}: "
-                "lower generation.max_prompt_tokens or max_completion_tokens"
-            )
+        temperature = self._learner.logit_temperature
+        tokens = fitting_group(self.model, group.prompt_ids, group.completion_ids, self._pad_id, temperature)
         policy = token_log_probabilities(self.model, tokens)
         with self.model.disable_adapter():
             base = token_log_probabilities(self.model, tokens)
-        credit = torch.tensor(group.advantages, dtype=torch.float32, device=device)
+        credit = torch.tensor(group.advantages, dtype=torch.float32, device=self.model.device)
         return ScoredGroup(tokens, (policy - base) * tokens.completion_mask, credit)
 
     def _update(self, batch: Sequence[ScoredGroup]) -> StepResult:
@@ -96,13 +93,8 @@ class EntropicLearner:
             part.backward()  # type: ignore[no-untyped-call]
             loss += float(part)
         parameters = list(self._trained.values())
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self._learner.max_grad_norm)
-        if not torch.isfinite(norm):
-            self._optimizer.zero_grad(set_to_none=True)
-            raise LearnerError("the gradient is not finite: lower the learning rate or inspect the groups")
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        return StepResult(loss, mean, float(norm), count, adapter_sha256(self.model))
+        norm = clipped_step(self._optimizer, parameters, self._learner.max_grad_norm, "groups")
+        return StepResult(loss, mean, norm, count, adapter_sha256(self.model))
 
     def dump(self) -> bytes:
         """Adapter, optimizer and waiting groups as bytes."""

@@ -1,11 +1,10 @@
 """The knobs of TTT-Discover's rule, by its names; LoRA and the optimizer have theirs in ``[learner]``."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
-from search_to_signal.config import Range, check_ranges, settings_of
+from search_to_signal.config import Range, check_ranges
 
 
 class EntropicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -17,8 +16,3 @@ class EntropicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     def __post_init__(self) -> None:
         """Refuse numbers out of their ranges; raises ConfigError."""
         check_ranges(self, "rule_settings")
-
-
-def read_settings(given: Mapping[str, Any]) -> EntropicSettings:
-    """``[rule_settings]`` of a profile; raises ConfigError that names the key that is wrong."""
-    return settings_of(given, EntropicSettings, "rule_settings")

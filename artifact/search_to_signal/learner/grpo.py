@@ -11,8 +11,8 @@ from search_to_signal.errors import LearnerError
 from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import StepResult, TrainingGroup
 from search_to_signal.learner.checkpoint import dump_state, load_state
-from search_to_signal.learner.loss import TokenGroup, grpo_loss, token_group, token_log_probabilities
-from search_to_signal.learner.optimizers import build_optimizer
+from search_to_signal.learner.loss import TokenGroup, fitting_group, grpo_loss, token_log_probabilities
+from search_to_signal.learner.optimizers import build_optimizer, clipped_step
 from search_to_signal.learner.settings import LearnerSettings
 
 
@@ -65,15 +65,7 @@ class GrpoLearner:
     ) -> TokenGroup:
         """The tokens as the loss reads them; raises LearnerError for a text that is empty or too long."""
         temperature = self._settings.logit_temperature
-        device = self.model.device
-        group = token_group(prompt_ids, completion_ids, self._pad_id, device, temperature, credited)
-        length, limit = group.length, self.model.config.max_position_embeddings
-        if length > limit:
-            raise LearnerError(
-                f"prompt and completion have {length} tokens, the model reads {limit}: "
-                "lower generation.max_prompt_tokens or max_completion_tokens"
-            )
-        return group
+        return fitting_group(self.model, prompt_ids, completion_ids, self._pad_id, temperature, credited)
 
     def dump(self) -> bytes:
         """Everything that steps change, the adapter and the optimizer's moments, as a file's contents."""
@@ -110,13 +102,8 @@ class GrpoLearner:
         self.model.train(self._settings.gradient_checkpointing)
         loss, kl = self._backward(group, reference, credit, share)
         self.model.eval()
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm)
-        if not torch.isfinite(norm):
-            self.optimizer.zero_grad(set_to_none=True)
-            raise LearnerError("the gradient is not finite: lower the learning rate or inspect the group")
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        return StepResult(loss, kl, float(norm), group.training_tokens, adapter_sha256(self.model))
+        norm = clipped_step(self.optimizer, self._parameters, self._settings.max_grad_norm, "group")
+        return StepResult(loss, kl, norm, group.training_tokens, adapter_sha256(self.model))
 
     def _parts(self, group: TokenGroup) -> list[slice]:
         """What is read at once: the group, or one completion after the other where memory is to be saved."""

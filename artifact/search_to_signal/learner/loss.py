@@ -83,6 +83,24 @@ def token_group(
     return TokenGroup(prompt, ids, mask, temperature, torch.tensor(rows, device=device))
 
 
+def fitting_group(
+    model: Any,
+    prompt_ids: Sequence[int],
+    completion_ids: Sequence[Sequence[int]],
+    pad_id: int,
+    temperature: float = 1.0,
+    credited: Sequence[Sequence[bool]] = (),
+) -> TokenGroup:
+    """``token_group`` on the model's device; raises LearnerError also for what is beyond its context."""
+    group = token_group(prompt_ids, completion_ids, pad_id, model.device, temperature, credited)
+    if group.length > (limit := model.config.max_position_embeddings):
+        raise LearnerError(
+            f"prompt and completion have {group.length} tokens, the model reads {limit}: "
+            "lower generation.max_prompt_tokens or max_completion_tokens"
+        )
+    return group
+
+
 def token_log_probabilities(model: Any, group: TokenGroup) -> torch.Tensor:
     """Log-probability of every completion token, (G, C); meaningless where the mask is 0."""
     cached = _reads_a_cached_prompt(model)

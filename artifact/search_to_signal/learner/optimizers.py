@@ -1,10 +1,11 @@
-"""The optimizer that the settings name."""
+"""The optimizer that the settings name, and the step that every rule makes with it."""
 
 from collections.abc import Sequence
 from types import ModuleType
 
 import torch
 
+from search_to_signal.errors import LearnerError
 from search_to_signal.learner.quantization import bitsandbytes
 from search_to_signal.learner.settings import LearnerSettings
 
@@ -24,3 +25,20 @@ def build_optimizer(parameters: Sequence[torch.Tensor], settings: LearnerSetting
         weight_decay=settings.weight_decay,
     )
     return optimizer
+
+
+def clipped_step(
+    optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], max_grad_norm: float, taken: str
+) -> float:
+    """Step by the gradient, clipped, and clear it; returns its norm before clipping.
+
+    Raises LearnerError, with no weight moved, for one that is not finite; ``taken`` says what it came from.
+    """
+    norm = torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
+    finite = bool(torch.isfinite(norm))
+    if finite:
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    if not finite:
+        raise LearnerError(f"the gradient is not finite: lower the learning rate or inspect the {taken}")
+    return float(norm)

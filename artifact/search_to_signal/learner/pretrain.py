@@ -13,8 +13,6 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM
 
-IGNORED = -100
-
 
 class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Shape of the decoder; ``model_type`` is a transformers architecture such as qwen2 or llama."""

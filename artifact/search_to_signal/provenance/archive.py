@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from search_to_signal.provenance.calm_archive import CalmArchive, Group, admission_problems
+from search_to_signal.provenance.calm_archive import CalmArchive, admission_problems
 from search_to_signal.provenance.completion_texts import REFERENCE
+from search_to_signal.records.reader import Group
 from search_to_signal.records.schema import ArchiveEvent, HeuristicRecord, StepRecord
 
 RELEASED = "released"

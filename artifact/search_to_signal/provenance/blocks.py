@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.errors import UNREADABLE, RunDirectoryError
 from search_to_signal.provenance.checksums import listed_files
 
 BLOCKS = "BLOCKS.jsonl"
@@ -76,7 +76,7 @@ def read_blocks(directory: Path) -> dict[str, Blocks]:
         return {}
     try:
         rows = [msgspec.json.decode(line, type=Blocks) for line in path.read_bytes().splitlines()]
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise RunDirectoryError(f"cannot read {path}: {error}; restore the file") from error
     return {row.path: row for row in rows}
 
@@ -116,7 +116,7 @@ def locate(recorded: Blocks, path: Path) -> list[Damage]:
 def _named(line: bytes) -> str:
     try:
         fields: Any = msgspec.json.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return ""
     if not isinstance(fields, dict):
         return ""

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from search_to_signal.records.population import GIVEN, given
-from search_to_signal.records.reader import HEURISTICS
+from search_to_signal.records.reader import HEURISTICS, Group
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, HeuristicRecord, StepRecord
 from search_to_signal.rewards.base import EQUAL_SCORES
-
-Group = tuple[CompletionRecord, ...]
 
 
 class _Members:

@@ -7,7 +7,7 @@ from typing import Any
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.programs.canonical import program_sha256, sha256_text
 from search_to_signal.programs.parsing import Failure, Proposal, mentions_randomness, parse
-from search_to_signal.records.reader import HEURISTICS
+from search_to_signal.records.reader import HEURISTICS, Group
 from search_to_signal.records.schema import (
     ArchiveEvent,
     CompletionRecord,
@@ -95,9 +95,7 @@ class TextReplay:
     heuristics: Mapping[tuple[int, int], HeuristicRecord]
     ends: set[int] = field(default_factory=set)
 
-    def problems(
-        self, group: tuple[CompletionRecord, ...], step: StepRecord, generation: GenerationRecord
-    ) -> Iterator[str]:
+    def problems(self, group: Group, step: StepRecord, generation: GenerationRecord) -> Iterator[str]:
         """What the texts of a group contradict in its records."""
         where = f"step {step.step}"
         if generation.step != step.step or len(generation.completions) != len(group):
@@ -129,9 +127,7 @@ class TextReplay:
         if (stored.idea, stored.code) != expected or stored.operator is not record.operator:
             yield f"{HEURISTICS} has other idea, code or operator than its text"
 
-    def _tokens(
-        self, group: tuple[CompletionRecord, ...], step: StepRecord, generation: GenerationRecord
-    ) -> Iterator[str]:
+    def _tokens(self, group: Group, step: StepRecord, generation: GenerationRecord) -> Iterator[str]:
         read = [len(generation.prompt_ids)] * len(group)
         drawn = [len(ids) for ids in generation.completion_ids]
         if generation.requests:
@@ -161,7 +157,7 @@ class TextReplay:
             return False
         return ids[-1] not in self.ends if self.ends else None
 
-    def _trained(self, group: tuple[CompletionRecord, ...], step: StepRecord, drawn: int) -> Iterator[str]:
+    def _trained(self, group: Group, step: StepRecord, drawn: int) -> Iterator[str]:
         if self.config.get("learning_rule", GRPO) != GRPO:
             return
         learner = self.config.get("learner", {})

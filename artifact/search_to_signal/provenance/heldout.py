@@ -14,12 +14,13 @@ from search_to_signal.records.heldout import (
     BehaviourRecord,
     HeldoutManifest,
     HeldoutRecord,
+    final_heuristic,
     read_heldout,
 )
 from search_to_signal.records.layers import COHORT, HELDOUT
 from search_to_signal.records.manifest import read_manifest, run_directories
-from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, read_completions, read_records
-from search_to_signal.records.schema import HeuristicRecord, Outcome
+from search_to_signal.records.reader import COMPLETIONS, read_completions, read_records
+from search_to_signal.records.schema import Outcome
 
 
 def heldout_problems(directory: Path) -> Iterator[str]:
@@ -60,7 +61,7 @@ def _score_problems(folder: Path, manifest: HeldoutManifest, runs: dict[str, Pat
     if [(s.split, s.run) for s in scores] != [(split, run) for split in manifest.splits for run in runs]:
         yield f"{SCORES} does not hold every run on every split"
         return
-    final = {name: _final(run) for name, run in runs.items()}
+    final = {name: final_heuristic(run).id for name, run in runs.items()}
     known: dict[tuple[str, str], HeldoutRecord] = {}
     for line, record in enumerate(scores, start=1):
         where = f"{SCORES}:{line}"
@@ -73,11 +74,6 @@ def _score_problems(folder: Path, manifest: HeldoutManifest, runs: dict[str, Pat
         first = known.setdefault((record.split, record.heuristic), record)
         if (first.outcome, first.scores) != (record.outcome, record.scores):
             yield f"{where}: the same heuristic scored otherwise for {first.run}"
-
-
-def _final(run: Path) -> str:
-    """The id of the best heuristic of a run, the first of equal ones."""
-    return max(read_records(run / HEURISTICS, HeuristicRecord), key=lambda heuristic: heuristic.score).id
 
 
 def _behaviour_problems(folder: Path, runs: dict[str, Path]) -> Iterator[str]:

@@ -7,18 +7,12 @@ from pathlib import Path
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.records.manifest import Manifest
-from search_to_signal.records.preferences import (
-    PREFERENCES,
-    PreferencePair,
-    PreferenceRecord,
-    PreferenceRound,
-)
-from search_to_signal.records.reader import STEPS, read_groups, read_records
-from search_to_signal.records.schema import CompletionRecord, StepRecord
+from search_to_signal.records.preferences import PREFERENCES, PreferenceRecord, PreferenceRound
+from search_to_signal.records.reader import STEPS, Group, read_groups, read_records
+from search_to_signal.records.schema import StepRecord
 from search_to_signal.rewards.pair_rounds import RoundSettings, distinct_scores, entries_of, recorded_rounds
 
 DPO = "dpo"
-Group = tuple[CompletionRecord, ...]
 
 
 def pair_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
@@ -57,11 +51,11 @@ def _entry_problems(record: PreferenceRecord, group: Group) -> Iterator[str]:
 
 
 class _Pending:
-    """The pairs so far and the scores since the last round, from completions."""
+    """The pairs so far, by score of the choice and tokens, and the scores since the last round."""
 
     def __init__(self, settings: RoundSettings) -> None:
         self._settings = settings
-        self._pairs: list[tuple[PreferencePair, int]] = []
+        self._pairs: list[tuple[float, int]] = []
         self._scores: list[float] = []
         self._groups = 0
 
@@ -71,7 +65,7 @@ class _Pending:
         self._scores += distinct_scores(group)
         for pair in entries_of(group):
             tokens = group[pair.chosen].completion_tokens + group[pair.rejected].completion_tokens
-            self._pairs.append((pair, tokens))
+            self._pairs.append((pair.chosen_score, tokens))
         due = self._due()
         if (due is None) != (record.round is None):
             yield f"step {record.step}: a round is {'missing' if due else 'recorded that was not due'}"
@@ -87,8 +81,10 @@ class _Pending:
             return None
         threshold = self._settings.threshold(self._scores)
         self._scores = []
-        kept = [tokens for pair, tokens in self._pairs if threshold is not None and _above(pair, threshold)]
-        return (threshold, kept) if threshold is not None and kept else None
+        if threshold is None:
+            return None
+        kept = [tokens for score, tokens in self._pairs if score >= threshold]
+        return (threshold, kept) if kept else None
 
     def _round_problems(
         self, found: PreferenceRound, threshold: float, kept: list[int], step: StepRecord
@@ -106,7 +102,3 @@ class _Pending:
             yield f"step {step.step}: training_tokens is {step.training_tokens}, its pairs have {most}"
         if not (0 <= found.accuracy <= 1 and isfinite(found.margin)):
             yield f"the round of step {step.step} has accuracy {found.accuracy} and margin {found.margin}"
-
-
-def _above(pair: PreferencePair, threshold: float) -> bool:
-    return pair.chosen_score >= threshold

@@ -18,6 +18,7 @@ from search_to_signal.records.probe import (
     ProbedCheckpoint,
     ProbeManifest,
     ProbeRecord,
+    probed_config,
 )
 from search_to_signal.records.reader import GENERATIONS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, Outcome
@@ -41,7 +42,7 @@ def probe_problems(directory: Path, manifest: ProbeManifest, parsed: ParsedTexts
 
 def _setting_problems(manifest: ProbeManifest, cohort: dict[str, Manifest]) -> Iterator[str]:
     settings = {
-        canonical_sha256({**run.config, "generation": _resized(run, manifest.completions)})
+        canonical_sha256(probed_config(run, manifest.completions))
         for run in cohort.values()
         if run.facts.condition == "frozen"
     }
@@ -61,11 +62,6 @@ def _setting_problems(manifest: ProbeManifest, cohort: dict[str, Manifest]) -> I
             yield "it has another source or model files than the cohort"
     if manifest.isolation.keys() != LAYERS:
         yield "isolation is not what a sandbox reports"
-
-
-def _resized(run: Manifest, completions: int) -> dict[str, object]:
-    generation: dict[str, object] = {**run.config["generation"], "group_size": completions}
-    return generation
 
 
 def _bank_problems(cohort: Path, bank: list[BankPrompt], manifest: ProbeManifest) -> Iterator[str]:

@@ -22,10 +22,9 @@ from search_to_signal.provenance.rounding import agree
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import Manifest, RunFacts, normalizer_of
 from search_to_signal.records.population import given, population_sha256
-from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
+from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, Group, read_groups, read_records
 from search_to_signal.records.schema import (
     ArchiveEvent,
-    CompletionRecord,
     GenerationRecord,
     HeuristicRecord,
     Outcome,
@@ -33,7 +32,6 @@ from search_to_signal.records.schema import (
 )
 from search_to_signal.rewards import find_mapping, own_name, rewards_of
 
-Group = tuple[CompletionRecord, ...]
 # Groups that are credited in one call.
 _TOGETHER = 256
 

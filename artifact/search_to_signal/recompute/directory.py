@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,8 +73,8 @@ def recompute(directory: Path, options: Options, progress: Progress) -> Recomput
     problems: list[str] = []
     skipped: dict[str, list[str]] = {}
     with ExitStack() as stack:
-        evaluations = stack.enter_context(Evaluations(options.state, source().sha256))
-        bench = stack.enter_context(Bench(evaluations, options.slots))
+        evaluations = stack.enter_context(closing(Evaluations(options.state, source().sha256)))
+        bench = stack.enter_context(closing(Bench(evaluations, options.slots)))
         counts: Counter[str] = Counter()
         tools = Tools(bench, Tokenizers(options.models), options.sample, progress, counts)
         for name, findings in _parts(directory):

@@ -49,7 +49,7 @@ def first_difference(recorded: Path, again: Path) -> Difference | None:
     Timings and environments are no records. An adapter that is not stored is compared by its checksum.
     Raises RunDirectoryError or RecordError for a run that cannot be read.
     """
-    files = [_by_step(recorded, again, name) for name in _FILES]
+    files = [(_lines(recorded / name), _lines(again / name)) for name in _FILES]
     steps = sorted({step for pair in files for lines in pair for step in lines})
     for done, step in enumerate(steps):
         for name, (first, second) in zip(_FILES, files, strict=True):
@@ -59,11 +59,8 @@ def first_difference(recorded: Path, again: Path) -> Difference | None:
     return _weights(recorded, again, len(steps))
 
 
-def _by_step(recorded: Path, again: Path, name: str) -> tuple[dict[int, list[Line]], dict[int, list[Line]]]:
-    return _lines(recorded / name), _lines(again / name)
-
-
 def _lines(path: Path) -> dict[int, list[Line]]:
+    """The lines of a record file by step."""
     try:
         records = groupby(read_records(path, dict), key=lambda line: int(line["step"]))
         return {step: list(lines) for step, lines in records}

@@ -9,7 +9,6 @@ from search_to_signal.evaluation.outcomes import Evaluation, Isolation
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments.layers.heldout import (
     behaviour_sha256,
-    final_heuristic,
     first_instances,
     score_record,
     valid_programs,
@@ -25,6 +24,7 @@ from search_to_signal.records.heldout import (
     BehaviourRecord,
     HeldoutManifest,
     HeldoutRecord,
+    final_heuristic,
     read_heldout,
 )
 from search_to_signal.records.layers import HELDOUT
@@ -50,16 +50,14 @@ def _scores(
     cohort: Runs, folder: Path, manifest: HeldoutManifest, problem: Problem, tools: Tools
 ) -> Iterator[Finding]:
     rows = list(read_records(folder / SCORES, HeldoutRecord))
-    finals = [(run, final_heuristic(run)) for run in cohort]
+    finals = [(run, final_heuristic(run.directory)) for run in cohort]
     due = [(split, run, best) for split in manifest.splits for run, best in finals]
     told = [(row.split, row.run, row.heuristic) for row in rows]
     if told != [(split, run.path, best.id) for split, run, best in due]:
         yield Finding(SCORES, "its rows are not the final heuristics of the cohort on every split")
         return
-    part, chosen = (
-        first_instances(problem, manifest.instances),
-        tools.chosen(f"{HELDOUT}/{SCORES}", len(rows)),
-    )
+    part = first_instances(problem, manifest.instances)
+    chosen = tools.chosen(f"{HELDOUT}/{SCORES}", len(rows))
     for number, (row, (split, run, best)) in enumerate(zip(rows, due, strict=True)):
         if number in chosen:
             programs = tools.bench.programs(part, split, _limits(manifest))

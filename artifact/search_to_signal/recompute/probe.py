@@ -21,7 +21,14 @@ from search_to_signal.recompute.tokens import Tokens, rendered
 from search_to_signal.recompute.tools import Tools
 from search_to_signal.records.layers import COHORT, PROBE
 from search_to_signal.records.manifest import read_manifest, run_directories
-from search_to_signal.records.probe import BANK, BankPrompt, ProbeManifest, ProbeRecord, read_probe
+from search_to_signal.records.probe import (
+    BANK,
+    BankPrompt,
+    ProbeManifest,
+    ProbeRecord,
+    probed_config,
+    read_probe,
+)
 from search_to_signal.records.reader import read_records
 
 
@@ -89,9 +96,7 @@ def _config(frozen: list[Path], manifest: ProbeManifest) -> RunConfig:
     """The configuration that the probe says it took: a Frozen run's, with its own number of completions."""
     for run in frozen:
         found = read_manifest(run)
-        generation = {**found.config["generation"], "group_size": manifest.completions}
-        if canonical_sha256({**found.config, "generation": generation}) == manifest.config_sha256:
-            return run_config(
-                msgspec.structs.replace(found, config={**found.config, "generation": generation})
-            )
+        config = probed_config(found, manifest.completions)
+        if canonical_sha256(config) == manifest.config_sha256:
+            return run_config(msgspec.structs.replace(found, config=config))
     raise RecordError("its config_sha256 is that of no Frozen run of the cohort")

@@ -1,15 +1,14 @@
 """Programs executed again, in isolation and within limits of ours; what ran once is not run twice."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 
-from search_to_signal.errors import ConfigError, RunDirectoryError
+from search_to_signal.errors import UNREADABLE, ConfigError, RunDirectoryError
 from search_to_signal.evaluation.outcomes import Evaluation, Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
@@ -53,9 +52,6 @@ class LazyPool:
         return self._pool
 
 
-Evaluate = Callable[[Sequence[str]], list[Evaluation]]
-
-
 def limits_here(recorded: EvaluationSettings, slots: int) -> EvaluationSettings:
     """Recorded limits, which decide outcomes, on this machine: seccomp is required whatever they say.
 
@@ -77,7 +73,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Evaluations:
-    """What program texts gave; a context manager.
+    """What program texts gave, to be closed in the end.
 
     With a ``state`` file every result is appended to it and what it holds is not run again: whoever could
     write to it decides what is found. Raises RunDirectoryError for a file that is something else.
@@ -88,45 +84,24 @@ class Evaluations:
         self._head = msgspec.json.encode({"recompute": source}) + b"\n"
         self._known: dict[tuple[str, bool], Evaluation] = {}
         self.executed = 0
-
-    def __enter__(self) -> "Evaluations":
-        """Read what an interrupted recompute left."""
-        if self._state is not None:
+        if state is not None:
             try:
-                self._open(self._state)
+                self._open(state)
             except OSError as error:
-                raise RunDirectoryError(
-                    f"cannot use the state file {self._state}: {error.strerror}"
-                ) from error
-        return self
+                raise RunDirectoryError(f"cannot use the state file {state}: {error.strerror}") from error
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         """Close the state file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
 
-    @property
-    def remembered(self) -> int:
-        """How many results an earlier attempt left, and this one made."""
-        return len(self._known)
-
-    def first(self, pool: LazyPool, codes: Sequence[str]) -> list[Evaluation]:
-        """What programs give."""
-        return self._results(pool, codes, pool.evaluate, False)
-
-    def confirmed(self, pool: LazyPool, codes: Sequence[str]) -> list[Evaluation]:
-        """What they give where a second run on every instance has to decide alike (EvaluationPool.replay)."""
-        return self._results(pool, codes, pool.replay, True)
-
-    def _results(
-        self, pool: LazyPool, codes: Sequence[str], run: Evaluate, confirmed: bool
-    ) -> list[Evaluation]:
+    def results(self, pool: LazyPool, codes: Sequence[str], confirmed: bool = False) -> list[Evaluation]:
+        """What programs give, by ``EvaluationPool.replay`` where a second run has to decide alike."""
         keys = [pool.key(code) for code in codes]
         new = {
             key: code for key, code in zip(keys, codes, strict=True) if (key, confirmed) not in self._known
         }
+        run = pool.replay if confirmed else pool.evaluate
         results = run(list(new.values())) if new else []
         for key, result in zip(new, results, strict=True):
             evaluation = replace(result, repeat=False)
@@ -144,7 +119,7 @@ class Evaluations:
             raise RunDirectoryError(f"{state} is no state file of this version: name another, or remove it")
         try:
             lines = [msgspec.json.decode(line, type=_Line) for line in whole.splitlines()[1:]]
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise RunDirectoryError(f"cannot read {state}: {one_line(str(error))}; remove it") from error
         self._known = {(line.key, line.confirmed): line.evaluation for line in lines}
         os.ftruncate(self._descriptor, len(whole))
@@ -169,7 +144,7 @@ class RunPrograms:
     def evaluate(self, codes: Sequence[str]) -> list[Evaluation]:
         """What programs give, in order; an equal program that came before in this run is a repeat."""
         results = []
-        for code, result in zip(codes, self.evaluations.first(self.pool, codes), strict=True):
+        for code, result in zip(codes, self.evaluations.results(self.pool, codes), strict=True):
             key = self.pool.key(code)
             results.append(replace(self._unsteady.get(key, result), repeat=key in self._seen))
             self._seen.add(key)
@@ -177,8 +152,8 @@ class RunPrograms:
 
     def replay(self, codes: Sequence[str]) -> list[Evaluation]:
         """What they give when every instance is decided twice; one found to decide by chance stays so."""
-        self.evaluations.first(self.pool, codes)
-        results = self.evaluations.confirmed(self.pool, codes)
+        self.evaluations.results(self.pool, codes)
+        results = self.evaluations.results(self.pool, codes, confirmed=True)
         for code, result in zip(codes, results, strict=True):
             if result.isolation is Isolation.NONDETERMINISTIC:
                 self._unsteady[self.pool.key(code)] = result
@@ -198,19 +173,16 @@ class RunPrograms:
 
 
 class Bench:
-    """Where programs are executed: one pool at a time, kept while problem, split and limits stay."""
+    """Where programs are executed: one pool at a time, kept while problem, split and limits stay.
+
+    To be closed in the end.
+    """
 
     def __init__(self, evaluations: Evaluations, slots: int) -> None:
         self._evaluations, self._slots = evaluations, slots
         self._pool: LazyPool | None = None
 
-    def __enter__(self) -> "Bench":
-        """No pool is open yet."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         """End every process of the open pool."""
         if self._pool is not None:
             self._pool.close()
@@ -220,6 +192,6 @@ class Bench:
         """For a run with these limits; raises ConfigError for limits that no run has."""
         what = (problem, split, limits_here(recorded, self._slots))
         if self._pool is None or self._pool.what != what:
-            self.__exit__(None, None, None)
+            self.close()
             self._pool = LazyPool(*what)
         return RunPrograms(self._pool, self._evaluations)

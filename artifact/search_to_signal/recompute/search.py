@@ -19,6 +19,7 @@ from search_to_signal.problems.base import Problem
 from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.recompute.findings import Finding, same_bits
 from search_to_signal.recompute.tokens import Tokens, prompt_differs
+from search_to_signal.records.reader import Group
 from search_to_signal.records.schema import (
     CompletionRecord,
     GenerationRecord,
@@ -42,7 +43,7 @@ _EXPOSURE = 1e-12
 class Played:
     """One recorded group, whole: its completions, step, texts, and the heuristics that it brought."""
 
-    group: tuple[CompletionRecord, ...]
+    group: Group
     step: StepRecord
     generation: GenerationRecord
     heuristics: tuple[HeuristicRecord, ...]

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from search_to_signal.config import canonical_json
-from search_to_signal.errors import ContractError, RecordError
+from search_to_signal.errors import UNREADABLE, ContractError, RecordError
 from search_to_signal.records.files import write_atomically
 from search_to_signal.records.reader import TIMINGS, read_records
 from search_to_signal.records.schema import StepTiming
@@ -131,7 +131,7 @@ def read_contract(directory: Path) -> AnchorContract:
         )
     try:
         return msgspec.json.decode(text, type=AnchorContract)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise ContractError(f"cannot read {directory / CONTRACT}: {error}; restore the file") from error
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.errors import RecordError
-from search_to_signal.records.files import write_atomically
+from search_to_signal.errors import UNREADABLE, RecordError
+from search_to_signal.records.files import write_json
 
 DATABASE = "database.json"
 VERSION = 1
@@ -26,8 +26,7 @@ class _Version(msgspec.Struct):
 
 def write_database(directory: Path, database: Database) -> None:
     """Write the database of a run directory."""
-    text = msgspec.json.format(msgspec.json.encode(database, order="sorted"), indent=2)
-    write_atomically(directory / DATABASE, text + b"\n")
+    write_json(directory / DATABASE, database)
 
 
 def read_database(directory: Path) -> Database:
@@ -43,5 +42,5 @@ def read_database(directory: Path) -> Database:
         return msgspec.json.decode(data, type=Database)
     except FileNotFoundError as error:
         raise RecordError(f"there is no {path}: restore it") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise RecordError(f"{path} is no database ({error}): restore it") from error

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from search_to_signal.errors import IllFormedGroupError, RecordError
+from search_to_signal.errors import UNREADABLE, IllFormedGroupError, RecordError
 from search_to_signal.records.groups import OUTCOMES, GroupBatch, floats, padded
 from search_to_signal.records.schema import Outcome
 
@@ -50,7 +50,7 @@ def read_external(path: Path) -> Iterator[ExternalGroup]:
         for number, line in enumerate(lines, start=1):
             try:
                 group = decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 raise RecordError(f"{path}:{number}: not a group ({error}); see {SCHEMA.name}") from error
             if not group.candidates:
                 raise RecordError(f"{path}:{number}: a group without candidates; leave the line out")

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from search_to_signal.errors import RunDirectoryError, reason
+from search_to_signal.errors import UNREADABLE, RunDirectoryError, reason
 
 # A name that ends so is a file that was never finished.
 TEMPORARY = ".tmp"
@@ -51,7 +51,7 @@ def read_json(path: Path, kind: type[T], missing: str) -> T:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError as error:
         raise RunDirectoryError(missing) from error
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (OSError, *UNREADABLE) as error:
         raise RunDirectoryError(f"cannot read {path}: {reason(error)}; restore the file") from error
 
 

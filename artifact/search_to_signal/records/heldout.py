@@ -8,11 +8,17 @@ import msgspec
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.records.files import read_json, write_json
 from search_to_signal.records.manifest import Environment, Source
-from search_to_signal.records.schema import Outcome
+from search_to_signal.records.reader import HEURISTICS, read_records
+from search_to_signal.records.schema import HeuristicRecord, Outcome
 
 HELDOUT_MANIFEST = "heldout.json"
 SCORES = "scores.jsonl"
 BEHAVIOURS = "behaviours.jsonl"
+
+
+def final_heuristic(run: Path) -> HeuristicRecord:
+    """The best heuristic that the run of a directory found, the first of equal ones."""
+    return max(read_records(run / HEURISTICS, HeuristicRecord), key=lambda heuristic: heuristic.score)
 
 
 class HeldoutRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

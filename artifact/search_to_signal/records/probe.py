@@ -5,12 +5,12 @@ the same sampling seeds, so that validity and improvement are comparable between
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from search_to_signal.records.files import read_json, write_json
-from search_to_signal.records.manifest import Environment, Source
+from search_to_signal.records.manifest import Environment, Manifest, Source
 from search_to_signal.records.schema import Operator, Outcome
 
 BANK = "bank.jsonl"
@@ -91,6 +91,11 @@ class ProbeManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     model_files: dict[str, str]
     isolation: dict[str, str | bool]
     checkpoints: tuple[ProbedCheckpoint, ...]
+
+
+def probed_config(run: Manifest, completions: int) -> dict[str, Any]:
+    """The configuration of a probe: a Frozen run's, with its own number of completions."""
+    return {**run.config, "generation": {**run.config["generation"], "group_size": completions}}
 
 
 def write_probe(directory: Path, manifest: ProbeManifest) -> None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from search_to_signal.errors import RecordError
+from search_to_signal.errors import UNREADABLE, RecordError
 from search_to_signal.records.schema import CompletionRecord
 
 COMPLETIONS = "completions.jsonl"
@@ -18,6 +18,8 @@ GENERATIONS = "generations.jsonl"
 TIMINGS = "timings.jsonl"
 
 Record = TypeVar("Record")
+Group = tuple[CompletionRecord, ...]
+"""The completions of one step, in order."""
 
 
 def read_completions(path: Path) -> Iterator[CompletionRecord]:
@@ -35,14 +37,14 @@ def read_records(file: Path, kind: type[Record]) -> Iterator[Record]:
         for number, line in enumerate(lines, start=1):
             try:
                 record = decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 raise _error(file, number, f"unreadable line ({error})") from error
             if not line.endswith(b"\n"):
                 raise _error(file, number, "the last line is cut off")
             yield record
 
 
-def read_groups(path: Path) -> Iterator[tuple[CompletionRecord, ...]]:
+def read_groups(path: Path) -> Iterator[Group]:
     """Yield the groups of a file in order: consecutive completions of one step, indices 0 to G - 1.
 
     Raises RecordError for an unreadable, missing, duplicated or reordered line.

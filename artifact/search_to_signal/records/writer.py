@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -104,3 +105,22 @@ class RecordWriter:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Open writers of a run directory; ``preferences`` of a run that learns from pairs."""
+
+    directory: Path
+    completions: RecordWriter
+    steps: RecordWriter
+    generations: RecordWriter
+    heuristics: RecordWriter
+    timings: RecordWriter
+    evaluations: RecordWriter
+    preferences: RecordWriter | None = None
+
+    def marks(self) -> dict[str, Mark]:
+        """Have every file on disk as it is, and say what each of them holds."""
+        files = vars(self).items()
+        return {name: file.mark() for name, file in files if isinstance(file, RecordWriter)}

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 
 from search_to_signal import plugins
 from search_to_signal.errors import IllFormedGroupError, MappingError
+from search_to_signal.numerics import Floats
 from search_to_signal.records.groups import OUTCOMES, GroupBatch
 from search_to_signal.records.schema import Outcome
-
-Floats = NDArray[np.float64]
 
 SEVERITY: dict[Outcome, float] = {
     Outcome.MISSING_RATIONALE: -1.0,

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search_to_signal.numerics import difference, rms, unit_scaled
+from search_to_signal.numerics import Floats, difference, rms, unit_scaled
 from search_to_signal.records.groups import GroupBatch
-from search_to_signal.rewards.base import NUMERICALLY_ZERO, Floats, Rewards
+from search_to_signal.rewards.base import NUMERICALLY_ZERO, Rewards
 
 
 @dataclass(frozen=True)

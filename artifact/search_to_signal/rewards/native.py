@@ -5,9 +5,9 @@ from typing import Literal
 
 import numpy as np
 
-from search_to_signal.numerics import Bools
+from search_to_signal.numerics import Bools, Floats
 from search_to_signal.records.groups import GroupBatch
-from search_to_signal.rewards.base import EQUAL_SCORES, Floats, Rewards, severity
+from search_to_signal.rewards.base import EQUAL_SCORES, Rewards, severity
 
 SMALLEST_DELTA = 1e-10
 DEGRADATION = 3.0 / 8.0

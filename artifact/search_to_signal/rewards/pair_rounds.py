@@ -15,11 +15,15 @@ Many = Annotated[int, Range(1, 1_000_000_000)]
 
 
 class RoundSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of DPO that rounds are cut by, with its defaults; others are for the learner."""
+    """A round every ``finetuning_frequency`` groups, on pairs whose choice is above a percentile (D54).
+
+    The threshold is the (100 - ``percentile``)-th percentile of the valid scores since the last round. What
+    else ``[rule_settings]`` holds is for the learner (``DpoSettings``).
+    """
 
     finetuning_frequency: Many = 400
     percentile: Annotated[float, Range(0, 100)] = 70.0
-    num_train_epochs: Many = 2
+    num_train_epochs: Annotated[int, Range(1, 1000)] = 2
     per_device_train_batch_size: Many = 2
     gradient_accumulation_steps: Many = 16
 

@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from search_to_signal.problems.base import Problem
 from search_to_signal.records.schema import Operator
 from search_to_signal.search.archive import bases
 from search_to_signal.search.collapse import collapse_due, collapsed
-from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, Prompt, build_prompt
+from search_to_signal.search.prompts import REPLACEMENT_VARIANTS
 from search_to_signal.search.sampling import draw_parents
-from search_to_signal.search.settings import PromptForm, SearchSettings
+from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import Member, SearchState
 
 _MOST_REDRAWS = 100
@@ -36,14 +35,6 @@ class Draw:
     def bases(self) -> tuple[Member, ...]:
         """The members that count as bases of the prompt, best first."""
         return bases(self.state.archive, self.parents)
-
-
-def prompt_of(problem: Problem, draw: Draw, form: PromptForm = "compact") -> Prompt:
-    """The prompt that a draw asks with."""
-    injected = draw.state.injected
-    return build_prompt(
-        problem, draw.operator, draw.parents, variant=draw.variant, injected=injected, form=form
-    )
 
 
 def _draw(state: SearchState, settings: SearchSettings, rng: np.random.Generator) -> Draw | None:

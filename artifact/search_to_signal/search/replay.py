@@ -14,13 +14,18 @@ from search_to_signal.search.transition import Evaluated, transition
 
 @dataclass(frozen=True)
 class Round:
-    """One recorded round: its step record's facts, its completion records, and their texts, in order."""
+    """One recorded round: its step record's facts, its prompt, its completion records and their texts."""
 
     step: int
     operator: Operator
     collapsed: bool
+    prompt: str
     records: Sequence[CompletionRecord]
     texts: Sequence[str]
+
+    def results(self) -> list[Evaluated]:
+        """What the search saw of its completions; raises RecordError as ``evaluated``."""
+        return [evaluated(*pair) for pair in zip(self.records, self.texts, strict=True)]
 
 
 def evaluated(record: CompletionRecord, text: str) -> Evaluated:
@@ -50,8 +55,7 @@ def replay(state: SearchState, rounds: Iterable[Round], settings: SearchSettings
     """
     for played in rounds:
         before = drawn_from(state, played)
-        pairs = zip(played.records, played.texts, strict=True)
-        results = [evaluated(record, text) for record, text in pairs]
+        results = played.results()
         state, events = transition(
             before, results, operator=played.operator, step=played.step, settings=settings
         )

@@ -89,9 +89,7 @@ def initial_state(seed: Member) -> SearchState:
 
 def given_member(record: HeuristicRecord) -> Member:
     """A member of a population that a run was given."""
-    return Member(
-        record.idea, record.code, record.score, record.operator, record.step, record.index, record.id
-    )
+    return msgspec.convert(record, Member, from_attributes=True)
 
 
 def heuristic_record(member: Member) -> HeuristicRecord:

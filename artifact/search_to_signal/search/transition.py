@@ -44,6 +44,13 @@ class Evaluated:
             )
 
 
+def event_of(result: Evaluated, admitted: bool) -> ArchiveEvent:
+    """What became of a completion, where a valid one that was not admitted is a duplicate."""
+    if result.score is None:
+        return ArchiveEvent.INVALID
+    return ArchiveEvent.ADMITTED if admitted else ArchiveEvent.DUPLICATE_SCORE
+
+
 def _admitted(
     state: SearchState, results: Sequence[Evaluated], operator: Operator, step: int
 ) -> tuple[tuple[Member, ...], tuple[ArchiveEvent, ...]]:

@@ -15,7 +15,7 @@ def verdict(entry: str, facts: Implementation) -> Verdict:
 
 def test_every_number_in_text_has_a_verdict() -> None:
     """All numbers of tables of text are entries, and nearly all settings are implemented as published."""
-    texts = {table.name for table in load_published().values() if table.entry and not table.entry.columns}
+    texts = {table.name for table in load_published().values() if not table.entry.columns}
     findings = [f for f in judge(load_ledger(), None, implementation()) if f.entry.id.split("[")[0] in texts]
     assert {finding.entry.id.split("[")[0] for finding in findings} == texts
     assert Verdict.OTHERWISE not in {finding.verdict for finding in findings}

@@ -72,6 +72,8 @@ AT_ONCE = {"retry-after-ms": "1"}
 BUSY = send(429, b'{"error": {"message": "slow down"}}', AT_ONCE)
 BROKEN = send(500, b"oops", AT_ONCE)
 MALFORMED = send(200, b'{"id": "x", "choices": [')
+NO_TEXT = send(200, b'{"id": "\xff"}')
+NESTED = send(200, b'{"id": "x", "more": ' + b"[" * 9999)
 EMPTY = send(200, chat(choice={"message": {"role": "assistant", "content": ""}}))
 FILTERED = send(200, chat(choice={"finish_reason": "content_filter"}))
 UNCOUNTED = send(200, chat(usage=None))
@@ -163,6 +165,8 @@ def test_what_passes_is_tried_again(endpoint: Endpoint, fault: Answer) -> None:
         (BROKEN, "InternalServerError"),
         (hang_up, "APIConnectionError"),
         (MALFORMED, "not a chat completion.*3 times"),
+        (NO_TEXT, "not a chat completion.*3 times"),
+        (NESTED, "not a chat completion.*3 times"),
         (EMPTY, "empty content.*3 times"),
         (FILTERED, "finish_reason 'content_filter', 3 times"),
         (UNCOUNTED, r"not a chat completion.*usage.*3 times"),

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from openai import BadRequestError, NotFoundError, OpenAI
@@ -73,6 +75,13 @@ def test_what_cannot_be_honoured_is_refused(client: OpenAI, changes: dict[str, A
     """A request is answered as it was meant or not at all."""
     with pytest.raises(BadRequestError, match=message):
         client.chat.completions.create(**{"model": "tiny", "messages": CHAT, "max_tokens": 4, **changes})
+
+
+def test_a_body_that_is_no_text_is_refused(client: OpenAI) -> None:
+    """Bytes that are no UTF-8 get an answer, as any other request that cannot be read."""
+    with pytest.raises(HTTPError, match="400") as told:
+        urlopen(f"{client.base_url}chat/completions", b'{"model": "\xff"}')
+    assert b"not a chat completion request" in told.value.read()
 
 
 def test_other_paths_are_not_there(client: OpenAI) -> None:

@@ -10,18 +10,18 @@ import pytest
 import torch
 from stock_dpo_trainer import stock_dpo_trainer
 
+from search_to_signal.config import settings_of
 from search_to_signal.errors import ConfigError, LearnerError
 from search_to_signal.learner import get_rule
 from search_to_signal.learner.adapter import adapter_sha256, adapter_tensors, attach_adapter
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.dpo import DpoLearner
 from search_to_signal.learner.dpo_loss import TokenPair
-from search_to_signal.learner.dpo_settings import DpoSettings, read_settings
+from search_to_signal.learner.dpo_settings import DpoSettings
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.records.preferences import PreferencePair
 from search_to_signal.records.reader import read_groups
 from search_to_signal.records.schema import CompletionRecord
-from search_to_signal.rewards.pair_rounds import RoundSettings
 from search_to_signal.seeding import stream
 
 LEARNER = LearnerSettings(lora_rank=4, lora_alpha=8, learning_rate=5e-3, max_grad_norm=1.0)
@@ -198,8 +198,7 @@ def test_the_defaults_are_the_host_s() -> None:
         "f_divergence_type": "alpha_divergence",
         "f_alpha_divergence_coef": 1.0,
     }
-    assert read_settings(published) == DpoSettings()
-    assert DpoSettings().rounds == RoundSettings()
+    assert settings_of(published, DpoSettings, "rule_settings") == DpoSettings()
 
 
 def test_a_pair_has_the_scores_of_its_completions(learner: Make, groups: list[TrainingGroup]) -> None:

@@ -12,7 +12,7 @@ from search_to_signal.learner import get_rule
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.entropic import EntropicLearner, WaitingGroup
-from search_to_signal.learner.entropic_settings import read_settings
+from search_to_signal.learner.entropic_settings import EntropicSettings
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.provenance.batches import GROUPS_PER_BATCH
 
@@ -117,7 +117,7 @@ def test_a_stopped_learner_goes_on_to_the_same_adapters(learner: Make) -> None:
 
 def test_the_check_of_batches_knows_the_default() -> None:
     """Verifying takes no model library, and so has the default from elsewhere."""
-    assert read_settings({}).groups_per_batch == GROUPS_PER_BATCH
+    assert EntropicSettings().groups_per_batch == GROUPS_PER_BATCH
 
 
 def test_what_is_not_finite_never_reaches_a_weight(learner: Make) -> None:

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,7 @@ def test_time_limits_cannot_hide_a_forged_score() -> None:
     """A program that never ends is no proof of its score; one that was cut off and now ends is counted."""
     limits = EvaluationSettings(timeout_s=0.2, wall_factor=10.0, replay="off")
     cut_off = {"outcome": FAILED, "score": None, "evaluation": "timeout", "detail": "SIGPROF"}
-    with Evaluations(None, "") as evaluations, Bench(evaluations, 1) as bench:
+    with closing(Bench(Evaluations(None, ""), 1)) as bench:
         programs = bench.programs(get_problem("tsp"), "embedded", limits)
 
         def judged(text: Text) -> list[tuple[str, bool]]:
@@ -228,7 +229,7 @@ def test_a_slower_machine_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None
     # Processor time alone decides, however busy the machine is.
     monkeypatch.setattr("search_to_signal.recompute.programs._MOST", {})
     code = code_of(probed(LONG.format(4)))
-    with Evaluations(None, "") as evaluations, Bench(evaluations, 1) as bench:
+    with closing(Bench(Evaluations(None, ""), 1)) as bench:
         limits = EvaluationSettings(timeout_s=60.0, replay="off")
         (ample,) = bench.programs(get_problem("tsp"), "embedded", limits).evaluate([code])
         limits = EvaluationSettings(timeout_s=ample.cpu_s / 2, wall_factor=1000.0, replay="off")
@@ -242,7 +243,7 @@ def test_a_program_cannot_borrow_the_score_of_a_text_that_reads_itself_otherwise
     """Programs that differ in a docstring alone are both executed, and neither is a repeat."""
     told = 'place = 0 if select_next_node.__doc__ == "last" else len(unvisited_nodes) // 2'
     body = f'"""{{}}"""\n{told}\nreturn sorted(unvisited_nodes)[place]'
-    with Evaluations(None, "") as evaluations, Bench(evaluations, 1) as bench:
+    with closing(Bench(Evaluations(None, ""), 1)) as bench:
         limits = EvaluationSettings(timeout_s=10.0, replay="off")
         programs = bench.programs(get_problem("tsp"), "embedded", limits)
         one, other = probed(body.format("first")), probed(body.format("last"))

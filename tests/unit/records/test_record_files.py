@@ -91,7 +91,10 @@ def test_manifests_come_back(make_run: Callable[..., Path], tmp_path: Path) -> N
     assert read_manifest(run) == changed
 
 
-@pytest.mark.parametrize("text", [None, b"", b"{}", b"\xff"])
+NESTED = pytest.param(b'{"config": {"a": ' + b"[" * 9999, id="nested")
+
+
+@pytest.mark.parametrize("text", [None, b"", b"{}", b"\xff", NESTED])
 def test_bad_manifests_are_named(tmp_path: Path, text: bytes | None) -> None:
     """A missing or unreadable manifest is an error that names the directory."""
     if text is not None:

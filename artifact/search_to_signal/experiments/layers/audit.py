@@ -11,4 +11,4 @@ from search_to_signal.records.layers import AUDIT
 
 def run(asked: Reproduction) -> None:
     """Run every cell; raises RunDirectoryError when there are runs of a cell that the profile lacks."""
-    run_cells(asked, AUDIT, asked.profile.audit)
+    run_cells(asked, AUDIT)

@@ -7,4 +7,4 @@ from search_to_signal.records.layers import BREADTH
 
 def run(asked: Reproduction) -> None:
     """Run every cell; raises RunDirectoryError when there are runs of a cell that the profile lacks."""
-    run_cells(asked, BREADTH, asked.profile.breadth)
+    run_cells(asked, BREADTH)

@@ -6,15 +6,15 @@ from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.layer_settings import AuditCell, BreadthCell
 from search_to_signal.experiments.runs.places import Reproduction
+from search_to_signal.records.layers import AUDIT, BREADTH
 from search_to_signal.records.manifest import run_directories
 
 
-def planned(
-    profile: Profile, layer: str, cells: Sequence[BreadthCell | AuditCell]
-) -> dict[str, list[RunConfig]]:
-    """The runs of every cell by the cell's directory name."""
+def planned(profile: Profile, layer: str) -> dict[str, list[RunConfig]]:
+    """The runs of every cell of a layer, by the cell's directory name."""
+    cells: dict[str, Sequence[BreadthCell | AuditCell]] = {BREADTH: profile.breadth, AUDIT: profile.audit}
     runs: dict[str, list[RunConfig]] = {}
-    for cell in cells:
+    for cell in cells[layer]:
         shape = {"problem": cell.problem, "split": cell.split, "model": cell.model, "groups": cell.groups}
         search = profile.search.over(cell.groups)
         for seed in cell.seeds:
@@ -24,9 +24,9 @@ def planned(
     return runs
 
 
-def run_cells(asked: Reproduction, layer: str, cells: Sequence[BreadthCell | AuditCell]) -> None:
+def run_cells(asked: Reproduction, layer: str) -> None:
     """Run every cell; raises RunDirectoryError when there are runs of a cell that the profile lacks."""
-    out, runs = asked.results / layer, planned(asked.profile, layer, cells)
+    out, runs = asked.results / layer, planned(asked.profile, layer)
     for found in out.glob("*") if out.is_dir() else []:
         if found.is_dir() and found.name not in runs and run_directories(found):
             raise RunDirectoryError(f"{found} holds a cell that is not in the profile: move it away")

@@ -35,11 +35,12 @@ from search_to_signal.records.heldout import (
     BehaviourRecord,
     HeldoutManifest,
     HeldoutRecord,
+    final_heuristic,
     stored_heldout,
     write_heldout,
 )
 from search_to_signal.records.layers import HELDOUT
-from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, read_records
+from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord
 from search_to_signal.records.writer import RecordWriter
 
@@ -118,12 +119,6 @@ def _identity(manifest: HeldoutManifest) -> tuple[Any, ...]:
     return tuple(facts[name] for name in facts if name not in ("status", "files", "environment", "isolation"))
 
 
-def final_heuristic(run: RecordedRun) -> HeuristicRecord:
-    """The best heuristic that the run found, the first of equal ones."""
-    stored = read_records(run.directory / HEURISTICS, HeuristicRecord)
-    return max(stored, key=lambda heuristic: heuristic.score)
-
-
 def valid_programs(runs: Sequence[RecordedRun]) -> dict[str, str]:
     """Code of every distinct valid program of the runs, by the hash of its canonical form, in order."""
     programs: dict[str, str] = {}
@@ -153,7 +148,7 @@ def _score_finals(
     path: Path,
     progress: Progress,
 ) -> dict[str, str | bool]:
-    finals = [(run, final_heuristic(run)) for run in runs]
+    finals = [(run, final_heuristic(run.directory)) for run in runs]
     layers: dict[str, str | bool] = {}
     with RecordWriter(path) as writer:
         for split in splits:

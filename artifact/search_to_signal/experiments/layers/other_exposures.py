@@ -12,7 +12,7 @@ from search_to_signal.records.exposures import ExposureRecord
 from search_to_signal.records.manifest import MANIFEST, read_manifest
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS
 from search_to_signal.search.exposure import exposures
-from search_to_signal.search.replay import Round, drawn_from, evaluated
+from search_to_signal.search.replay import Round, drawn_from
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import SearchState
 from search_to_signal.seeding import stream
@@ -46,11 +46,10 @@ def other_exposures(run: Path, name: str) -> Iterator[ExposureRecord]:
 def _record(
     name: str, seed: int, played: Round, state: SearchState, settings: SearchSettings
 ) -> ExposureRecord:
-    results = [evaluated(*pair) for pair in zip(played.records, played.texts, strict=True)]
     rng = stream(seed, "exposure", played.step)
     # Draws of the sampler are independent, so the number of hits is binomial in the exact chance.
     sampled = (
         r.exposure if r.exposure is None else rng.binomial(DRAWS, r.exposure) / DRAWS for r in played.records
     )
-    unconditional = exposures(state, results, settings, unconditional=True)
+    unconditional = exposures(state, played.results(), settings, unconditional=True)
     return ExposureRecord(run=name, step=played.step, unconditional=unconditional, sampled=tuple(sampled))

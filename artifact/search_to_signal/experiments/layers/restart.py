@@ -6,7 +6,6 @@ profile asks for it (``archive_conditions``), the last archive of a run is the o
 model and with the final adapter, in directories of their own within the layer's (D45).
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -52,22 +51,6 @@ def with_archive(restart: RunConfig, archive_sha256: str) -> dict[str, RunConfig
 def restarts(profile: Profile, settings: RestartSettings, cohort: Path) -> list[RunConfig]:
     """A restart of every chosen run of a finished cohort."""
     chosen = profile.conditions if settings.conditions is None else settings.conditions
-    return _restarts(profile, settings, cohort, chosen)
-
-
-def archive_restarts(profile: Profile, settings: RestartSettings, cohort: Path) -> dict[str, list[RunConfig]]:
-    """The restarts with an archive of a finished cohort, by directory; empty where none are asked for."""
-    found: dict[str, list[RunConfig]] = {}
-    for config in _restarts(profile, settings, cohort, settings.archive_conditions):
-        archive = population_sha256(final_population(cohort / config.name, config.search))
-        for where, restart in with_archive(config, archive).items():
-            found.setdefault(where, []).append(restart)
-    return found
-
-
-def _restarts(
-    profile: Profile, settings: RestartSettings, cohort: Path, chosen: Sequence[str]
-) -> list[RunConfig]:
     groups = settings.groups or profile.groups
     return [
         restart_of(config, read_manifest(directory), sha256_file(directory / COMPLETIONS), groups)
@@ -75,6 +58,17 @@ def _restarts(
         for directory in [cohort / config.name]
         if config.trained and config.condition in chosen
     ]
+
+
+def archive_restarts(profile: Profile, settings: RestartSettings, cohort: Path) -> dict[str, list[RunConfig]]:
+    """The restarts with an archive of a finished cohort, by directory; empty where none are asked for."""
+    found: dict[str, list[RunConfig]] = {}
+    chosen = msgspec.structs.replace(settings, conditions=settings.archive_conditions)
+    for config in restarts(profile, chosen, cohort):
+        archive = population_sha256(final_population(cohort / config.name, config.search))
+        for where, restart in with_archive(config, archive).items():
+            found.setdefault(where, []).append(restart)
+    return found
 
 
 def run(asked: Reproduction) -> None:

@@ -19,7 +19,7 @@ from search_to_signal.experiments.live.group import (
     step_record,
 )
 from search_to_signal.experiments.live.learning import Training
-from search_to_signal.experiments.runs.files import EvaluationNote, RunFiles, save_checkpoint
+from search_to_signal.experiments.runs.files import EvaluationNote, save_checkpoint
 from search_to_signal.experiments.runs.recorded import final_population
 from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.hosts import host_code
@@ -29,6 +29,7 @@ from search_to_signal.problems.base import Problem
 from search_to_signal.progress import Progress
 from search_to_signal.records.population import population_sha256
 from search_to_signal.records.schema import CompletionRecord, HeuristicRecord, StepRecord
+from search_to_signal.records.writer import RunFiles
 from search_to_signal.search.state import heuristic_record, seed_member
 from search_to_signal.seeding import derive_seed, stream
 

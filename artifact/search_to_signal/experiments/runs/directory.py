@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -16,7 +16,7 @@ from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import CONFIG, FROZEN, RunConfig
 from search_to_signal.experiments.runs.files import CHECKPOINTS
-from search_to_signal.experiments.runs.resuming import ResumePoint, refuse_changes, resume_point
+from search_to_signal.experiments.runs.resuming import ResumePoint, changes, resume_point
 from search_to_signal.generators.opening import model_files
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import score_unit
@@ -76,13 +76,6 @@ def _foreign(kind: Kind[Any], directory: Path) -> bool:
     return any(name not in kind.before and not name.endswith(TEMPORARY) for name in names)
 
 
-class OpenedRun(NamedTuple):
-    """A locked run directory; ``point`` is where an earlier process stopped, None in a fresh one."""
-
-    manifest: Manifest
-    point: ResumePoint | None
-
-
 def is_begun(directory: Path) -> bool:
     """Whether a run in this directory came as far as its manifest; what is before that is no loss."""
     return (directory / MANIFEST).is_file()
@@ -106,36 +99,33 @@ def begin_again_where_changed(directory: Path, config: RunConfig, plan: str) -> 
         return
     with lock_directory(directory):
         found = read_manifest(directory)
-        if found.status != "complete" and not (
-            found.plan_sha256 == plan and _unchanged(directory, found, _manifest_now(config))
+        if found.status != "complete" and (
+            found.plan_sha256 != plan or changes(found, _manifest_now(config))
         ):
             move_aside(directory)
 
 
-def _unchanged(directory: Path, found: Manifest, now: Manifest) -> bool:
-    try:
-        refuse_changes(directory, found, now)
-    except RunDirectoryError:
-        return False
-    return True
-
-
 def open_run(
     directory: Path, descriptor: int, config: RunConfig, plan: str | msgspec.UnsetType = msgspec.UNSET
-) -> OpenedRun:
+) -> tuple[Manifest, ResumePoint | None]:
     """Begin a run, or take up the one that is there; ``descriptor`` is its locked configuration file.
 
-    Raises RunDirectoryError, touching nothing, when what is there is another run or is damaged.
+    Returns its manifest, and where an earlier process stopped, None in a fresh one. Raises RunDirectoryError,
+    touching nothing, when what is there is another run or is damaged.
     """
     now = msgspec.structs.replace(_manifest_now(config), plan_sha256=plan)
     if not is_begun(directory):
         begin(directory, descriptor, config, now)
-        return OpenedRun(now, None)
+        return now, None
     found = read_manifest(directory)
-    refuse_changes(directory, found, now)
+    if changed := changes(found, now):
+        raise RunDirectoryError(
+            f"{directory} was begun with other settings than these ({'; '.join(changed)}): go back to those, "
+            "give another --out, or run again without --resume"
+        )
     if found.status == "complete":
-        return OpenedRun(found, None)
-    return OpenedRun(found, resume_point(directory))
+        return found, None
+    return found, resume_point(directory)
 
 
 def _manifest_now(config: RunConfig) -> Manifest:

@@ -4,13 +4,12 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from search_to_signal.config import canonical_json
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.errors import UNREADABLE, RunDirectoryError
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.learner.base import Learner
 from search_to_signal.records.files import sync_directory, write_atomically
@@ -18,7 +17,7 @@ from search_to_signal.records.manifest import Timing, sum_timings
 from search_to_signal.records.preferences import PREFERENCES
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS, read_records
 from search_to_signal.records.schema import StepTiming
-from search_to_signal.records.writer import Mark, RecordWriter
+from search_to_signal.records.writer import Mark, RecordWriter, RunFiles
 
 # What only an unfinished run needs; it goes when the run is complete.
 CHECKPOINTS = "checkpoint"
@@ -41,25 +40,6 @@ class EvaluationNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     key: str
     run: Run
-
-
-@dataclass(frozen=True)
-class RunFiles:
-    """Open writers of a run directory."""
-
-    directory: Path
-    completions: RecordWriter
-    steps: RecordWriter
-    generations: RecordWriter
-    heuristics: RecordWriter
-    timings: RecordWriter
-    evaluations: RecordWriter
-    preferences: RecordWriter | None = None
-
-    def marks(self) -> dict[str, Mark]:
-        """Have every file on disk as it is, and say what each of them holds."""
-        files = {name: getattr(self, name) for name in PAIRED_NAMES}
-        return {name: file.mark() for name, file in files.items() if file is not None}
 
 
 @contextmanager
@@ -129,7 +109,7 @@ def _read(folder: Path, file: Path) -> tuple[Checkpoint, bytes | None] | None:
     try:
         checkpoint = msgspec.json.decode(file.read_bytes(), type=Checkpoint)
         learner = _learner(folder, checkpoint.done).read_bytes() if checkpoint.learner else None
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except (FileNotFoundError, *UNREADABLE):
         return None
     if learner is not None and hashlib.sha256(learner).hexdigest() != checkpoint.learner:
         return None

@@ -12,7 +12,7 @@ from search_to_signal.problems.base import Heuristic
 from search_to_signal.records.population import as_given, given
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
-from search_to_signal.search.replay import Round, evaluated, replay
+from search_to_signal.search.replay import Round, replay
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import (
     Member,
@@ -23,6 +23,9 @@ from search_to_signal.search.state import (
     state_of,
 )
 from search_to_signal.seeding import stream
+
+# What a step and its completions say of a round that is drawn again.
+_FACTS = ("operator", "collapse", "archive size", "stagnation", "archive events")
 
 
 class ReplayedRound(NamedTuple):
@@ -47,7 +50,9 @@ def _rounds(directory: Path) -> Iterator[tuple[StepRecord, Round]]:
             raise RecordError(
                 f"{directory} does not hold a step, its completions and their texts throughout: restore it"
             )
-        yield step, Round(step.step, step.operator, step.collapsed, group, generation.completions)
+        yield step, Round(
+            step.step, step.operator, step.collapsed, generation.prompt, group, generation.completions
+        )
 
 
 def recorded_seed(directory: Path) -> Member:
@@ -86,14 +91,14 @@ def replayed_rounds(directory: Path, host: Host, config: RunConfig) -> Iterator[
     state = recorded_start(directory, host)
     for step, played in _rounds(directory):
         question = host.ask(state, stream(config.seed, "search", played.step))
-        results = [evaluated(*pair) for pair in zip(played.records, played.texts, strict=True)]
-        effect = play(host, question, results, played.step)
-        told = (step.operator, step.collapsed, step.archive_size, step.stagnation)
-        found = (question.operator, question.collapsed, len(effect.archive), effect.stagnation)
-        if told != found or effect.events != tuple(record.archive_event for record in played.records):
+        effect = play(host, question, played.results(), played.step)
+        events = tuple(record.archive_event for record in played.records)
+        told = (step.operator, step.collapsed, step.archive_size, step.stagnation, events)
+        found = (question.operator, question.collapsed, len(effect.archive), effect.stagnation, effect.events)
+        if differing := [fact for fact, a, b in zip(_FACTS, told, found, strict=True) if a != b]:
             raise RecordError(
-                f"{directory}: step {played.step} cannot be drawn again and moved on as recorded: check that "
-                "the records are complete and were made with these settings"
+                f"{directory}: {', '.join(differing)} of step {played.step} cannot be drawn again and moved "
+                "on as recorded: check that the records are complete and were made with these settings"
             )
         yield ReplayedRound(played, question, effect)
         state = effect.state

@@ -28,19 +28,14 @@ class ResumePoint(NamedTuple):
     learner: bytes | None
 
 
-def refuse_changes(directory: Path, found: Manifest, now: Manifest) -> None:
-    """Raise RunDirectoryError, naming what it is, when the run would go on as another one."""
-    changed = [
+def changes(found: Manifest, now: Manifest) -> list[str]:
+    """In what a run would go on as another one, by name; empty where it can go on."""
+    return [
         *_changes("configuration", found.config, now.config),
         *_changes("source", {"sha256": found.source.sha256}, {"sha256": now.source.sha256}),
         *_changes("model files", found.model_files, now.model_files),
         *_changes("environment", _deciding(found.environment), _deciding(now.environment)),
     ]
-    if changed:
-        raise RunDirectoryError(
-            f"{directory} was begun with other settings than these ({'; '.join(changed)}): go back to those, "
-            "give another --out, or run again without --resume"
-        )
 
 
 def _deciding(environment: Environment) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from search_to_signal.hosts.conformance.findings import Finding, Verdict, attemp
 from search_to_signal.hosts.conformance.frequencies import frequencies
 from search_to_signal.hosts.conformance.host_pair import HostPair
 from search_to_signal.hosts.conformance.questions import answer, crowded_state, groups
-from search_to_signal.hosts.released.host import changed
-from search_to_signal.hosts.released.trainer import THRESHOLD_SHARE
+from search_to_signal.hosts.released.trainer import THRESHOLD_SHARE, changed
 from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE, OPENING
 from search_to_signal.records.schema import Operator

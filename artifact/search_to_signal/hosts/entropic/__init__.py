@@ -5,15 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from search_to_signal.config import settings_of
 from search_to_signal.hosts.base import Effect, HostSetup, Question
 from search_to_signal.hosts.entropic.buffer import ReuseBuffer, chosen, extended, visited
-from search_to_signal.hosts.entropic.settings import BufferSettings, read_settings
+from search_to_signal.hosts.entropic.settings import BufferSettings
 from search_to_signal.problems.base import Problem
-from search_to_signal.records.schema import ArchiveEvent, Operator
+from search_to_signal.records.schema import Operator
 from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, build_prompt
 from search_to_signal.search.settings import PromptForm
 from search_to_signal.search.state import Member
-from search_to_signal.search.transition import Evaluated
+from search_to_signal.search.transition import Evaluated, event_of
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class EntropicHost:
         scores = [result.score for result in results if result.score is not None]
         after = visited(buffer, parent, max(scores, default=None))
         after = extended(after, parent, new, self.settings.max_buffer_size)
-        events = tuple(_event(result, index in places) for index, result in enumerate(results))
+        events = tuple(event_of(result, index in places) for index, result in enumerate(results))
         return Effect(after, events, new, after.members)
 
     def exposures(self, question: Question, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
@@ -62,21 +63,15 @@ class EntropicHost:
         found: dict[str, Member] = {}
         known = {member.id for member in question.archive}
         for index, result in enumerate(results):
-            identity = result.id
-            if result.score is not None and identity not in {*known, *found}:
+            if result.score is not None and result.id not in {*known, *found}:
                 idea, code, operator = result.idea, result.code, question.operator
-                found[identity] = Member(idea, code, result.score, operator, step, index, identity)
+                found[result.id] = Member(idea, code, result.score, operator, step, index, result.id)
         ranked = sorted(found.values(), key=lambda member: -member.score)
         kept = ranked[: self.settings.topk_children or None]
         return tuple(sorted(kept, key=lambda member: member.index))
 
 
-def _event(result: Evaluated, kept: bool) -> ArchiveEvent:
-    if result.score is None:
-        return ArchiveEvent.INVALID
-    return ArchiveEvent.ADMITTED if kept else ArchiveEvent.DUPLICATE_SCORE
-
-
 def entropic_host(setup: HostSetup) -> EntropicHost:
     """The host of a profile; raises ConfigError for settings that are not its own."""
-    return EntropicHost(setup.problem, read_settings(setup.settings), setup.search.prompts)
+    settings = settings_of(setup.settings, BufferSettings, "host_settings")
+    return EntropicHost(setup.problem, settings, setup.search.prompts)

@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from search_to_signal.hosts.entropic.settings import BufferSettings
+from search_to_signal.numerics import Floats
 from search_to_signal.search.state import Member
-
-Reals = NDArray[np.float64]
 
 _LEAST_SCALE = 1e-6
 
@@ -32,15 +30,15 @@ class ReuseBuffer:
     total: int = 0
 
 
-def priors(scores: Reals) -> Reals:
+def priors(scores: Floats) -> Floats:
     """(n,) weights that fall in line with the rank, the best first; of equal ones the first is better."""
     ranks = np.argsort(np.argsort(-scores, kind="stable"), kind="stable")
     weights = (len(scores) - ranks).astype(np.float64)
-    shares: Reals = weights / weights.sum()
+    shares: Floats = weights / weights.sum()
     return shares
 
 
-def values(buffer: ReuseBuffer, settings: BufferSettings) -> Reals:
+def values(buffer: ReuseBuffer, settings: BufferSettings) -> Floats:
     """(n,) what the next program is chosen by: best reached, and a bonus for rank and few visits.
 
     Q + c * scale * P * sqrt(1 + T) / (1 + n), with the range of the scores, the seed left out, as scale.
@@ -51,7 +49,7 @@ def values(buffer: ReuseBuffer, settings: BufferSettings) -> Reals:
     visits = np.array([buffer.visits.get(member.id, 0) for member in buffer.members])
     reached = np.array([buffer.reached.get(member.id, member.score) for member in buffer.members])
     bonus = settings.puct_c * scale * priors(scores) * np.sqrt(1.0 + buffer.total) / (1.0 + visits)
-    result: Reals = reached + bonus
+    result: Floats = reached + bonus
     return result
 
 

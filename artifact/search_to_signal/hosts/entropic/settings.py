@@ -1,11 +1,10 @@
 """The knobs of the reuse buffer, by TTT-Discover's names (recipes/ttt/sampler.py)."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
-from search_to_signal.config import Range, check_ranges, settings_of
+from search_to_signal.config import Range, check_ranges
 
 
 class BufferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -21,8 +20,3 @@ class BufferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     def __post_init__(self) -> None:
         """Refuse numbers out of their ranges; raises ConfigError."""
         check_ranges(self, "host_settings")
-
-
-def read_settings(given: Mapping[str, Any]) -> BufferSettings:
-    """``[host_settings]`` of a profile; raises ConfigError that names the key that is wrong."""
-    return settings_of(given, BufferSettings, "host_settings")

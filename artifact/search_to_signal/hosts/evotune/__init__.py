@@ -9,17 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from search_to_signal.config import settings_of
 from search_to_signal.hosts.base import Effect, HostSetup, Question
 from search_to_signal.hosts.evotune.database import Database, begun, kept_up
 from search_to_signal.hosts.evotune.sampling import chance_of, shown
-from search_to_signal.hosts.evotune.settings import EvoTuneSettings, read_settings
+from search_to_signal.hosts.evotune.settings import EvoTuneSettings
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.database import Database as StoredDatabase
-from search_to_signal.records.schema import ArchiveEvent, Operator
+from search_to_signal.records.schema import Operator
 from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, build_prompt
 from search_to_signal.search.settings import PromptForm
 from search_to_signal.search.state import Member
-from search_to_signal.search.transition import Evaluated
+from search_to_signal.search.transition import Evaluated, event_of
 
 
 class Asked(NamedTuple):
@@ -55,21 +56,17 @@ class EvoTuneHost:
     def play(self, question: Question, results: Sequence[Evaluated], step: int) -> Effect:
         """Keep every valid program that its island does not have (D52)."""
         asked: Asked = question.state
-        known, events, new = set(asked.database.known(asked.island)), [], list[Member]()
+        known, new = set(asked.database.known(asked.island)), list[Member]()
         for index, result in enumerate(results):
-            if result.score is None:
-                events.append(ArchiveEvent.INVALID)
-                continue
-            identity = result.id
-            fresh = identity not in known
-            events.append(ArchiveEvent.ADMITTED if fresh else ArchiveEvent.DUPLICATE_SCORE)
-            if fresh:
-                known.add(identity)
+            if result.score is not None and result.id not in known:
+                known.add(result.id)
                 idea, code, operator = result.idea, result.code, question.operator
-                new.append(Member(idea, code, result.score, operator, step, index, identity))
+                new.append(Member(idea, code, result.score, operator, step, index, result.id))
+        places = {member.index for member in new}
+        events = tuple(event_of(result, index in places) for index, result in enumerate(results))
         pending = (*asked.database.pending, *((asked.island, member) for member in new))
         after = replace(asked.database, pending=pending, groups=asked.database.groups + 1)
-        return Effect(after, tuple(events), tuple(new), after.programs)
+        return Effect(after, events, tuple(new), after.programs)
 
     def database(self, state: Database) -> StoredDatabase:
         """Islands and waiting programs by their ids."""
@@ -84,13 +81,13 @@ class EvoTuneHost:
     def _chance(self, asked: Asked, result: Evaluated) -> float | None:
         if result.score is None:
             return None
-        identity = result.id
-        if identity in asked.database.known(asked.island):
+        if result.id in asked.database.known(asked.island):
             return 0.0
-        member = Member(result.idea, result.code, result.score, None, 0, 0, identity)
+        member = Member(result.idea, result.code, result.score, None, 0, 0, result.id)
         return chance_of(asked.database, asked.island, member, self.settings)
 
 
 def evotune_host(setup: HostSetup) -> EvoTuneHost:
     """The host of a profile; raises ConfigError for settings that are not its own."""
-    return EvoTuneHost(setup.problem, read_settings(setup.settings), setup.search.prompts)
+    settings = settings_of(setup.settings, EvoTuneSettings, "host_settings")
+    return EvoTuneHost(setup.problem, settings, setup.search.prompts)

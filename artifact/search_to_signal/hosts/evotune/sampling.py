@@ -1,13 +1,12 @@
 """Which programs of an island a prompt shows, as EvoTune draws them."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from search_to_signal.hosts.evotune.database import Database, Island
 from search_to_signal.hosts.evotune.settings import EvoTuneSettings
+from search_to_signal.numerics import Floats
 from search_to_signal.search.state import Member
 
-Reals = NDArray[np.float64]
 Clusters = dict[float, list[Member]]
 
 # So that no cluster is out of reach, however low its score.
@@ -29,27 +28,27 @@ def clusters(island: Island, settings: EvoTuneSettings) -> Clusters:
     return found
 
 
-def in_percentile(scores: Reals, share: float, least: int) -> Reals:
+def in_percentile(scores: Floats, share: float, least: int) -> Floats:
     """The scores above the percentile, all where no more than ``least`` would be left."""
     cut = np.percentile(scores, 100 - 100 * share, method="nearest")
-    above: Reals = scores[scores > cut]
+    above: Floats = scores[scores > cut]
     return above if len(above) > least else scores
 
 
-def softmax(logits: Reals, temperature: float) -> Reals:
+def softmax(logits: Floats, temperature: float) -> Floats:
     """Probabilities (n,), each above 0."""
     weights = np.exp((logits - logits.max()) / temperature) + _LEAST
-    probabilities: Reals = weights / weights.sum()
+    probabilities: Floats = weights / weights.sum()
     return probabilities
 
 
-def shortest_first(programs: list[Member]) -> Reals:
+def shortest_first(programs: list[Member]) -> Floats:
     """(n,) probabilities within a cluster: shorter programs are likelier."""
     lengths = np.array([float(len(member.code)) for member in programs])
     return softmax(-(lengths - lengths.min()) / (lengths.max() + 1e-6), 1.0)
 
 
-def drawable(clusters_of: Clusters, share: float, settings: EvoTuneSettings) -> tuple[Reals, Reals, int]:
+def drawable(clusters_of: Clusters, share: float, settings: EvoTuneSettings) -> tuple[Floats, Floats, int]:
     """The scores that a prompt draws from, their chances in one draw, and how many are drawn."""
     count = min(len(clusters_of), settings.functions_per_prompt)
     scores = np.array(list(clusters_of))

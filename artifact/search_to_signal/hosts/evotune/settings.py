@@ -1,11 +1,10 @@
 """The knobs of the program database, by EvoTune's names (CLAIRE-Labo/EvoTune, configs/config.yaml)."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
-from search_to_signal.config import Range, check_ranges, settings_of
+from search_to_signal.config import Range, check_ranges
 
 Period = Annotated[int, Range(0, 1_000_000_000)]
 Share = Annotated[float, Range(0, 1)]
@@ -37,8 +36,3 @@ class EvoTuneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     def __post_init__(self) -> None:
         """Refuse numbers out of their ranges; raises ConfigError."""
         check_ranges(self, "host_settings")
-
-
-def read_settings(given: Mapping[str, Any]) -> EvoTuneSettings:
-    """``[host_settings]`` of a profile; raises ConfigError that names the key that is wrong."""
-    return settings_of(given, EvoTuneSettings, "host_settings")

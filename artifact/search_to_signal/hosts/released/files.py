@@ -1,13 +1,11 @@
 """What a run of the released host is written with."""
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
 from search_to_signal.records.schema import StepTiming
-from search_to_signal.records.writer import RecordWriter
 
 HOST = "host.jsonl"
 
@@ -18,18 +16,6 @@ class HostRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     step: int
     native: tuple[float, ...]
     recomputed: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class HostFiles:
-    """Open writers; ``host`` takes the host's own rewards."""
-
-    completions: RecordWriter
-    steps: RecordWriter
-    generations: RecordWriter
-    heuristics: RecordWriter
-    timings: RecordWriter
-    host: RecordWriter
 
 
 class Clock(Protocol):

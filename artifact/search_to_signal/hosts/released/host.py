@@ -19,6 +19,7 @@ from search_to_signal.hosts.released.arrays import arrays_within
 from search_to_signal.hosts.released.checkout import NAMES, Checkout
 from search_to_signal.hosts.released.trainer import (
     bases_of,
+    changed,
     content,
     heuristics_made,
     load,
@@ -188,19 +189,6 @@ class ReleasedHost:
             return [content(self.rows(1)[0]) for _ in range(_WORDED)]
 
 
-@contextmanager
-def changed(target: Any, **values: Any) -> Iterator[None]:
-    """Within it these attributes of the host's own object have these values."""
-    before = {name: getattr(target, name) for name in values}
-    try:
-        for name, value in values.items():
-            setattr(target, name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(target, name, value)
-
-
 def released_host(checkout: Checkout, problem: str) -> ReleasedHost:
     """A host for one of our problems; raises HostError where the checkout has another interface.
 
@@ -271,11 +259,8 @@ def _timeouts(kind: type[Any]) -> Iterator[list[str]]:
                 late.append(type(error).__name__)
             raise
 
-    kind.run_one_episode_sync = remember
-    try:
+    with changed(kind, run_one_episode_sync=remember):
         yield late
-    finally:
-        kind.run_one_episode_sync = run
 
 
 def _is_timeout(error: BaseException) -> bool:

@@ -61,7 +61,7 @@ def intervene(checkout: Checkout, observer: Observer, seed: int) -> type[Any]:
                     seen=tuple(seen),
                     before=before,
                     after=snapshot(self),
-                    settings=observer.settings,
+                    settings=observer.plan.settings,
                     asked=asked,
                     count=observer.count,
                 )

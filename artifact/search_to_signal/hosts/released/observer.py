@@ -3,19 +3,19 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.hosts.released.asking import Count
-from search_to_signal.hosts.released.files import Clock, HostFiles, HostRecord
+from search_to_signal.hosts.released.files import Clock, HostRecord
+from search_to_signal.hosts.released.plan import Plan
 from search_to_signal.hosts.released.rounds import ReleasedRound, Rescore, round_records, step_of
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.schema import CompletionRecord, GenerationRecord, StepRecord
+from search_to_signal.records.writer import RecordWriter, RunFiles
 from search_to_signal.rewards import RewardMapping, get_mapping
-from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import SearchState
 
 NATIVE = "native"
@@ -26,23 +26,22 @@ AGAIN = "give the same command again, which sets this attempt aside"
 class Observer:
     """Turns what a trainer did with a group into records and into the mapping's rewards.
 
+    ``host`` takes the host's own rewards.
     ``rescore`` evaluates a program where the host does not say how well it did. ``count`` counts tokens where
-    the trainer has no tokenizer, ``counted_by`` says whose. ``trained``: the rewards reach a learner.
+    the trainer has no tokenizer, ``counted_by`` says whose.
     ``error`` is the first that came up in a call of the reward function: the host goes on after any, and is
     refused every further round then. ``missed`` is the first that the host met elsewhere in a round.
     ``agreeing`` counts the groups whose native rewards follow from our records to the bit.
     """
 
-    problem: str
+    plan: Plan
     mapping: RewardMapping
-    settings: SearchSettings
-    files: HostFiles
+    files: RunFiles
+    host: RecordWriter
     clock: Clock
-    directory: Path
-    trained: bool = True
-    rescore: Rescore = lambda code: None
-    count: Count = lambda chat: 0
-    counted_by: Literal["trainer", "model"] | None = None
+    rescore: Rescore
+    count: Count
+    counted_by: Literal["trainer", "model"] | None
     after_round: Callable[[int, SearchState], None] = lambda done, after: None
     step: int = 0
     agreeing: int = 0
@@ -74,21 +73,21 @@ class Observer:
 
     def observe(self, played: ReleasedRound) -> list[float]:
         """Write the records of a group, and return what the learner shall see."""
-        found = round_records(played, self.problem, self.rescore)
-        records = assign_credit(found.records, self.mapping, group_advantages)
+        completions, heuristics = round_records(played, self.plan.problem, self.rescore)
+        records = assign_credit(completions, self.mapping, group_advantages)
         again = get_mapping(NATIVE)(batch_of([records])).reward[0]
         native = tuple(float(reward) for reward in played.native)
         recomputed = tuple(float(one) for one in again)
         generation = GenerationRecord(
             step=played.step, prompt=played.prompt, prompt_ids=(), completion_ids=(), completions=played.texts
         )
-        with storage_errors(self.directory, AGAIN):
+        with storage_errors(self.files.directory, AGAIN):
             for record in records:
                 self.files.completions.write(record)
-            for heuristic in found.heuristics:
+            for heuristic in heuristics:
                 self.files.heuristics.write(heuristic)
             self.files.generations.write(generation)
-            self.files.host.write(HostRecord(step=played.step, native=native, recomputed=recomputed))
+            self.host.write(HostRecord(step=played.step, native=native, recomputed=recomputed))
             self.files.steps.write(self._step(played, records))
             self.files.timings.write(self.clock.timing(played.step))
         self.agreeing += native == recomputed
@@ -99,5 +98,6 @@ class Observer:
         return [record.reward or 0.0 for record in records]
 
     def _step(self, played: ReleasedRound, records: Sequence[CompletionRecord]) -> StepRecord:
-        tokens = sum(record.completion_tokens for record in records) if self.trained else 0
+        # Behind an endpoint the rewards reach no learner.
+        tokens = 0 if self.plan.served else sum(record.completion_tokens for record in records)
         return step_of(played, records, self.last, self.mapping.name, tokens)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from search_to_signal.hosts.base import HostError
 from search_to_signal.hosts.released.asking import Count
@@ -31,7 +31,7 @@ from search_to_signal.search.archive import archive_gap, frontier
 from search_to_signal.search.exposure import exposures
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import Member, SearchState, heuristic_record
-from search_to_signal.search.transition import Evaluated
+from search_to_signal.search.transition import Evaluated, event_of
 
 Rescore = Callable[[str], float | None]
 
@@ -117,23 +117,13 @@ def _new(played: ReleasedRound) -> list[Member]:
     return new
 
 
-def _event(result: Evaluated, admitted: bool) -> ArchiveEvent:
-    if result.score is None:
-        return ArchiveEvent.INVALID
-    return ArchiveEvent.ADMITTED if admitted else ArchiveEvent.DUPLICATE_SCORE
+def round_records(
+    played: ReleasedRound, problem: str, rescore: Rescore
+) -> tuple[list[CompletionRecord], list[HeuristicRecord]]:
+    """What a group leaves: its completions before any reward, and the heuristics that the archive took.
 
-
-class RoundRecords(NamedTuple):
-    """What a group leaves: its completions before any reward, and the heuristics that the archive took."""
-
-    records: list[CompletionRecord]
-    heuristics: list[HeuristicRecord]
-
-
-def round_records(played: ReleasedRound, problem: str, rescore: Rescore) -> RoundRecords:
-    """The records of a group; contexts are those before the group (D22).
-
-    The heuristics of the first group begin with those that stood in the archive before it.
+    Contexts are those before the group (D22). The heuristics of the first group begin with those that stood
+    in the archive before it.
     """
     results = list(_evaluated(played, rescore))
     admitted = _admitted(played, results)
@@ -141,7 +131,7 @@ def round_records(played: ReleasedRound, problem: str, rescore: Rescore) -> Roun
     new = [replace(m, index=i, step=played.step, operator=played.operator) for i, m in admitted.items()]
     kept = [*first, *sorted(new, key=lambda member: member.index)]
     records = _records(played, problem, results, admitted)
-    return RoundRecords(records, [heuristic_record(member) for member in kept])
+    return records, [heuristic_record(member) for member in kept]
 
 
 def _records(
@@ -174,7 +164,7 @@ def _records(
             prompt_tokens=prompt_tokens,
             completion_tokens=played.count(text),
             truncated=False,
-            archive_event=_event(result, index in admitted),
+            archive_event=event_of(result, index in admitted),
             components=None,
             reward=None,
             advantage=None,

@@ -124,6 +124,19 @@ def outcome_of(reward: float) -> Outcome:
 
 
 @contextmanager
+def changed(target: Any, **values: Any) -> Iterator[None]:
+    """Within it these attributes of the host's own object or class have these values."""
+    before = {name: getattr(target, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(target, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(target, name, value)
+
+
+@contextmanager
 def heuristics_made(kind: type[Any]) -> Iterator[list[Any]]:
     """Every heuristic object that the host makes meanwhile, in order."""
     seen: list[Any] = []
@@ -133,11 +146,8 @@ def heuristics_made(kind: type[Any]) -> Iterator[list[Any]]:
         make(self, *arguments, **named)
         seen.append(self)
 
-    kind.__init__ = remember
-    try:
+    with changed(kind, __init__=remember):
         yield seen
-    finally:
-        kind.__init__ = make
 
 
 def score_of(

@@ -164,7 +164,7 @@ def test_a_finished_cohort_is_complete_and_of_this_source(
 def test_cells_have_their_own_task_model_and_directory() -> None:
     """A cell changes task, model and size, keeps every other setting, and shares no directory."""
     cells = (CELL, msgspec.structs.replace(CELL, problem="tsp"))
-    found = planned(profile(), "breadth", cells)
+    found = planned(profile(breadth=cells), "breadth")
     assert {name: [run.name for run in runs] for name, runs in found.items()} == {
         "cvrp-tiny": ["frozen-s1", "native-s1"],
         "tsp-tiny": ["frozen-s1", "native-s1"],
@@ -177,7 +177,7 @@ def test_cells_have_their_own_task_model_and_directory() -> None:
 
 def test_audit_cells_are_frozen_and_of_a_layer_of_their_own() -> None:
     """One Frozen run per seed in a directory that no live layer has; every other setting is the profile's."""
-    found = planned(profile(), "audit", (RECORDED,))
+    found = planned(profile(audit=(RECORDED,)), "audit")
     assert {name: [run.name for run in runs] for name, runs in found.items()} == {
         "obp-tiny": ["frozen-s1", "frozen-s2"]
     }
@@ -268,5 +268,5 @@ def test_progress_tells_runs_of_different_layers_apart(results: Path) -> None:
     """No two runs of a profile share a label, whatever their names."""
     full = profile(breadth=(CELL,))
     runs: list[RunConfig] = [*full.runs(), *restarts(full, RestartSettings(), results / COHORT)]
-    runs += [run for cell in planned(full, "breadth", full.breadth).values() for run in cell]
+    runs += [run for cell in planned(full, "breadth").values() for run in cell]
     assert len({run.label for run in runs}) == len(runs)
