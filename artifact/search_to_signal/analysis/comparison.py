@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from search_to_signal.analysis.metrics.search import run_metrics
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.errors import UNREADABLE, RunDirectoryError
 from search_to_signal.records.files import entries_below, refuse_special_files
 from search_to_signal.records.manifest import INTERRUPTED, REPORT, Manifest, read_manifest, runs_below
 from search_to_signal.records.reader import COMPLETIONS, TIMINGS, read_groups
@@ -161,7 +161,7 @@ def _fields(one: bytes | None, other: bytes | None) -> tuple[str, ...]:
     """The fields in which two lines differ; none where a line is missing or unreadable."""
     try:
         first, second = (msgspec.json.decode(line or b"{}", type=dict[str, Any]) for line in (one, other))
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return ()
     if one is None or other is None:
         return ()

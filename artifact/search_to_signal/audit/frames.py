@@ -31,7 +31,7 @@ def of_frame(
 
     ``columns`` say what columns of the frame are called: ``reward="score"``; a column that has the name of
     the audit's own (advantage, tokens, label, status, improvement, admitted) is taken without.
-    Raises IllFormedGroupError for a column that is missing.
+    Raises IllFormedGroupError for a column that is missing, and for a row without a group.
     """
     known = _names(frame)
     chosen = {name: name for name in ("reward", *_OPTIONAL) if name in known} | columns
@@ -43,6 +43,8 @@ def of_frame(
         )
     steps = np.asarray(frame[step]) if step else None
     names = np.asarray(frame[group]).tolist()
+    if nameless := [row for row, name in enumerate(names) if name is None or name != name]:
+        raise IllFormedGroupError(f"row {nameless[0]} has no {group}: name its group, or leave it out")
     places = _places(names if steps is None else zip(steps.tolist(), names, strict=True))
     order = np.argsort(places, kind="stable")
     sizes = np.bincount(places)

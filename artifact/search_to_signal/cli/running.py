@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.cli.base import Add, add_repeated, allow_code, load_allowed, show
-from search_to_signal.errors import ConfigError, S2SError
+from search_to_signal.errors import UNREADABLE, ConfigError, S2SError
 from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import one_line, progress_display
 
@@ -51,7 +51,7 @@ def _run_one(arguments: argparse.Namespace) -> None:
         end_with_parent(arguments.parent)
     try:
         config = msgspec.json.decode(sys.stdin.buffer.read(), type=RunConfig)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise ConfigError(f"standard input holds no run configuration: {error}") from error
     try:
         manifest = run(

@@ -71,3 +71,10 @@ def test_a_missing_column_is_named() -> None:
     """What is missing and what is there, in one line."""
     with pytest.raises(IllFormedGroupError, match="no column reward: name what it has"):
         audit.of_frame(COLUMNS, group="uid")
+
+
+@pytest.mark.parametrize("missing", [float("nan"), None])
+def test_a_row_without_a_group_is_named(missing: float | None) -> None:
+    """It is in no group of its own, and not in one with other such rows."""
+    with pytest.raises(IllFormedGroupError, match="row 1 has no prompt"):
+        audit.of_frame({"prompt": [1.0, missing, 1.0], "reward": [1.0, 2.0, 3.0]}, group="prompt")

@@ -109,7 +109,7 @@ def time_rows(runs: Mapping[str, Manifest]) -> list[list[str]]:
 
 
 def format_duration(seconds: float) -> str:
-    if seconds < 60:
+    if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

@@ -157,7 +157,9 @@ def groups_of(runs: Iterable[RecordedRun]) -> str:
 def in_groups(lengths: Iterable[int]) -> str:
     """Numbers of groups in words."""
     found = sorted(set(lengths))
-    return f"{found[0]} groups" if len(found) == 1 else f"{found[0]} to {found[-1]} groups"
+    if len(found) > 1:
+        return f"{found[0]} to {found[-1]} groups"
+    return f"{found[0]} group{'' if found == [1] else 's'}"
 
 
 @dataclass(frozen=True)

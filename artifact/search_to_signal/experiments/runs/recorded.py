@@ -50,8 +50,9 @@ def _rounds(directory: Path) -> Iterator[tuple[StepRecord, Round]]:
             raise RecordError(
                 f"{directory} does not hold a step, its completions and their texts throughout: restore it"
             )
-        yield step, Round(
-            step.step, step.operator, step.collapsed, generation.prompt, group, generation.completions
+        yield (
+            step,
+            Round(step.step, step.operator, step.collapsed, generation.prompt, group, generation.completions),
         )
 
 

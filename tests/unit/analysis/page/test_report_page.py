@@ -225,7 +225,14 @@ def test_shares_of_time_are_shown(make_run: Make, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.44, "0.4 s"), (61, "1 min 01 s"), (3599.6, "1 h 00 min"), (7260, "2 h 01 min")]
+    ("seconds", "text"),
+    [
+        (0.44, "0.4 s"),
+        (59.96, "1 min 00 s"),
+        (61, "1 min 01 s"),
+        (3599.6, "1 h 00 min"),
+        (7260, "2 h 01 min"),
+    ],
 )
 def test_durations(seconds: float, text: str) -> None:
     """Seconds, minutes and hours as people read them."""
