@@ -194,7 +194,11 @@ def summarized(
     runs: Sequence[RecordedRun], parts_of: PartsOf, combine: Combine = combined_cell
 ) -> tuple[Row, ...]:
     """Rows CONDITION over its seeds, then rows CONDITION-sSEED; parts of a run follow after a slash."""
-    return (*condition_rows(runs, parts_of, combine), *seed_rows(runs, parts_of))
+    found = {run.name: parts_of(run) for run in runs}
+    return (
+        *condition_rows(runs, lambda run: found[run.name], combine),
+        *seed_rows(runs, lambda run: found[run.name]),
+    )
 
 
 def condition_rows(

@@ -5,16 +5,19 @@ the entropic rule, and DPO on EvoTune's pairs before and behind its threshold (D
 exclusive ones of the paper (D18).
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from search_to_signal.analysis.metrics.credit import class_membership, count_credit, credit_table
-from search_to_signal.analysis.metrics.pairs import distinctions, pair_table, signals
+from search_to_signal.analysis.metrics.pairs import PairTable, Signals, distinctions, signals
 from search_to_signal.analysis.metrics.search import beats_frontier
 from search_to_signal.analysis.results import Origin, RecordedRun, Results
 from search_to_signal.analysis.tables.cells import (
     Cell,
     Cells,
     Parts,
+    PartsOf,
     Table,
     percent_cell,
     share_cell,
@@ -60,11 +63,21 @@ GAP_COLUMNS = (
 QUARTILES = (25, 50, 75)
 
 
-def rule_cells(run: RecordedRun) -> Parts:
+def _signals(results: Results) -> dict[str, Signals]:
+    return {run.name: signals(run) for run in results.cohort}
+
+
+def _of_signals(results: Results, cells: Callable[[RecordedRun, Signals], Parts]) -> PartsOf:
+    """The cells of a run from what every rule tells of it, which all tables of this family share."""
+    found = results.once(_signals)
+    return lambda run: cells(run, found[run.name])
+
+
+def rule_cells(run: RecordedRun, found: Signals) -> Parts:
     """RULE_COLUMNS by rule and class."""
     member, origin = class_membership(run.batch), run.all_completions
     parts: dict[str, Cells] = {}
-    for name, (credit, debit) in signals(run).sides.items():
+    for name, (credit, debit) in found.sides.items():
         up, down = count_credit(run.batch, credit), count_credit(run.batch, debit)
         idle = (credit == 0.0) & (debit == 0.0)
         for plus, minus, own in zip(credit_table(up), credit_table(down), member, strict=True):
@@ -88,15 +101,15 @@ def rules(results: Results) -> Table:
         "of the advantage, debit the negative one; of DPO how often a completion is chosen and rejected. "
         f"Exclusive classes (D18). {OVER_SEEDS}"
     )
-    rows = summarized(results.cohort, rule_cells)
+    rows = summarized(results.cohort, _of_signals(results, rule_cells))
     return Table(
         "rules", "Credit by rule and class", "cohort", RULE_COLUMNS, rows, "Condition/rule/class", note
     )
 
 
-def distinction_cells(run: RecordedRun) -> Parts:
+def distinction_cells(run: RecordedRun, found: Signals) -> Parts:
     """DISTINCTION_COLUMNS by rule."""
-    found, better, origin = signals(run), distinctions(run.batch), run.all_completions
+    better, origin = distinctions(run.batch), run.all_completions
     valid, improver = run.batch.valid, beats_frontier(run.batch)
     kinds = (better, better & valid[:, None, :], better & ~valid[:, None, :], better & improver[:, :, None])
     formula = "distinctions that the rule tells / distinctions"
@@ -122,15 +135,14 @@ def distinctions_told(results: Results) -> Table:
         "a pair. "
         "Shares: means of the seeds' shares ± sample standard deviation."
     )
-    rows = summarized(results.cohort, distinction_cells)
+    rows = summarized(results.cohort, _of_signals(results, distinction_cells))
     title = "Distinctions that reach the learner"
     return Table("distinctions", title, "cohort", DISTINCTION_COLUMNS, rows, "Condition/rule", note)
 
 
-def pair_cells(run: RecordedRun) -> Parts:
+def pair_cells(run: RecordedRun, found: Signals) -> Parts:
     """PAIR_COLUMNS of one run."""
-    found, origin = signals(run), run.all_completions
-    pairs, shape = found.pairs, run.batch.outcome.shape
+    pairs, origin, shape = found.pairs, run.all_completions, run.batch.outcome.shape
     chosen, rejected = (pairs.counts(shape, side) > 0 for side in ("chosen", "rejected"))
     unpaired = ~chosen & ~rejected
     improver, failed = beats_frontier(run.batch), ~run.batch.valid[pairs.group, pairs.rejected]
@@ -160,23 +172,22 @@ def pairs(results: Results) -> Table:
         "the run's own rounds where it learned from pairs, else one at its end (D54). Means of the seeds' "
         "values ± sample standard deviation."
     )
-    rows = summarized(results.cohort, pair_cells)
+    rows = summarized(results.cohort, _of_signals(results, pair_cells))
     return Table("pairs", "From groups to pairs", "cohort", PAIR_COLUMNS, rows, "Condition", note)
 
 
-def gap_cells(run: RecordedRun) -> Parts:
+def gap_cells(run: RecordedRun, found: Signals) -> Parts:
     """GAP_COLUMNS of one run, unfiltered and with a least gap at each quartile of its pairs of scores."""
-    found = pair_table(run)
-    finite = np.isfinite(found.gap)
-    gaps = np.percentile(found.gap[finite], QUARTILES) if finite.any() else np.full(len(QUARTILES), np.inf)
+    gap = found.pairs.gap
+    finite = np.isfinite(gap)
+    gaps = np.percentile(gap[finite], QUARTILES) if finite.any() else np.full(len(QUARTILES), np.inf)
     cuts = {"all": 0.0, **{f"p{q}": float(gap) for q, gap in zip(QUARTILES, gaps, strict=True)}}
-    return {name: _gap_row(run, found.gap >= cut, cut) for name, cut in cuts.items()}
+    return {name: _gap_row(run, found.pairs, cut) for name, cut in cuts.items()}
 
 
-def _gap_row(run: RecordedRun, left: Bools, cut: float) -> Cells:
-    found, origin = pair_table(run), run.all_completions
-    finite, improver = np.isfinite(found.gap), beats_frontier(run.batch)
-    frontier = improver[found.group, found.chosen] & finite
+def _gap_row(run: RecordedRun, pairs: PairTable, cut: float) -> Cells:
+    left, finite, origin = pairs.gap >= cut, np.isfinite(pairs.gap), run.all_completions
+    frontier = beats_frontier(run.batch)[pairs.group, pairs.chosen] & finite
     least = cut if np.isfinite(cut) else None
     return (
         Cell(least, formula="least difference of the two scores", origins=(origin,)),
@@ -193,6 +204,6 @@ def pair_gaps(results: Results) -> Table:
         "Quartiles are of each run's pairs of two scores; a pair with a failure has no gap and is never "
         "removed. Means of the seeds' values ± sample standard deviation."
     )
-    rows = summarized(results.cohort, gap_cells)
+    rows = summarized(results.cohort, _of_signals(results, gap_cells))
     title = "Filtering pairs by score gap"
     return Table("pair_gaps", title, "cohort", GAP_COLUMNS, rows, "Condition/least gap", note)
