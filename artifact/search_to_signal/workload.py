@@ -68,12 +68,12 @@ class Workload:
         self._lock = threading.Lock()
 
     def update(self, name: str, done: int, total: int, note: str = "") -> Status:
-        """Note where a task stands; what it had done when it was first seen is not this command's work."""
+        """Note where a task stands; a first count above one was reached before this command."""
         with self._lock:
             task = self._tasks.setdefault(name, Task(name, total))
             before = self._begun.get(name)
             since = before.since if before else self.clock()
-            seen = before.done if before else done * (done > 1)
+            seen = before.done if before and before.done else done * (done > 1)
             self._worked += max(task.costs(done) - task.costs(seen), 0.0)
             self._begun[name] = status = Status(task, done, total, note, since)
             return status

@@ -82,7 +82,8 @@ def test_the_time_left_follows_the_speed_and_the_costs() -> None:
     work.update("cohort/native-s1", 0, 10)
     assert work.seconds_left() is None
     clock.now = 100.0
-    work.update("cohort/native-s1", 5, 10)
+    for group in range(1, 6):
+        work.update("cohort/native-s1", group, 10)
     assert work.seconds_left() == pytest.approx(300.0)
 
 
@@ -91,6 +92,7 @@ def test_what_was_done_before_is_no_speed() -> None:
     clock = Clock()
     work = Workload(PLAN, clock)
     work.update("cohort/frozen-s1", 10, 10)
+    work.update("cohort/native-s1", 0, 10, "starting")
     work.update("cohort/native-s1", 8, 10)
     clock.now = 60.0
     work.update("cohort/native-s1", 9, 10)
