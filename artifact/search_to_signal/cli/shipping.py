@@ -67,6 +67,8 @@ def _rebuild(arguments: argparse.Namespace) -> int:
 
     with storage_errors(arguments.out, AGAIN), progress_display() as progress:
         found = rebuild(arguments.directory, arguments.out, progress, arguments.ship)
+    for answer in found.answers:
+        print(f"\n{answer}")
     for problem in found.problems[:_LISTED]:
         print(f"PROBLEM {one_line(problem)}")
     if found.problems[_LISTED:]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from search_to_signal.analysis.page.plan import tell, write_plan_report
+from search_to_signal.analysis.page.plan import primary_answers, tell, write_plan_report
 from search_to_signal.analysis.page.story import Finding, findings
 from search_to_signal.analysis.report import HTML, write_evidence
 from search_to_signal.analysis.results import NoTableError
@@ -27,11 +27,15 @@ from search_to_signal.runtime import mapped
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """What came of it: the page, problems of files and tables, and sentences about what is not complete."""
+    """What came of it: the page, problems of files and tables, and sentences about what is not complete.
+
+    ``answers`` are the primary comparisons of each recorded study, a heading and a pipe table each.
+    """
 
     page: Path
     problems: tuple[str, ...]
     remarks: tuple[str, ...]
+    answers: tuple[str, ...]
 
 
 def rebuild(root: Path, out: Path, progress: Progress, ship: bool = False) -> Rebuilt:
@@ -65,7 +69,8 @@ def rebuild(root: Path, out: Path, progress: Progress, ship: bool = False) -> Re
     remarks += [story.counts] if story.partial else []
     if ship:
         _ship(root, out, names)
-    return Rebuilt(page, tuple(_differences(root, out, names)), tuple(remarks))
+    problems = tuple(_differences(root, out, names))
+    return Rebuilt(page, problems, tuple(remarks), tuple(primary_answers(story)))
 
 
 def _checked(root: Path, out: Path) -> list[str]:

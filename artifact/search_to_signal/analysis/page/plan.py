@@ -9,7 +9,7 @@ from pathlib import Path
 from search_to_signal.analysis.figures.outcomes import CAPTION, draw_outcomes, outcome_lines
 from search_to_signal.analysis.page.story import Finding
 from search_to_signal.analysis.plan.deviations import NOTHING, deviations, recorded_runs
-from search_to_signal.analysis.plan.lines import outcome_table, sentence, study_grid
+from search_to_signal.analysis.plan.lines import outcome_table, primary_rows, sentence, study_grid
 from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.files import to_markdown, write_table
@@ -69,6 +69,19 @@ def write_plan_report(
     page.write_text(_html(story, table, picture, survived, pages or {}), encoding="utf-8")
     (out / MARKDOWN).write_text(_markdown(story, table), encoding="utf-8")
     return page
+
+
+def primary_answers(story: Story) -> list[str]:
+    """The primary comparisons of each recorded study, as a heading and a pipe table."""
+    blocks = []
+    for study in story.plan.studies:
+        own = [one for one in story.outcomes if one.study.key == study.key]
+        if rows := primary_rows(own):
+            counts = sorted({len(one.values) for one in own if one.values})
+            n = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+            state = f"n = {n} of {study.seeds} seeds, no verdict" if counts[0] < study.seeds else f"n = {n}"
+            blocks.append(f"{study.title} ({state})\n\n{to_markdown(rows)}")
+    return blocks
 
 
 def _questions(found: Sequence[Outcome]) -> list[tuple[Question, list[str]]]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from search_to_signal.analysis.plan.outcomes import Ends, Outcome, Verdict
+from search_to_signal.analysis.plan.outcomes import Ends, Outcome, Verdict, short_names
 from search_to_signal.analysis.plan.readings import PROGRAMS
 from search_to_signal.analysis.results import Origin
 from search_to_signal.analysis.tables.cells import Cell, Row, Table
@@ -95,6 +95,26 @@ def _glance(one: Outcome) -> tuple[str, str, str]:
     sides = " against ".join(f"{measure.factor * level:.{measure.decimals}f}" for level in one.levels)
     change = f"{number(one, one.mean)} {ends(one, one.interval)}".strip()
     return change, f"{sides}, n = {len(one.values)}", one.verdict.value
+
+
+def primary_rows(found: Sequence[Outcome]) -> list[list[str]]:
+    """The recorded primary comparisons as text: a heading, then each second side's mean and the differences.
+
+    Empty where nothing is recorded. A difference is ``+14.44 [+12.59, +16.30] above zero``, without verdict
+    while seeds are missing; a side that was held to several lengths has a mean for each.
+    """
+    cells: dict[tuple[str, str], dict[str, None]] = {}
+    for one in found:
+        if one.question.role == "primary" and one.values and len(one.sides) > 1:
+            measure, base = measure_of(one.question.metric), short_names(one.sides)[-1]
+            level = f"{measure.factor * one.levels[-1]:.{measure.decimals}f}"
+            verdict = "" if one.verdict is Verdict.PARTIAL else one.verdict.value
+            change = " ".join(filter(None, (number(one, one.mean), ends(one, one.interval), verdict)))
+            cells.setdefault((base, measure.heading), {})[level] = None
+            cells.setdefault((one.name, measure.heading), {})[change] = None
+    names, metrics = (list(dict.fromkeys(key[part] for key in cells)) for part in (0, 1))
+    body = [[name, *(" / ".join(cells.get((name, metric), {})) for metric in metrics)] for name in names]
+    return [["Comparison", *metrics], *body] if cells else []
 
 
 def outcome_table(found: Sequence[Outcome], plan: Plan) -> Table:

@@ -9,7 +9,7 @@ from spec.synthetic_runs import write_synthetic_run
 from tests.plans import plan_text
 
 from search_to_signal.analysis.page.plan import tell, write_plan_report
-from search_to_signal.analysis.plan.lines import outcome_table, sentence, study_grid
+from search_to_signal.analysis.plan.lines import outcome_table, primary_rows, sentence, study_grid
 from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
 from search_to_signal.analysis.results import load_runs
 from search_to_signal.records.plan import plan_sha256, read_plan
@@ -76,6 +76,19 @@ def test_a_study_at_a_glance(root: Path, tmp_path: Path) -> None:
     assert cell[0].startswith(f"{native - frozen:+.2f} [")
     assert cell[1:] == (f"{native:.2f} against {frozen:.2f}, n = 3", found.verdict.value)
     assert study_grid([asked(root, tmp_path, estimator="sign_count", interval="none")]) is None
+
+
+def test_primary_answers_as_text(root: Path, tmp_path: Path) -> None:
+    """The second side's mean, then difference, interval and verdict; nothing of what is secondary."""
+    found = asked(root, tmp_path)
+    assert found.mean is not None
+    head, base, row = primary_rows([found])
+    assert (head, base) == (["Comparison", "Valid (%)"], ["frozen", f"{100 * found.levels[1]:.2f}"])
+    assert row[0] == "native minus frozen"
+    assert row[1].startswith(f"{100 * found.mean:+.2f} [")
+    assert row[1].endswith(f"] {found.verdict.value}")
+    assert primary_rows([asked(root, tmp_path, seeds=4)])[2][1].endswith("]")
+    assert primary_rows([asked(root, tmp_path, role="secondary")]) == []
 
 
 def test_signs_by_hand(root: Path, tmp_path: Path) -> None:
