@@ -85,10 +85,10 @@ RUN --mount=from=uv,source=/uv,target=/usr/local/bin/uv \
 # ssh-keygen refuses a user without a name.
 RUN echo s2s:x:10001:10001::/results:/usr/sbin/nologin >>/etc/passwd && echo s2s:x:10001: >>/etc/group
 
-# Everything that a library wants to write goes below the one mount; nothing asks the network.
+# Everything that a library wants to keep goes below the one mount; nothing asks the network.
 ENV PATH=/opt/search-to-signal/.venv/bin:$PATH S2S_IMAGE=1 S2S_CALM=/opt/calm/source \
     HOME=/results USER=s2s TMPDIR=/results XDG_CACHE_HOME=/results/.cache \
-    MPLCONFIGDIR=/results/.cache/matplotlib NUMBA_CACHE_DIR=/results/.cache/numba \
+    MPLCONFIGDIR=/dev/shm/matplotlib NUMBA_CACHE_DIR=/results/.cache/numba \
     TRITON_CACHE_DIR=/results/.cache/triton TORCHINDUCTOR_CACHE_DIR=/results/.cache/inductor \
     MYPY_CACHE_DIR=/results/.cache/mypy RUFF_CACHE_DIR=/results/.cache/ruff \
     HYPOTHESIS_STORAGE_DIRECTORY=/results/.cache/hypothesis PYTEST_ADDOPTS="-p no:cacheprovider" \

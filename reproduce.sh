@@ -43,26 +43,53 @@ setup() {
     say "environment ready"
 }
 
+# In a container bash is the first process: it would hand no signal on to the command that it waits for.
+run() {
+    if [[ -z ${S2S_IMAGE:-} ]]; then "$@"; return; fi
+    local child code
+    "$@" &
+    child=$!
+    trap 'kill -TERM "$child" 2>/dev/null || true' INT TERM
+    # A signal ends the waiting, not the command.
+    while code=0; wait "$child" || code=$?; kill -0 "$child" 2>/dev/null; do :; done
+    trap - INT TERM
+    return "$code"
+}
+
+# Say before the work what would be found after it: no place to write, or one that goes with the container.
+need_place() {
+    if ! mkdir -p "$1" 2>/dev/null || [[ ! -w $1 ]]; then
+        say "error: $1 cannot be written: let user $(id -u) write there"
+        exit 2
+    fi
+    # An engine names by 64 digits the volume that it makes where nobody mounted one.
+    if [[ -n ${S2S_IMAGE:-} ]] && grep -Eq '/volumes/[0-9a-f]{64}/_data /results ' /proc/self/mountinfo; then
+        say "warning: nothing is mounted at /results, so what is written there goes with the container: -v DIRECTORY:/results"
+    fi
+}
+
 run_tests() {
     setup
+    need_place results
     say "running the property suite and the tests"
-    .venv/bin/ruff check artifact spec tests
-    .venv/bin/mypy
-    mkdir -p results
-    .venv/bin/python -m pytest spec tests -n 2 --dist loadfile --benchmark-disable -o junit_family=xunit2 --junitxml=results/tests.xml
+    run .venv/bin/ruff check artifact spec tests
+    run .venv/bin/mypy
+    run .venv/bin/python -m pytest spec tests -n 2 --dist loadfile --benchmark-disable -o junit_family=xunit2 --junitxml=results/tests.xml
     say "OK: tests passed, results in results/tests.xml"
 }
 
 rebuild_evidence() {
+    local out=${S2S_RESULTS:-results/shipped}
     setup
+    need_place "$out"
     say "checking artifact/evidence and making its tables, figures and pages again"
-    .venv/bin/s2s rebuild artifact/evidence --out "${S2S_RESULTS:-results/shipped}"
+    run .venv/bin/s2s rebuild artifact/evidence --out "$out"
 }
 
 # The released host beside ours; the run goes on whatever comes out.
 compare_hosts() {
     local code=0
-    .venv/bin/s2s conformance --calm "$S2S_CALM" || code=$?
+    run .venv/bin/s2s conformance --calm "$S2S_CALM" || code=$?
     case $code in
         0) say "the released host does what ours does" ;;
         1) say "the released host differs from ours, as printed above" ;;
@@ -74,16 +101,13 @@ compare_hosts() {
 run_profile() {
     local out=${S2S_RESULTS:-results/$1}
     setup
-    if ! mkdir -p "$out" 2>/dev/null; then
-        say "error: $out cannot be made: let user $(id -u) write there"
-        exit 2
-    fi
+    need_place "$out"
     say "running profile $1 into $out"
     if [[ $1 == paper && -n ${S2S_CALM:-} ]]; then
         compare_hosts
     fi
-    .venv/bin/s2s run --resume --profile "$1" --out "$out"
-    .venv/bin/s2s verify --tables "$out"
+    run .venv/bin/s2s run --resume --profile "$1" --out "$out"
+    run .venv/bin/s2s verify --tables "$out"
     (cd "$out" && sha256sum -c --strict --quiet SHA256SUMS)
     if [[ -f $out/report/report.html ]]; then
         say "OK: results in $out; open $out/report/report.html"
@@ -102,7 +126,7 @@ case ${1:-embedded} in
     evidence) rebuild_evidence ;;
     *)
         if [[ ! -f artifact/profiles/${1:-embedded}.toml ]]; then
-            say "error: there is no profile '${1}'"
+            say "error: there is no profile '${1}'; one of your own: s2s run --profile FILE --out DIRECTORY"
             usage
             exit 2
         fi

@@ -31,6 +31,11 @@ def one_line(text: str, limit: int = LINE_LIMIT) -> str:
     return f"{clean} [...]" if len(short) > limit or len(text) > 4 * limit else clean
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 seed``, ``2 seeds``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 class Progress(Protocol):
     """Where long work reports to: how many of a task's steps are done, and lines for people."""
 

@@ -137,12 +137,12 @@ def test_verdicts(make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[
     run = make_run(tmp_path / "run")
     files = sum(path.is_file() for path in run.rglob("*")) - 1
     code, out, _ = said(capsys, "verify", str(run))
-    assert (code, out.splitlines()[0]) == (0, f"s2s: OK: {files} files, 1 runs, 0 problems")
+    assert (code, out.splitlines()[0]) == (0, f"s2s: OK: {files} files, 1 run, 0 problems")
     (run / "steps.jsonl").write_text("")
     code, out, _ = said(capsys, "verify", str(run))
     assert code == 1
     assert "PROBLEM steps.jsonl: bytes differ from SHA256SUMS\n" in out
-    assert f"s2s: FAILED: {files} files, 1 runs, " in out
+    assert f"s2s: FAILED: {files} files, 1 run, " in out
 
 
 def test_the_page_on_verifying_makes_the_same_promises() -> None:

@@ -10,6 +10,7 @@ from search_to_signal.experiments.configuration import load_profile
 from search_to_signal.generators.files import model_directory
 from search_to_signal.normalizer import get_normalizer
 from search_to_signal.problems import get_problem
+from search_to_signal.provenance.source import source
 from search_to_signal.rewards import get_mapping
 
 
@@ -55,8 +56,8 @@ def test_all_of_it_or_one_kind(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Program and version, nothing else."""
+    """Program, version, and the source as manifests name it."""
     with pytest.raises(SystemExit) as end:
         main(["--version"])
     assert end.value.code == 0
-    assert capsys.readouterr().out == f"s2s {version('search-to-signal')}\n"
+    assert capsys.readouterr().out == f"s2s {version('search-to-signal')}, source {source().sha256}\n"

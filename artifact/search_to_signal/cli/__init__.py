@@ -34,13 +34,23 @@ _TOLD = 4000
 _REMEDY = "check that it is there, with rights and room to write"
 
 
+class _Version(argparse.Action):
+    """Prints version and source, which is hashed only where it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from search_to_signal.provenance.source import source
+
+        print(f"s2s {search_to_signal.__version__}, source {source().sha256}")
+        parser.exit()
+
+
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="s2s",
         description="From Search to Signal: run, check and read search-coupled online post-training.",
         epilog="example: s2s run --profile smoke --out results/smoke && s2s verify results/smoke",
     )
-    parser.add_argument("--version", action="version", version=f"s2s {search_to_signal.__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="the version, and the source's hash")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(command: Command, example: str) -> argparse.ArgumentParser:

@@ -15,7 +15,7 @@ from search_to_signal.cli.base import (
 )
 from search_to_signal.errors import ConfigError
 from search_to_signal.extras import EXTRAS, require
-from search_to_signal.progress import one_line, progress_display
+from search_to_signal.progress import counted, one_line, progress_display
 from search_to_signal.runtime import without_cycle_search
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.signer is not None:
         used.append(levels.SIGNATURE)
     state = "FAILED" if problems else "OK"
-    print(f"s2s: {state}: {verdict.files} files, {verdict.runs} runs, {len(problems)} problems")
+    counts = ((verdict.files, "file"), (verdict.runs, "run"), (len(problems), "problem"))
+    print(f"s2s: {state}: {', '.join(counted(*count) for count in counts)}")
     if problems:
         return 1
     for level in used:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from search_to_signal.cli.base import AGAIN, Add
 from search_to_signal.errors import ConfigError, LedgerError, reason
+from search_to_signal.progress import counted
 from search_to_signal.records.files import storage_errors
 
 # Problems of a document that are printed, of the first and of the last.
@@ -62,7 +63,7 @@ def _document(path: Path) -> int:
         print(f"... {len(left_out)} more; the ledger belongs to: {document.title}, {document.sha256} ...")
     for problem in problems[_SHOWN:][-_SHOWN:]:
         print(f"PROBLEM {problem}")
-    print(f"s2s: {'FAILED' if problems else 'OK'}: {len(problems)} problems")
+    print(f"s2s: {'FAILED' if problems else 'OK'}: {counted(len(problems), 'problem')}")
     return 1 if problems else 0
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from search_to_signal.cli.base import AGAIN, Add, add_repeated
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.progress import one_line, progress_display
+from search_to_signal.progress import counted, one_line, progress_display
 from search_to_signal.records.files import storage_errors
 
 _MB = 1e6
@@ -57,7 +57,7 @@ def _unpack(arguments: argparse.Namespace) -> int:
             print(f"{packed.name}: {len(remade)} files of its report come out otherwise with this version")
         if not others:
             print(f"{packed.name}: every other file has its recorded bytes")
-    print(f"s2s: {'FAILED' if wrong else 'OK'}: unpacked into {arguments.out}, {wrong} problems")
+    print(f"s2s: {'FAILED' if wrong else 'OK'}: unpacked into {arguments.out}, {counted(wrong, 'problem')}")
     return 1 if wrong else 0
 
 
@@ -76,7 +76,7 @@ def _rebuild(arguments: argparse.Namespace) -> int:
     for remark in found.remarks:
         print(one_line(remark))
     state = "FAILED" if found.problems else "OK"
-    print(f"s2s: {state}: {len(found.problems)} problems; open {found.page}")
+    print(f"s2s: {state}: {counted(len(found.problems), 'problem')}; open {found.page}")
     return 1 if found.problems else 0
 
 

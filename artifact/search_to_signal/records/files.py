@@ -106,13 +106,14 @@ def sync_directory(directory: Path) -> None:
 def storage_errors(directory: Path, then: str = "go on with --resume") -> Iterator[None]:
     """A full or failing disk is a RunDirectoryError of one line; every other OSError passes.
 
-    ``then`` is what to do after there is room again.
+    ``then`` is what to do once it can be written.
     """
     try:
         yield
     except OSError as error:
         if error.errno not in _STORAGE:
             raise
+        remedy = "have it writable" if error.errno == errno.EROFS else "make room"
         raise RunDirectoryError(
-            f"cannot write below {directory} ({error.strerror}): make room, then {then}"
+            f"cannot write below {directory} ({error.strerror}): {remedy}, then {then}"
         ) from error

@@ -1,6 +1,7 @@
-"""What reproduce.sh says of the released host before a paper run, by the exit code of the comparison."""
+"""What reproduce.sh says and does: of the released host, of signals, of places and of its arguments."""
 
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -14,6 +15,23 @@ case $1 in
 esac
 """
 
+STOPPABLE = """#!/bin/bash
+trap 'echo ended in order; exit 130' TERM
+echo begun
+for _ in {1..200}; do sleep 0.1; done
+"""
+
+
+def checkout(root: Path, s2s: str) -> Path:
+    """The script alone, with the profile ``paper`` and a stand-in for the program; returns the script."""
+    command = root / ".venv" / "bin" / "s2s"
+    command.parent.mkdir(parents=True)
+    command.write_text(s2s)
+    command.chmod(0o755)
+    (root / "artifact" / "profiles").mkdir(parents=True)
+    (root / "artifact" / "profiles" / "paper.toml").touch()
+    return Path(shutil.copy(ROOT / "reproduce.sh", root))
+
 
 @pytest.mark.parametrize(
     ("code", "said"),
@@ -26,21 +44,37 @@ esac
 )
 def test_what_the_comparison_found(tmp_path: Path, code: int, said: str) -> None:
     """Agreement, a difference, a gap and a refusal are told apart, and the run goes on after each."""
-    out, command = tmp_path / "results", tmp_path / ".venv" / "bin" / "s2s"
-    command.parent.mkdir(parents=True)
-    command.write_text(S2S.format(code=code, out=out))
-    command.chmod(0o755)
-    (tmp_path / "artifact" / "profiles").mkdir(parents=True)
-    (tmp_path / "artifact" / "profiles" / "paper.toml").touch()
-    shutil.copy(ROOT / "reproduce.sh", tmp_path)
+    out = tmp_path / "results"
+    script = checkout(tmp_path, S2S.format(code=code, out=out))
     environment = {"PATH": "/usr/bin:/bin", "S2S_IMAGE": "1", "S2S_CALM": "calm", "S2S_RESULTS": str(out)}
-    done = subprocess.run(
-        ["bash", tmp_path / "reproduce.sh", "paper"], env=environment, capture_output=True, text=True
-    )
+    done = subprocess.run(["bash", script, "paper"], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     lines = [line.removeprefix("s2s: ") for line in done.stdout.splitlines() if "host" in line]
     assert len(lines) == 1
     assert lines[0].startswith(said)
+
+
+def test_a_signal_reaches_what_runs_in_the_image(tmp_path: Path) -> None:
+    """Whoever stops a container stops the run in it, which ends in order; its exit code is the script's."""
+    script = checkout(tmp_path, STOPPABLE)
+    environment = {"PATH": "/usr/bin:/bin", "S2S_IMAGE": "1", "S2S_RESULTS": str(tmp_path / "results")}
+    with subprocess.Popen(["bash", script, "paper"], env=environment, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        while running.stdout.readline() not in (b"begun\n", b""):
+            pass
+        running.send_signal(signal.SIGINT)
+        assert (running.stdout.read(), running.wait(20)) == (b"ended in order\n", 130)
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_work(tmp_path: Path) -> None:
+    """A file where the directory should be stops the script before the program starts."""
+    (tmp_path / "results").touch()
+    script = checkout(tmp_path, "#!/bin/sh\ntouch started\n")
+    environment = {"PATH": "/usr/bin:/bin", "S2S_IMAGE": "1", "S2S_RESULTS": str(tmp_path / "results")}
+    done = subprocess.run(["bash", script, "paper"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "results cannot be written: let user" in done.stdout
+    assert not (tmp_path / "started").exists()
 
 
 def test_more_than_one_argument_is_refused(tmp_path: Path) -> None:

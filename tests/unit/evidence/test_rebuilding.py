@@ -60,7 +60,7 @@ def test_a_changed_table_has_both_values(
     code, out = rebuild(evidence, tmp_path / "out", capsys)
     assert code == 1
     assert f"main/report/core_results.csv: {row} / {column}, value: shipped -1.5 | rebuilt {value}" in out
-    assert out.splitlines()[-1].startswith("s2s: FAILED: 1 problems")
+    assert out.splitlines()[-1].startswith("s2s: FAILED: 1 problem;")
 
 
 def test_a_missing_run_makes_it_partial(

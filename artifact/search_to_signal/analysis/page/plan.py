@@ -13,6 +13,7 @@ from search_to_signal.analysis.plan.lines import outcome_table, primary_rows, se
 from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.files import to_markdown, write_table
+from search_to_signal.progress import counted
 from search_to_signal.records.plan import Plan, Question
 from search_to_signal.templates import render
 
@@ -91,7 +92,8 @@ def _questions(found: Sequence[Outcome]) -> list[tuple[Question, list[str]]]:
 
 def _answers(question: Question, found: Sequence[Outcome]) -> list[str]:
     if all(one.verdict is Verdict.MISSING for one in found):
-        return [f"not recorded: {len(found)} comparisons of {question.seeds} seeds are planned"]
+        planned = f"{counted(len(found), 'comparison')} of {counted(question.seeds, 'seed')}"
+        return [f"not recorded: {planned} planned"]
     return [sentence(one) for one in found]
 
 

@@ -7,6 +7,7 @@ from search_to_signal.analysis.results import RecordedRun
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.cells import Cell, Table
 from search_to_signal.analysis.tables.changes import COLUMNS
+from search_to_signal.progress import counted
 from search_to_signal.records.reader import HEURISTICS, read_records
 from search_to_signal.records.schema import HeuristicRecord
 
@@ -92,7 +93,7 @@ def _kept(evidence: Evidence) -> Finding | None:
     seeds = max(cell.n for row in table.rows for cell in row.cells)
     return Finding(
         "What of a reward does the normalizer erase?",
-        f"Groups whose advantages move when their rewards are changed, over {_seeds(seeds)}: "
+        f"Groups whose advantages move when their rewards are changed, over {counted(seeds, 'seed')}: "
         f"{'; '.join(moved)}. A shift adds the group's frontier.",
         (_trace(table),),
         "Groups that move under a shift.",
@@ -106,12 +107,12 @@ def _searched(evidence: Evidence) -> Finding | None:
     if table is None or not better:
         return None
     cells = [(name.removesuffix(_BETTER), table.cell(name, _ENDPOINT)) for name in better]
-    ended = (f"{name} in {cell.text()} of {_seeds(cell.n)}" for name, cell in cells)
+    ended = (f"{name} in {cell.text()} of {counted(cell.n, 'seed')}" for name, cell in cells)
     seeds = max(cell.n for _, cell in cells)
     return Finding(
         "Did search get better than without training?",
         f"After equally many groups, ended above frozen: {', '.join(ended)}.{_anchored(evidence)} A sign "
-        f"test over {_seeds(seeds)} cannot go below p = {min(1.0, 2.0 ** (1 - seeds)):.2g}.",
+        f"test over {counted(seeds, 'seed')} cannot go below p = {min(1.0, 2.0 ** (1 - seeds)):.2g}.",
         (_trace(table),),
         "More seeds, and the same comparison at equal time.",
     )
@@ -119,10 +120,6 @@ def _searched(evidence: Evidence) -> Finding | None:
 
 def _trace(table: Table) -> str:
     return f"s2s trace . {table.name}"
-
-
-def _seeds(number: int) -> str:
-    return f"{number} seed" + ("" if number == 1 else "s")
 
 
 def _anchored(evidence: Evidence) -> str:

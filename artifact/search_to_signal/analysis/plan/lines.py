@@ -8,6 +8,7 @@ from search_to_signal.analysis.plan.readings import PROGRAMS
 from search_to_signal.analysis.results import Origin
 from search_to_signal.analysis.tables.cells import Cell, Row, Table
 from search_to_signal.analysis.tables.measures import ALL, Measure
+from search_to_signal.progress import counted
 from search_to_signal.records.plan import Plan
 from search_to_signal.records.reader import COMPLETIONS
 
@@ -57,7 +58,8 @@ def sentence(outcome: Outcome) -> str:
     n, planned = len(outcome.values), outcome.question.seeds
     of = f"n = {n}" if n == planned else f"n = {n} of {planned} planned"
     if not n:
-        return f"{outcome.name}: {heading(outcome)}: {Verdict.MISSING.value}, {planned} seeds planned"
+        missing = f"{Verdict.MISSING.value}, {counted(planned, 'seed')} planned"
+        return f"{outcome.name}: {heading(outcome)}: {missing}"
     if outcome.question.estimator == "sign_count":
         what = f"{heading(outcome)} above in {outcome.above} of {n} seeds, below in {outcome.below}"
     else:
