@@ -62,12 +62,22 @@ def _step_problems(group: Group, step: StepRecord) -> Iterator[str]:
             yield f"step {step.step}: {name} is {getattr(step, name)}, its completions say {value}"
 
 
+def _missing_code(facts: RunFacts) -> Iterator[str]:
+    """Why a trained run's mapping or normalizer is not to be had: one line, not one per group."""
+    try:
+        if facts.trained:
+            find_mapping(facts.mapping)
+            find_normalizer(facts.normalizer)
+    except ConfigError as error:
+        yield str(error)
+
+
 def _credit_problems(groups: Sequence[Group], facts: RunFacts) -> Iterator[str]:
     if not groups:
         return
     try:
         told = list(_credited_otherwise(groups, facts))
-    except (ConfigError, IllFormedGroupError, MappingError) as error:
+    except (IllFormedGroupError, MappingError) as error:
         told = [f"step {groups[0][0].step}: {error}"]
     if told and len(groups) > 1:
         # A run credits each group alone, and so does what is said against one.
@@ -133,6 +143,8 @@ def _group_problems(
     directory: Path, manifest: Manifest, steps: list[StepRecord], texts: TextReplay, archive: ArchiveReplay
 ) -> Iterator[str]:
     facts, pending = manifest.facts, list[Group]()
+    missing = list(_missing_code(facts))
+    yield from missing
     recorded = read_groups(directory), steps, read_records(directory / GENERATIONS, GenerationRecord)
     for number, (group, step, generation) in enumerate(zip_longest(*recorded)):
         if group is None or step is None or group[0].step != step.step or step.step != number:
@@ -147,7 +159,8 @@ def _group_problems(
         yield from _step_problems(group, step)
         yield from prompt_problems(group, step, manifest.config["generation"])
         yield from archive.problems(group, step)
-        pending.append(group)
+        if not missing:
+            pending.append(group)
         if len(pending) == _TOGETHER:
             yield from _credit_problems(pending, facts)
             pending.clear()
