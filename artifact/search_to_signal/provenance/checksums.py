@@ -75,7 +75,7 @@ def read_sums(directory: Path) -> dict[str, str]:
     path = directory / SUMS
     if not path.is_file():
         raise RunDirectoryError(
-            f"{directory} has no {SUMS}: it is no finished results directory; check the path, or have its run go on"
+            f"{directory} has no {SUMS}: it is no finished results directory; check the path, or let it end"
         )
     return _read(path)
 
