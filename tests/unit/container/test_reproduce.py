@@ -1,7 +1,6 @@
 """What reproduce.sh says and does: of the released host, of signals, of places and of its arguments."""
 
 import shutil
-import signal
 import subprocess
 from pathlib import Path
 
@@ -62,7 +61,7 @@ def test_a_signal_reaches_what_runs_in_the_image(tmp_path: Path) -> None:
         assert running.stdout is not None
         while running.stdout.readline() not in (b"begun\n", b""):
             pass
-        running.send_signal(signal.SIGINT)
+        running.terminate()
         assert (running.stdout.read(), running.wait(20)) == (b"ended in order\n", 130)
 
 
