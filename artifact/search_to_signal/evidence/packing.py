@@ -67,7 +67,9 @@ def pack(
             _pack_checked(run, name, out / name, tokenizers, weights)
             written += 1
         progress.update("pack", number, len(done), name)
-    _pack_rest(results, set(runs), out)
+    # A run that begins while others are packed is none of the rest.
+    due = {results / name for name in planned_runs(results)}
+    _pack_rest(results, {*runs, *due}, out)
     unfinished = tuple(name for run, name in runs.items() if run not in done)
     return Packed(written, len(done) - written, unfinished, sum(p.stat().st_size for p in _files(out)))
 

@@ -14,6 +14,7 @@ from search_to_signal.evidence.container import read_container
 from search_to_signal.evidence.shorthand import guessed_program
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.provenance.seal import seal
+from search_to_signal.records.manifest import write_roster
 
 Make = Callable[..., Path]
 
@@ -70,6 +71,18 @@ def test_a_run_is_added_without_writing_others_again(
     kept = [name for name in first if "native-s1" in name or "frozen-s1" in name]
     assert kept
     assert all(first[name] == second[name] for name in kept)
+
+
+def test_a_planned_run_that_has_just_begun_is_not_packed(results: Path) -> None:
+    """A recording may go on beside: a run's directory without a manifest is none of what lies beside runs."""
+    begun = results / "cohort" / "native-s2"
+    begun.mkdir()
+    (begun / "steps.jsonl").touch()
+    (results / "cohort" / "native-s2.log").touch()
+    write_roster(results / "cohort", ["frozen-s1", "native-s1", "native-s2"])
+    rest = read_container(pack(results) / "main" / "files.xz")
+    assert "cohort/native-s2.log" in rest
+    assert not any(name.startswith("cohort/native-s2/") for name in rest)
 
 
 def test_a_seal_that_is_older_than_a_run_is_not_packed(results: Path, make_run: Make, tmp_path: Path) -> None:
