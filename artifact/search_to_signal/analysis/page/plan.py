@@ -9,7 +9,13 @@ from pathlib import Path
 from search_to_signal.analysis.figures.outcomes import CAPTION, draw_outcomes, outcome_lines
 from search_to_signal.analysis.page.story import Finding
 from search_to_signal.analysis.plan.deviations import NOTHING, deviations, recorded_runs
-from search_to_signal.analysis.plan.lines import outcome_table, primary_rows, sentence, study_grid
+from search_to_signal.analysis.plan.lines import (
+    outcome_table,
+    primary_rows,
+    recorded_primary,
+    sentence,
+    study_grid,
+)
 from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.files import to_markdown, write_table
@@ -63,8 +69,7 @@ def write_plan_report(
     out.mkdir(parents=True, exist_ok=True)
     table = outcome_table(story.outcomes, story.plan)
     write_table(table, out)
-    primary = [one for one in story.outcomes if one.question.role == "primary" and len(one.sides) > 1]
-    drawn = [one for one in primary if one.values]
+    drawn = recorded_primary(story.outcomes)
     picture = draw_outcomes(outcome_lines(drawn, story.unit), out / "figures") if drawn else None
     page = out / HTML
     page.write_text(_html(story, table, picture, survived, pages or {}), encoding="utf-8")
@@ -76,12 +81,12 @@ def primary_answers(story: Story) -> list[str]:
     """The primary comparisons of each recorded study, as a heading and a pipe table."""
     blocks = []
     for study in story.plan.studies:
-        own = [one for one in story.outcomes if one.study.key == study.key]
-        if rows := primary_rows(own):
-            counts = sorted({len(one.values) for one in own if one.values})
+        if own := recorded_primary([one for one in story.outcomes if one.study.key == study.key]):
+            counts = sorted({len(one.values) for one in own})
             n = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-            state = f"n = {n} of {study.seeds} seeds, no verdict" if counts[0] < study.seeds else f"n = {n}"
-            blocks.append(f"{study.title} ({state})\n\n{to_markdown(rows)}")
+            partial = any(one.verdict is Verdict.PARTIAL for one in own)
+            state = f"n = {n} of {study.seeds} seeds, no verdict" if partial else f"n = {n}"
+            blocks.append(f"{study.title} ({state})\n\n{to_markdown(primary_rows(own))}")
     return blocks
 
 

@@ -92,11 +92,22 @@ def study_grid(found: Sequence[Outcome]) -> Grid | None:
     return Grid(metrics, rows) if told else None
 
 
-def _glance(one: Outcome) -> tuple[str, str, str]:
+def _levels(one: Outcome) -> list[str]:
     measure = measure_of(one.question.metric)
-    sides = " against ".join(f"{measure.factor * level:.{measure.decimals}f}" for level in one.levels)
-    change = f"{number(one, one.mean)} {ends(one, one.interval)}".strip()
-    return change, f"{sides}, n = {len(one.values)}", one.verdict.value
+    return [f"{measure.factor * level:.{measure.decimals}f}" for level in one.levels]
+
+
+def _change(one: Outcome) -> str:
+    return f"{number(one, one.mean)} {ends(one, one.interval)}".strip()
+
+
+def _glance(one: Outcome) -> tuple[str, str, str]:
+    return _change(one), f"{' against '.join(_levels(one))}, n = {len(one.values)}", one.verdict.value
+
+
+def recorded_primary(found: Sequence[Outcome]) -> list[Outcome]:
+    """The primary comparisons of which some seed is recorded."""
+    return [one for one in found if one.question.role == "primary" and len(one.sides) > 1 and one.values]
 
 
 def primary_rows(found: Sequence[Outcome]) -> list[list[str]]:
@@ -106,14 +117,11 @@ def primary_rows(found: Sequence[Outcome]) -> list[list[str]]:
     while seeds are missing; a side that was held to several lengths has a mean for each.
     """
     cells: dict[tuple[str, str], dict[str, None]] = {}
-    for one in found:
-        if one.question.role == "primary" and one.values and len(one.sides) > 1:
-            measure, base = measure_of(one.question.metric), short_names(one.sides)[-1]
-            level = f"{measure.factor * one.levels[-1]:.{measure.decimals}f}"
-            verdict = "" if one.verdict is Verdict.PARTIAL else one.verdict.value
-            change = " ".join(filter(None, (number(one, one.mean), ends(one, one.interval), verdict)))
-            cells.setdefault((base, measure.heading), {})[level] = None
-            cells.setdefault((one.name, measure.heading), {})[change] = None
+    for one in recorded_primary(found):
+        metric, base = measure_of(one.question.metric).heading, short_names(one.sides)[-1]
+        verdict = "" if one.verdict is Verdict.PARTIAL else f" {one.verdict.value}"
+        cells.setdefault((base, metric), {})[_levels(one)[-1]] = None
+        cells.setdefault((one.name, metric), {})[f"{_change(one)}{verdict}"] = None
     names, metrics = (list(dict.fromkeys(key[part] for key in cells)) for part in (0, 1))
     body = [[name, *(" / ".join(cells.get((name, metric), {})) for metric in metrics)] for name in names]
     return [["Comparison", *metrics], *body] if cells else []
