@@ -1,6 +1,7 @@
 """Forgeries by somebody who knows the project: what is derived follows, and lists are made anew."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 from search_to_signal.rewards import get_mapping
-from search_to_signal.search.replay import evaluated, replay
+from search_to_signal.search.replay import Round, replay
 from search_to_signal.search.state import heuristic_record, initial_state, seed_member
 from search_to_signal.seeding import stream
 
@@ -61,53 +62,22 @@ def forge_last_score(run: Path, gain: float) -> tuple[int, int, float]:
     and the forged score.
     """
     config = msgspec.convert(read_manifest(run).config, RunConfig)
-    problem = get_problem(config.problem)
     rounds = list(recorded_rounds(run))
     while not any(record.outcome is Outcome.VALID for record in rounds[-1].records):
         rounds.pop()
     *before, last = rounds
-    seed = next(read_records(run / "heuristics.jsonl", HeuristicRecord))
-    start = initial_state(seed_member(problem.seed, seed.score))
-    state = [start, *replay(start, before, config.search)][-1]
-    host = ReferenceHost(problem, config.search)
-    question = host.ask(state, stream(config.seed, "search", last.step))
     index = next(record.index for record in last.records if record.outcome is Outcome.VALID)
     forged = [
         msgspec.structs.replace(record, score=record.score + gain) if record.index == index else record
         for record in last.records
     ]
-    results = [evaluated(*pair) for pair in zip(forged, last.texts, strict=True)]
-    effect = host.play(question, results, last.step)
-    told = list(read_records(run / "generations.jsonl", GenerationRecord))[len(before)]
-    completions = tuple(
-        Completion(ids, text, record.truncated)
-        for ids, text, record in zip(told.completion_ids, told.completions, forged, strict=True)
-    )
-    generation = Generation(told.prompt, told.prompt_ids, completions)
-    records = completion_records(
-        question,
-        last.step,
-        config.problem,
-        generation,
-        [_judged(*pair) for pair in zip(forged, completions, strict=True)],
-        effect.events,
-        host.exposures(question, results),
-    )
-    kept = [msgspec.structs.replace(r, evaluation=o.evaluation) for r, o in zip(records, forged, strict=True)]
-    rows = (
-        assign_credit(kept, get_mapping(config.mapping), get_normalizer(config.normalizer))
-        if config.trained
-        else kept
-    )
-    steps = list(read_records(run / "steps.jsonl", StepRecord))[: len(rounds)]
-    learned = {name: getattr(steps[-1], name) for name in (*_LEARNED, "prompt_tokens_cut")}
-    found = step_record(question, effect, generation, rows, config, None)
-    _write(run / "steps.jsonl", [*steps[:-1], msgspec.structs.replace(found, **learned)])
+    rows, step, admitted = _retold(run, config, before, replace(last, records=forged))
+    steps = list(read_records(run / "steps.jsonl", StepRecord))[: len(before)]
+    _write(run / "steps.jsonl", [*steps, step])
     _write(run / "completions.jsonl", [record for played in before for record in played.records] + rows)
     stored = list(read_records(run / "heuristics.jsonl", HeuristicRecord))
-    new = [heuristic_record(member) for member in effect.admitted]
     old = [h for h in stored if h.operator is None or h.step < last.step]
-    _write(run / "heuristics.jsonl", [*old, *new])
+    _write(run / "heuristics.jsonl", [*old, *admitted])
     for name in ("generations.jsonl", "timings.jsonl"):
         lines = (run / name).read_bytes().splitlines(keepends=True)
         (run / name).write_bytes(b"".join(lines[: len(rounds)]))
@@ -115,6 +85,41 @@ def forge_last_score(run: Path, gain: float) -> tuple[int, int, float]:
     score = rows[index].score
     assert score is not None
     return last.step, index, score
+
+
+def _retold(
+    run: Path, config: RunConfig, before: list[Round], last: Round
+) -> tuple[list[CompletionRecord], StepRecord, list[HeuristicRecord]]:
+    """What a run would have recorded of its last round: completions, step and admitted heuristics."""
+    problem = get_problem(config.problem)
+    host = ReferenceHost(problem, config.search)
+    seed = next(read_records(run / "heuristics.jsonl", HeuristicRecord))
+    start = initial_state(seed_member(problem.seed, seed.score))
+    state = [start, *replay(start, before, config.search)][-1]
+    question = host.ask(state, stream(config.seed, "search", last.step))
+    results = last.results()
+    effect = host.play(question, results, last.step)
+    told = list(read_records(run / "generations.jsonl", GenerationRecord))[len(before)]
+    completions = tuple(
+        Completion(ids, text, record.truncated)
+        for ids, text, record in zip(told.completion_ids, told.completions, last.records, strict=True)
+    )
+    generation = Generation(told.prompt, told.prompt_ids, completions)
+    judged = [_judged(*pair) for pair in zip(last.records, completions, strict=True)]
+    exposures = host.exposures(question, results)
+    records = completion_records(
+        question, last.step, config.problem, generation, judged, effect.events, exposures
+    )
+    rows = [
+        msgspec.structs.replace(record, evaluation=known.evaluation)
+        for record, known in zip(records, last.records, strict=True)
+    ]
+    if config.trained:
+        rows = assign_credit(rows, get_mapping(config.mapping), get_normalizer(config.normalizer))
+    recorded = list(read_records(run / "steps.jsonl", StepRecord))[len(before)]
+    learned = {name: getattr(recorded, name) for name in (*_LEARNED, "prompt_tokens_cut")}
+    step = msgspec.structs.replace(step_record(question, effect, generation, rows, config, None), **learned)
+    return rows, step, [heuristic_record(member) for member in effect.admitted]
 
 
 def keep_parents(results: Path) -> None:

@@ -187,6 +187,32 @@ def train(one: Case, out: Path) -> list[dict[str, Any]]:
     """A few steps; what every loss was computed of."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(MODEL)
     model = transformers.AutoModelForCausalLM.from_pretrained(MODEL)
+    out.mkdir(parents=True, exist_ok=True)
+    if OLD and has_wandb():
+        import wandb
+
+        wandb.init(dir=str(out), mode="offline")
+    trainer = getattr(trl, f"{one.trainer}Trainer")(
+        model,
+        list(one.functions),
+        configuration(one, out),
+        Dataset.from_list(spoken_rows() if one.talk else ROWS),
+        processing_class=tokenizer,
+    )
+    trainer.add_callback(GroupRecorder(trainer, out / "rollouts"))
+    losses = kept_losses(trainer)
+    # The trainer prints tables of what it logs.
+    with redirect_stdout(StringIO()):
+        trainer.train()
+    if OLD and has_wandb():
+        import wandb
+
+        wandb.finish()
+    return losses
+
+
+def configuration(one: Case, out: Path) -> Any:
+    """The trainer's configuration, of this version's fields alone."""
     known = getattr(trl, f"{one.trainer}Config")
     options = {
         "per_device_train_batch_size": 16,
@@ -203,19 +229,11 @@ def train(one: Case, out: Path) -> list[dict[str, Any]]:
         "report_to": ["wandb"] if OLD and has_wandb() else [],
         **{key: value for key, value in one.options.items() if key in known.__dataclass_fields__},
     }
-    out.mkdir(parents=True, exist_ok=True)
-    if OLD and has_wandb():
-        import wandb
+    return known(str(out), **options)
 
-        wandb.init(dir=str(out), mode="offline")
-    trainer = getattr(trl, f"{one.trainer}Trainer")(
-        model,
-        list(one.functions),
-        known(str(out), **options),
-        Dataset.from_list(spoken_rows() if one.talk else ROWS),
-        processing_class=tokenizer,
-    )
-    trainer.add_callback(GroupRecorder(trainer, out / "rollouts"))
+
+def kept_losses(trainer: Any) -> list[dict[str, Any]]:
+    """What every loss is computed of, filled while the trainer runs."""
     losses: list[dict[str, Any]] = []
     compute = trainer.compute_loss
 
@@ -231,13 +249,6 @@ def train(one: Case, out: Path) -> list[dict[str, Any]]:
         return loss
 
     trainer.compute_loss = computed
-    # The trainer prints tables of what it logs.
-    with redirect_stdout(StringIO()):
-        trainer.train()
-    if OLD and has_wandb():
-        import wandb
-
-        wandb.finish()
     return losses
 
 
