@@ -2,6 +2,7 @@
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,12 +36,14 @@ def _read(path: Path) -> dict[str, str]:
     with path.open(encoding="utf-8", newline="") as lines:
         head, *rows = list(csv.reader(lines)) or [[]]
     if head == _LONG_FORM:
-        cells = (
-            (f"{row[0]} / {row[1]}", name, text)
-            for row in rows
-            for name, text in zip(head, row, strict=False)
-        )
-        return {f"{where}, {name}": text for where, name, text in cells if name not in ("row", "column")}
+        met = Counter[str]()
+        cells = {}
+        for row in rows:
+            where = " / ".join(row[:2])
+            met[where] += 1
+            again = f" (line {met[where]} of this name)" if met[where] > 1 else ""
+            cells |= {f"{where}{again}, {name}": text for name, text in zip(head[2:], row[2:], strict=False)}
+        return cells
     return {
         f"line {number}, {name}": text
         for number, row in enumerate([head, *rows], start=1)

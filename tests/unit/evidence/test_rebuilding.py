@@ -10,6 +10,7 @@ from tests.plans import plan_text
 from search_to_signal.claims.tables import load_reports
 from search_to_signal.cli import main
 from search_to_signal.evidence.packing import list_evidence
+from search_to_signal.evidence.tables import table_differences
 from search_to_signal.records.manifest import write_roster
 
 CONDITIONS = ("frozen", "native")
@@ -90,3 +91,13 @@ def test_trace_and_claims_read_it(shipped: Path, capsys: pytest.CaptureFixture[s
     assert "core_results" in load_reports(shipped)
     assert main(["claims", "--results", str(shipped)]) == 0
     assert " same direction, " in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_lines_of_one_name_are_all_compared(tmp_path: Path) -> None:
+    """Of two lines with the same row and column the first counts as much as the last."""
+    for folder, value in (("one", 1.0), ("other", 2.0)):
+        (tmp_path / folder).mkdir()
+        text = f"row,column,value,spread,n\na,b,{value},,3\na,b,5.0,,3\n"
+        (tmp_path / folder / "t.csv").write_text(text)
+    found = list(table_differences(tmp_path / "one", tmp_path / "other"))
+    assert found == ["t.csv: a / b, value: shipped 1.0 | rebuilt 2.0"]

@@ -2,9 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from search_to_signal.analysis.plan.outcomes import Outcome
+from search_to_signal.progress import counted
 from search_to_signal.records.manifest import Manifest, finished_manifest, runs_below
 from search_to_signal.records.plan import Plan, Study
 
@@ -22,14 +24,14 @@ def deviations(
     plan: Plan, sha256: str, runs: dict[str, Manifest], found: Sequence[Outcome]
 ) -> dict[str, list[str]]:
     """Sentences by the key of a study, and under "" those of all of them; empty lists where there is none."""
-    lines = {"": list(_of_all(plan, sha256, runs))}
+    lines = {"": list(_of_all(plan, sha256, runs, found))}
     for study in plan.studies:
         own = [one for one in found if one.study.key == study.key]
         lines[study.key] = list(dict.fromkeys(_of_study(study, runs, own)))
     return lines
 
 
-def _of_all(plan: Plan, sha256: str, runs: dict[str, Manifest]) -> Iterator[str]:
+def _of_all(plan: Plan, sha256: str, runs: dict[str, Manifest], found: Sequence[Outcome]) -> Iterator[str]:
     other = [place for place, manifest in runs.items() if manifest.plan_sha256 != sha256]
     if other:
         yield f"{len(other)} runs were not recorded under this plan: {_some(other)}"
@@ -52,19 +54,40 @@ def _of_all(plan: Plan, sha256: str, runs: dict[str, Manifest]) -> Iterator[str]
     unplanned = sorted({place.split("/")[0] for place in runs} - known)
     if unplanned:
         yield f"recorded and not in the plan: {', '.join(unplanned)}"
+    yield from _out_of_order(plan, runs, found)
+
+
+def _out_of_order(plan: Plan, runs: dict[str, Manifest], found: Sequence[Outcome]) -> Iterator[str]:
+    """Studies that were begun while one before them lacked seeds."""
+    short: list[str] = []
+    for study in plan.studies:
+        if short and _own_runs(study, runs):
+            yield f"{study.key} was recorded before all of {', '.join(short)}, which the plan sets first"
+        if any(one.study.key == study.key and len(one.values) < one.question.seeds for one in found):
+            short.append(study.key)
+
+
+def _own_runs(study: Study, runs: dict[str, Manifest]) -> bool:
+    """Whether a run is of one of the study's profiles and layers."""
+    folders = tuple(f"{profile}/{layer}/" for profile in study.profiles for layer in study.layers)
+    return any(place.startswith(folders) for place in runs)
 
 
 def _of_study(study: Study, runs: dict[str, Manifest], found: Sequence[Outcome]) -> Iterator[str]:
-    if not any(place.split("/")[0] in study.profiles for place in runs):
+    if not _own_runs(study, runs):
         yield NOTHING
         return
-    for one in found:
-        n, planned = len(one.values), one.question.seeds
-        if n < planned:
-            yield f"{one.question.key}, {one.name}: {n} of {planned} seeds: no verdict"
-        for pair in one.pairs:
-            if pair.remark:
-                yield f"{one.question.key}, seed {pair.seed}: {pair.remark}"
+    for question, same in groupby(found, key=lambda one: one.question):
+        asked = list(same)
+        numbers = {len(one.values) for one in asked}
+        names = [f"{question.key}, {one.name}" for one in asked] if len(numbers) > 1 else [question.key]
+        for name, one in zip(names, asked, strict=False):
+            if len(one.values) < question.seeds:
+                yield f"{name}: {len(one.values)} of {counted(question.seeds, 'seed')}: no verdict"
+        for one in asked:
+            for pair in one.pairs:
+                if pair.remark:
+                    yield f"{question.key}, seed {pair.seed}: {pair.remark}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from search_to_signal.analysis.plan.outcomes import Ends, Outcome, Verdict, short_names
+from search_to_signal.analysis.plan.outcomes import Ends, Outcome, Verdict
 from search_to_signal.analysis.plan.readings import PROGRAMS
 from search_to_signal.analysis.results import Origin
 from search_to_signal.analysis.tables.cells import Cell, Row, Table
@@ -118,9 +118,9 @@ def primary_rows(found: Sequence[Outcome]) -> list[list[str]]:
     """
     cells: dict[tuple[str, str], dict[str, None]] = {}
     for one in recorded_primary(found):
-        metric, base = measure_of(one.question.metric).heading, short_names(one.sides)[-1]
+        metric = measure_of(one.question.metric).heading
         verdict = "" if one.verdict is Verdict.PARTIAL else f" {one.verdict.value}"
-        cells.setdefault((base, metric), {})[_levels(one)[-1]] = None
+        cells.setdefault((one.base, metric), {})[_levels(one)[-1]] = None
         cells.setdefault((one.name, metric), {})[f"{_change(one)}{verdict}"] = None
     names, metrics = (list(dict.fromkeys(key[part] for key in cells)) for part in (0, 1))
     body = [[name, *(" / ".join(cells.get((name, metric), {})) for metric in metrics)] for name in names]

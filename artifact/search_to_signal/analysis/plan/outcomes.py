@@ -6,6 +6,7 @@ Seeds are the unit. A verdict takes the interval at the level that the plan's co
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import takewhile
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -54,8 +55,13 @@ class Outcome:
 
     @property
     def name(self) -> str:
-        """What is compared, without what both sides share."""
-        return " minus ".join(short_names(self.sides))
+        """What is compared, unlike any other comparison of its question."""
+        return self._folder() + " minus ".join(_short_names(self.sides))
+
+    @property
+    def base(self) -> str:
+        """The second side, or the only one, as the name says it."""
+        return self._folder() + _short_names(self.sides)[-1]
 
     @property
     def mean(self) -> float | None:
@@ -66,6 +72,13 @@ class Outcome:
     def deviation(self) -> float | None:
         """Sample deviation over seeds."""
         return stdev(self.values.values()) if len(self.values) > 1 else None
+
+    def _folder(self) -> str:
+        """Of the folders that both sides share, those in which the question's comparisons differ."""
+        shared = [_shared(sides) for sides in self.question.pairs]
+        places = enumerate(_shared(self.sides))
+        told = "/".join(part for n, part in places if len({tuple(parts[n : n + 1]) for parts in shared}) > 1)
+        return f"{told}: " if told else ""
 
     @property
     def above(self) -> int:
@@ -78,13 +91,16 @@ class Outcome:
         return sum(value < 0.0 for value in self.values.values())
 
 
-def short_names(sides: Sequence[str]) -> list[str]:
-    """Sides without the folders that they share: main/cohort/native and main/cohort/frozen by condition."""
-    parts = [side.split("/") for side in sides]
-    shared = 0
-    while len(sides) > 1 and all(len(p) > shared + 1 and p[shared] == parts[0][shared] for p in parts):
-        shared += 1
-    return ["/".join(p[shared:] if len(sides) > 1 else p[-1:]) for p in parts]
+def _shared(sides: Sequence[str]) -> list[str]:
+    """The folders that all sides have in common, from the first on; of one side all of its."""
+    folders = (side.split("/")[:-1] for side in sides)
+    return [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))]
+
+
+def _short_names(sides: Sequence[str]) -> list[str]:
+    """Sides without the folders that they share."""
+    shared = len(_shared(sides))
+    return ["/".join(side.split("/")[shared:]) for side in sides]
 
 
 def outcomes(root: Path, plan: Plan) -> list[Outcome]:

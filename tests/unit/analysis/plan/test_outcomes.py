@@ -1,5 +1,6 @@
 """Plan and outcome: numbers by hand, verdicts at the corrected level, and nothing said of half a study."""
 
+from collections import Counter
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -9,10 +10,11 @@ from spec.synthetic_runs import write_synthetic_run
 from tests.plans import plan_text
 
 from search_to_signal.analysis.page.plan import tell, write_plan_report
+from search_to_signal.analysis.plan.deviations import NOTHING, deviations, recorded_runs
 from search_to_signal.analysis.plan.lines import outcome_table, primary_rows, sentence, study_grid
 from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
 from search_to_signal.analysis.results import load_runs
-from search_to_signal.records.plan import plan_sha256, read_plan
+from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +139,7 @@ def test_the_page_says_plan_and_outcome(root: Path, tmp_path: Path) -> None:
         "Is it so?",
         "1 comparison at once. What would count against: an interval below zero",
         "n = 3 of 4 planned: partial: no verdict",
-        "main.r, native minus frozen: 3 of 4 seeds: no verdict",
+        "main.r: 3 of 4 seeds: no verdict",
         "10 runs were not recorded under this plan",
         "data:image/png;base64,",
     ):
@@ -146,3 +148,30 @@ def test_the_page_says_plan_and_outcome(root: Path, tmp_path: Path) -> None:
     table = outcome_table(story.outcomes, story.plan)
     assert table.cell("main.q/native minus frozen", "Planned").value == 3
     assert all((root / o.path).is_file() for row in table.rows for cell in row.cells for o in cell.origins)
+
+
+def test_comparisons_of_a_question_have_names_of_their_own(tmp_path: Path) -> None:
+    """Each of the shipped plan's lines has one name; what tells profiles apart stands before it."""
+    plan = read_plan(PLAN)
+    found = outcomes(tmp_path, plan)
+    names = Counter((one.question.key, one.name) for one in found)
+    assert [name for name, number in names.items() if number > 1] == []
+    sizes = [one.name for one in found if one.question.key == "size.validity"]
+    assert "group-size-2: factorized minus frozen" in sizes
+    assert "main: factorized minus frozen" in sizes
+    assert {one.name for one in found if one.question.key == "main.validity"} >= {"native minus frozen"}
+
+
+def test_a_study_before_its_turn_is_a_deviation(root: Path, tmp_path: Path) -> None:
+    """Of a study without a run one line says so; one that was begun before another had its seeds is named."""
+    path = tmp_path / "plan.toml"
+    later = 'key = "later"\ntitle = "Later"\nprofiles = ["main"]\nlayers = ["anchor"]\nseeds = 3\nhours = 1\n'
+    path.write_text(plan_text({"seeds": 4}, seeds=4) + f"\n[[studies]]\n{later}")
+    plan = read_plan(path)
+    runs, found = recorded_runs(root), outcomes(root, plan)
+    told = deviations(plan, plan_sha256(path), runs, found)
+    assert "later was recorded before all of main, which the plan sets first" in told[""]
+    without = {place: manifest for place, manifest in runs.items() if "/anchor/" not in place}
+    told = deviations(plan, plan_sha256(path), without, found)
+    assert told["later"] == [NOTHING]
+    assert not any("sets first" in line for line in told[""])
