@@ -66,10 +66,11 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ``pairs`` are (first, second), the difference is first - second within each seed. A side is the path of
     its runs below the recorded evidence without their seed: PROFILE/LAYER/CONDITION, in layers with cells
     PROFILE/LAYER/CELL/CONDITION. Where there is one pair it may be of one side: the runs are described.
-    ``metric`` is a field of ``RunMetrics``, or ``valid_program_uniqueness``, distinct canonical programs per
-    valid completion. ``horizon`` is in completions per run. ``match`` says what is equal on both sides:
-    completions, or the processor time of the steps, by the longest prefix of the second side's run that the
-    first side's seconds buy.
+    ``metric`` is a field of ``RunMetrics``; ``valid_program_uniqueness``, distinct canonical programs per
+    valid completion; or ``advantage_difference``, the share of groups in which two of the published mappings
+    give some completion advantages more than 0.001 apart. Of a probe it is ``valid_rate``. ``horizon`` is in
+    completions per run. ``match`` says what is equal on both sides: completions, or the processor time of the
+    steps, by the longest prefix of the second side's run that the first side's seconds buy.
 
     ``comparisons`` is how many are made at once. ``smallest_effects``, one per pair in the metric's unit, are
     what a paired t test at level (1 - ``level``) / comparisons sees with the plan's power, by the pilot's

@@ -24,6 +24,7 @@ from search_to_signal.analysis.metrics.search import beats_frontier, improves
 from search_to_signal.normalizer import Normalizer, advantages
 from search_to_signal.numerics import Bools, Floats, added, midranks
 from search_to_signal.records.groups import GroupBatch
+from search_to_signal.rewards import MAPPINGS
 from search_to_signal.rewards.base import RewardMapping, rewards_of, severity
 from search_to_signal.rewards.tail_weighted import novel_scores, repeated_responses
 
@@ -175,6 +176,14 @@ def tally(
     context = {(problem, name): counted for name, counted in context_tallies(batch).items()}
     readings = by_problem(problem, reading_tallies(batch, mappings))
     return Audit(pairs, credit, context, {problem: len(batch.outcome)}, readings)
+
+
+def told_apart(batch: GroupBatch, normalizer: Normalizer) -> Bools:
+    """(N,): two of the published mappings give some completion advantages more than TOLERANCE apart (D21)."""
+    rewards = (rewards_of(mapping, batch) for mapping in MAPPINGS.values())
+    signal = np.stack([advantages(normalizer, one.reward, one.components) for one in rewards])
+    apart: Bools = np.ptp(signal, axis=0).max(axis=1) > TOLERANCE
+    return apart
 
 
 def by_problem(problem: str, tallies: Tallies) -> dict[tuple[str, str, str], ReadingTally]:

@@ -61,20 +61,21 @@ def _out_of_order(plan: Plan, runs: dict[str, Manifest], found: Sequence[Outcome
     """Studies that were begun while one before them lacked seeds."""
     short: list[str] = []
     for study in plan.studies:
-        if short and _own_runs(study, runs):
+        if short and _begun(study, runs, found):
             yield f"{study.key} was recorded before all of {', '.join(short)}, which the plan sets first"
         if any(one.study.key == study.key and len(one.values) < one.question.seeds for one in found):
             short.append(study.key)
 
 
-def _own_runs(study: Study, runs: dict[str, Manifest]) -> bool:
-    """Whether a run is of one of the study's profiles and layers."""
+def _begun(study: Study, runs: dict[str, Manifest], found: Sequence[Outcome]) -> bool:
+    """Whether something lies in a folder of the study: a run, or what its questions read."""
     folders = tuple(f"{profile}/{layer}/" for profile in study.profiles for layer in study.layers)
-    return any(place.startswith(folders) for place in runs)
+    read = (side.place for one in found for pair in one.pairs for side in pair.sides)
+    return any(place.startswith(folders) for place in (*runs, *read))
 
 
 def _of_study(study: Study, runs: dict[str, Manifest], found: Sequence[Outcome]) -> Iterator[str]:
-    if not _own_runs(study, runs):
+    if not _begun(study, runs, found):
         yield NOTHING
         return
     for question, same in groupby(found, key=lambda one: one.question):

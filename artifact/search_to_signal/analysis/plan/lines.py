@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from search_to_signal.analysis.plan.outcomes import Ends, Outcome, Verdict
-from search_to_signal.analysis.plan.readings import PROGRAMS
+from search_to_signal.analysis.plan.readings import DIFFERENCE, PROGRAMS
 from search_to_signal.analysis.results import Origin
 from search_to_signal.analysis.tables.cells import Cell, Row, Table
 from search_to_signal.analysis.tables.measures import ALL, Measure
 from search_to_signal.progress import counted
 from search_to_signal.records.plan import Plan
-from search_to_signal.records.reader import COMPLETIONS
 
 NAME = "outcomes"
 COLUMNS = (
@@ -18,19 +17,27 @@ COLUMNS = (
     *("Above", "Below", "Seeds", "Planned", "Comparisons", "Smallest effect", "Verdict"),
 )
 _MEASURES = {measure.field: measure for measure in ALL}
-_PROGRAMS = Measure(
-    PROGRAMS,
-    "Distinct programs (%)",
-    "distinct canonical programs / valid completions, in percent",
-    100.0,
-    2,
-)
+_OTHERS = {
+    PROGRAMS: Measure(
+        PROGRAMS,
+        "Distinct programs (%)",
+        "distinct canonical programs / valid completions, in percent",
+        100.0,
+        2,
+    ),
+    DIFFERENCE: Measure(
+        DIFFERENCE,
+        "Groups told apart (%)",
+        "groups in which two mappings give advantages more than 0.001 apart / groups, in percent",
+        100.0,
+        2,
+    ),
+}
 
 
 def measure_of(metric: str) -> Measure:
     """Heading, unit and factor of a metric; one that no table has stands as it is."""
-    own = {PROGRAMS: _PROGRAMS, **_MEASURES}
-    return own.get(metric, Measure(metric, metric.replace("_", " "), metric))
+    return {**_OTHERS, **_MEASURES}.get(metric, Measure(metric, metric.replace("_", " "), metric))
 
 
 def heading(outcome: Outcome) -> str:
@@ -142,8 +149,8 @@ def outcome_table(found: Sequence[Outcome], plan: Plan) -> Table:
 
 def _cells(one: Outcome) -> tuple[Cell, ...]:
     measure = measure_of(one.question.metric)
-    places = dict.fromkeys(side.place for pair in one.pairs for side in pair.sides)
-    origins = tuple(Origin(f"{place}/{COMPLETIONS}") for place in places)
+    files = dict.fromkeys(side.file for pair in one.pairs for side in pair.sides)
+    origins = tuple(map(Origin, files))
     n, formula = len(one.values), f"{one.question.estimator} over seeds of {measure.formula}"
 
     def cell(value: float | None, text: str = formula) -> Cell:

@@ -1,27 +1,44 @@
 """The metric of every run that a question asks for, each run read once and over the groups that count."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from search_to_signal.analysis.metrics.search import ratio
+from search_to_signal.analysis.metrics.audit import told_apart
+from search_to_signal.analysis.metrics.search import RunMetrics, ratio
 from search_to_signal.analysis.results import RecordedRun, load_runs
+from search_to_signal.analysis.tables.evaluations import checkpoint_answers
+from search_to_signal.errors import ConfigError
+from search_to_signal.normalizer import find_normalizer
 from search_to_signal.records.anchor import loop_seconds
-from search_to_signal.records.manifest import Manifest, finished_manifest, run_name
+from search_to_signal.records.layers import PROBE
+from search_to_signal.records.manifest import finished_manifest, run_name
 from search_to_signal.records.plan import Plan, Question
+from search_to_signal.records.probe import INITIAL, PROBE_MANIFEST, read_probe
+from search_to_signal.records.reader import COMPLETIONS
 from search_to_signal.runtime import mapped
 
-PROGRAMS = "valid_program_uniqueness"
+PROGRAMS, DIFFERENCE = "valid_program_uniqueness", "advantage_difference"
+METRICS = (*RunMetrics.__dataclass_fields__, PROGRAMS, DIFFERENCE)
+PROBE_METRICS = ("valid_rate",)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A metric over the first ``groups`` groups of a run, whose place is below the recorded evidence."""
+    """A metric over the first ``groups`` groups of a run, whose place is below the recorded evidence.
+
+    A checkpoint of a probe counts as a run whose groups are the bank's prompts; all of them are read.
+    """
 
     place: str
     groups: int
     metric: str
+
+    @property
+    def file(self) -> str:
+        """The records that it is read from."""
+        return f"{self.place}.jsonl" if _is_probed(self.place) else f"{self.place}/{COMPLETIONS}"
 
 
 @dataclass(frozen=True)
@@ -33,35 +50,59 @@ class Pair:
     remark: str = ""
 
 
-def place_of(side: str, seed: int) -> str:
-    """The place of a side's run, PROFILE/LAYER/CONDITION with its seed."""
+@dataclass(frozen=True)
+class _Recorded:
+    """A finished run, or a checkpoint that answered the whole bank."""
+
+    place: str
+    groups: int
+    group_size: int
+
+
+def _is_probed(place: str) -> bool:
+    return PurePosixPath(place).parent.name == PROBE
+
+
+def _recorded(root: Path, side: str, seed: int) -> _Recorded | None:
+    """What is recorded of a side, PROFILE/LAYER/CONDITION, with this seed; None where nothing is."""
     folder, _, condition = side.rpartition("/")
-    return f"{folder}/{run_name(condition, seed)}"
+    place = f"{folder}/{run_name(condition, seed)}"
+    if _is_probed(side):
+        return _probed(root, folder, INITIAL if condition == INITIAL else run_name(condition, seed))
+    manifest = finished_manifest(root / place)
+    if manifest is None:
+        return None
+    return _Recorded(place, manifest.facts.groups, manifest.facts.group_size)
+
+
+def _probed(root: Path, folder: str, name: str) -> _Recorded | None:
+    if not (root / folder / PROBE_MANIFEST).is_file():
+        return None
+    manifest = read_probe(root / folder)
+    known = manifest.status == "complete" and name in {one.name for one in manifest.checkpoints}
+    return _Recorded(f"{folder}/{name}", manifest.prompts, manifest.completions) if known else None
 
 
 def pairs_of(root: Path, plan: Plan, question: Question, sides: Sequence[str]) -> list[Pair]:
     """The seeds that are recorded on every side, in the plan's order, with what is read of them."""
     found = []
     for seed in plan.seeds.seeds[: question.seeds]:
-        places = [place_of(side, seed) for side in sides]
-        manifests = [finished_manifest(root / place) for place in places]
-        known = [manifest for manifest in manifests if manifest is not None]
-        if len(known) == len(places):
-            found.append(_pair(root, question, seed, places, known))
+        recorded = [_recorded(root, side, seed) for side in sides]
+        known = [one for one in recorded if one is not None]
+        if len(known) == len(sides):
+            found.append(_pair(root, question, seed, known))
     return found
 
 
-def _pair(
-    root: Path, question: Question, seed: int, places: Sequence[str], manifests: Sequence[Manifest]
-) -> Pair:
-    due = [question.horizon // manifest.facts.group_size for manifest in manifests]
-    groups = [min(count, m.facts.groups) for count, m in zip(due, manifests, strict=True)]
-    remarks = [f"{place} has fewer groups" for place, a, b in zip(places, due, groups, strict=True) if b < a]
-    if question.match == "processor_time" and len(places) > 1:
+def _pair(root: Path, question: Question, seed: int, runs: Sequence[_Recorded]) -> Pair:
+    due = [question.horizon // run.group_size for run in runs]
+    groups = [min(count, run.groups) for count, run in zip(due, runs, strict=True)]
+    remarks = [f"{run.place} has fewer groups" for run, a, b in zip(runs, due, groups, strict=True) if b < a]
+    if question.match == "processor_time" and len(runs) > 1:
         remarks = remarks[:1] if groups[0] < due[0] else []
-        groups[1], short = _bought(root, places, groups[0])
-        remarks += [f"{places[1]} ends before the time does"] if short else []
-    sides = (Reading(p, g, question.metric) for p, g in zip(places, groups, strict=True))
+        groups[1], short = _bought(root, [run.place for run in runs], groups[0])
+        remarks += [f"{runs[1].place} ends before the time does"] if short else []
+    sides = (Reading(run.place, count, question.metric) for run, count in zip(runs, groups, strict=True))
     return Pair(seed, tuple(sides), "; ".join(remarks))
 
 
@@ -74,9 +115,16 @@ def _bought(root: Path, places: Sequence[str], groups: int) -> tuple[int, bool]:
 
 
 def values_of(root: Path, readings: Iterable[Reading]) -> dict[Reading, float | None]:
-    """Every reading's value, None where the metric does not exist; raises as ``load_runs`` does."""
+    """Every reading's value, None where the metric does not exist.
+
+    Raises ConfigError for a metric that nobody knows, and as ``load_runs`` and ``checkpoint_answers`` do.
+    """
     asked: dict[str, set[tuple[int, str]]] = {}
     for reading in readings:
+        known = PROBE_METRICS if _is_probed(reading.place) else METRICS
+        if reading.metric not in known:
+            told = ", ".join(known)
+            raise ConfigError(f"the plan asks {reading.place} for {reading.metric!r}: choose one of {told}")
         asked.setdefault(reading.place, set()).add((reading.groups, reading.metric))
     shares = [(root, place, sorted(wanted)) for place, wanted in sorted(asked.items())]
     return {reading: value for found in mapped(_read, shares, 16) for reading, value in found.items()}
@@ -85,16 +133,29 @@ def values_of(root: Path, readings: Iterable[Reading]) -> dict[Reading, float | 
 Share = tuple[Path, str, Sequence[tuple[int, str]]]
 
 
-def _read(share: Share) -> dict[Reading, float | None]:
+def _read(share: Share) -> Mapping[Reading, float | None]:
     root, place, wanted = share
-    (run,) = load_runs(root / place, root)
+    if _is_probed(place):
+        valid = _valid_answers(root / place)
+        return {Reading(place, prompts, metric): valid for prompts, metric in wanted}
+    (run,) = load_runs(root / place)
     parts = {groups: run.prefix(groups) for groups, _ in wanted}
     return {Reading(place, groups, metric): _metric(parts[groups], metric) for groups, metric in wanted}
+
+
+def _valid_answers(place: Path) -> float | None:
+    manifest = read_probe(place.parent)
+    checkpoint = next(one for one in manifest.checkpoints if one.name == place.name)
+    answers = checkpoint_answers(place.parent, manifest, checkpoint)
+    return ratio(sum(answer.score is not None for answer in answers), len(answers))
 
 
 def _metric(run: RecordedRun, metric: str) -> float | None:
     if metric == PROGRAMS:
         valid = [record for group in run.groups for record in group if record.score is not None]
         return ratio(len({record.program_sha256 for record in valid}), len(valid))
+    if metric == DIFFERENCE:
+        apart = told_apart(run.batch, find_normalizer(run.facts.normalizer))
+        return ratio(int(apart.sum()), len(apart))
     value: float | None = getattr(run.metrics, metric)
     return value

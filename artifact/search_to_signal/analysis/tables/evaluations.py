@@ -189,7 +189,9 @@ def probe(results: Results) -> Table:
     manifest = read_probe(folder)
     bank = _bank(folder, manifest)
     rows = tuple(
-        Row(c.name, checkpoint_cells(_answers(folder, manifest, c), bank, f"{PROBE}/{c.name}.jsonl"))
+        Row(
+            c.name, checkpoint_cells(checkpoint_answers(folder, manifest, c), bank, f"{PROBE}/{c.name}.jsonl")
+        )
         for c in manifest.checkpoints
     )
     note = f"{manifest.prompts} prompts, {manifest.completions} completions of every checkpoint to each."
@@ -203,7 +205,10 @@ def _bank(folder: Path, manifest: ProbeManifest) -> dict[int, BankPrompt]:
     return {prompt.prompt: prompt for prompt in read_records(folder / BANK, BankPrompt)}
 
 
-def _answers(folder: Path, manifest: ProbeManifest, checkpoint: ProbedCheckpoint) -> list[ProbeRecord]:
+def checkpoint_answers(
+    folder: Path, manifest: ProbeManifest, checkpoint: ProbedCheckpoint
+) -> list[ProbeRecord]:
+    """A checkpoint's answers to the whole bank; RunDirectoryError where they are not as recorded."""
     file = folder / f"{checkpoint.name}.jsonl"
     _check_file(file, checkpoint.records_sha256)
     records = list(read_records(file, ProbeRecord))

@@ -8,13 +8,18 @@ import pytest
 from scipy.stats import t as student
 from spec.synthetic_runs import write_synthetic_run
 from tests.plans import plan_text
+from tests.probes import write_synthetic_probe
 
+from search_to_signal.analysis.metrics.audit import tally
 from search_to_signal.analysis.page.plan import tell, write_plan_report
 from search_to_signal.analysis.plan.deviations import NOTHING, deviations, recorded_runs
 from search_to_signal.analysis.plan.lines import outcome_table, primary_rows, sentence, study_grid
 from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
 from search_to_signal.analysis.results import load_runs
+from search_to_signal.errors import ConfigError
+from search_to_signal.normalizer import find_normalizer
 from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
+from search_to_signal.rewards import MAPPINGS
 
 
 @pytest.fixture(scope="module")
@@ -175,3 +180,42 @@ def test_a_study_before_its_turn_is_a_deviation(root: Path, tmp_path: Path) -> N
     told = deviations(plan, plan_sha256(path), without, found)
     assert told["later"] == [NOTHING]
     assert not any("sets first" in line for line in told[""])
+
+
+def test_a_probe_is_read_by_checkpoint(tmp_path: Path) -> None:
+    """Every seed's adapter against the one initial model; a checkpoint that was not probed is missing."""
+    answers = {
+        "initial": [(-1.0, None), (None, None)],
+        "native-s1": [(-1.0, -1.0), (-1.0, None)],
+        "native-s2": [(-1.0, None), (None, -1.0)],
+    }
+    write_synthetic_probe(tmp_path / "main" / "probe", [(), ()], answers)
+    pairs = '[["main/probe/native", "main/probe/initial"]]'
+    found = asked(tmp_path, tmp_path, pairs=pairs, horizon=4, seeds=2)
+    assert dict(found.values) == {1: 0.5, 2: 0.25}
+    assert [side.file for side in found.pairs[0].sides] == [
+        "main/probe/native-s1.jsonl",
+        "main/probe/initial.jsonl",
+    ]
+    assert found.verdict is not Verdict.PARTIAL
+    assert asked(tmp_path, tmp_path, pairs=pairs, horizon=4, seeds=3).verdict is Verdict.PARTIAL
+    with pytest.raises(ConfigError, match="final_best"):
+        asked(tmp_path, tmp_path, pairs=pairs, horizon=4, seeds=2, metric="final_best")
+
+
+def test_groups_told_apart(root: Path, tmp_path: Path) -> None:
+    """The share of groups in which two mappings differ, no less than any pair's."""
+    question = {"estimator": "description", "interval": "none", "pairs": '[["main/cohort/frozen"]]'}
+    found = asked(root, tmp_path, metric="advantage_difference", seeds=1, **question)
+    (run,) = load_runs(root / "main" / "cohort" / "frozen-s1")
+    tallied = tally("tsp", run.batch, MAPPINGS, {"group": find_normalizer("group")})
+    shares = [1.0 - pair.equivalent[-1] / pair.groups for pair in tallied.pairs.values()]
+    assert found.mean is not None
+    assert max(shares) <= found.mean <= sum(shares)
+    assert "Groups told apart (%)" in sentence(found)
+
+
+def test_an_unknown_metric_is_named(root: Path, tmp_path: Path) -> None:
+    """A plan that asks for what no run has is refused by name, with the choices."""
+    with pytest.raises(ConfigError, match="'speed': choose one of .*valid_rate"):
+        asked(root, tmp_path, metric="speed")
