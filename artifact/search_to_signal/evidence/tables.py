@@ -37,7 +37,7 @@ def _read(path: Path) -> dict[str, str]:
         head, *rows = list(csv.reader(lines)) or [[]]
     if head == _LONG_FORM:
         met = Counter[str]()
-        cells = {}
+        cells: dict[str, str] = {}
         for row in rows:
             where = " / ".join(row[:2])
             met[where] += 1
