@@ -80,10 +80,10 @@ def _of_study(study: Study, runs: dict[str, Manifest], found: Sequence[Outcome])
         return
     for question, same in groupby(found, key=lambda one: one.question):
         asked = list(same)
-        numbers = {len(one.values) for one in asked}
-        names = [f"{question.key}, {one.name}" for one in asked] if len(numbers) > 1 else [question.key]
-        for name, one in zip(names, asked, strict=False):
+        uneven = len({len(one.values) for one in asked}) > 1
+        for one in asked if uneven else asked[:1]:
             if len(one.values) < question.seeds:
+                name = f"{question.key}, {one.name}" if uneven else question.key
                 yield f"{name}: {len(one.values)} of {counted(question.seeds, 'seed')}: no verdict"
         for one in asked:
             for pair in one.pairs:

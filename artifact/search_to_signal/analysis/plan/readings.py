@@ -1,6 +1,6 @@
 """The metric of every run that a question asks for, each run read once and over the groups that count."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
@@ -66,9 +66,10 @@ def _is_probed(place: str) -> bool:
 def _recorded(root: Path, side: str, seed: int) -> _Recorded | None:
     """What is recorded of a side, PROFILE/LAYER/CONDITION, with this seed; None where nothing is."""
     folder, _, condition = side.rpartition("/")
-    place = f"{folder}/{run_name(condition, seed)}"
+    name = run_name(condition, seed)
     if _is_probed(side):
-        return _probed(root, folder, INITIAL if condition == INITIAL else run_name(condition, seed))
+        return _probed(root, folder, INITIAL if condition == INITIAL else name)
+    place = f"{folder}/{name}"
     manifest = finished_manifest(root / place)
     if manifest is None:
         return None
@@ -133,7 +134,7 @@ def values_of(root: Path, readings: Iterable[Reading]) -> dict[Reading, float | 
 Share = tuple[Path, str, Sequence[tuple[int, str]]]
 
 
-def _read(share: Share) -> Mapping[Reading, float | None]:
+def _read(share: Share) -> dict[Reading, float | None]:
     root, place, wanted = share
     if _is_probed(place):
         valid = _valid_answers(root / place)
