@@ -46,12 +46,12 @@ setup() {
 # In a container bash is the first process: it would hand no signal on to the command that it waits for.
 run() {
     if [[ -z ${S2S_IMAGE:-} ]]; then "$@"; return; fi
-    local child code
+    local code
+    # Set before the command starts: a signal that comes as soon as it runs must reach it too.
+    trap 'kill -TERM "$!" 2>/dev/null || exit 143' INT TERM
     "$@" &
-    child=$!
-    trap 'kill -TERM "$child" 2>/dev/null || true' INT TERM
     # A signal ends the waiting, not the command.
-    while code=0; wait "$child" || code=$?; kill -0 "$child" 2>/dev/null; do :; done
+    while code=0; wait "$!" || code=$?; kill -0 "$!" 2>/dev/null; do :; done
     trap - INT TERM
     return "$code"
 }
