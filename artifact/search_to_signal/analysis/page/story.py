@@ -53,8 +53,9 @@ def _separated(evidence: Evidence) -> tuple[str, str] | None:
     pairs = [] if table is None else list(_pairs_of(table, trained))
     if table is None or not pairs:
         return None
-    shares = (f"{names} in {cell.text()} % of {cell.n} groups" for names, cell in pairs)
-    return f"Equal advantages (to 0.001) on the same groups: {'; '.join(shares)}.", _trace(table)
+    groups = " or ".join(sorted({str(cell.n) for _, cell in pairs}))
+    answer = f"Two mappings give equal advantages (to 0.001) in {_range(pairs)} of the same {groups} groups."
+    return answer, _trace(table)
 
 
 def _pairs_of(table: Table, trained: set[str]) -> Iterator[tuple[str, Cell]]:
@@ -87,14 +88,14 @@ def _kept(evidence: Evidence) -> Finding | None:
         return None
     trained = dict.fromkeys(run.condition for run in evidence.results.cohort if run.trained)
     moved = (
-        f"{name}: {', '.join(f'{table.cell(one, column).text()} % ({one})' for one in trained)}"
+        f"{name}: {_range([(one, table.cell(one, column)) for one in trained])}"
         for name, column in COLUMNS.items()
     )
     seeds = max(cell.n for row in table.rows for cell in row.cells)
     return Finding(
         "What of a reward does the normalizer erase?",
-        f"Groups whose advantages move when their rewards are changed, over {counted(seeds, 'seed')}: "
-        f"{'; '.join(moved)}. A shift adds the group's frontier.",
+        f"Groups whose advantages move when their rewards are changed, by reward, over "
+        f"{counted(seeds, 'seed')}: {'; '.join(moved)}. A shift adds the group's frontier.",
         (_trace(table),),
         "Groups that move under a shift.",
     )
@@ -118,6 +119,17 @@ def _searched(evidence: Evidence) -> Finding | None:
         (_trace(table),),
         "More seeds, and the same comparison at equal time.",
     )
+
+
+def _range(cells: list[tuple[str, Cell]]) -> str:
+    """The least and the greatest share, each with its name; without names where several are equal."""
+    known = sorted((cell.number, f"{cell.text()} %", name) for name, cell in cells if cell.number is not None)
+    if not known:
+        return "none that is known"
+    (_, least, first), (_, most, last) = known[0], known[-1]
+    if len(known) == 1:
+        return f"{least} ({first})"
+    return least if least == most else f"{least} ({first}) to {most} ({last})"
 
 
 def _trace(table: Table) -> str:
