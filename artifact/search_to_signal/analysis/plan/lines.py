@@ -80,7 +80,7 @@ def sentence(outcome: Outcome) -> str:
 class Grid:
     """A study at a glance: a row per comparison, a column per metric, empty where nothing is asked.
 
-    A cell is (difference with its interval, the means of both sides, verdict).
+    A cell is (difference with its interval, the means of both sides, n and verdict).
     """
 
     metrics: tuple[str, ...]
@@ -109,7 +109,7 @@ def _change(one: Outcome) -> str:
 
 
 def _glance(one: Outcome) -> tuple[str, str, str]:
-    return _change(one), f"{' against '.join(_levels(one))}, n = {len(one.values)}", one.verdict.value
+    return _change(one), " against ".join(_levels(one)), f"n = {len(one.values)}: {one.verdict.value}"
 
 
 def recorded_primary(found: Sequence[Outcome]) -> list[Outcome]:

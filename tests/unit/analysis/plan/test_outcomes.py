@@ -63,7 +63,7 @@ def test_paired_t_by_hand(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_study_at_a_glance(root: Path, tmp_path: Path) -> None:
-    """A row per comparison, a column per metric: the difference, the means of both sides, the verdict."""
+    """A row per comparison, a column per metric: the difference, the means of both sides, n and verdict."""
     found = asked(root, tmp_path)
     sides = [
         [
@@ -81,7 +81,7 @@ def test_a_study_at_a_glance(root: Path, tmp_path: Path) -> None:
     assert cell is not None
     native, frozen = (100 * mean(side) for side in sides)
     assert cell[0].startswith(f"{native - frozen:+.2f} [")
-    assert cell[1:] == (f"{native:.2f} against {frozen:.2f}, n = 3", found.verdict.value)
+    assert cell[1:] == (f"{native:.2f} against {frozen:.2f}", f"n = 3: {found.verdict.value}")
     assert study_grid([asked(root, tmp_path, estimator="sign_count", interval="none")]) is None
 
 
