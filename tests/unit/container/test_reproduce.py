@@ -20,6 +20,9 @@ echo begun
 for _ in {1..200}; do sleep 0.1; done
 """
 
+# The script's trap is set late, as on a busy machine: what runs before it would meet the signal first.
+LATE = "set -T; trap '[[ $BASH_COMMAND != trap*kill* ]] || sleep 0.5' DEBUG"
+
 
 def checkout(root: Path, s2s: str) -> Path:
     """The script alone, with the profile ``paper`` and a stand-in for the program; returns the script."""
@@ -57,6 +60,8 @@ def test_a_signal_reaches_what_runs_in_the_image(tmp_path: Path) -> None:
     """Whoever stops a container stops the run in it, which ends in order; its exit code is the script's."""
     script = checkout(tmp_path, STOPPABLE)
     environment = {"PATH": "/usr/bin:/bin", "S2S_IMAGE": "1", "S2S_RESULTS": str(tmp_path / "results")}
+    (tmp_path / "late").write_text(LATE)
+    environment["BASH_ENV"] = str(tmp_path / "late")
     with subprocess.Popen(["bash", script, "paper"], env=environment, stdout=subprocess.PIPE) as running:
         assert running.stdout is not None
         while running.stdout.readline() not in (b"begun\n", b""):
