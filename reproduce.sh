@@ -48,7 +48,7 @@ run() {
     if [[ -z ${S2S_IMAGE:-} ]]; then "$@"; return; fi
     local code
     # Set before the command starts: a signal that comes as soon as it runs must reach it too.
-    trap 'kill -TERM "$!" 2>/dev/null || exit 143' INT TERM
+    trap 'kill -TERM "${!:-}" 2>/dev/null || exit 143' INT TERM
     "$@" &
     # A signal ends the waiting, not the command.
     while code=0; wait "$!" || code=$?; kill -0 "$!" 2>/dev/null; do :; done
