@@ -22,9 +22,11 @@ _BOOT = (
 
 # AVX2 with FMA: x86 servers and laptops of the last ten years have it, so that these kernels run, and round
 # alike, on all of them. Beyond it each generation of processors has kernels of its own (D46).
+MKL_PROCESSOR = "S2S_MKL_PROCESSOR"
 KERNELS: Mapping[str, str] = {
     "ATEN_CPU_CAPABILITY": "avx2",
     "MKL_CBWR": "AVX2",
+    MKL_PROCESSOR: "intel",
     "ONEDNN_MAX_CPU_ISA": "AVX2",
     "OPENBLAS_CORETYPE": "Haswell",
     "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL",

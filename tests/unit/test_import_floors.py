@@ -61,7 +61,6 @@ NEVER = {("search", "generators"), ("search", "learner")}
 HEAVY = ("torch", "trl", "peft", "transformers", "tokenizers", "safetensors", "accelerate")
 # The recorder runs within a trainer of TRL, and joins what its processes sampled.
 HEAVY_ROOMS = ("generators/", "learner/", "problems/ant_colony/", "audit/trl.py")
-FIX_THREADS = ("experiments/", "pretraining/")
 LIGHT = (
     "claims.coverage",
     "claims.page",
@@ -197,24 +196,10 @@ def test_forbidden_directions(room: str, target: str) -> None:
 
 
 def test_heavy_libraries_stay_in_their_rooms() -> None:
-    """Model libraries are imported by generators, learner and ant colonies; torch also by FIX_THREADS."""
+    """Model libraries are imported by generators, learner, ant colonies and TRL's recorder alone."""
     for name, tree in files():
         heavy = {target.split(".")[0] for target in imported(name, tree)} & set(HEAVY)
-        if heavy and not name.startswith(HEAVY_ROOMS):
-            assert name.startswith(FIX_THREADS), f"{name} imports {heavy}"
-            assert heavy == {"torch"}, f"{name} imports {heavy}"
-
-
-def test_experiments_use_torch_to_fix_threads_only() -> None:
-    """What experiments and pretraining do with torch is set the number of threads, and nothing else."""
-    used = set()
-    for name, tree in files():
-        if name.startswith(FIX_THREADS):
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                    used |= {node.attr} if node.value.id == "torch" else set()
-                assert not (isinstance(node, ast.ImportFrom) and str(node.module).startswith("torch")), name
-    assert used == {"set_num_threads"}
+        assert not heavy or name.startswith(HEAVY_ROOMS), f"{name} imports {heavy}"
 
 
 def test_readers_load_no_model_library() -> None:

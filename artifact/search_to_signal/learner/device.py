@@ -1,13 +1,62 @@
-"""Where pretraining computes: a CPU or a CUDA device, either of them deterministically."""
+"""Where torch computes, with which threads and kernels; deterministically on CPU and CUDA devices."""
 
+import ctypes
+import mmap
 import os
+from pathlib import Path
 from typing import Literal
 
 import torch
 
 from search_to_signal.errors import ConfigError
+from search_to_signal.runtime import KERNELS, MKL_PROCESSOR
 
 Device = Literal["cpu", "cuda"]
+
+_READ, _WRITE, _EXECUTE = 1, 2, 4
+_RETURN_1 = bytes.fromhex("b801000000c3")  # mov eax, 1; ret
+_ASKS_FOR_INTEL = ("mkl_serv_intel_cpu_true", "mkl_serv_intel_cpu")
+
+
+def prepare_processor(threads: int) -> None:
+    """Have torch compute with so many threads and the kernels of ``runtime.KERNELS``; before it computes."""
+    torch.set_num_threads(threads)
+    asked = all(os.environ.get(name) == KERNELS[name] for name in ("MKL_CBWR", MKL_PROCESSOR))
+    os.environ[MKL_PROCESSOR] = "intel" if asked and _take_intel_kernels() else "own"
+
+
+def _take_intel_kernels() -> bool:
+    """Have MKL obey ``MKL_CBWR=AVX2`` on every maker's processor (D46); whether it does now.
+
+    MKL ignores the variable where it finds no Intel processor, and sums in another order there. It has no
+    option for that, so the functions by which it asks are made to answer yes, in this process's memory.
+    """
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
+        for name in _ASKS_FOR_INTEL:
+            always_return_1(library, name)
+    except (OSError, AttributeError):  # a build without MKL; a kernel that keeps code as it is
+        return False
+    return True
+
+
+def always_return_1(library: ctypes.CDLL, name: str) -> None:
+    """Overwrite the code of a loaded x86-64 library's function.
+
+    Raises AttributeError for a function that the library lacks, OSError where code may not be changed.
+    """
+    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+    page = address - address % mmap.PAGESIZE
+    length = address + len(_RETURN_1) - page
+    _protect(page, length, _READ | _WRITE | _EXECUTE)
+    ctypes.memmove(address, _RETURN_1, len(_RETURN_1))
+    _protect(page, length, _READ | _EXECUTE)
+
+
+def _protect(page: int, length: int, access: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(length), access):
+        raise OSError(ctypes.get_errno(), "mprotect")
 
 
 def prepare_device(device: Device) -> None:

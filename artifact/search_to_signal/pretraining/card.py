@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import torch
 
 from search_to_signal.analysis.tables.files import to_markdown
 from search_to_signal.corpus.pairs import Parent, Source, draw_prompt
@@ -17,6 +16,7 @@ from search_to_signal.experiments.live.group import EvaluatedCompletion, judge
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.files import CHECKSUMS
 from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
+from search_to_signal.learner.device import prepare_processor
 from search_to_signal.pretraining.training import Recipe, TrainingFacts, read_training_facts
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.progress import Progress
@@ -110,7 +110,7 @@ def _problem_card(samples: Sequence[_Sample]) -> ProblemCard:
 
 def measure(recipe: Recipe, directory: Path, progress: Progress, prompts: int = PROMPTS) -> Card:
     """Sample held-out prompts of every problem of the recipe and judge the answers."""
-    torch.set_num_threads(recipe.threads)
+    prepare_processor(recipe.threads)
     model = load_model(directory)
     generator = LocalGenerator(model, load_tokenizer(directory), _SETTINGS)
     cards = {}

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import torch
 
 from search_to_signal.corpus.pairs import Pair
 from search_to_signal.corpus.recipe import mixed_pairs
@@ -20,7 +19,13 @@ from search_to_signal.errors import ModelFileError
 from search_to_signal.generators.base import messages
 from search_to_signal.generators.chat import END, encoded, train_tokenizer
 from search_to_signal.generators.local import load_tokenizer
-from search_to_signal.learner.device import Device, prepare_device, processor, torch_version
+from search_to_signal.learner.device import (
+    Device,
+    prepare_device,
+    prepare_processor,
+    processor,
+    torch_version,
+)
 from search_to_signal.learner.pretrain import (
     Architecture,
     Example,
@@ -144,7 +149,7 @@ def pretrain(recipe: Recipe, out: Path, progress: Progress) -> None:
     Raises ConfigError for a device that this machine lacks.
     """
     prepare_device(recipe.device)
-    torch.set_num_threads(recipe.threads)
+    prepare_processor(recipe.threads)
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer(recipe, out)
     training = _begin(recipe, tokenizer)

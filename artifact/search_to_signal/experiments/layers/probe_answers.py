@@ -5,14 +5,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import torch
-
 from search_to_signal.errors import RecordError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.configuration import ADAPTER, RunConfig
 from search_to_signal.experiments.live.group import EvaluatedCompletion, evaluation_kind, judge
 from search_to_signal.experiments.live.learning import base_model, load_stored_adapter, open_run_generator
 from search_to_signal.generators.base import Generation, Generator
+from search_to_signal.learner.device import prepare_processor
 from search_to_signal.problems import get_problem
 from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.progress import Progress
@@ -68,7 +67,7 @@ def write_answers(
     """
     progress.update(f"probe/{checkpoint.name}", 0, len(bank), "starting")
     keep_freed_memory()
-    torch.set_num_threads(config.threads)
+    prepare_processor(config.threads)
     unfinished = file.with_suffix(".partial")
     unfinished.unlink(missing_ok=True)
     problem = get_problem(config.problem)

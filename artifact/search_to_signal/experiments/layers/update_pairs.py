@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import torch
 
 from search_to_signal.errors import ConfigError, LearnerError, RecordError
 from search_to_signal.experiments.configuration import RunConfig
@@ -16,6 +15,7 @@ from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.deltas import Comparison, compare, product_inner, raw_inner
+from search_to_signal.learner.device import prepare_processor
 from search_to_signal.learner.matched import (
     MatchedInputs,
     UpdateResult,
@@ -128,7 +128,7 @@ def compare_cell(
     cell: Cell, settings: UpdateSettings, updates: RecordWriter, pairs: RecordWriter, progress: Progress
 ) -> None:
     """Make every update of a cell and write its records; credit that breaks an update is left out."""
-    torch.set_num_threads(settings.threads)
+    prepare_processor(settings.threads)
     todo = plans(settings, cell.config.learner)
     task, done, total = f"updates/{cell.config.cell}", 0, len(todo) * len(cell.credit)
     progress.update(task, done, total, "starting")

@@ -6,7 +6,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
-import torch
 
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.configuration import RunConfig
@@ -27,6 +26,7 @@ from search_to_signal.generators.opening import open_generator
 from search_to_signal.hosts import open_host
 from search_to_signal.hosts.base import HasDatabase
 from search_to_signal.learner import PAIRED
+from search_to_signal.learner.device import prepare_processor
 from search_to_signal.problems import get_problem
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS
@@ -78,7 +78,7 @@ def run(
         begin_again_where_changed(directory, config, plan)
     refuse_occupied(directory, resume)
     keep_freed_memory()
-    torch.set_num_threads(config.threads)
+    prepare_processor(config.threads)
     with storage_errors(directory), lock_directory(directory, wait_s) as descriptor:
         refuse_occupied(directory, resume)
         manifest, point = open_run(directory, descriptor, config, plan or msgspec.UNSET)

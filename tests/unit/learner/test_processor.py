@@ -1,0 +1,77 @@
+"""Every processor with AVX2 takes the same kernels, whoever made it (D46)."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from search_to_signal.runtime import KERNELS
+
+pytestmark = pytest.mark.skipif(
+    "avx2" not in Path("/proc/cpuinfo").read_text(), reason="a processor without AVX2"
+)
+MULTIPLY = """
+from search_to_signal.runtime import fix_kernels
+fix_kernels()
+import os, torch
+from search_to_signal.learner import device
+{change}
+device.prepare_processor(1)
+torch.ones(64, 64) @ torch.ones(64, 64)
+print("MKL is told", os.environ["S2S_MKL_PROCESSOR"], torch.get_num_threads())
+"""
+GUARDED = """
+def guarded(*_):
+    raise OSError(13, "mprotect")
+device._protect = guarded
+"""
+
+
+def multiplied(given: dict[str, str], change: str = "") -> list[str]:
+    """What a process prints that multiplies with MKL: MKL's own two lines, and what it was told."""
+    clean = {name: value for name, value in os.environ.items() if name not in KERNELS}
+    done = subprocess.run(
+        [sys.executable, "-c", MULTIPLY.format(change=change)],
+        env={**clean, **given, "MKL_VERBOSE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+def test_mkl_takes_the_recorded_kernels_on_every_makers_processor() -> None:
+    """MKL says itself which branch it takes; without being told, it ignores the choice on AMD's."""
+    *_, product, call, told = multiplied({})
+    assert told == "MKL is told intel 1"
+    assert "AVX2" in product
+    assert "CNR:AVX2" in call
+
+
+@pytest.mark.parametrize(
+    ("given", "change"),
+    [({"S2S_MKL_PROCESSOR": "own"}, ""), ({"MKL_CBWR": "COMPATIBLE"}, ""), ({}, GUARDED)],
+    ids=["asked not to", "another branch", "guarded memory"],
+)
+def test_mkl_is_left_alone(given: dict[str, str], change: str) -> None:
+    """A user's choice stands, and where code may not be changed the manifest says that it was not."""
+    changed = f"{change}\ndevice.ctypes.memmove = None"
+    assert multiplied(given, changed)[-1] == "MKL is told own 1"
+
+
+def test_a_function_is_made_to_answer_yes() -> None:
+    """The change works where the processor is Intel's too, and its answer is yes without it."""
+    code = (
+        "import ctypes, torch\n"
+        "from pathlib import Path\n"
+        "from search_to_signal.learner.device import always_return_1\n"
+        "mkl = ctypes.CDLL(str(Path(torch.__file__).with_name('lib') / 'libtorch_cpu.so'))\n"
+        "name = 'mkl_serv_cpuisitbarcelona'\n"
+        "before = mkl[name]()\n"
+        "always_return_1(mkl, name)\n"
+        "print(before, mkl[name]())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "0 1\n"
