@@ -39,8 +39,8 @@ def _unpack(arguments: argparse.Namespace) -> int:
     wrong = 0
     for packed in found:
         out = arguments.out / packed.name
-        with storage_errors(out, AGAIN):
-            problems = unpack(packed, out, arguments.model)
+        with storage_errors(out, AGAIN), progress_display() as progress:
+            problems = unpack(packed, out, arguments.model, progress)
         left_out = [problem for problem in problems if is_left_out(problem, problems)]
         remade = [problem for problem in problems if is_remade(problem)]
         others = [problem for problem in problems if problem not in (*left_out, *remade)]
@@ -51,7 +51,8 @@ def _unpack(arguments: argparse.Namespace) -> int:
             print(f"... and {len(others) - _SHOWN} more")
         if left_out:
             print(
-                f"{packed.name}: {len(left_out)} files are not shipped, final adapters: s2s rerun makes them"
+                f"{packed.name}: {len(left_out)} files are not shipped: final adapters, "
+                "which s2s rerun makes, and what interrupted runs left"
             )
         if remade:
             print(f"{packed.name}: {len(remade)} files of its report come out otherwise with this version")

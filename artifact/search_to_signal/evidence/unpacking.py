@@ -10,6 +10,7 @@ from search_to_signal.errors import ConfigError
 from search_to_signal.evidence.container import read_container, write_files
 from search_to_signal.evidence.packing import FILES, OPEN_NAMES, TABLES, packed_results, packed_runs
 from search_to_signal.evidence.runs import RECORDS, tokenizer, unpack_run
+from search_to_signal.progress import Progress
 from search_to_signal.provenance.adapters import ADAPTER
 from search_to_signal.provenance.blocks import BLOCKS, write_blocks
 from search_to_signal.provenance.checksums import (
@@ -21,7 +22,14 @@ from search_to_signal.provenance.checksums import (
 )
 from search_to_signal.recompute.tokens import Tokenizers
 from search_to_signal.records.layers import ANCHOR
-from search_to_signal.records.manifest import REPORT, ROSTER, read_manifest, read_roster, write_roster
+from search_to_signal.records.manifest import (
+    INTERRUPTED,
+    REPORT,
+    ROSTER,
+    read_manifest,
+    read_roster,
+    write_roster,
+)
 from search_to_signal.runtime import mapped
 
 # Beyond these a run's tokens, whose tokenizer takes most of the time, are not worth a process.
@@ -67,24 +75,35 @@ def _what(name: str) -> str:
     return known.get(path.name, f"a file of {run}")
 
 
-def unpack_runs(packed: Path, out: Path, names: Sequence[str], models: Sequence[Path], tokens: bool) -> None:
+def unpack_runs(
+    packed: Path,
+    out: Path,
+    names: Sequence[str],
+    models: Sequence[Path],
+    tokens: bool,
+    progress: Progress | None = None,
+) -> None:
     """Write some runs of a packed results directory; raises RunDirectoryError as ``unpack_run``.
 
     Without ``tokens`` a run lacks ``generations.jsonl``, which tables do not read.
     """
     parts = -(-len(names) // _TOGETHER)
     shares = [(packed, out, names[part::parts], models, tokens) for part in range(parts)]
-    for _ in mapped(_unpack_some, shares):
-        pass
+    done = 0
+    for count in mapped(_unpack_some, shares):
+        done += count
+        if progress is not None:
+            progress.update(f"unpack {packed.name}", done, len(names))
 
 
-def _unpack_some(share: tuple[Path, Path, Sequence[str], Sequence[Path], bool]) -> None:
+def _unpack_some(share: tuple[Path, Path, Sequence[str], Sequence[Path], bool]) -> int:
     packed, out, names, models, tokens = share
     tokenizers = Tokenizers(models)
     for name in names:
         files = read_manifest(packed / name).model_files
         found = tokenizer(tokenizers.of(files)) if tokens else None
         unpack_run(packed / name, out / name, found, tokens)
+    return len(names)
 
 
 def unpack_rest(packed: Path, out: Path) -> None:
@@ -97,19 +116,19 @@ def unpack_rest(packed: Path, out: Path) -> None:
             place.write_bytes(path.read_bytes())
 
 
-def unpack(packed: Path, out: Path, models: Sequence[Path]) -> list[str]:
+def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) -> list[str]:
     """Restore a whole results directory into an empty place; returns what is not as in its own lists.
 
     Reports are made again from the records and the block index from all files. Final adapters that were not
-    packed are missing by name. Raises RunDirectoryError for unreadable containers, ConfigError where ``out``
-    is not empty.
+    packed are missing by name, and so is what interrupted runs left. Raises RunDirectoryError for unreadable
+    containers, ConfigError where ``out`` is not empty.
     """
     from search_to_signal.experiments.reproduction import write_report
 
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty: give another --out")
     names = packed_runs(packed)
-    unpack_runs(packed, out, names, models, tokens=True)
+    unpack_runs(packed, out, names, models, True, progress)
     unpack_rest(packed, out)
     sealed = read_sums(out) if (out / SUMS).is_file() else {}
     if any(name.startswith(f"{REPORT}/") for name in sealed):
@@ -125,10 +144,15 @@ def unpack(packed: Path, out: Path, models: Sequence[Path]) -> list[str]:
 
 
 def is_left_out(problem: str, problems: Sequence[str]) -> bool:
-    """Whether a problem of ``unpack`` is a final adapter that was not packed, or the block index over it."""
-    weights = f"/{ADAPTER}/" in problem and problem.endswith(": missing")
+    """Whether a problem of ``unpack`` is a file that is not packed, or the block index over it.
+
+    Final adapters are not, unless asked for, nor is what interrupted runs left.
+    """
+    unpacked = any(f"/{part}/" in problem for part in (ADAPTER, INTERRUPTED)) and problem.endswith(
+        ": missing"
+    )
     index = problem.startswith((BLOCKS, f"{SUMS}:"))
-    return weights or (index and any(is_left_out(one, ()) or is_remade(one) for one in problems))
+    return unpacked or (index and any(is_left_out(one, ()) or is_remade(one) for one in problems))
 
 
 def is_remade(problem: str) -> bool:

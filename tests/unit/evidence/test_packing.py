@@ -52,11 +52,25 @@ def test_weights_are_left_out_unless_asked_for(
     """Everything else comes back, and the command says what does not."""
     packed = pack(results)
     assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
-    assert "main: 2 files are not shipped, final adapters" in capsys.readouterr().out
+    assert "main: 2 files are not shipped: final adapters" in capsys.readouterr().out
     missing = set(files(results)) - set(files(tmp_path / "out" / "main"))
     assert missing == {
         f"cohort/native-s1/adapter/adapter_{end}" for end in ("config.json", "model.safetensors")
     }
+
+
+def test_what_an_interrupted_run_left_is_no_damage(
+    results: Path, make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is listed by the directory, and not shipped."""
+    make_run(results / "cohort" / "interrupted" / "frozen-s1-1", "frozen", 1)
+    seal(results, "a study")
+    packed = pack(results, "--adapters", "*")
+    assert main(["unpack", str(packed), "--out", str(tmp_path / "out")]) == 0
+    assert "and what interrupted runs left" in capsys.readouterr().out
+    missing = set(files(results)) - set(files(tmp_path / "out" / "main"))
+    assert missing
+    assert all(name.startswith("cohort/interrupted/") for name in missing)
 
 
 def test_a_run_is_added_without_writing_others_again(
