@@ -1,19 +1,42 @@
 """Recording goes on from runs that were shipped without their final adapters."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import Profile
-from search_to_signal.experiments.runs.adapters import cohort_with_adapters
+from search_to_signal.experiments.layers import restart
+from search_to_signal.experiments.runs.adapters import make_adapters
 from search_to_signal.experiments.runs.execution import Execution
 from search_to_signal.experiments.runs.places import Reproduction
 from search_to_signal.progress import PlainProgress
-from search_to_signal.records.layers import COHORT
+from search_to_signal.provenance.checksums import sum_problems
+from search_to_signal.records.layers import COHORT, RESTART
 
 HOW = Execution(resume=True, plan="a" * 64)
+
+
+class Executed:
+    """Remembers which runs made steps, in their order."""
+
+    def __init__(self) -> None:
+        self.runs: list[str] = []
+
+    def update(self, task: str, done: int, total: int, note: str = "") -> None:
+        if note and task not in self.runs:
+            self.runs.append(task)
+
+    def say(self, line: str) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def profile(profile: Profile) -> Profile:
+    """The tiny profile's trained run, of two seeds."""
+    return msgspec.structs.replace(profile, conditions=("native",), seeds=(42, 7))
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +67,23 @@ def test_runs_without_adapters_are_kept_and_get_them_again(recorded: Path, shipp
     before = (run / "manifest.json").stat().st_mtime_ns
     shipped.run_all({run.parent: shipped.profile.runs()})
     assert not (run / "adapter").exists()
-    assert cohort_with_adapters(shipped) == run.parent
+    make_adapters(shipped, run.parent, {"native-s42"})
     assert contents(run / "adapter") == contents(recorded / COHORT / "native-s42" / "adapter")
     assert (run / "manifest.json").stat().st_mtime_ns == before
     assert list(shipped.results.parent.iterdir()) == [shipped.results]
+
+
+def test_what_can_restart_at_once_comes_first(shipped: Reproduction) -> None:
+    """A run is executed again for its adapter right before its restart, and not where that is recorded."""
+    told = Executed()
+    asked = replace(shipped, progress=told)
+    restart.run(asked)
+    assert told.runs == ["restart/native-s7", "cohort/native-s42", "restart/native-s42"]
+    shutil.rmtree(shipped.results / COHORT / "native-s42" / "adapter")
+    told.runs.clear()
+    restart.run(asked)
+    assert told.runs == []
+    assert not sum_problems(shipped.results / RESTART)
 
 
 def test_another_adapter_is_not_put_into_place(shipped: Reproduction) -> None:
@@ -58,7 +94,7 @@ def test_another_adapter_is_not_put_into_place(shipped: Reproduction) -> None:
     other = [f"{'0' * 64}{line[64:]}" if "safetensors" in line else line for line in lines]
     sums.write_text("\n".join(other) + "\n")
     with pytest.raises(RunDirectoryError, match=r"native-s42 ends with another adapter .*--adapters"):
-        cohort_with_adapters(shipped)
+        make_adapters(shipped, run.parent, {"native-s42"})
     assert not (run / "adapter").exists()
 
 

@@ -11,7 +11,7 @@ from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import FROZEN, Profile, RunConfig
 from search_to_signal.experiments.layer_settings import ProbeSettings
 from search_to_signal.experiments.layers.probe_bank import build_bank
-from search_to_signal.experiments.runs.adapters import cohort_with_adapters
+from search_to_signal.experiments.runs.adapters import make_adapters
 from search_to_signal.experiments.runs.directory import Kind, read_own
 from search_to_signal.experiments.runs.places import Reproduction
 from search_to_signal.generators.opening import model_files
@@ -126,7 +126,8 @@ def run(asked: Reproduction) -> None:
     Raises RunDirectoryError when the cohort is not finished, or when there is another probe.
     """
     profile, directory = asked.profile, asked.results / PROBE
-    settings, cohort = profile.probe or ProbeSettings(), cohort_with_adapters(asked)
+    settings, cohort = profile.probe or ProbeSettings(), asked.finished_cohort()
+    make_adapters(asked, cohort, {config.name for config in profile.runs()})
     planned = checkpoints(profile, cohort)
     group = msgspec.structs.replace(profile.generation, group_size=settings.completions)
     config = profile.run(FROZEN, profile.seeds[0], generation=group)

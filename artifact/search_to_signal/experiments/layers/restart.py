@@ -13,8 +13,8 @@ import msgspec
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import Parent, Profile, RunConfig
 from search_to_signal.experiments.layer_settings import RestartSettings
-from search_to_signal.experiments.runs.adapters import cohort_with_adapters
-from search_to_signal.experiments.runs.places import Reproduction
+from search_to_signal.experiments.runs.adapters import lacks_adapter, make_adapters
+from search_to_signal.experiments.runs.places import Reproduction, run_missing
 from search_to_signal.experiments.runs.recorded import final_population
 from search_to_signal.provenance.checksums import sha256_file, write_sums
 from search_to_signal.records.layers import COHORT, FINAL_ARCHIVE, INITIAL_ARCHIVE, RESTART
@@ -72,12 +72,29 @@ def archive_restarts(profile: Profile, settings: RestartSettings, cohort: Path) 
 
 
 def run(asked: Reproduction) -> None:
-    """Run the restarts of a profile; raises RunDirectoryError when the cohort is not finished."""
-    profile, out, cohort = asked.profile, asked.results / RESTART, cohort_with_adapters(asked)
+    """Run the restarts of a profile; raises RunDirectoryError when the cohort is not finished.
+
+    Where final adapters are missing, what needs none comes first, and then as many seeds at a time as runs go
+    side by side: their adapters, and what begins with these.
+    """
+    profile, out, cohort = asked.profile, asked.results / RESTART, asked.finished_cohort()
     settings = profile.restart or RestartSettings()
-    asked.run_all({out: restarts(profile, settings, cohort)})
-    archives = archive_restarts(profile, settings, cohort)
-    if archives:
-        asked.run_all({out / where: runs for where, runs in archives.items()})
-        # The layer's own list holds them, too.
-        write_sums(out)
+    plan = {out: restarts(profile, settings, cohort)}
+    plan |= {out / where: runs for where, runs in archive_restarts(profile, settings, cohort).items()}
+    todo = asked.begin(plan)
+    waiting = [place for place in todo if not place.done and _waits(place.config, cohort)]
+    run_missing([place for place in todo if place not in waiting], asked.how, asked.progress)
+    for first in range(0, len(profile.seeds), asked.how.jobs):
+        seeds = profile.seeds[first : first + asked.how.jobs]
+        together = [place for place in waiting if place.config.seed in seeds]
+        make_adapters(asked, cohort, {place.config.name for place in together})
+        run_missing(together, asked.how, asked.progress)
+    # The layer's own list comes last: it holds the archives' lists, too.
+    for directory in reversed(plan):
+        write_sums(directory)
+
+
+def _waits(config: RunConfig, cohort: Path) -> bool:
+    """Whether a restart begins with a final adapter that is missing."""
+    adapter = config.parent is not None and config.parent.adapter_sha256 is not None
+    return adapter and lacks_adapter(cohort, config.name)

@@ -1,6 +1,7 @@
 """Final adapters of runs that were shipped without them: the runs are executed again, for these alone."""
 
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
@@ -11,25 +12,29 @@ from search_to_signal.provenance.checksums import read_sums, sha256_file
 from search_to_signal.records.manifest import finished_manifest
 
 
-def cohort_with_adapters(asked: Reproduction) -> Path:
-    """The finished cohort's directory; the final adapters that are missing are made again and put into place.
+def lacks_adapter(cohort: Path, name: str) -> bool:
+    """Whether a finished, trained run of a cohort lies there without its final adapter."""
+    return not (cohort / name / ADAPTER).is_dir()
+
+
+def make_adapters(asked: Reproduction, cohort: Path, names: Collection[str]) -> None:
+    """Put the final adapters of these runs of a finished cohort into place, those that are missing.
 
     The runs are made beside the results, and an interrupted one goes on when this is called again. Raises
-    RunDirectoryError where the cohort is not finished or another adapter comes out, and RunFailedError or
-    StoppedError as ``execute`` does.
+    RunDirectoryError where another adapter comes out, and RunFailedError or StoppedError as ``execute`` does.
     """
-    cohort, beside = asked.finished_cohort(), asked.results.with_name(f".{asked.results.name}-adapters")
-    trained = [config for config in asked.profile.runs() if config.trained]
-    lacking = [config for config in trained if not (cohort / config.name / ADAPTER).is_dir()]
-    if lacking:
-        asked.progress.say(f"{len(lacking)} runs lack their final adapters: executed again for them")
+    wanted = [config for config in asked.profile.runs() if config.trained and config.name in names]
+    lacking = [config for config in wanted if lacks_adapter(cohort, config.name)]
+    if not lacking:
+        return
+    asked.progress.say(f"{len(lacking)} runs lack their final adapters: executed again for them")
+    beside = asked.results.with_name(f".{asked.results.name}-adapters")
     for first in range(0, len(lacking), asked.how.jobs):
         together = lacking[first : first + asked.how.jobs]
         run_missing([_place(config, beside) for config in together], asked.how, asked.progress)
         for config in together:
             _put_into_place(beside / config.name, cohort / config.name)
     shutil.rmtree(beside, ignore_errors=True)
-    return cohort
 
 
 def _place(config: RunConfig, beside: Path) -> Place:

@@ -40,13 +40,18 @@ class Reproduction:
         Complete runs are verified and kept, unfinished ones begin again, or with ``how.resume`` go on. Raises
         RunDirectoryError before anything starts where a directory holds something else.
         """
-        todo = [place for out, configs in plan.items() for place in places(configs, out, self.how.plan)]
-        for out, configs in plan.items():
-            write_roster(out, (config.name for config in configs))
+        todo = self.begin(plan)
         run_missing(todo, self.how, self.progress)
         for out in plan:
             write_sums(out)
         return [place.directory for place in todo]
+
+    def begin(self, plan: Mapping[Path, Sequence[RunConfig]]) -> list[Place]:
+        """Name every directory's runs in it; returns where they go. Raises as ``run_all``."""
+        todo = [place for out, configs in plan.items() for place in places(configs, out, self.how.plan)]
+        for out, configs in plan.items():
+            write_roster(out, (config.name for config in configs))
+        return todo
 
     def finished_cohort(self) -> Path:
         """``finished_cohort`` of the profile."""
