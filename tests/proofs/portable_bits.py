@@ -3,9 +3,9 @@
     python -m tests.proofs.portable_bits --groups 10
 
 Every condition is run at every level, each in a process of its own. ``fixed`` is what every command chooses;
-``processor`` leaves the choice to the libraries; ``avx2`` and ``sse`` force them down to what an older
-processor has. Printed are, per condition and level, the record files that differ from ``fixed``, where they
-begin to, and processor seconds per group in relation to ``processor``.
+``maker`` has MKL see who made the processor; ``processor`` leaves every choice to the libraries; ``avx2`` and
+``sse`` force them down to what an older processor has. Printed are, per condition and level, the record files
+that differ from ``fixed``, where they begin to, and processor seconds per group in relation to ``processor``.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from tests.figures import print_figure
 
 from search_to_signal.config import canonical_json
 from search_to_signal.experiments.configuration import RunConfig, load_profile
-from search_to_signal.runtime import KERNELS, command_line
+from search_to_signal.runtime import KERNELS, MKL_PROCESSOR, command_line
 
 RECORDS = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl")
 CONDITIONS = ("frozen", "native", "factorized")
@@ -36,6 +36,7 @@ PROCESSOR = {
 }
 LEVELS: Mapping[str, Mapping[str, str]] = {
     "fixed": {},
+    "maker": {MKL_PROCESSOR: "own"},
     "processor": PROCESSOR,
     "avx2": {"MKL_ENABLE_INSTRUCTIONS": "AVX2", "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX512VL"},
     "sse": {
