@@ -61,29 +61,23 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def test_runs_without_adapters_are_kept_and_get_them_again(recorded: Path, shipped: Reproduction) -> None:
-    """Nothing is executed for the cohort; for what starts from an adapter it comes back byte for byte."""
-    run = shipped.results / COHORT / "native-s42"
+def test_a_run_is_executed_again_for_its_adapter_alone(recorded: Path, shipped: Reproduction) -> None:
+    """Right before its restart, behind what can begin at once, and not where the restart is recorded."""
+    run, told = shipped.results / COHORT / "native-s42", Executed()
     before = (run / "manifest.json").stat().st_mtime_ns
-    shipped.run_all({run.parent: shipped.profile.runs()})
-    assert not (run / "adapter").exists()
-    make_adapters(shipped, run.parent, {"native-s42"})
+    asked = replace(shipped, progress=told)
+    asked.run_all({run.parent: asked.profile.runs()})
+    assert told.runs == []
+    restart.run(asked)
+    assert told.runs == ["restart/native-s7", "cohort/native-s42", "restart/native-s42"]
     assert contents(run / "adapter") == contents(recorded / COHORT / "native-s42" / "adapter")
     assert (run / "manifest.json").stat().st_mtime_ns == before
     assert list(shipped.results.parent.iterdir()) == [shipped.results]
-
-
-def test_what_can_restart_at_once_comes_first(shipped: Reproduction) -> None:
-    """A run is executed again for its adapter right before its restart, and not where that is recorded."""
-    told = Executed()
-    asked = replace(shipped, progress=told)
-    restart.run(asked)
-    assert told.runs == ["restart/native-s7", "cohort/native-s42", "restart/native-s42"]
-    shutil.rmtree(shipped.results / COHORT / "native-s42" / "adapter")
+    assert not sum_problems(shipped.results / RESTART)
+    shutil.rmtree(run / "adapter")
     told.runs.clear()
     restart.run(asked)
     assert told.runs == []
-    assert not sum_problems(shipped.results / RESTART)
 
 
 def test_another_adapter_is_not_put_into_place(shipped: Reproduction) -> None:

@@ -52,11 +52,12 @@ class Pair:
 
 @dataclass(frozen=True)
 class _Recorded:
-    """A finished run, or a checkpoint that answered the whole bank."""
+    """A finished run, or a checkpoint that answered the whole bank; ``cpu`` names the processor of a run."""
 
     place: str
     groups: int
     group_size: int
+    cpu: str = ""
 
 
 def _is_probed(place: str) -> bool:
@@ -73,7 +74,7 @@ def _recorded(root: Path, side: str, seed: int) -> _Recorded | None:
     manifest = finished_manifest(root / place)
     if manifest is None:
         return None
-    return _Recorded(place, manifest.facts.groups, manifest.facts.group_size)
+    return _Recorded(place, manifest.facts.groups, manifest.facts.group_size, manifest.environment.cpu)
 
 
 def _probed(root: Path, folder: str, name: str) -> _Recorded | None:
@@ -103,6 +104,8 @@ def _pair(root: Path, question: Question, seed: int, runs: Sequence[_Recorded]) 
         remarks = remarks[:1] if groups[0] < due[0] else []
         groups[1], short = _bought(root, [run.place for run in runs], groups[0])
         remarks += [f"{runs[1].place} ends before the time does"] if short else []
+        if runs[0].cpu != runs[1].cpu:
+            remarks.append(f"{runs[0].cpu} and {runs[1].cpu} took the times, which do not compare")
     sides = (Reading(run.place, count, question.metric) for run, count in zip(runs, groups, strict=True))
     return Pair(seed, tuple(sides), "; ".join(remarks))
 

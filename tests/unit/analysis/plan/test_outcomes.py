@@ -1,5 +1,6 @@
 """Plan and outcome: numbers by hand, verdicts at the corrected level, and nothing said of half a study."""
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from statistics import mean, stdev
@@ -7,6 +8,7 @@ from statistics import mean, stdev
 import pytest
 from scipy.stats import t as student
 from spec.synthetic_runs import write_synthetic_run
+from tests.forging import edit_manifest
 from tests.plans import plan_text
 from tests.probes import write_synthetic_probe
 
@@ -18,6 +20,7 @@ from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
 from search_to_signal.analysis.results import load_runs
 from search_to_signal.errors import ConfigError
 from search_to_signal.normalizer import find_normalizer
+from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
 from search_to_signal.rewards import MAPPINGS
 
@@ -121,6 +124,20 @@ def test_equal_time_takes_the_prefix_that_the_seconds_buy(root: Path, tmp_path: 
     found = asked(root, tmp_path, match="processor_time", pairs=pairs, metric="final_best")
     assert {side.groups for pair in found.pairs for side in pair.sides[1:]} == {60}
     assert [pair.remark for pair in found.pairs] == [""] * 3
+
+
+def test_times_of_two_processors_do_not_compare(root: Path, tmp_path: Path) -> None:
+    """A pair whose runs took their times on different processors is named; where times do not count, not."""
+    copy = Path(shutil.copytree(root, tmp_path / "copy"))
+    run = copy / "main/anchor/frozen-s2"
+    edit_manifest(run, lambda manifest: manifest["environment"].update(cpu="another"))
+    write_sums(run)
+    pairs = '[["main/cohort/native", "main/anchor/frozen"]]'
+    by_time = asked(copy, tmp_path, match="processor_time", pairs=pairs)
+    remarks = [pair.remark for pair in by_time.pairs]
+    assert "and another took the times, which do not compare" in remarks[1]
+    assert remarks[::2] == ["", ""]
+    assert not any("another" in pair.remark for pair in asked(copy, tmp_path, pairs=pairs).pairs)
 
 
 def test_one_side_is_described(root: Path, tmp_path: Path) -> None:
