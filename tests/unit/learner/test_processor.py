@@ -30,7 +30,7 @@ device._protect = guarded
 
 
 def multiplied(given: dict[str, str], change: str = "") -> list[str]:
-    """What a process prints that multiplies with MKL: MKL's own two lines, and what it was told."""
+    """What a process prints that multiplies with MKL: MKL's own lines, and what it was told."""
     clean = {name: value for name, value in os.environ.items() if name not in KERNELS}
     done = subprocess.run(
         [sys.executable, "-c", MULTIPLY.format(change=change)],
@@ -44,10 +44,9 @@ def multiplied(given: dict[str, str], change: str = "") -> list[str]:
 
 def test_mkl_takes_the_recorded_kernels_on_every_makers_processor() -> None:
     """MKL says itself which branch it takes; without being told, it ignores the choice on AMD's."""
-    *_, product, call, told = multiplied({})
-    assert told == "MKL is told intel 1"
-    assert "AVX2" in product
-    assert "CNR:AVX2" in call
+    lines = multiplied({})
+    assert "MKL is told intel 1" in lines
+    assert [line for line in lines if "SGEMM" in line and "CNR:AVX2" in line], lines
 
 
 @pytest.mark.parametrize(
@@ -58,7 +57,7 @@ def test_mkl_takes_the_recorded_kernels_on_every_makers_processor() -> None:
 def test_mkl_is_left_alone(given: dict[str, str], change: str) -> None:
     """A user's choice stands, and where code may not be changed the manifest says that it was not."""
     changed = f"{change}\ndevice.ctypes.memmove = None"
-    assert multiplied(given, changed)[-1] == "MKL is told own 1"
+    assert "MKL is told own 1" in multiplied(given, changed)
 
 
 def test_a_function_is_made_to_answer_yes() -> None:
