@@ -34,7 +34,8 @@ def _take_intel_kernels() -> bool:
     try:
         library = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
         for name in _ASKS_FOR_INTEL:
-            always_return_1(library, name)
+            if not library[name]():
+                always_return_1(library, name)
     except (OSError, AttributeError):  # a build without MKL; a kernel that keeps code as it is
         return False
     return True
@@ -45,7 +46,7 @@ def always_return_1(library: ctypes.CDLL, name: str) -> None:
 
     Raises AttributeError for a function that the library lacks, OSError where code may not be changed.
     """
-    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+    address = ctypes.cast(library[name], ctypes.c_void_p).value or 0
     page = address - address % mmap.PAGESIZE
     length = address + len(_RETURN_1) - page
     _protect(page, length, _READ | _WRITE | _EXECUTE)

@@ -22,7 +22,9 @@ device.prepare_processor(1)
 torch.ones(64, 64) @ torch.ones(64, 64)
 print("MKL is told", os.environ["S2S_MKL_PROCESSOR"], torch.get_num_threads())
 """
+# A question that every processor of today answers with no.
 GUARDED = """
+device._ASKS_FOR_INTEL = ("mkl_serv_cpuisitbarcelona",)
 def guarded(*_):
     raise OSError(13, "mprotect")
 device._protect = guarded
