@@ -20,9 +20,9 @@ _BOOT = (
     "from search_to_signal.cli import main; sys.exit(main())"
 )
 
+MKL_PROCESSOR = "S2S_MKL_PROCESSOR"
 # AVX2 with FMA: x86 servers and laptops of the last ten years have it, so that these kernels run, and round
 # alike, on all of them. Beyond it each generation of processors has kernels of its own (D46).
-MKL_PROCESSOR = "S2S_MKL_PROCESSOR"
 KERNELS: Mapping[str, str] = {
     "ATEN_CPU_CAPABILITY": "avx2",
     "MKL_CBWR": "AVX2",

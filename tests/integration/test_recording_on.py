@@ -68,6 +68,7 @@ def test_a_run_is_executed_again_for_its_adapter_alone(recorded: Path, shipped: 
     asked = replace(shipped, progress=told)
     asked.run_all({run.parent: asked.profile.runs()})
     assert told.runs == []
+    assert not (run / "adapter").exists()
     restart.run(asked)
     assert told.runs == ["restart/native-s7", "cohort/native-s42", "restart/native-s42"]
     assert contents(run / "adapter") == contents(recorded / COHORT / "native-s42" / "adapter")

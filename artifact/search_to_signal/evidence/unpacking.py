@@ -148,9 +148,8 @@ def is_left_out(problem: str, problems: Sequence[str]) -> bool:
 
     Final adapters are not, unless asked for, nor is what interrupted runs left.
     """
-    unpacked = any(f"/{part}/" in problem for part in (ADAPTER, INTERRUPTED)) and problem.endswith(
-        ": missing"
-    )
+    missing = problem.endswith(": missing")
+    unpacked = missing and any(f"/{part}/" in problem for part in (ADAPTER, INTERRUPTED))
     index = problem.startswith((BLOCKS, f"{SUMS}:"))
     return unpacked or (index and any(is_left_out(one, ()) or is_remade(one) for one in problems))
 
