@@ -21,7 +21,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "running": ("run", "record", "run-one", "updates", "heldout"),
     "records": ("report", "replay", "compare", "trace"),
     "checking": ("verify", "seal"),
-    "rerunning": ("rerun",),
+    "rerunning": ("rerun", "retrain"),
     "shipping": ("pack", "unpack", "rebuild"),
     "claims": ("claims",),
     "hosts": ("conformance", "released"),

@@ -44,7 +44,7 @@ def add_repeated(
 
 def load_allowed(arguments: argparse.Namespace) -> None:
     """Load what ``allow_code`` took; raises ConfigError for what is none of its kind."""
-    kinds = ("mapping", "normalizer", "problem", "host")
+    kinds = ("mapping", "normalizer", "problem", "host", "rule")
     asked = [(kind, name) for kind in kinds for name in getattr(arguments, kind, ())]
     if not asked:
         return

@@ -1,4 +1,4 @@
-"""The command that executes recorded runs again."""
+"""Commands that execute recorded runs again, whole or their updates alone."""
 
 import argparse
 import tempfile
@@ -16,7 +16,7 @@ from search_to_signal.cli.base import (
     sample_seed,
 )
 from search_to_signal.errors import ConfigError, StoppedError
-from search_to_signal.progress import Progress, one_line, progress_display
+from search_to_signal.progress import Progress, counted, one_line, progress_display
 
 if TYPE_CHECKING:
     from search_to_signal.recompute.rerun import Rerun
@@ -55,6 +55,28 @@ def _rerun(arguments: argparse.Namespace) -> int:
         return 1
     print(promise(RERUN))
     return 0
+
+
+def _retrain(arguments: argparse.Namespace) -> None:
+    """Make the final adapters of recorded runs again, by their recorded updates alone.
+
+    Nothing is sampled or evaluated. Every adapter on the way has to be the recorded one.
+    """
+    from search_to_signal.evidence.unpacking import readable
+    from search_to_signal.experiments.runs.execution import Execution, Place, execute
+    from search_to_signal.recompute.rerun import runnable_config, with_parents
+
+    load_allowed(arguments)
+    manifests = with_parents(arguments.directory, arguments.run)
+    configs = {name: runnable_config(manifests[name], arguments.model) for name in arguments.run}
+    if frozen := [name for name, config in configs.items() if not config.trained]:
+        raise ConfigError(f"{', '.join(frozen)}: not trained, so there is no adapter to make")
+    with readable(arguments.directory, list(configs), True) as recorded, progress_display() as progress:
+        places = [
+            Place(config, arguments.out / name, recorded=recorded / name) for name, config in configs.items()
+        ]
+        execute(places, Execution(jobs=arguments.jobs, resume=True), progress)
+    print(f"s2s: {counted(len(configs), 'adapter')} as recorded, in {arguments.out}")
 
 
 def _refuse_loose_options(arguments: argparse.Namespace) -> None:
@@ -117,5 +139,15 @@ def register(add: Add) -> None:
     command.add_argument("--seed", type=int, help="which runs --sample draws (default: drawn, and printed)")
     command.add_argument("--out", type=Path, help="where to run, and to go on when interrupted")
     command.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side (default: 1)")
+    _allow(command)
+    again = add(_retrain, "s2s retrain artifact/evidence main/cohort/native-s42 --out adapters")
+    again.add_argument("directory", type=Path, help="results directory, or shipped evidence")
+    again.add_argument("run", nargs="+", metavar="RUN", help="a trained run's place below it")
+    again.add_argument("--out", type=Path, required=True, help="RUN/adapter of each run goes here")
+    again.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side (default: 1)")
+    _allow(again)
+
+
+def _allow(command: argparse.ArgumentParser) -> None:
     add_repeated(command, "--model", "a model of your own that the runs had", Path, metavar="DIR")
     allow_code(command, "mapping", "normalizer", "problem", "host", "rule")

@@ -36,6 +36,7 @@ def _run_one(arguments: argparse.Namespace) -> None:
     """Run one configuration from standard input."""
     from search_to_signal.experiments.configuration import RunConfig
     from search_to_signal.experiments.live.clock import format_timing
+    from search_to_signal.experiments.live.retraining import retrain
     from search_to_signal.experiments.live.run import run
     from search_to_signal.experiments.runs.execution import ERROR_PREFIX, PROGRESS_PREFIX
     from search_to_signal.runtime import end_with_parent
@@ -54,6 +55,9 @@ def _run_one(arguments: argparse.Namespace) -> None:
     except UNREADABLE as error:
         raise ConfigError(f"standard input holds no run configuration: {error}") from error
     try:
+        if arguments.retrain is not None:
+            retrain(config, arguments.retrain, arguments.out, Relay())
+            return
         manifest = run(
             config,
             arguments.out,
@@ -143,6 +147,7 @@ def register(add: Add) -> None:
     one.add_argument("--checkpoint-every", type=int, default=1, metavar="GROUPS")
     one.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="for another that writes it")
     one.add_argument("--plan", metavar="SHA256", help="of the plan that the run belongs to")
+    one.add_argument("--retrain", type=Path, metavar="DIR", help="only the adapter of this finished run")
     one.add_argument("--parent", type=int, metavar="PID", help="end when this parent process ends")
     updates = add(_updates, "s2s updates results/embedded/cohort --out updates")
     updates.add_argument("directories", type=Path, nargs="+", help="runs, or directories of runs")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +74,14 @@ class Learner(Protocol):
 
     def load(self, data: bytes) -> None:
         """Take up what ``dump`` gave; the next step does the same bits as if nothing had been between."""
+
+
+@runtime_checkable
+class RoundLearner(Protocol):
+    """A learner whose every round begins anew: earlier rounds leave nothing in its adapter."""
+
+    def collect(self, group: TrainingGroup) -> None:
+        """Take a group as ``step`` does, without the round that may be due."""
 
 
 class LearningRule(Protocol):

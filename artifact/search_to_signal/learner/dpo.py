@@ -64,7 +64,7 @@ class DpoLearner:
         """Take a group, and where a round is due train on all pairs so far that reach its threshold."""
         entries = self._buffer.add(group)
         step = len(self._buffer.groups) - 1
-        if len(self._buffer.groups) % self._settings.finetuning_frequency == 0:
+        if self._due:
             threshold = self._settings.threshold(self._buffer.scores)
             self._buffer.scores.clear()
             kept = [] if threshold is None else self._buffer.above(threshold)
@@ -73,6 +73,16 @@ class DpoLearner:
                 told = self._told(updates, threshold, len(kept))
                 return self._result(updates, PreferenceRecord(step=step, pairs=entries, round=told))
         return self._result([], PreferenceRecord(step=step, pairs=entries))
+
+    def collect(self, group: TrainingGroup) -> None:
+        """Take a group without the round that may be due: the next one begins with the first adapter."""
+        self._buffer.add(group)
+        if self._due:
+            self._buffer.scores.clear()
+
+    @property
+    def _due(self) -> bool:
+        return len(self._buffer.groups) % self._settings.finetuning_frequency == 0
 
     def round(self, pairs: Sequence[TokenPair], step: int) -> Iterator[Update]:
         """Train on pairs from the first adapter; ``step`` names the stream of their order.

@@ -50,7 +50,7 @@ def runs_to_choose(directory: Path, models: Sequence[Path]) -> tuple[list[str], 
     for run in runs_below(directory):
         name = run.relative_to(directory).as_posix()
         try:
-            _config(read_manifest(run), models)
+            runnable_config(read_manifest(run), models)
             possible.append(name)
         except S2SError as error:
             refused[name] = str(error)
@@ -82,7 +82,7 @@ def rerun(
     if out.resolve().is_relative_to(directory.resolve()):
         raise ConfigError(f"{out} lies in the directory that is checked: give another --out")
     manifests = with_parents(directory, names)
-    left = {name: _config(manifest, models) for name, manifest in manifests.items()}
+    left = {name: runnable_config(manifest, models) for name, manifest in manifests.items()}
     done: dict[str, Rerun] = {}
     while left:
         ready = {name: config for name, config in left.items() if not set(_parents(name, config)) & set(left)}
@@ -123,8 +123,11 @@ def _parents(name: str, config: RunConfig) -> list[str]:
     return [os.path.normpath(os.path.join(name, value.run)) for value in values if isinstance(value, Parent)]
 
 
-def _config(manifest: Manifest, models: Sequence[Path]) -> RunConfig:
-    """The configuration as it can be run here; a directory's word for code or model is not enough."""
+def runnable_config(manifest: Manifest, models: Sequence[Path]) -> RunConfig:
+    """The configuration as it can be run here; a directory's word for code or model is not enough.
+
+    Raises ConfigError for a run that is not finished or not ours, and for code or a model that is not here.
+    """
     if manifest.host == RELEASED:
         raise ConfigError("a run of the released host: s2s released --calm DIR runs it")
     if manifest.status != "complete":

@@ -25,6 +25,8 @@ from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.rewards import RewardMapping, get_mapping
 from search_to_signal.seeding import derive_seed
 
+Credited = Callable[[Sequence[int]], tuple[bool, ...]]
+
 
 @dataclass(frozen=True)
 class Training:
@@ -39,18 +41,12 @@ class Training:
     initial_sha256: str
     generator: Trainable
     rule: str = GRPO
-    credited: Callable[[Sequence[int]], tuple[bool, ...]] | None = None
+    credited: Credited | None = None
 
     def update(self, generation: Generation, records: list[CompletionRecord]) -> StepResult:
         """One optimizer opportunity, after which the generator samples with the new adapter."""
-        group = TrainingGroup(
-            prompt_ids=generation.prompt_ids,
-            completion_ids=[completion.ids for completion in generation.completions],
-            advantages=np.array([record.advantage for record in records], dtype=np.float64),
-            truncated=[completion.truncated for completion in generation.completions],
-            records=records,
-            credited=[self.credited(c.ids) for c in generation.completions] if self.credited else (),
-        )
+        ids = [completion.ids for completion in generation.completions]
+        group = training_group(generation.prompt_ids, ids, records, self.credited)
         with rule_code(self.rule):
             result = self.learner.step(group)
         self.publish_adapter()
@@ -76,6 +72,23 @@ class Training:
         self.generator.load_adapter(TrainedAdapter(self.learner.model))
 
 
+def training_group(
+    prompt_ids: Sequence[int],
+    completion_ids: Sequence[Sequence[int]],
+    records: Sequence[CompletionRecord],
+    credited: Credited | None,
+) -> TrainingGroup:
+    """A group as a learner takes it, of its tokens and its records with advantages."""
+    return TrainingGroup(
+        prompt_ids=prompt_ids,
+        completion_ids=completion_ids,
+        advantages=np.array([record.advantage for record in records], dtype=np.float64),
+        truncated=[record.truncated for record in records],
+        records=records,
+        credited=[credited(ids) for ids in completion_ids] if credited else (),
+    )
+
+
 def open_run_generator(config: RunConfig, settings: GenerationSettings, scratch: Path) -> Trainable:
     """The generator of a run whose weights are here, the same for every condition.
 
@@ -90,27 +103,35 @@ def open_run_generator(config: RunConfig, settings: GenerationSettings, scratch:
 def base_model(config: RunConfig, generator: Trainable) -> Any:
     """What an adapter is attached to: the generator's own weights or a copy, else those of the files."""
     shared = generator.base()
-    if shared is not None:
-        return shared
+    return shared if shared is not None else model_of_files(config)
+
+
+def model_of_files(config: RunConfig) -> Any:
+    """The base model of a run as its files have it, in 4 bits where the configuration says so."""
     load = load_4bit if config.learner.load_in_4bit else load_model
     return load(model_directory(config.model))
 
 
 def begin_training(config: RunConfig, generator: Trainable) -> Training:
     """The training of a run's condition, from the weights that the generator samples with."""
-    base = base_model(config, generator)
-    model = attach_adapter(base, config.learner, derive_seed(config.seed, "adapter"))
-    rule = config.learning_rule
-    seed = derive_seed(config.seed, "rule")
-    setup = LearnerSetup(model, config.learner, generator.pad_id, config.rule_settings, seed)
-    with rule_code(rule):
-        learner = get_rule(rule).learner(setup)
+    learner = begin_learner(config, base_model(config, generator), generator.pad_id)
     mapping, normalizer = get_mapping(config.mapping), get_normalizer(config.normalizer)
-    credited = _credited_tokens(config)
-    return Training(mapping, normalizer, learner, adapter_sha256(model), generator, rule, credited)
+    initial = adapter_sha256(learner.model)
+    rule, credited = config.learning_rule, credited_tokens(config)
+    return Training(mapping, normalizer, learner, initial, generator, rule, credited)
 
 
-def _credited_tokens(config: RunConfig) -> Callable[[Sequence[int]], tuple[bool, ...]] | None:
+def begin_learner(config: RunConfig, base: Any, pad_id: int) -> Learner:
+    """The learner of a run before its first step, with a fresh adapter on ``base``."""
+    model = attach_adapter(base, config.learner, derive_seed(config.seed, "adapter"))
+    seed = derive_seed(config.seed, "rule")
+    setup = LearnerSetup(model, config.learner, pad_id, config.rule_settings, seed)
+    with rule_code(config.learning_rule):
+        return get_rule(config.learning_rule).learner(setup)
+
+
+def credited_tokens(config: RunConfig) -> Credited | None:
+    """What marks the tokens of a completion that carry the gradient; None where all do (D43)."""
     part = config.learner.credit
     if part == "both":
         return None

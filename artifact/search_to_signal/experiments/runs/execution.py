@@ -29,11 +29,15 @@ _ENDING_S = 10.0
 
 @dataclass(frozen=True)
 class Place:
-    """A run and its directory; ``done`` when the directory already holds exactly this run, verified."""
+    """A run and its directory; ``done`` when the directory already holds exactly this run, verified.
+
+    With ``recorded``, a finished run's directory, its final adapter alone is made again.
+    """
 
     config: RunConfig
     directory: Path
-    done: bool
+    done: bool = False
+    recorded: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -150,6 +154,7 @@ def run_place(
     command += ["--checkpoint-every", str(how.checkpoint_every), "--wait", str(wait_s)]
     command += ["--parent", str(os.getpid()), *(["--resume"] if how.resume else [])]
     command += ["--plan", how.plan] if how.plan is not None else []
+    command += ["--retrain", str(place.recorded)] if place.recorded is not None else []
     said = ""
     progress.update(place.config.label, 0, place.config.groups, "starting")
     with storage_errors(directory.parent), children.start(command, log, place.config.threads) as process:
