@@ -8,6 +8,7 @@ import pytest
 
 from search_to_signal.errors import RecordError
 from search_to_signal.experiments.configuration import RunConfig, load_profile
+from search_to_signal.experiments.live.retraining import retrain
 from search_to_signal.experiments.live.run import run
 from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.checksums import write_sums
@@ -73,6 +74,15 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(done: tuple[str, Path]) -> None
     assert bool(more) == (name == "evotune")
     for file in (*RECORDS, *more, "adapter/adapter_model.safetensors"):
         assert (stopped / file).read_bytes() == (whole / file).read_bytes(), file
+
+
+def test_recorded_updates_make_the_final_adapter_again(done: tuple[str, Path]) -> None:
+    """From tokens and credit alone, whatever a rule keeps between two groups."""
+    name, whole = done
+    again = whole.with_name("adapter")
+    retrain(configuration(name), whole, again, PlainProgress())
+    for file in sorted((whole / "adapter").iterdir()):
+        assert (again / "adapter" / file.name).read_bytes() == file.read_bytes()
 
 
 def test_a_forged_archive_event_is_found(done: tuple[str, Path]) -> None:

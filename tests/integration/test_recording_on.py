@@ -61,7 +61,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def test_a_run_is_executed_again_for_its_adapter_alone(recorded: Path, shipped: Reproduction) -> None:
+def test_a_run_s_adapter_is_made_again_from_its_records(recorded: Path, shipped: Reproduction) -> None:
     """Right before its restart, behind what can begin at once, and not where the restart is recorded."""
     run, told = shipped.results / COHORT / "native-s42", Executed()
     before = (run / "manifest.json").stat().st_mtime_ns
@@ -82,13 +82,13 @@ def test_a_run_is_executed_again_for_its_adapter_alone(recorded: Path, shipped: 
 
 
 def test_another_adapter_is_not_put_into_place(shipped: Reproduction) -> None:
-    """Where the run ends otherwise here, it is named and the recorded run stays as it was."""
+    """Where the run's list has another, the run is named and stays as it was."""
     run = shipped.results / COHORT / "native-s42"
     sums = run / "SHA256SUMS"
     lines = sums.read_text().splitlines()
     other = [f"{'0' * 64}{line[64:]}" if "safetensors" in line else line for line in lines]
     sums.write_text("\n".join(other) + "\n")
-    with pytest.raises(RunDirectoryError, match=r"native-s42 ends with another adapter .*--adapters"):
+    with pytest.raises(RunDirectoryError, match=r"native-s42 lists another adapter .*--adapters"):
         make_adapters(shipped, run.parent, {"native-s42"})
     assert not (run / "adapter").exists()
 

@@ -47,6 +47,7 @@ def test_runs_come_out_again_and_an_edit_is_named(
         ([], "name the runs"),
         (["frozen-s42", "--seed", "3"], "--seed draws a sample"),
         (["frozen-s42", "--jobs", "0"], "at least 1"),
+        (["frozen-s42", "--rule", "nowhere:rule"], "cannot load 'nowhere:rule'"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(
@@ -55,6 +56,32 @@ def test_what_cannot_be_done_is_one_line(
     """Exit code 2 and a sentence, before anything runs."""
     code, _, err = said(capsys, "rerun", cohort, *(text.format(cohort=cohort) for text in arguments))
     assert (code, message in err) == (2, True)
+
+
+def test_final_adapters_are_made_of_recorded_updates(
+    cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Byte for byte, also from packed evidence without them; an edited advantage is found at its step."""
+    assert main(["pack", str(cohort), "--into", str(tmp_path / "ev")]) == 0
+    name = f"{cohort.name}/native-s42"
+    code, out, _ = said(capsys, "retrain", tmp_path / "ev", name, "--out", tmp_path / "out")
+    assert (code, f"s2s: 1 adapter as recorded, in {tmp_path / 'out'}\n" in out) == (0, True)
+    for file in sorted((cohort / "native-s42" / "adapter").iterdir()):
+        assert (tmp_path / "out" / name / "adapter" / file.name).read_bytes() == file.read_bytes()
+
+    copy = Path(shutil.copytree(cohort, tmp_path / "copy"))
+    edit_line(copy / "native-s42" / "completions.jsonl", 4, lambda line: line.update(advantage=0.125))
+    code, _, err = said(capsys, "retrain", copy, "native-s42", "--out", tmp_path / "other")
+    assert (code != 0, "the update of step 1 comes out otherwise here" in err) == (True, True)
+    assert not (tmp_path / "other" / "native-s42" / "adapter").exists()
+
+
+def test_a_frozen_run_has_no_adapter_to_make(
+    cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line, before anything runs."""
+    code, _, err = said(capsys, "retrain", cohort, "frozen-s42", "--out", tmp_path / "out")
+    assert (code, "frozen-s42: not trained" in err) == (2, True)
 
 
 def test_code_and_models_that_a_directory_names_do_not_run(

@@ -26,6 +26,7 @@ COMMANDS = (
     "verify",
     "seal",
     "rerun",
+    "retrain",
     "pack",
     "unpack",
     "rebuild",

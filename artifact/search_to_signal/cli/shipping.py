@@ -52,7 +52,7 @@ def _unpack(arguments: argparse.Namespace) -> int:
         if left_out:
             print(
                 f"{packed.name}: {len(left_out)} files are not shipped: final adapters, "
-                "which s2s rerun makes, and what interrupted runs left"
+                "which s2s retrain makes, and what interrupted runs left"
             )
         if remade:
             print(f"{packed.name}: {len(remade)} files of its report come out otherwise with this version")

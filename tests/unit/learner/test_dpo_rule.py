@@ -146,6 +146,15 @@ def test_a_round_begins_with_the_first_adapter(learner: Make, groups: list[Train
     assert adapter_sha256(one.model) == adapter_sha256(two.model)
 
 
+def test_the_last_round_alone_makes_the_adapter(learner: Make, groups: list[TrainingGroup]) -> None:
+    """Groups that were collected without their rounds count in the next, and only since the last one."""
+    whole, last = learner(**RULE, percentile=30), learner(**RULE, percentile=30)
+    taught(whole, groups)
+    for one in groups[:8]:
+        last.collect(one)
+    assert last.step(groups[8]).adapter_sha256 == adapter_sha256(whole.model)
+
+
 def test_groups_without_a_valid_completion_train_nothing(learner: Make, groups: list[TrainingGroup]) -> None:
     """Without anything to choose there is no pair, no threshold and no round."""
     failed = [
