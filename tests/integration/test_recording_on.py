@@ -62,7 +62,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def test_a_run_s_adapter_is_made_again_from_its_records(recorded: Path, shipped: Reproduction) -> None:
-    """Right before its restart, behind what can begin at once, and not where the restart is recorded."""
+    """Right before its restart, seed by seed, and not where the restart is recorded."""
     run, told = shipped.results / COHORT / "native-s42", Executed()
     before = (run / "manifest.json").stat().st_mtime_ns
     asked = replace(shipped, progress=told)
@@ -70,7 +70,7 @@ def test_a_run_s_adapter_is_made_again_from_its_records(recorded: Path, shipped:
     assert told.runs == []
     assert not (run / "adapter").exists()
     restart.run(asked)
-    assert told.runs == ["restart/native-s7", "cohort/native-s42", "restart/native-s42"]
+    assert told.runs == ["cohort/native-s42", "restart/native-s42", "restart/native-s7"]
     assert contents(run / "adapter") == contents(recorded / COHORT / "native-s42" / "adapter")
     assert (run / "manifest.json").stat().st_mtime_ns == before
     assert list(shipped.results.parent.iterdir()) == [shipped.results]

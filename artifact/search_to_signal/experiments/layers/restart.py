@@ -13,7 +13,8 @@ import msgspec
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import Parent, Profile, RunConfig
 from search_to_signal.experiments.layer_settings import RestartSettings
-from search_to_signal.experiments.runs.adapters import lacks_adapter, make_adapters
+from search_to_signal.experiments.runs.adapters import make_adapters
+from search_to_signal.experiments.runs.execution import Place
 from search_to_signal.experiments.runs.places import Reproduction, run_missing
 from search_to_signal.experiments.runs.recorded import final_population
 from search_to_signal.provenance.checksums import sha256_file, write_sums
@@ -74,27 +75,25 @@ def archive_restarts(profile: Profile, settings: RestartSettings, cohort: Path) 
 def run(asked: Reproduction) -> None:
     """Run the restarts of a profile; raises RunDirectoryError when the cohort is not finished.
 
-    Where final adapters are missing, what needs none comes first, and then as many seeds at a time as runs go
-    side by side: their adapters, and what begins with these.
+    As many seeds at a time as runs go side by side, so that what is finished is balanced: first the final
+    adapters that are missing, then the restarts.
     """
     profile, out, cohort = asked.profile, asked.results / RESTART, asked.finished_cohort()
     settings = profile.restart or RestartSettings()
     plan = {out: restarts(profile, settings, cohort)}
     plan |= {out / where: runs for where, runs in archive_restarts(profile, settings, cohort).items()}
     todo = asked.begin(plan)
-    waiting = [place for place in todo if not place.done and _waits(place.config, cohort)]
-    run_missing([place for place in todo if place not in waiting], asked.how, asked.progress)
     for first in range(0, len(profile.seeds), asked.how.jobs):
         seeds = profile.seeds[first : first + asked.how.jobs]
-        together = [place for place in waiting if place.config.seed in seeds]
-        make_adapters(asked, cohort, {place.config.name for place in together})
+        together = [place for place in todo if place.config.seed in seeds]
+        make_adapters(asked, cohort, {place.config.name for place in together if _needs_adapter(place)})
         run_missing(together, asked.how, asked.progress)
     # The layer's own list comes last: it holds the archives' lists, too.
     for directory in reversed(plan):
         write_sums(directory)
 
 
-def _waits(config: RunConfig, cohort: Path) -> bool:
-    """Whether a restart begins with a final adapter that is missing."""
-    adapter = config.parent is not None and config.parent.adapter_sha256 is not None
-    return adapter and lacks_adapter(cohort, config.name)
+def _needs_adapter(place: Place) -> bool:
+    """Whether a restart is still to begin with a final adapter."""
+    parent = place.config.parent
+    return not place.done and parent is not None and parent.adapter_sha256 is not None

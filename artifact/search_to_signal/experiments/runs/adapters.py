@@ -11,11 +11,6 @@ from search_to_signal.experiments.runs.places import Reproduction
 from search_to_signal.provenance.checksums import read_sums, sha256_file
 
 
-def lacks_adapter(cohort: Path, name: str) -> bool:
-    """Whether a finished, trained run of a cohort lies there without its final adapter."""
-    return not (cohort / name / ADAPTER).is_dir()
-
-
 def make_adapters(asked: Reproduction, cohort: Path, names: Collection[str]) -> None:
     """Put the final adapters of these runs of a finished cohort into place, those that are missing.
 
@@ -23,7 +18,7 @@ def make_adapters(asked: Reproduction, cohort: Path, names: Collection[str]) -> 
     as ``execute`` does.
     """
     wanted = [config for config in asked.profile.runs() if config.trained and config.name in names]
-    lacking = [config for config in wanted if lacks_adapter(cohort, config.name)]
+    lacking = [config for config in wanted if not (cohort / config.name / ADAPTER).is_dir()]
     if not lacking:
         return
     asked.progress.say(f"{len(lacking)} runs lack their final adapters: trained again on their records")
