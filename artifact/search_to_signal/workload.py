@@ -60,10 +60,12 @@ class Workload:
     _begun: dict[str, Status] = field(init=False, default_factory=dict)
     _worked: float = field(init=False, default=0.0)
     _start: float = field(init=False)
+    _layers: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self._tasks = {task.name: task for task in self.planned}
         self.has_plan = bool(self._tasks)
+        self._layers = list(dict.fromkeys(task.layer for task in self._tasks.values()))
         self._start = self.clock()
         self._lock = threading.Lock()
 
@@ -102,11 +104,11 @@ class Workload:
         """Of the whole work and of what is left of it; layers follow each other, so earlier ones are done."""
         whole = rest = 0.0
         with self._lock:
-            layers = list(dict.fromkeys(task.layer for task in self._tasks.values()))
-            current = max((layers.index(name.partition("/")[0]) for name in self._begun), default=0)
+            begun = [self._layers.index(layer) for layer in self._begun_layers()]
+            done_layers = self._layers[: max(begun, default=0)]
             for task in self._tasks.values():
                 status = self._begun.get(task.name)
-                if layers.index(task.layer) < current and (status is None or not status.finished):
+                if task.layer in done_layers and (status is None or not status.finished):
                     continue
                 steps, done = (status.total, status.done) if status else (task.steps, 0)
                 whole += task.costs(steps)
@@ -117,13 +119,17 @@ class Workload:
         """Layer, share, time left, layer k of n and run 7 of 28, on one line."""
         with self._lock:
             tasks, begun = list(self._tasks.values()), list(self._begun.values())
-        layers = list(dict.fromkeys(task.layer for task in tasks))
-        open_layers = [status.task.layer for status in begun if not status.finished]
-        current = (open_layers or [status.task.layer for status in begun] or layers)[-1]
+            layers = self._layers
+            current = (self._begun_layers(unfinished=True) or self._begun_layers() or layers)[-1]
         runs = sum(task.is_run for task in tasks)
         counted = f", run {sum(status.task.is_run for status in begun)} of {runs}" if runs else ""
         layer = f"layer {layers.index(current) + 1} of {len(layers)}"
         return f"{current}: {100 * self.share:.0f} %, {self._remaining()}; {layer}{counted}"
+
+    def _begun_layers(self, unfinished: bool = False) -> list[str]:
+        """The planned layers of what has begun; what a layer makes again of an earlier one is not planned."""
+        statuses = (one for one in self._begun.values() if not (unfinished and one.finished))
+        return [one.task.layer for one in statuses if one.task.layer in self._layers]
 
     def _remaining(self) -> str:
         seconds = self.seconds_left()

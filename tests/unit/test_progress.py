@@ -106,6 +106,16 @@ def test_earlier_layers_are_done_when_a_later_one_begins() -> None:
     assert work.share == 1.0
 
 
+def test_what_a_layer_makes_again_of_another_is_not_planned() -> None:
+    """A run of the cohort trained again for a restart: neither a layer, nor the end of the planned ones."""
+    work = Workload([Task("restart/native-s1", 10), Task("restart/native-s2", 10)])
+    work.update("cohort/native-s1", 5, 10)
+    assert work.heading().startswith("restart: 17 %, time left: not known yet; layer 1 of 1")
+    work.update("cohort/native-s1", 10, 10)
+    work.update("restart/native-s1", 5, 10)
+    assert work.share == 0.5
+
+
 def test_plain_lines_come_while_nothing_reports(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
