@@ -46,7 +46,8 @@ class Training:
     def update(self, generation: Generation, records: list[CompletionRecord]) -> StepResult:
         """One optimizer opportunity, after which the generator samples with the new adapter."""
         ids = [completion.ids for completion in generation.completions]
-        group = training_group(generation.prompt_ids, ids, records, self.credited)
+        truncated = [completion.truncated for completion in generation.completions]
+        group = training_group(generation.prompt_ids, ids, truncated, records, self.credited)
         with rule_code(self.rule):
             result = self.learner.step(group)
         self.publish_adapter()
@@ -75,6 +76,7 @@ class Training:
 def training_group(
     prompt_ids: Sequence[int],
     completion_ids: Sequence[Sequence[int]],
+    truncated: Sequence[bool],
     records: Sequence[CompletionRecord],
     credited: Credited | None,
 ) -> TrainingGroup:
@@ -83,7 +85,7 @@ def training_group(
         prompt_ids=prompt_ids,
         completion_ids=completion_ids,
         advantages=np.array([record.advantage for record in records], dtype=np.float64),
-        truncated=[record.truncated for record in records],
+        truncated=truncated,
         records=records,
         credited=[credited(ids) for ids in completion_ids] if credited else (),
     )

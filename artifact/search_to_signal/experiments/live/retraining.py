@@ -63,4 +63,5 @@ def _groups(config: RunConfig, recorded: Path) -> Iterator[TrainingGroup]:
     credited = credited_tokens(config)
     generations = read_records(recorded / GENERATIONS, GenerationRecord)
     for texts, records in zip(generations, read_groups(recorded), strict=True):
-        yield training_group(texts.prompt_ids, texts.completion_ids, records, credited)
+        truncated = [record.truncated for record in records]
+        yield training_group(texts.prompt_ids, texts.completion_ids, truncated, records, credited)
