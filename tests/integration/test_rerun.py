@@ -76,12 +76,21 @@ def test_final_adapters_are_made_of_recorded_updates(
     assert not (tmp_path / "other" / "native-s42" / "adapter").exists()
 
 
-def test_a_frozen_run_has_no_adapter_to_make(
-    cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["frozen-s42", "--out", "{out}"], "frozen-s42: not trained"),
+        (["native-s42", "--out", "{cohort}"], "lies in the directory that is checked"),
+        (["native-s42", "--out", "{out}", "--jobs", "0"], "--jobs takes a number of at least 1"),
+    ],
+)
+def test_an_adapter_that_cannot_be_made_is_one_line(
+    cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    """One line, before anything runs."""
-    code, _, err = said(capsys, "retrain", cohort, "frozen-s42", "--out", tmp_path / "out")
-    assert (code, "frozen-s42: not trained" in err) == (2, True)
+    """Exit code 2 before anything runs, and nothing is written among the records."""
+    given = (text.format(cohort=cohort, out=tmp_path / "out") for text in arguments)
+    code, _, err = said(capsys, "retrain", cohort, *given)
+    assert (code, message in err) == (2, True)
 
 
 def test_code_and_models_that_a_directory_names_do_not_run(

@@ -64,9 +64,12 @@ def _retrain(arguments: argparse.Namespace) -> None:
     """
     from search_to_signal.evidence.unpacking import readable
     from search_to_signal.experiments.runs.execution import Execution, Place, execute
-    from search_to_signal.recompute.rerun import runnable_config, with_parents
+    from search_to_signal.recompute.rerun import refuse_inside, runnable_config, with_parents
 
+    if arguments.jobs < 1:
+        raise ConfigError("--jobs takes a number of at least 1")
     load_allowed(arguments)
+    refuse_inside(arguments.out, arguments.directory)
     manifests = with_parents(arguments.directory, arguments.run)
     configs = {name: runnable_config(manifests[name], arguments.model) for name in arguments.run}
     if frozen := [name for name, config in configs.items() if not config.trained]:

@@ -79,8 +79,7 @@ def rerun(
     holds something else, RunFailedError and StoppedError as ``execute`` does.
     """
     refuse_special_files(directory)
-    if out.resolve().is_relative_to(directory.resolve()):
-        raise ConfigError(f"{out} lies in the directory that is checked: give another --out")
+    refuse_inside(out, directory)
     manifests = with_parents(directory, names)
     left = {name: runnable_config(manifest, models) for name, manifest in manifests.items()}
     done: dict[str, Rerun] = {}
@@ -98,6 +97,12 @@ def rerun(
             done[name] = _compared(directory, name, place, place.directory in before)
             yield done[name]
             del left[name]
+
+
+def refuse_inside(out: Path, directory: Path) -> None:
+    """Raise ConfigError for an output that would lie among the records."""
+    if out.resolve().is_relative_to(directory.resolve()):
+        raise ConfigError(f"{out} lies in the directory that is checked: give another --out")
 
 
 def with_parents(directory: Path, names: Sequence[str]) -> dict[str, Manifest]:

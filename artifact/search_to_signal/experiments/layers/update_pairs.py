@@ -11,8 +11,9 @@ import numpy as np
 from search_to_signal.errors import ConfigError, LearnerError, RecordError
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.layer_settings import UpdateSettings
+from search_to_signal.experiments.live.learning import model_of_files
 from search_to_signal.generators.files import model_directory
-from search_to_signal.generators.local import load_model, load_tokenizer
+from search_to_signal.generators.local import load_tokenizer
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.deltas import Comparison, compare, product_inner, raw_inner
 from search_to_signal.learner.device import prepare_processor
@@ -23,7 +24,6 @@ from search_to_signal.learner.matched import (
     initial_log_probabilities,
     update,
 )
-from search_to_signal.learner.quantization import load_4bit
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import advantages, get_normalizer
 from search_to_signal.numerics import Floats
@@ -117,8 +117,7 @@ def _directions(credit: Floats) -> Floats:
 
 def _prepared(cell: Cell, settings: UpdateSettings) -> MatchedInputs:
     config, path = cell.config, model_directory(cell.config.model)
-    base = (load_4bit if config.learner.load_in_4bit else load_model)(path)
-    model = attach_adapter(base, config.learner, derive_seed(config.seed, "adapter"))
+    model = attach_adapter(model_of_files(config), config.learner, derive_seed(config.seed, "adapter"))
     tokens = [(one.prompt_ids, one.completion_ids) for one in cell.generations]
     trained, withheld = tokens[: settings.groups], tokens[settings.groups :]
     return fix_inputs(model, config.learner, load_tokenizer(path).pad_token_id, trained, withheld)

@@ -30,8 +30,7 @@ def retrain(config: RunConfig, recorded: Path, directory: Path, progress: Progre
     Each step's adapter is compared with the recorded checksum. Where rounds begin anew, the last one alone is
     trained. Raises RunDirectoryError for a run without final adapter, and at the first that differs.
     """
-    final = read_manifest(recorded).final_adapter_sha256
-    if final is None:
+    if read_manifest(recorded).final_adapter_sha256 is None:
         raise RunDirectoryError(f"{recorded} ended with no adapter: it was frozen, or is not finished")
     keep_freed_memory()
     prepare_processor(config.threads)

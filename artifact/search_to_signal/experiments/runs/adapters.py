@@ -14,8 +14,8 @@ from search_to_signal.provenance.checksums import read_sums, sha256_file
 def make_adapters(asked: Reproduction, cohort: Path, names: Collection[str]) -> None:
     """Put the final adapters of these runs of a finished cohort into place, those that are missing.
 
-    They are made beside the results. Raises RunFailedError where another adapter comes out, and StoppedError
-    as ``execute`` does.
+    They are made beside the results. Raises RunFailedError where another adapter comes out, RunDirectoryError
+    where a run lists another one, and StoppedError as ``execute`` does.
     """
     wanted = [config for config in asked.profile.runs() if config.trained and config.name in names]
     lacking = [config for config in wanted if not (cohort / config.name / ADAPTER).is_dir()]
