@@ -2,12 +2,12 @@
 
 The prompt goes through the model's own forward pass. After it one token per row needs no mask, no
 position ids and no output objects, and the group shares the prompt's keys and values: they are stored,
-and read, once. Everything else is the arithmetic of transformers' Qwen2 and Llama, with their weights.
+and read, once. The token step is TorchScript, which spends less time between operations than Python.
+Everything else is the arithmetic of transformers' Qwen2 and Llama, with their weights.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
@@ -62,9 +62,8 @@ def _weight(linear: Any) -> torch.Tensor:
     return weight
 
 
-@dataclass(frozen=True)
-class _Layer:
-    """One layer's weights, with the projections that read the same input stacked."""
+class _Layer(NamedTuple):
+    """One layer's weights; matrices are (input, output), those that read the same input side by side."""
 
     norm: torch.Tensor
     qkv: torch.Tensor
@@ -75,6 +74,83 @@ class _Layer:
     down: torch.Tensor
 
 
+class _Weights(NamedTuple):
+    """What a token step computes with: weights, cos and sin (limit, d), and its scalars as tensors."""
+
+    embedding: torch.Tensor
+    layers: list[_Layer]
+    norm: torch.Tensor
+    head: torch.Tensor
+    cos: torch.Tensor
+    sin: torch.Tensor
+    width: torch.Tensor
+    epsilon: torch.Tensor
+
+
+class _KeyValues(NamedTuple):
+    """One layer's keys and values: the prompt's once for all rows, then each row's own.
+
+    Prompt: keys (K, d, P) and values (K, P, d); rows: keys (K, rows, d, limit) and values
+    (K, rows, limit, d), for K key-value heads of width d.
+    """
+
+    prompt_keys: torch.Tensor
+    prompt_values: torch.Tensor
+    keys: torch.Tensor
+    values: torch.Tensor
+
+
+def _attend(memory: _KeyValues, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, at: int) -> torch.Tensor:
+    """Store k and v (K, rows, d) at a place; what q (K, rows, queries, d) finds, in the same shape."""
+    heads, rows, queries, width = q.size(0), q.size(1), q.size(2), q.size(3)
+    memory.keys.select(3, at).copy_(k)
+    memory.values.select(2, at).copy_(v)
+    own_keys = memory.keys.view(heads * rows, width, -1)[:, :, : at + 1]
+    own_values = memory.values.view(heads * rows, -1, width)[:, : at + 1]
+    q = q.reshape(heads, rows * queries, width)
+    own_scores = torch.bmm(q.view(heads * rows, queries, width), own_keys)
+    scores = [torch.bmm(q, memory.prompt_keys), own_scores.view(heads, rows * queries, -1)]
+    share = torch.softmax(torch.cat(scores, dim=-1), dim=-1)
+    prompt = memory.prompt_keys.size(2)
+    found = torch.bmm(share[:, :, :prompt], memory.prompt_values).view(heads * rows, queries, width)
+    own = torch.baddbmm(found, share.view(heads * rows, queries, -1)[:, :, prompt:], own_values)
+    return own.view(heads, rows, queries, width)
+
+
+def _norm(x: torch.Tensor, weight: torch.Tensor, width: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
+    # rms_norm's own operations; it makes tensors of its scalars in every call.
+    mean = torch.div(torch.sum(torch.mul(x, x), [-1], True), width)
+    return torch.mul(torch.mul(x, torch.rsqrt(torch.add(mean, epsilon))), weight)
+
+
+def _next_logits(
+    tokens: torch.Tensor, at: int, weights: _Weights, memories: list[_KeyValues]
+) -> torch.Tensor:
+    """Logits (rows, vocabulary) after tokens (rows), the at-th that each row reads."""
+    x = torch.embedding(weights.embedding, tokens)
+    cos, sin = weights.cos[at], weights.sin[at]
+    rows, width = x.size(0), cos.size(0)
+    for layer, memory in zip(weights.layers, memories):  # noqa: B905  # TorchScript's has no strict
+        kv = memory.keys.size(0)
+        normed, bias = _norm(x, layer.norm, weights.width, weights.epsilon), layer.qkv_bias
+        qkv = torch.mm(normed, layer.qkv) if bias is None else torch.addmm(bias, normed, layer.qkv)
+        qkv = qkv.view(rows, -1, width)
+        turned = qkv[:, :-kv]
+        swapped = turned.roll([width // 2], [-1])
+        turned = torch.addcmul(turned * cos, swapped, sin)
+        q = turned[:, :-kv].view(rows, kv, -1, width).transpose(0, 1)
+        k, v = turned[:, -kv:].transpose(0, 1), qkv[:, -kv:].transpose(0, 1)
+        found = _attend(memory, q, k, v, at).transpose(0, 1).reshape(rows, -1)
+        x = torch.addmm(x, found, layer.out)
+        normed = _norm(x, layer.mlp_norm, weights.width, weights.epsilon)
+        gate, up = torch.mm(normed, layer.gate_up).chunk(2, dim=-1)
+        x = torch.addmm(x, functional.silu(gate) * up, layer.down)
+    return torch.mm(_norm(x, weights.norm, weights.width, weights.epsilon), weights.head)
+
+
+_scripted_next_logits = torch.jit.script(_next_logits)
+
+
 def _layer(layer: Any, scale: float) -> _Layer:
     q, k, v, out, gate, up, down = _projections(layer)
     # Scaling the queries' projection scales every attention score.
@@ -82,47 +158,23 @@ def _layer(layer: Any, scale: float) -> _Layer:
     bias = None if q.bias is None else torch.cat([q.bias * scale, k.bias, v.bias])
     return _Layer(
         layer.input_layernorm.weight,
-        qkv,
+        qkv.t(),
         bias,
         _weight(out).t(),
         layer.post_attention_layernorm.weight,
-        torch.cat([_weight(gate), _weight(up)]),
+        torch.cat([_weight(gate), _weight(up)]).t(),
         _weight(down).t(),
     )
 
 
-class _KeyValues:
-    """One layer's keys and values: the prompt's once for all rows, then each row's own.
+def _by_input(weights: _Weights) -> _Weights:
+    """The same weights with every matrix stored input by input."""
 
-    Prompt: keys (K, d, P) and values (K, P, d); rows: keys (K, rows, d, limit) and values
-    (K, rows, limit, d), for K key-value heads of width d.
-    """
+    def moved(layer: _Layer) -> _Layer:
+        names = ("qkv", "out", "gate_up", "down")
+        return layer._replace(**{name: getattr(layer, name).contiguous() for name in names})
 
-    def __init__(self, keys: torch.Tensor, values: torch.Tensor, rows: int, limit: int) -> None:
-        heads, _, width = keys.shape
-        self._prompt_keys, self._prompt_values = keys.transpose(1, 2).contiguous(), values.contiguous()
-        self._keys = keys.new_empty(heads, rows, width, limit)
-        self._values = values.new_empty(heads, rows, limit, width)
-
-    def keep(self, rows: Sequence[int]) -> None:
-        self._keys, self._values = self._keys[:, rows], self._values[:, rows]
-
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, at: int) -> torch.Tensor:
-        """Store k and v (K, rows, d) at a place; what q (K, rows, queries, d) finds, in the same shape."""
-        heads, rows, queries, width = q.shape
-        self._keys[:, :, :, at], self._values[:, :, at] = k, v
-        own_keys = self._keys.view(heads * rows, width, -1)[:, :, : at + 1]
-        own_values = self._values.view(heads * rows, -1, width)[:, : at + 1]
-        shared, single = (heads, rows * queries, -1), (heads * rows, queries, -1)
-        q = q.reshape(shared)
-        scores = torch.cat(
-            [torch.bmm(q, self._prompt_keys), torch.bmm(q.view(single), own_keys).view(shared)], dim=-1
-        )
-        share = torch.softmax(scores, dim=-1)
-        prompt = self._prompt_keys.shape[2]
-        found = torch.bmm(share[:, :, :prompt], self._prompt_values).view(single)
-        own = torch.baddbmm(found, share.view(single)[:, :, prompt:], own_values)
-        return own.view(heads, rows, queries, width)
+    return weights._replace(layers=[moved(layer) for layer in weights.layers], head=weights.head.contiguous())
 
 
 class CpuDecoder:
@@ -130,9 +182,6 @@ class CpuDecoder:
 
     def __init__(self, model: Any, prompt_ids: Sequence[int], count: int, limit: int) -> None:
         base = _base(model)
-        config = base.config
-        self._base, self._epsilon = base.model, config.rms_norm_eps
-        self._at, self._prompt = 0, len(prompt_ids)
         out = model(
             input_ids=torch.tensor([list(prompt_ids)]),
             past_key_values=DynamicCache(),
@@ -141,49 +190,45 @@ class CpuDecoder:
         )
         self.logits: torch.Tensor = out.logits[:, -1].repeat(count, 1)
         cache = out.past_key_values
-        self._memories = [
-            _KeyValues(keys[0], values[0], count, limit)
-            for keys, values in zip(cache.key_cache, cache.value_cache, strict=True)
-        ]
-        self._width = cache.key_cache[0].shape[-1]
-        self._layers = [_layer(layer, self._width**-0.5) for layer in self._base.layers]
-        self._kv_heads, self._heads = config.num_key_value_heads, config.num_attention_heads
-        self._head = base.lm_head.weight
-        self._cos, self._sin = self._rotations(limit)
-
-    def _rotations(self, limit: int) -> tuple[torch.Tensor, torch.Tensor]:
-        places = torch.arange(self._prompt, self._prompt + limit)[None]
-        cos, sin = self._base.rotary_emb(self.logits, places)
+        width = cache.key_cache[0].shape[-1]
+        places = torch.arange(len(prompt_ids), len(prompt_ids) + limit)[None]
+        cos, sin = base.model.rotary_emb(self.logits, places)
         sin = sin[0].clone()
         # x rotated is x cos + (x with its halves swapped, the new first half negated) sin.
-        sin[:, : self._width // 2] *= -1
-        return cos[0], sin
+        sin[:, : width // 2] *= -1
+        self._at = 0
+        self._memories = [
+            _KeyValues(
+                keys[0].transpose(1, 2).contiguous(),
+                values[0].contiguous(),
+                keys.new_empty(len(keys[0]), count, width, limit),
+                values.new_empty(len(keys[0]), count, limit, width),
+            )
+            for keys, values in zip(cache.key_cache, cache.value_cache, strict=True)
+        ]
+        self._for_one = _Weights(
+            base.model.embed_tokens.weight,
+            [_layer(layer, width**-0.5) for layer in base.model.layers],
+            base.model.norm.weight,
+            base.lm_head.weight.t(),
+            cos[0],
+            sin,
+            torch.tensor(float(base.config.hidden_size)),
+            torch.tensor(base.config.rms_norm_eps),
+        )
+        # With several rows that is faster and the same bits; with one it would be other bits, no faster.
+        self._for_more = _by_input(self._for_one) if count > 1 else self._for_one
 
     def keep(self, rows: Sequence[int]) -> None:
         self.logits = self.logits[rows]
-        for memory in self._memories:
-            memory.keep(rows)
+        self._memories = [
+            memory._replace(keys=memory.keys[:, rows], values=memory.values[:, rows])
+            for memory in self._memories
+        ]
 
     def read(self, tokens: torch.Tensor) -> None:
-        x = functional.embedding(tokens, self._base.embed_tokens.weight)
-        for layer, memory in zip(self._layers, self._memories, strict=True):
-            found = self._attention(layer, memory, self._norm(x, layer.norm))
-            x = torch.addmm(x, found, layer.out)
-            both = functional.linear(self._norm(x, layer.mlp_norm), layer.gate_up)
-            gate, up = both.chunk(2, dim=-1)
-            x = torch.addmm(x, functional.silu(gate) * up, layer.down)
-        self.logits = functional.linear(self._norm(x, self._base.norm.weight), self._head)
+        weights = self._for_one if len(tokens) == 1 else self._for_more
+        # Optimized, it would add up in another order.
+        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+            self.logits = _scripted_next_logits(tokens, self._at, weights, self._memories)
         self._at += 1
-
-    def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return functional.rms_norm(x, weight.shape, weight, self._epsilon)
-
-    def _attention(self, layer: _Layer, memory: _KeyValues, x: torch.Tensor) -> torch.Tensor:
-        rows, width, kv = len(x), self._width, self._kv_heads
-        qkv = functional.linear(x, layer.qkv, layer.qkv_bias).view(rows, self._heads + 2 * kv, width)
-        turned, v = qkv[:, :-kv], qkv[:, -kv:]
-        swapped = turned.roll(width // 2, dims=-1)
-        turned = torch.addcmul(turned * self._cos[self._at], swapped, self._sin[self._at])
-        q = turned[:, :-kv].view(rows, kv, -1, width).transpose(0, 1)
-        found = memory.attend(q, turned[:, -kv:].transpose(0, 1), v.transpose(0, 1), self._at)
-        return found.transpose(0, 1).reshape(rows, -1)

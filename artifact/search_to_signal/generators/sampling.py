@@ -65,7 +65,7 @@ def sample(
     completions: list[list[int]] = [[] for _ in seeds]
     going = list(range(len(seeds)))
     for step in range(limit):
-        tokens = _draw(decoder.logits, temperature, filters, uniforms[going, step])
+        tokens = _draw(decoder.logits, temperature, filters, uniforms[:, step])
         for row, token in zip(going, tokens.tolist(), strict=True):
             completions[row].append(token)
         on = [place for place, row in enumerate(going) if completions[row][-1] not in end_ids]
@@ -73,7 +73,7 @@ def sample(
             break
         if len(on) < len(going):
             decoder.keep(on)
-            tokens, going = tokens[on], [going[place] for place in on]
+            tokens, uniforms, going = tokens[on], uniforms[on], [going[place] for place in on]
         decoder.read(tokens)
     return tuple(tuple(ids) for ids in completions)
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from search_to_signal.generators import cpu_decoder
 from search_to_signal.generators.cpu_decoder import CpuDecoder, can_decode
 from search_to_signal.generators.decoding import CachedDecoder, Decoder, open_decoder
 from search_to_signal.learner.adapter import attach_adapter
@@ -33,11 +34,11 @@ LONG_ROPE = {
 
 
 def _llama(**changes: Any) -> Any:
-    return LlamaForCausalLM(LlamaConfig(**SIZES, **changes))
+    return LlamaForCausalLM(LlamaConfig(**(SIZES | changes)))
 
 
 def _qwen(**changes: Any) -> Any:
-    model = Qwen2ForCausalLM(Qwen2Config(**SIZES, **changes))
+    model = Qwen2ForCausalLM(Qwen2Config(**(SIZES | changes)))
     for layer in model.model.layers:
         for name in ("q_proj", "k_proj", "v_proj"):
             torch.nn.init.normal_(getattr(layer.self_attn, name).bias)
@@ -121,6 +122,24 @@ def test_rows_that_stay_are_not_disturbed(kind: str, tokens: torch.Tensor) -> No
     decoder.keep([0, 2])
     rest = logits(decoder, tokens[[0, 2], 4:])[:, 1:]
     torch.testing.assert_close(rest, whole[[0, 2], 5:], rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_torchscript_computes_the_bits_of_the_same_code_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records hold: no operation is fused, split or put in another order, with several rows or one."""
+    torch.manual_seed(3)
+    model = _qwen(hidden_size=192, intermediate_size=640).eval()
+    tokens = torch.randint(0, 90, (3, 12))
+
+    def decode() -> list[torch.Tensor]:
+        decoder = open_decoder(model, IDS, 3, 12)
+        group = logits(decoder, tokens[:, :6])
+        decoder.keep([1])
+        return [group, logits(decoder, tokens[1:2, 6:])]
+
+    scripted = decode()
+    monkeypatch.setattr(cpu_decoder, "_scripted_next_logits", cpu_decoder._next_logits)
+    assert all(map(torch.equal, scripted, decode()))
 
 
 @pytest.mark.parametrize("name", REFUSED)
