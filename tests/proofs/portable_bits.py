@@ -30,7 +30,6 @@ AVX512 = KERNELS["NPY_DISABLE_CPU_FEATURES"]
 # Empty values count as set, so that the command leaves them as they are.
 PROCESSOR = {
     **dict.fromkeys(KERNELS, ""),
-    "ATEN_CPU_CAPABILITY": "avx512",
     "MKL_CBWR": "AUTO",
     "ONEDNN_MAX_CPU_ISA": "ALL",
 }
