@@ -28,6 +28,7 @@ from search_to_signal.records.schema import (
     HeuristicRecord,
     Outcome,
     StepRecord,
+    StepTiming,
 )
 from search_to_signal.rewards import get_mapping
 from search_to_signal.search.replay import Round, replay
@@ -149,6 +150,23 @@ def edit_manifest(run: Path, change: Callable[[dict[str, Any]], object]) -> None
     manifest = msgspec.json.decode((run / "manifest.json").read_bytes())
     change(manifest)
     (run / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+
+
+def record_elsewhere(run: Path, pace: float, cpu: str | None = "another", source: str | None = None) -> None:
+    """Let a run's steps take ``pace`` times their seconds, on a processor or by a source of its own."""
+    lines = read_records(run / "timings.jsonl", StepTiming)
+    paced = [
+        msgspec.structs.replace(line, processor_seconds=pace * (line.processor_seconds or 0.0))
+        for line in lines
+    ]
+    _write(run / "timings.jsonl", paced)
+
+    def moved(manifest: dict[str, Any]) -> None:
+        manifest["environment"].update({} if cpu is None else {"cpu": cpu})
+        manifest["source"].update({} if source is None else {"sha256": source})
+
+    edit_manifest(run, moved)
+    write_sums(run)
 
 
 def _judged(record: CompletionRecord, completion: Completion) -> EvaluatedCompletion:

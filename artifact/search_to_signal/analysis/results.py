@@ -21,7 +21,15 @@ from search_to_signal.normalizer import advantages_by_group, find_normalizer
 from search_to_signal.numerics import Bools, Floats
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import score_unit
-from search_to_signal.records.anchor import AnchorContract, Clock, loop_seconds, prefix, read_contract
+from search_to_signal.records.anchor import (
+    AnchorContract,
+    Clock,
+    FrozenSeconds,
+    loop_seconds,
+    prefix,
+    read_contract,
+    seconds_beside,
+)
 from search_to_signal.records.files import refuse_special_files
 from search_to_signal.records.groups import GroupBatch, batch_of
 from search_to_signal.records.layers import ANCHOR, API, AUDIT, BREADTH, COHORT, RESTART
@@ -155,6 +163,12 @@ class RecordedRun:
         Raises ContractError where the timings lack those of the clock.
         """
         return np.array(prefix(loop_seconds(self.directory, clock), len(self.groups)))
+
+    def seconds_beside(self, online: "RecordedRun", clock: Clock) -> FrozenSeconds:
+        """The seconds (T,) of each group that compare with an online run's; raises as ``seconds`` does."""
+        found = seconds_beside(online.directory, self.directory, clock)
+        own = None if found.seconds is None else prefix(found.seconds, len(self.groups))
+        return replace(found, seconds=own)
 
     def file(self, name: str) -> str:
         """Path of one of the run's files, relative to the results directory."""

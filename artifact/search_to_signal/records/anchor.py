@@ -8,6 +8,7 @@ refuses a missing or altered one.
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -17,7 +18,8 @@ import numpy as np
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import UNREADABLE, ContractError, RecordError
 from search_to_signal.records.files import write_atomically
-from search_to_signal.records.reader import TIMINGS, read_records
+from search_to_signal.records.manifest import Manifest, finished_manifest
+from search_to_signal.records.reader import STEPS, TIMINGS, read_records
 from search_to_signal.records.schema import StepTiming
 
 CONTRACT = "contract.json"
@@ -83,6 +85,58 @@ def loop_seconds(run: Path, clock: Clock) -> list[float]:
             'processes; set anchor.clock = "wall" in the profile'
         )
     return known
+
+
+@dataclass(frozen=True)
+class FrozenSeconds:
+    """Seconds of a Frozen run's steps that compare with an online run's; None where there are none.
+
+    ``scale`` is what its own were multiplied by; ``remark`` says why, and is empty where they are its own.
+    """
+
+    seconds: Sequence[float] | None
+    scale: float = 1.0
+    remark: str = ""
+
+
+def seconds_beside(online: Path, frozen: Path, clock: Clock) -> FrozenSeconds:
+    """The seconds that a Frozen run's steps would have taken where the online run was recorded (D63).
+
+    Its own do where both have one processor and one version of the source. Else the shorter Frozen run of the
+    same name beside the online run is the measure: its own seconds stand for the groups that both did, the
+    others are scaled as those were. Raises ContractError as ``loop_seconds`` does.
+    """
+    own = loop_seconds(frozen, clock)
+    here, there = finished_manifest(online), finished_manifest(frozen)
+    if here is None or there is None or _recorder(here) == _recorder(there):
+        return FrozenSeconds(seconds=own)
+    cpus = dict.fromkeys(manifest.environment.cpu for manifest in (here, there))
+    told = " and ".join(cpus) if len(cpus) > 1 else "two versions of the source"
+    why, shared = f"{told} took the times, which do not compare", online.parent / frozen.name
+    measure = finished_manifest(shared)
+    if measure is None or _recorder(measure) != _recorder(here) or not _begins_with(frozen, shared):
+        return FrozenSeconds(seconds=None, remark=why)
+    first = loop_seconds(shared, clock)
+    taken = sum(own[: len(first)])
+    if not taken:
+        return FrozenSeconds(seconds=None, remark=f"{why}, and {frozen.name} has none")
+    scale = sum(first) / taken
+    return FrozenSeconds(
+        seconds=[*first, *(scale * second for second in own[len(first) :])],
+        scale=scale,
+        remark=f"{why}: the longer frozen run's are scaled by the groups that the cohort's did too (D63)",
+    )
+
+
+def _recorder(manifest: Manifest) -> tuple[str, str]:
+    """What a run's speed depends on: processor and source."""
+    return manifest.environment.cpu, manifest.source.sha256
+
+
+def _begins_with(long: Path, short: Path) -> bool:
+    """Whether a run's first groups are those of a shorter one."""
+    first = (short / STEPS).read_bytes()
+    return (long / STEPS).read_bytes().startswith(first)
 
 
 def budget(seed: int, condition: str, online: Sequence[float], frozen: Sequence[float]) -> AnchorBudget:

@@ -114,7 +114,9 @@ def outcomes(root: Path, plan: Plan) -> list[Outcome]:
         for question in study.questions
         for number, sides in enumerate(question.pairs)
     ]
-    found = values_of(root, (side for *_, pairs in lines for pair in pairs for side in pair.sides))
+    found = values_of(
+        root, (side for *_, pairs in lines for pair in pairs if pair.counts for side in pair.sides)
+    )
     return [_outcome(plan, *line, found) for line in lines]
 
 
@@ -129,6 +131,8 @@ def _outcome(
 ) -> Outcome:
     known = {}
     for pair in pairs:
+        if not pair.counts:
+            continue
         numbers = [found[side] for side in pair.sides]
         present = [value for value in numbers if value is not None]
         if len(present) == len(numbers):

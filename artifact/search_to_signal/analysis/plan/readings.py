@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path, PurePosixPath
 
 from search_to_signal.analysis.metrics.audit import told_apart
@@ -11,7 +10,7 @@ from search_to_signal.analysis.results import RecordedRun, load_runs
 from search_to_signal.analysis.tables.evaluations import checkpoint_answers
 from search_to_signal.errors import ConfigError
 from search_to_signal.normalizer import find_normalizer
-from search_to_signal.records.anchor import loop_seconds
+from search_to_signal.records.anchor import loop_seconds, realized_groups, seconds_beside
 from search_to_signal.records.layers import PROBE
 from search_to_signal.records.manifest import finished_manifest, run_name
 from search_to_signal.records.plan import Plan, Question
@@ -43,21 +42,24 @@ class Reading:
 
 @dataclass(frozen=True)
 class Pair:
-    """The readings of one question and seed, first and second side, or of the only side."""
+    """The readings of one question and seed, first and second side, or of the only side.
+
+    ``counts`` is false where the plan lets it count for nothing: no prefix has the same time.
+    """
 
     seed: int
     sides: tuple[Reading, ...]
     remark: str = ""
+    counts: bool = True
 
 
 @dataclass(frozen=True)
 class _Recorded:
-    """A finished run, or a checkpoint that answered the whole bank; ``cpu`` names the processor of a run."""
+    """A finished run, or a checkpoint that answered the whole bank."""
 
     place: str
     groups: int
     group_size: int
-    cpu: str = ""
 
 
 def _is_probed(place: str) -> bool:
@@ -74,7 +76,7 @@ def _recorded(root: Path, side: str, seed: int) -> _Recorded | None:
     manifest = finished_manifest(root / place)
     if manifest is None:
         return None
-    return _Recorded(place, manifest.facts.groups, manifest.facts.group_size, manifest.environment.cpu)
+    return _Recorded(place, manifest.facts.groups, manifest.facts.group_size)
 
 
 def _probed(root: Path, folder: str, name: str) -> _Recorded | None:
@@ -100,22 +102,26 @@ def _pair(root: Path, question: Question, seed: int, runs: Sequence[_Recorded]) 
     due = [question.horizon // run.group_size for run in runs]
     groups = [min(count, run.groups) for count, run in zip(due, runs, strict=True)]
     remarks = [f"{run.place} has fewer groups" for run, a, b in zip(runs, due, groups, strict=True) if b < a]
+    counts = True
     if question.match == "processor_time" and len(runs) > 1:
         remarks = remarks[:1] if groups[0] < due[0] else []
-        groups[1], short = _bought(root, [run.place for run in runs], groups[0])
-        remarks += [f"{runs[1].place} ends before the time does"] if short else []
-        if runs[0].cpu != runs[1].cpu:
-            remarks.append(f"{runs[0].cpu} and {runs[1].cpu} took the times, which do not compare")
+        bought, remark = _bought(root, [run.place for run in runs], groups[0])
+        counts, groups[1] = bought > 0, bought
+        remarks += [remark] if remark else []
     sides = (Reading(run.place, count, question.metric) for run, count in zip(runs, groups, strict=True))
-    return Pair(seed, tuple(sides), "; ".join(remarks))
+    return Pair(seed, tuple(sides), "; ".join(remarks), counts)
 
 
-def _bought(root: Path, places: Sequence[str], groups: int) -> tuple[int, bool]:
-    """The longest prefix of the second run within the first one's seconds; whether all of it is (D61)."""
-    first, second = (loop_seconds(root / place, "processor") for place in places[:2])
-    budget = sum(first[:groups])
-    within = sum(total <= budget for total in accumulate(second))
-    return max(within, 1), within == len(second)
+def _bought(root: Path, places: Sequence[str], groups: int) -> tuple[int, str]:
+    """The longest prefix of the second run within the first one's seconds (D61), 0 for none; a remark."""
+    first, second = (root / place for place in places[:2])
+    found = seconds_beside(first, second, "processor")
+    if found.seconds is None:
+        return 0, found.remark
+    count = realized_groups(found.seconds, sum(loop_seconds(first, "processor")[:groups]))
+    if count == len(found.seconds):
+        return 0, f"{places[1]} ends before the time does"
+    return count, found.remark
 
 
 def values_of(root: Path, readings: Iterable[Reading]) -> dict[Reading, float | None]:

@@ -89,21 +89,33 @@ def budget_cells(budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun)
 
 
 def realized_cells(clock: Clock, budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun) -> Cells:
-    """REALIZED_COLUMNS of one row. A Frozen run that ends before the online run's time has no match."""
-    count = realized_groups(frozen.seconds(clock).tolist(), float(online.seconds(clock).sum()))
+    """REALIZED_COLUMNS of one row. A Frozen run that ends before the online run's time has no match.
+
+    Its seconds are those that it would have taken beside the online run (D63).
+    """
+    spent, used = float(online.seconds(clock).sum()), frozen.seconds_beside(online, clock).seconds
+    count = 0 if used is None else realized_groups(used, spent)
     matched, longest = 0 < count < len(frozen.groups), "longest Frozen prefix within the online seconds"
     best = FINAL_BEST.cell(frozen.prefix(count)) if matched else FINAL_BEST.of(None, frozen.all_completions)
     return (
-        *_time_cells(clock, budget, online, frozen),
+        *_time_cells(clock, budget, online, frozen, used),
         number_cell(count if matched else None, longest, *_clocks(online, frozen), decimals=1),
         best,
         difference_cell(FINAL_BEST.cell(online), best),
     )
 
 
-def _time_cells(clock: Clock, budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun) -> Cells:
-    spent, used, gap = _times(clock, budget, online, frozen)
-    _, _, wall = _times("wall", budget, online, frozen)
+def _time_cells(
+    clock: Clock,
+    budget: AnchorBudget,
+    online: RecordedRun,
+    frozen: RecordedRun,
+    seconds: Sequence[float] | None,
+) -> Cells:
+    spent = float(online.seconds(clock).sum())
+    used = None if seconds is None else sum(seconds[: budget.groups])
+    gap = _gap(used, spent)
+    wall = _gap(float(frozen.seconds("wall")[: budget.groups].sum()), float(online.seconds("wall").sum()))
     far = None if gap is None else int(abs(gap) > LARGEST_GAP)
     both, formula = _clocks(online, frozen), "(Frozen - online) / online seconds, in percent"
     return (
@@ -115,12 +127,9 @@ def _time_cells(clock: Clock, budget: AnchorBudget, online: RecordedRun, frozen:
     )
 
 
-def _times(
-    clock: Clock, budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun
-) -> tuple[float, float, float | None]:
-    """Online seconds, Frozen seconds at the budget, and the gap in percent of the first."""
-    spent, used = float(online.seconds(clock).sum()), float(frozen.seconds(clock)[: budget.groups].sum())
-    return spent, used, 100.0 * (used - spent) / spent if spent else None
+def _gap(frozen: float | None, online: float) -> float | None:
+    """In percent of the online seconds."""
+    return 100.0 * (frozen - online) / online if online and frozen is not None else None
 
 
 def _clocks(online: RecordedRun, frozen: RecordedRun) -> tuple[Origin, Origin]:
@@ -143,7 +152,7 @@ def anchor_realized(results: Results) -> Table:
     rows = _rows(results, partial(realized_cells, clock))
     note = (
         f"Times are {CLOCKS[clock]} (D30), set-up excluded; a dash where the Frozen run was too short for a "
-        f"match. {_flagged(rows[-len(results.contract.budgets) :])}"
+        f"match. {_flagged(rows[-len(results.contract.budgets) :])}{_scaled(results, clock)}"
     )
     return Table(
         "anchor_realized", "Realized-time matches", "anchor", REALIZED_COLUMNS, rows, "Condition", note
@@ -157,6 +166,15 @@ def _flagged(rows: Sequence[Row]) -> str:
     if not far:
         return f"No gap is beyond {LARGEST_GAP:g} %."
     return f"FLAGGED, gap beyond {LARGEST_GAP:g} %, no comparison at equal time: {', '.join(far)}."
+
+
+def _scaled(results: Results, clock: Clock) -> str:
+    """In words, what Frozen seconds of another processor or source were multiplied by; empty without such."""
+    found = [frozen.seconds_beside(online, clock) for _, online, frozen in results.once(anchored)]
+    remarks = dict.fromkeys(one.remark for one in found if one.remark)
+    scales = [one.scale for one in found if one.seconds is not None]
+    told = f" Scales are {min(scales):.3f} to {max(scales):.3f}." if remarks and scales else ""
+    return "".join(f" {remark[0].upper()}{remark[1:]}." for remark in remarks) + told
 
 
 def _contract(results: Results) -> AnchorContract:

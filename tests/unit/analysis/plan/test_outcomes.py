@@ -2,13 +2,14 @@
 
 import shutil
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
 from scipy.stats import t as student
 from spec.synthetic_runs import write_synthetic_run
-from tests.forging import edit_manifest
+from tests.forging import record_elsewhere
 from tests.plans import plan_text
 from tests.probes import write_synthetic_probe
 
@@ -20,7 +21,6 @@ from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
 from search_to_signal.analysis.results import load_runs
 from search_to_signal.errors import ConfigError
 from search_to_signal.normalizer import find_normalizer
-from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
 from search_to_signal.rewards import MAPPINGS
 
@@ -126,18 +126,50 @@ def test_equal_time_takes_the_prefix_that_the_seconds_buy(root: Path, tmp_path: 
     assert [pair.remark for pair in found.pairs] == [""] * 3
 
 
-def test_times_of_two_processors_do_not_compare(root: Path, tmp_path: Path) -> None:
-    """A pair whose runs took their times on different processors is named; where times do not count, not."""
+BY_TIME = {"match": "processor_time", "pairs": '[["main/cohort/native", "main/anchor/frozen"]]'}
+
+
+@pytest.mark.parametrize("moved", [{"cpu": "another"}, {"cpu": None, "source": "faster"}])
+def test_times_taken_elsewhere_are_scaled_by_the_groups_that_both_did(
+    root: Path, tmp_path: Path, moved: dict[str, str | None]
+) -> None:
+    """A long run on a machine or by a source of twice the speed buys the same 60 groups, and it is said."""
     copy = Path(shutil.copytree(root, tmp_path / "copy"))
-    run = copy / "main/anchor/frozen-s2"
-    edit_manifest(run, lambda manifest: manifest["environment"].update(cpu="another"))
-    write_sums(run)
-    pairs = '[["main/cohort/native", "main/anchor/frozen"]]'
-    by_time = asked(copy, tmp_path, match="processor_time", pairs=pairs)
-    remarks = [pair.remark for pair in by_time.pairs]
-    assert "and another took the times, which do not compare" in remarks[1]
+    record_elsewhere(copy / "main/anchor/frozen-s2", 0.5, **moved)
+    found = asked(copy, tmp_path, **BY_TIME)
+    assert [pair.sides[1].groups for pair in found.pairs] == [60, 60, 60]
+    assert found.values == asked(root, tmp_path, **BY_TIME).values
+    remarks = [pair.remark for pair in found.pairs]
+    assert "took the times, which do not compare: the longer frozen run's are scaled" in remarks[1]
+    assert ("another" in remarks[1]) == (moved["cpu"] == "another")
     assert remarks[::2] == ["", ""]
-    assert not any("another" in pair.remark for pair in asked(copy, tmp_path, pairs=pairs).pairs)
+    assert not any(pair.remark for pair in asked(copy, tmp_path, pairs=BY_TIME["pairs"]).pairs)
+
+
+def test_times_without_a_measure_count_for_nothing(root: Path, tmp_path: Path) -> None:
+    """Where the cohort's frozen run is missing, from elsewhere or another search, the pair is left out."""
+    for number, breaks in enumerate((shutil.rmtree, partial(record_elsewhere, pace=1.0), _other_search)):
+        copy = Path(shutil.copytree(root, tmp_path / str(number)))
+        record_elsewhere(copy / "main/anchor/frozen-s2", 0.5)
+        breaks(copy / "main/cohort/frozen-s2")
+        found = asked(copy, tmp_path, **BY_TIME)
+        assert list(found.values) == [1, 3]
+        assert found.verdict is Verdict.PARTIAL
+        assert found.pairs[1].remark.endswith("took the times, which do not compare")
+
+
+def _other_search(run: Path) -> None:
+    steps = (run / "steps.jsonl").read_bytes()
+    (run / "steps.jsonl").write_bytes(steps.replace(b'"step":3,', b'"step":4,', 1))
+
+
+def test_a_long_run_that_ends_before_the_time_counts_for_nothing(root: Path, tmp_path: Path) -> None:
+    """Steps of half the time, on the same machine: 80 groups are over before the trained run's time is."""
+    copy = Path(shutil.copytree(root, tmp_path / "copy"))
+    record_elsewhere(copy / "main/anchor/frozen-s2", 0.5, cpu=None)
+    found = asked(copy, tmp_path, **BY_TIME)
+    assert list(found.values) == [1, 3]
+    assert found.pairs[1].remark == "main/anchor/frozen-s2 ends before the time does"
 
 
 def test_one_side_is_described(root: Path, tmp_path: Path) -> None:

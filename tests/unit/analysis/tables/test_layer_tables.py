@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
+from tests.forging import record_elsewhere
 
 from search_to_signal.analysis.figures import draw_all
 from search_to_signal.analysis.results import NoTableError, Results
@@ -295,6 +296,22 @@ def test_a_frozen_run_that_ends_too_early_has_no_match(tmp_path: Path) -> None:
     table = anchor_realized(anchored(tmp_path, groups=51))
     assert table.cell("native-s1", "Matched groups").value is None
     assert table.cell("native", "Final difference when matched").value is None
+
+
+def test_realized_matches_of_a_frozen_run_from_elsewhere(tmp_path: Path) -> None:
+    """A long run of twice the speed has the seconds of the cohort's machine; the note says the scale."""
+    own = anchor_realized(anchored(tmp_path / "own"))
+    assert "scaled" not in own.note
+    results = anchored(tmp_path / "other")
+    for seed in SEEDS:
+        record_elsewhere(tmp_path / "other" / "anchor" / f"frozen-s{seed}", 0.5)
+    table = anchor_realized(results)
+    for column in ("Frozen seconds at budget", "Matched groups", "Frozen final when matched"):
+        assert table.cell("native", column).value == own.cell("native", column).value
+    assert "Scales are 2.000 to 2.000" in table.note
+    record_elsewhere(tmp_path / "other" / "cohort" / "frozen-s2", 1.0, cpu="a third")
+    alone = anchor_realized(Results(tmp_path / "other"))
+    assert alone.cell("native-s2", "Matched groups").value is None
 
 
 def test_the_anchor_refuses_without_its_contract(tmp_path: Path) -> None:
