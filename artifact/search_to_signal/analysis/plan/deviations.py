@@ -85,11 +85,12 @@ def _of_study(study: Study, runs: dict[str, Manifest], found: Sequence[Outcome])
             if len(one.values) < question.seeds:
                 name = f"{question.key}, {one.name}" if uneven else question.key
                 yield f"{name}: {len(one.values)} of {counted(question.seeds, 'seed')}: no verdict"
-        remarks: dict[str, dict[int, None]] = {}
+        remarked: dict[str, list[int]] = {}
         for pair in (pair for one in asked for pair in one.pairs if pair.remark):
-            remarks.setdefault(pair.remark, {})[pair.seed] = None
-        for remark, seeds in remarks.items():
-            told = f"seed {next(iter(seeds))}" if len(seeds) == 1 else counted(len(seeds), "seed")
+            remarked.setdefault(pair.remark, []).append(pair.seed)
+        for remark, seeds in remarked.items():
+            number = len(set(seeds))
+            told = f"seed {seeds[0]}" if number == 1 else counted(number, "seed")
             yield f"{question.key}, {told}: {remark}"
 
 

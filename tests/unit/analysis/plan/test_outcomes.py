@@ -158,6 +158,17 @@ def test_times_without_a_measure_count_for_nothing(root: Path, tmp_path: Path) -
         assert found.pairs[1].remark.endswith("took the times, which do not compare")
 
 
+def test_a_remark_on_many_seeds_is_one_deviation(root: Path, tmp_path: Path) -> None:
+    """Every long run is from elsewhere: one sentence for three seeds, not three."""
+    copy = Path(shutil.copytree(root, tmp_path / "copy"))
+    for seed in (1, 2, 3):
+        record_elsewhere(copy / f"main/anchor/frozen-s{seed}", 0.5)
+    found = asked(copy, tmp_path, **BY_TIME)
+    plan = read_plan(tmp_path / "plan.toml")
+    said = deviations(plan, "", recorded_runs(copy), [found])["main"]
+    assert said == [f"main.q, 3 seeds: {found.pairs[0].remark}"]
+
+
 def _other_search(run: Path) -> None:
     steps = (run / "steps.jsonl").read_bytes()
     (run / "steps.jsonl").write_bytes(steps.replace(b'"step":3,', b'"step":4,', 1))
