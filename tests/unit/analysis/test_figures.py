@@ -3,15 +3,18 @@
 import csv
 import shutil
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from tests.synthetic_updates import write_updates
 
 from search_to_signal.analysis.figures import PLOTS, draw_all
-from search_to_signal.analysis.figures.plot import Frame, Plot, lines, redraw, write_plot
+from search_to_signal.analysis.figures.drawing import seed_count
+from search_to_signal.analysis.figures.plot import SETTINGS, Frame, Plot, lines, redraw, write_plot
 from search_to_signal.analysis.tables.catalogue import Evidence, read_evidence
 
 Make = Callable[..., Path]
@@ -53,6 +56,46 @@ def test_the_csv_alone_gives_the_same_bytes(figures: Path, tmp_path: Path, plot:
     redraw(plot, copy)
     for form in (".pdf", ".png"):
         assert copy.with_suffix(form).read_bytes() == (figures / f"{plot.name}{form}").read_bytes(), form
+
+
+def crowded(frame: Frame) -> Frame:
+    """Native's rows also as those of two more conditions, and every seed ten times under other numbers."""
+    others = [
+        {**row, "condition": name}
+        for name in ("tail_weighted", "search_exposure")
+        for row in frame.where(condition="native").rows
+    ]
+    every = [*frame.rows, *others]
+    more = [{**row, "seed": f"{row['seed']}{k}"} for row in every if row["seed"] for k in range(10)]
+    return Frame((*(row for row in every if not row["seed"]), *more))
+
+
+@pytest.mark.parametrize("name", ["outcomes", "restart", "diagnostic_atlas", "stage_dynamics"])
+def test_nothing_is_cut_or_overlaps_with_many_conditions(figures: Path, name: str) -> None:
+    """With the whole cohort's conditions and seeds, legends stay on the figure and tick labels apart."""
+    plot = next(plot for plot in DRAWN if plot.name == name)
+    frame = Frame.read((figures / f"{name}.csv").read_text())
+    with mpl.rc_context(dict(SETTINGS)):
+        figure = Figure(figsize=plot.size, layout="constrained")
+        plot.draw(figure, crowded(frame))
+        figure.draw_without_rendering()
+        page = figure.bbox
+        for legend in figure.legends:
+            box = legend.get_window_extent()
+            assert page.x0 <= box.x0 < box.x1 <= page.x1, "the legend is wider than the figure"
+        for axes in figure.axes:
+            boxes = [
+                label.get_window_extent() for label in axes.get_xticklabels() if not label.get_rotation()
+            ]
+            assert all(one.x1 < other.x0 for one, other in pairwise(boxes)), axes.get_ylabel()
+
+
+def test_the_legend_tells_the_fewest_and_the_most_seeds() -> None:
+    """Conditions and layers of which not all seeds are there are not told as if they were."""
+    rows = [("frozen", "live", s) for s in (1, 2, 3)] + [("native", "restart", 1)]
+    frame = Frame.read(lines(("condition", "layer", "seed", "unit"), [(*row, "meters") for row in rows]))
+    assert seed_count(frame) == "n = 1 to 3 seeds; scores in meters"
+    assert seed_count(frame.where(condition="native")) == "n = 1 seed; scores in meters"
 
 
 def test_a_changed_number_changes_the_figure(figures: Path, tmp_path: Path) -> None:

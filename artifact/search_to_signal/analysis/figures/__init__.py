@@ -12,11 +12,12 @@ from search_to_signal.analysis.figures.cohort import (
     STAGE_DYNAMICS,
 )
 from search_to_signal.analysis.figures.layers import BREADTH, HELDOUT, RESTART, TOURS_PLOT
-from search_to_signal.analysis.figures.plot import Plot, write_plot
+from search_to_signal.analysis.figures.plot import Plot, redraw, write_data
 from search_to_signal.analysis.figures.signal import SIGNAL
 from search_to_signal.analysis.results import NoTableError
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.records.tours import TOURS
+from search_to_signal.runtime import mapped
 
 PLOTS: Sequence[Plot] = (
     BEST_SO_FAR,
@@ -44,12 +45,21 @@ class Drawn:
 
 def draw_all(evidence: Evidence, directory: Path) -> Drawn:
     """Draw every figure whose layer has run, tours first; damaged layers raise as tables do."""
-    figures, absent = [], {}
+    found, absent = [], {}
     toured = (evidence.results.directory / TOURS).is_file()
     for plot in (TOURS_PLOT, *PLOTS) if toured else PLOTS:
         try:
-            path = write_plot(plot, evidence, directory)
-            figures.append((plot.remarked(path).captioned(evidence.results), path))
+            found.append((plot, write_data(plot, evidence, directory)))
         except NoTableError as reason:
             absent[plot.name] = str(reason)
+    tasks = [(plot.name, path, evidence.results.smoke) for plot, path in found]
+    figures = [
+        (plot.remarked(path).captioned(evidence.results), png)
+        for (plot, path), png in zip(found, mapped(_draw, tasks), strict=True)
+    ]
     return Drawn(tuple(figures), absent)
+
+
+def _draw(task: tuple[str, Path, bool]) -> Path:
+    name, path, smoke = task
+    return redraw(next(plot for plot in (TOURS_PLOT, *PLOTS) if plot.name == name), path, smoke)

@@ -80,7 +80,7 @@ def _draw(figure: Figure, frame: Frame) -> None:
     _draw_dots(fourth, frame.where(panel="d"), f"no run has more than {HORIZON} groups")
     fourth.set_ylabel("recurring: positive minus\nnot positive (points)")
     drawing.panel_title(fourth, "d", "Recurrence")
-    drawing.legend(figure, frame.names("condition"), drawing.seed_count(frame))
+    drawing.legend(figure, frame.names("condition"), note=drawing.seed_count(frame))
 
 
 def _draw_funnels(figure: SubFigure, frame: Frame) -> None:
@@ -120,7 +120,8 @@ def _draw_dots(axes: Axes, frame: Frame, otherwise: str) -> None:
     drawing.zero_line(axes, vertical=False)
     drawing.seed_points_by_condition(axes, frame)
     counts = [len(own.known().rows) for _, own in frame.by("condition")]
-    axes.set_xticks(range(len(counts)), [f"n = {count}" for count in counts])
+    axes.set_xticks(range(len(counts)), [str(count) for count in counts])
+    axes.set_xlabel("n")
 
 
 ATLAS = Plot(

@@ -113,7 +113,7 @@ def _draw_outcomes(figure: Figure, frame: Frame) -> None:
         drawing.panel_title(axes, which, f"{measure.heading}, single seeds")
     third.set_ylabel("gain over Frozen\nof the same seed")
     trained = [name for name in frame.names("condition") if name != "frozen"]
-    drawing.legend(figure, trained, *drawing.live_and_restarted(frame))
+    drawing.legend(figure, trained, *drawing.live_and_restarted(), note=drawing.seed_count(frame))
 
 
 def _draw_shares(axes: Axes, frame: Frame) -> None:
@@ -226,7 +226,7 @@ def _draw_stages(figure: Figure, frame: Frame) -> None:
     grid = figure.subplots(1, len(STREAM))
     for axes, own in drawing.panels(grid, frame, "measure"):
         _draw_stage(axes, own)
-    drawing.legend(figure, frame.names("condition"), drawing.seed_count(frame))
+    drawing.legend(figure, frame.names("condition"), note=drawing.seed_count(frame))
 
 
 def _draw_stage(axes: Axes, frame: Frame) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from string import ascii_lowercase
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
@@ -58,10 +59,19 @@ def panels(grid: Iterable[Axes], frame: Frame, column: str) -> Iterator[tuple[Ax
         yield axes, own
 
 
-def legend(figure: Figure | SubFigure, conditions: Sequence[str], *extra: Line2D) -> None:
-    """One legend of the conditions below all panels."""
+def legend(
+    figure: Figure | SubFigure, conditions: Sequence[str], *extra: Line2D, note: str | None = None
+) -> None:
+    """One legend of the conditions below all panels, under a line of words."""
     handles = [*(Line2D([], [], label=display_name(name), **line_style(name)) for name in conditions), *extra]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), columnspacing=1.2)
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=len(handles),
+        columnspacing=1.2,
+        title=note,
+        title_fontsize=mpl.rcParams["legend.fontsize"],
+    )
 
 
 def legend_marker(label: str, fill: str = "none") -> Line2D:
@@ -69,17 +79,20 @@ def legend_marker(label: str, fill: str = "none") -> Line2D:
     return Line2D([], [], color=GREY, marker="o", linestyle="none", markerfacecolor=fill or GREY, label=label)
 
 
-def live_and_restarted(frame: Frame) -> tuple[Line2D, ...]:
+def live_and_restarted() -> tuple[Line2D, ...]:
     """The legend of live (filled) and restarted (open) runs."""
-    return legend_marker("live", ""), legend_marker("restarted"), seed_count(frame)
+    return legend_marker("live", ""), legend_marker("restarted")
 
 
-def seed_count(frame: Frame) -> Line2D:
-    """Words for the legend: what scores measure, where the rows say it, and how many seeds there are."""
+def seed_count(frame: Frame) -> str:
+    """How many seeds conditions have, by layer where rows name one, and what scores measure."""
+    seeds: dict[tuple[str, str | None], set[str]] = {}
+    for row in frame.rows:
+        seeds.setdefault((row["condition"], row.get("layer")), set()).add(row["seed"])
+    counts = sorted({len(found) for found in seeds.values()})
+    number = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     unit = frame.rows[0].get("unit")
-    number = len(frame.names("seed"))
-    label = f"n = {number} seed{'' if number == 1 else 's'}" + (f"; scores in {unit}" if unit else "")
-    return Line2D([], [], linestyle="none", label=label)
+    return f"n = {number} seed{'' if number == '1' else 's'}" + (f"; scores in {unit}" if unit else "")
 
 
 def offsets(count: int, width: float = 0.6) -> list[float]:
@@ -104,7 +117,7 @@ HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 0.8}
 def mean_and_range(axes: Axes, frame: Frame, column: str) -> None:
     """Mean over seeds as a line, lowest to highest seed as a band, by condition; one row per group."""
     for condition, own in frame.by("condition"):
-        curves = np.array([own.where(seed=seed).numbers(column) for seed in own.names("seed")])
+        curves = np.array([same.numbers(column) for _, same in own.by("seed")])
         groups, hue = np.arange(1, curves.shape[1] + 1), color(condition)
         label, line = f"{display_name(condition)} (n = {len(curves)})", line_style(condition) | {"marker": ""}
         axes.step(groups, curves.mean(axis=0), where="post", **line, label=label)
@@ -116,11 +129,15 @@ def mean_and_range(axes: Axes, frame: Frame, column: str) -> None:
 def paired_points(axes: Axes, frame: Frame) -> None:
     """Live (filled) and restarted (open) values of one seed joined by a line, conditions side by side."""
     for place, (condition, own) in enumerate(frame.by("condition")):
-        for _, same in own.by("seed"):
-            found = [same.where(layer=layer).number() for layer in ("live", "restart")]
-            axes.plot((place - 0.17, place + 0.17), found, color=color(condition), lw=0.7, alpha=0.7)
-            axes.plot(place - 0.17, found[0], **points(condition))
-            axes.plot(place + 0.17, found[1], **points(condition), **HOLLOW)
+        seeds = [same for _, same in own.by("seed")]
+        ends = [(place + side, layer) for side, layer in ((-0.17, "live"), (0.17, "restart"))]
+        x = np.array([[at] * len(seeds) for at, _ in ends])
+        y = np.array([[same.where(layer=layer).number() for same in seeds] for _, layer in ends])
+        apart = np.full((1, len(seeds)), np.nan)
+        joined = (np.vstack((values, apart)).T.ravel() for values in (x, y))
+        axes.plot(*joined, color=color(condition), lw=0.7, alpha=0.7)
+        axes.plot(x[0], y[0], **points(condition))
+        axes.plot(x[1], y[1], **points(condition), **HOLLOW)
     _side_by_side(axes, frame)
 
 

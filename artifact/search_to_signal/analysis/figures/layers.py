@@ -84,7 +84,8 @@ def _draw_restart(figure: Figure, frame: Frame) -> None:
     for axes, own in drawing.panels(grid, frame, "measure"):
         drawing.paired_points(axes, own)
         axes.axhline(own.where(condition="frozen").mean(), color=drawing.GREY, lw=0.6, ls="--", zorder=0)
-    drawing.legend(figure, frame.names("condition"), *drawing.live_and_restarted(frame))
+    marks, note = drawing.live_and_restarted(), drawing.seed_count(frame)
+    drawing.legend(figure, frame.names("condition"), *marks, note=note)
 
 
 def heldout_table(evidence: Evidence) -> str:

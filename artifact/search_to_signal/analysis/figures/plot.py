@@ -59,8 +59,10 @@ class Frame:
 
     def by(self, column: str) -> Iterator[tuple[str, "Frame"]]:
         """Yield every distinct text of a column with its rows, in their order."""
-        for name in self.names(column):
-            yield name, self.where(**{column: name})
+        rows: dict[str, list[Mapping[str, str]]] = {}
+        for row in self.rows:
+            rows.setdefault(row[column], []).append(row)
+        yield from ((name, Frame(tuple(own))) for name, own in rows.items())
 
     def names(self, column: str) -> list[str]:
         """The distinct texts of a column, in the order of the rows."""
@@ -107,11 +109,13 @@ class Plot:
     draw: Callable[[Figure, Frame], None]
     size: tuple[float, float] = (7.0, 2.6)
     tables: tuple[str, ...] = ()
-    remark: Callable[[Frame], str] = lambda frame: ""
+    remark: Callable[[Frame], str] | None = None
     layers: tuple[str, ...] = ("cohort",)
 
     def remarked(self, path: Path) -> "Plot":
         """The figure of the CSV beside ``path``: its caption ends with the remark."""
+        if self.remark is None:
+            return self
         frame = Frame.read(path.with_suffix(".csv").read_text(encoding="utf-8"))
         return replace(self, caption=" ".join(f"{self.caption} {self.remark(frame)}".split()))
 
@@ -129,10 +133,15 @@ def write_plot(plot: Plot, evidence: Evidence, directory: Path) -> Path:
 
     Figures of smoke runs are named smoke_NAME and say so across their face. Raises NoTableError.
     """
+    return redraw(plot, write_data(plot, evidence, directory), evidence.results.smoke)
+
+
+def write_data(plot: Plot, evidence: Evidence, directory: Path) -> Path:
+    """Write the CSV of a figure; returns its path. Raises NoTableError."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{'smoke_' if evidence.results.smoke else ''}{plot.name}.csv"
     path.write_text(plot.table(evidence), encoding="utf-8")
-    return redraw(plot, path, evidence.results.smoke)
+    return path
 
 
 def redraw(plot: Plot, path: Path, smoke: bool = False) -> Path:
@@ -143,7 +152,7 @@ def redraw(plot: Plot, path: Path, smoke: bool = False) -> Path:
         if smoke:
             _mark(figure)
         figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
-        figure.set_layout_engine("none")  # panels stay where the first drawing put them
+        figure.set_layout_engine(None)  # panels stay where the first drawing put them
         png = path.with_suffix(".png")
         figure.savefig(png, dpi=_PNG_DPI, metadata={"Software": None})
     return png

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from search_to_signal.analysis.results import Origin
 from search_to_signal.analysis.tables.catalogue import Catalogue
@@ -143,15 +143,24 @@ def short_origins(origins: Sequence[Origin]) -> str:
     """Origins of equal files and lines as one: ``cohort/{native-s1,native-s2}/steps.jsonl: all lines``."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for origin in origins:
-        path = PurePosixPath(origin.path)
-        lines = line_ranges(origin.lines)
-        if len(lines) > _LONGEST:
-            lines = f"{len(origin.lines or ())} lines"
-        groups.setdefault((path.parent.parent.as_posix(), path.name, lines), []).append(path.parent.name)
+        folders, _, name = origin.path.rpartition("/")
+        above, _, folder = folders.rpartition("/")
+        groups.setdefault((above, name, _short_ranges(origin.lines)), []).append(folder)
     return "; ".join(_braced(*key, folders) for key, folders in groups.items())
+
+
+def _short_ranges(lines: Sequence[int] | None) -> str:
+    """``line_ranges``, or how many lines where that is longer than ``_LONGEST``."""
+    if lines is not None and len(lines) > _LONGEST:
+        # Two dozen ranges are longer than that, whatever their numbers.
+        first = list(islice(_joined(lines), 24))
+        if len(first) == 24:
+            return f"{len(lines)} lines"
+    text = line_ranges(lines)
+    return text if len(text) <= _LONGEST else f"{len(lines or ())} lines"
 
 
 def _braced(above: str, name: str, lines: str, folders: Sequence[str]) -> str:
     inner = folders[0] if len(folders) == 1 else f"{{{','.join(folders)}}}"
-    path = "/".join(part for part in (above if above != "." else "", inner, name) if part)
+    path = "/".join(part for part in (above, inner, name) if part)
     return f"{path}: {lines}"

@@ -12,10 +12,12 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from search_to_signal.analysis.page.facts import MODELS, format_duration, read_facts
 from search_to_signal.analysis.page.ledger import read_ledger
-from search_to_signal.analysis.page.tracing import short_origins
+from search_to_signal.analysis.page.tracing import line_ranges, short_origins
 from search_to_signal.analysis.report import report
 from search_to_signal.analysis.results import Origin, Results
 from search_to_signal.claims.tables import PUBLISHED
@@ -245,6 +247,14 @@ def test_origins_in_short() -> None:
     assert short_origins(both) == "cohort/{native-s1,native-s2}/steps.jsonl: all lines"
     assert short_origins([Origin("run/steps.jsonl", (1, 2, 9))]) == "run/steps.jsonl: lines 1-2, 9"
     assert short_origins([Origin("probe/bank.jsonl", range(1, 200, 2))]) == "probe/bank.jsonl: 100 lines"
+
+
+@given(st.sets(st.integers(1, 400), max_size=120))
+def test_only_lines_that_take_too_much_room_are_counted(lines: set[int]) -> None:
+    """Short ranges stand as they are, however many lines they name; long ones are a number of lines."""
+    full = line_ranges(sorted(lines))
+    told = short_origins([Origin("run/steps.jsonl", sorted(lines))]).removeprefix("run/steps.jsonl: ")
+    assert told == (full if len(full) <= 60 else f"{len(lines)} lines")
 
 
 def test_scores_have_a_direction(make_run: Make, tmp_path: Path) -> None:
