@@ -1,4 +1,4 @@
-"""Hypothesis profiles: quick for every run, ci for a fixed and deeper one, thorough before a release."""
+"""Hypothesis profiles: quick for every run, few for other Pythons, ci fixed and deeper, thorough."""
 
 from typing import Any
 
@@ -16,6 +16,8 @@ def register() -> None:
     # Faults are only to be found in the meta profile, not explained, so nothing is shrunk.
     unshrunk = (Phase.explicit, Phase.generate)
     settings.register_profile("quick", max_examples=60, **common)
+    # Where the same properties hold under the locked Python: what another one breaks, it breaks at once.
+    settings.register_profile("few", max_examples=15, **common)
     settings.register_profile("ci", max_examples=300, **fixed, **common)
     settings.register_profile("thorough", max_examples=5000, **common)
     settings.register_profile("meta", max_examples=300, phases=unshrunk, **fixed, **common)

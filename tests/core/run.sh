@@ -39,6 +39,7 @@ install "search-to-signal[report,parquet] @ file://$(echo "$work"/dist/*.whl)" "
     hypothesis jsonschema packaging pandas polars pytest pytest-benchmark pytest-xdist safetensors
 tests=("${@:3}")
 if ((${#tests[@]} == 0)); then mapfile -t tests < <(sed '/^#/d; /^$/d' tests/core/files.txt); fi
-"$work/environment/bin/python" -m pytest -o pythonpath=. -p no:cacheprovider -n 2 --dist loadfile --benchmark-disable "${tests[@]}"
+"$work/environment/bin/python" -m pytest -o pythonpath=. -p no:cacheprovider -n 2 --dist loadfile --benchmark-disable \
+    --hypothesis-profile few "${tests[@]}"
 "$work/environment/bin/python" -c 'import platform, numpy
 print(f"s2s: OK: the tests of the core passed on Python {platform.python_version()} with numpy {numpy.__version__}")'
