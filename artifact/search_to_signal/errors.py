@@ -71,6 +71,10 @@ class LearnerError(S2SError):
     exit_code = 9
 
 
+class NotFiniteError(LearnerError):
+    """A gradient is not finite; no weight has moved."""
+
+
 class LedgerError(S2SError):
     """A published table or the ledger of claims is damaged, or asks for what it does not hold."""
 

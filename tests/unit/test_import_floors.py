@@ -51,6 +51,9 @@ SIDEWAYS = {
     # A profile ends with the ledger beside its report.
     ("experiments", "claims.report"),
     ("experiments", "provenance"),
+    # The sampler's weights are the learner's: both stand on the same card, in the same precision.
+    ("generators", "learner.device"),
+    ("generators", "learner.quantization"),
     # A table is refused where a record file is not the one that was checksummed.
     ("analysis", "provenance.checksums"),
 }

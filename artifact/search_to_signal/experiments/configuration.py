@@ -22,7 +22,12 @@ from search_to_signal.experiments.layer_settings import (
     Seeds,
     UpdateSettings,
 )
-from search_to_signal.generators.base import GenerationSettings
+from search_to_signal.generators.settings import (
+    GenerationSettings,
+    ModelLoading,
+    ModelSettings,
+    model_name,
+)
 from search_to_signal.hosts import REFERENCE, open_host
 from search_to_signal.hosts.base import HostSetup
 from search_to_signal.learner import GRPO, get_rule, rule_code
@@ -67,7 +72,8 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     ``condition`` is frozen, a reward mapping, or ``mapping+normalizer``; a restart has its parent's,
     unapplied. ``normalizer`` is the one that it names, else the profile's. ``host_settings`` and
-    ``rule_settings`` are read by host and learning rule alone.
+    ``rule_settings`` are read by host and learning rule alone. ``loading`` is absent where the model is
+    computed on the processor in float32.
     """
 
     purpose: Literal["formal", "smoke"]
@@ -89,15 +95,25 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     host: str = REFERENCE
     host_settings: dict[str, Any] = {}
     parent: Parent | None = None
+    loading: ModelLoading | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         """Refuse numbers out of their ranges, and a condition of another normalizer; raises ConfigError."""
         check_ranges(self)
+        _check_loading(self.loading, self.generation.backend)
         get_layer(self.layer)
         if self.normalizer != normalizer_of(self.condition, self.normalizer):
             raise ConfigError(
                 f"condition {self.condition!r} names another normalizer than {self.normalizer!r}"
             )
+
+    @property
+    def base(self) -> ModelSettings:
+        """The model, and how it is loaded; ``learner.load_in_4bit`` says so too, for a local one."""
+        found = ModelLoading() if self.loading is msgspec.UNSET else self.loading
+        if self.learner.load_in_4bit and self.generation.backend == "local":
+            found = ModelLoading(device="cuda", dtype="bfloat16", quantization="nf4")
+        return ModelSettings(name=self.model, **msgspec.structs.asdict(found))
 
     @property
     def mapping(self) -> str:
@@ -149,12 +165,13 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     ``jobs`` runs go side by side. ``checkpoint_every`` groups a run writes down where it can go on; it
     changes no record. ``normalizer`` is that of every condition that names none. A layer whose table is
     absent does not run; ``layers`` has the tables of layers without a field here, ``[layers.KEY]`` in a file.
+    ``model`` is a name or the table ``[model]``; the models of breadth and audit are loaded as that one is.
     """
 
     purpose: Literal["formal", "smoke"]
     problem: str
     split: str
-    model: str
+    model: str | ModelSettings
     conditions: tuple[str, ...]
     seeds: Seeds
     groups: Groups
@@ -243,6 +260,11 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                 known = ", ".join(others) or "none"
                 raise ConfigError(f"layers.{key}: layers that take their table there are {known}")
 
+    @property
+    def model_name(self) -> str:
+        """The cohort's model, without how it is loaded."""
+        return model_name(self.model)
+
     def asks_for(self, layer: str) -> bool:
         """Whether a layer is to run: the cohort, and what has a table here."""
         return layer == COHORT or layer in self.layers or bool(getattr(self, layer, None))
@@ -259,8 +281,11 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
         A collapse threshold of -1 follows from the groups of the cohort unless ``changes`` say otherwise.
         """
-        own = ("layer", "condition", "seed", "parent", "search", "normalizer")
+        own = ("layer", "model", "condition", "seed", "parent", "search", "normalizer", "loading")
         shared = {name: getattr(self, name) for name in RunConfig.__struct_fields__ if name not in own}
+        shared["model"] = self.model_name
+        if isinstance(self.model, ModelSettings):
+            shared["loading"] = self.model.loading
         shared["search"] = self.search.over(self.groups)
         shared["normalizer"] = normalizer_of(condition, self.normalizer)
         return RunConfig(**{**shared, "condition": condition, "seed": seed, **changes})
@@ -268,6 +293,13 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def runs(self) -> tuple[RunConfig, ...]:
         """Every run of the cohort, seeds outermost so that matched runs stand together."""
         return tuple(self.run(condition, seed) for seed in self.seeds for condition in self.conditions)
+
+
+def _check_loading(loading: ModelLoading | msgspec.UnsetType, backend: str) -> None:
+    if backend in ("vllm", "unsloth") and loading not in (msgspec.UNSET, ModelLoading()):
+        raise ConfigError(
+            f"generation.backend {backend!r} loads the model by its own settings: give [model] its name alone"
+        )
 
 
 def _check_runs(part: Profile | BreadthCell | AuditCell, where: str) -> None:

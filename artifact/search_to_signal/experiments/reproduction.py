@@ -20,6 +20,7 @@ from search_to_signal.experiments.runs.places import Reproduction, unfinished
 from search_to_signal.experiments.tours import record_tours
 from search_to_signal.experiments.trial import try_conditions
 from search_to_signal.generators.opening import require_model
+from search_to_signal.generators.settings import model_name
 from search_to_signal.package_data import MODELS
 from search_to_signal.problems import get_problem
 from search_to_signal.progress import Progress
@@ -75,7 +76,7 @@ def require_parts(profile: Profile, results: Path) -> None:
     require_place(results)
     try_conditions(profile)
     parts: list[Profile | BreadthCell | AuditCell] = [profile, *profile.breadth, *profile.audit]
-    for model in sorted({part.model for part in parts}):
+    for model in sorted({model_name(part.model) for part in parts}):
         require_model(profile.generation, model)
     for problem, split in sorted({(part.problem, part.split) for part in parts}):
         get_problem(problem).instances(split)
@@ -85,7 +86,7 @@ def warnings_of(profile: Profile) -> Iterator[str]:
     """One line per embedded model that the profile trains at a rate at which it hardly learns."""
     rate = profile.learner.learning_rate
     parts: list[Profile | BreadthCell] = [profile, *profile.breadth]
-    trained = {part.model for part in parts if set(part.conditions) - {FROZEN}}
+    trained = {model_name(part.model) for part in parts if set(part.conditions) - {FROZEN}}
     for model in sorted(trained):
         if profile.learner.optimizer != "sgd" and rate < _TOO_SLOW and (MODELS / model).is_dir():
             yield (
@@ -115,7 +116,7 @@ def reproduce(
             run_layer(layer, asked)
             progress.say(f"layer {layer.key}: {time.perf_counter() - start:.1f} s")
         page = _evaluated(results, progress)
-        seal(results, f"search-to-signal, {profile.problem} with {profile.model}")
+        seal(results, f"search-to-signal, {profile.problem} with {profile.model_name}")
     return page
 
 

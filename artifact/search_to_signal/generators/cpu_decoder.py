@@ -13,15 +13,15 @@ import torch
 from torch.nn import functional
 from transformers import DynamicCache, LlamaForCausalLM, Qwen2ForCausalLM
 
-_STATIC_ROPE = ("default", "linear", "llama3")
+STATIC_ROPE = ("default", "linear", "llama3")
 
 
-def _base(model: Any) -> Any:
+def causal_model(model: Any) -> Any:
     """The causal model under an adapter; the adapter's layers stay inside it."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def _projections(layer: Any) -> tuple[Any, ...]:
+def projections(layer: Any) -> tuple[Any, ...]:
     attention, mlp = layer.self_attn, layer.mlp
     names = ("q_proj", "k_proj", "v_proj", "o_proj")
     return (*(getattr(attention, name) for name in names), mlp.gate_proj, mlp.up_proj, mlp.down_proj)
@@ -35,7 +35,7 @@ def _plain(linear: Any) -> bool:
 
 def can_decode(model: Any) -> bool:
     """Whether this decoder computes what this model computes: float32, on a CPU, nothing unusual."""
-    base = _base(model)
+    base = causal_model(model)
     if type(base) not in (Qwen2ForCausalLM, LlamaForCausalLM) or base.training:
         return False
     rope = (base.config.rope_scaling or {}).get("rope_type", "default")
@@ -43,10 +43,10 @@ def can_decode(model: Any) -> bool:
     return (
         base.device.type == "cpu"
         and base.dtype == torch.float32
-        and rope in _STATIC_ROPE
+        and rope in STATIC_ROPE
         and not getattr(base.config, "use_sliding_window", False)
-        and all(_plain(linear) for layer in layers for linear in _projections(layer))
-        and all(linear.bias is None for layer in layers for linear in _projections(layer)[3:])
+        and all(_plain(linear) for layer in layers for linear in projections(layer))
+        and all(linear.bias is None for layer in layers for linear in projections(layer)[3:])
     )
 
 
@@ -152,7 +152,7 @@ _scripted_next_logits = torch.jit.script(_next_logits)
 
 
 def _layer(layer: Any, scale: float) -> _Layer:
-    q, k, v, out, gate, up, down = _projections(layer)
+    q, k, v, out, gate, up, down = projections(layer)
     # Scaling the queries' projection scales every attention score.
     qkv = torch.cat([_weight(q) * scale, _weight(k), _weight(v)])
     bias = None if q.bias is None else torch.cat([q.bias * scale, k.bias, v.bias])
@@ -181,7 +181,7 @@ class CpuDecoder:
     """A ``Decoder`` for the models that ``can_decode`` accepts."""
 
     def __init__(self, model: Any, prompt_ids: Sequence[int], count: int, limit: int) -> None:
-        base = _base(model)
+        base = causal_model(model)
         out = model(
             input_ids=torch.tensor([list(prompt_ids)]),
             past_key_values=DynamicCache(),

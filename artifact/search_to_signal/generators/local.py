@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from jinja2 import TemplateError
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -22,7 +23,8 @@ from search_to_signal.generators.base import (
     request_seeds,
 )
 from search_to_signal.generators.chat import encoded, end_ids
-from search_to_signal.generators.sampling import Filters, sample_group
+from search_to_signal.generators.sampling import Filters, SampledGroup, sample_group
+from search_to_signal.generators.static_sampler import Drawing, StaticSampler, can_sample
 
 # What transformers raises for damaged or foreign files.
 _UNLOADABLE = (
@@ -41,12 +43,12 @@ _UNLOADABLE = (
 _TRIAL: list[Message] = [{"role": role, "content": "-"} for role in ("system", "user")]
 
 
-def load_model(directory: Path) -> Any:
-    """The causal language model of a directory, float32, in evaluation mode; raises ModelFileError."""
+def load_model(directory: Path, dtype: torch.dtype = torch.float32) -> Any:
+    """The causal language model of a directory on the CPU, in evaluation mode; raises ModelFileError."""
     try:
         model, found = AutoModelForCausalLM.from_pretrained(
             directory,
-            torch_dtype="float32",
+            torch_dtype=dtype,
             attn_implementation="sdpa",
             local_files_only=True,
             use_safetensors=True,
@@ -84,6 +86,7 @@ class LocalGenerator:
         self.tokenizer = tokenizer
         self._settings = settings
         self._shared = shared
+        self._sampler: StaticSampler | None = None
 
     @property
     def pad_id(self) -> int:
@@ -106,18 +109,37 @@ class LocalGenerator:
         """Sample one completion per sampling seed, whatever the group size; raises as ``generate``."""
         text, whole = encoded(self.tokenizer, chat)
         prompt_ids = last_tokens(whole, settings)
-        group = sample_group(
-            self.model,
-            prompt_ids,
-            seeds=seeds,
-            max_new_tokens=settings.max_completion_tokens,
-            temperature=settings.temperature,
-            filters=Filters(settings.top_k, settings.top_p),
-            end_ids=end_ids(self.tokenizer, getattr(self.model, "generation_config", None)),
-        )
+        group = self._sample(prompt_ids, seeds, settings)
         completions = (
             Completion(ids, self.tokenizer.decode(ids, skip_special_tokens=True), cut)
             for ids, cut in zip(group.completion_ids, group.truncated, strict=True)
         )
         cut = len(whole) - len(prompt_ids)
         return Generation(text, tuple(prompt_ids), tuple(completions), cut)
+
+    def _sample(
+        self, prompt_ids: Sequence[int], seeds: Sequence[int], settings: GenerationSettings
+    ) -> SampledGroup:
+        ends = end_ids(self.tokenizer, getattr(self.model, "generation_config", None))
+        filters, limit = Filters(settings.top_k, settings.top_p), settings.max_completion_tokens
+        if can_sample(self.model):
+            drawing = Drawing(settings.temperature, filters, ends, limit)
+            return self._static_sampler(len(seeds), settings, drawing).sample(prompt_ids, seeds)
+        return sample_group(
+            self.model,
+            prompt_ids,
+            seeds=seeds,
+            max_new_tokens=limit,
+            temperature=settings.temperature,
+            filters=filters,
+            end_ids=ends,
+        )
+
+    def _static_sampler(self, rows: int, settings: GenerationSettings, drawing: Drawing) -> StaticSampler:
+        """The sampler of groups like this one, kept for the next: capturing it takes seconds."""
+        room = settings.max_prompt_tokens + settings.max_completion_tokens
+        kept = self._sampler
+        if kept is None or (kept.rows, kept.drawing) != (rows, drawing) or kept.room < room:
+            self._sampler = kept = None  # its memory first
+            self._sampler = StaticSampler(self.model, rows, room, drawing)
+        return self._sampler  # type: ignore[return-value]

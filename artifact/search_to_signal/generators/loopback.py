@@ -8,22 +8,24 @@ import msgspec
 from search_to_signal.config import canonical_sha256
 from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.opening import model_files
-from search_to_signal.generators.settings import LOOPBACK, GenerationSettings
+from search_to_signal.generators.settings import LOOPBACK, GenerationSettings, ModelLoading
 
 
 @contextmanager
-def reachable(settings: GenerationSettings, model: str) -> Iterator[GenerationSettings]:
+def reachable(
+    settings: GenerationSettings, model: str, loading: ModelLoading
+) -> Iterator[GenerationSettings]:
     """The settings, while the endpoint that they name can be reached; ``model`` is a name or a path."""
     if settings.backend != "api" or settings.api.base_url != LOOPBACK:
         yield settings
         return
     # Loaded for this alone: a run against a real endpoint needs no model library.
-    from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
+    from search_to_signal.generators.base_model import open_local
     from search_to_signal.generators.serving import serving
 
     path = model_directory(model)
     fingerprint = f"fp_{canonical_sha256(model_files(settings, model))[:16]}"
-    generator = LocalGenerator(load_model(path), load_tokenizer(path), settings)
+    generator = open_local(path, loading, settings)
     with serving(generator, model, fingerprint=fingerprint) as url:
         opened = msgspec.structs.replace(settings.api, base_url=url)
         yield msgspec.structs.replace(settings, api=opened)

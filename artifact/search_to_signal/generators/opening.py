@@ -5,7 +5,9 @@ from pathlib import Path
 from search_to_signal.errors import ConfigError
 from search_to_signal.generators.base import Generator, Trainable
 from search_to_signal.generators.files import checked_files, listed_files, model_directory
-from search_to_signal.generators.settings import LOOPBACK, GenerationSettings
+from search_to_signal.generators.settings import LOOPBACK, GenerationSettings, ModelLoading
+
+ON_PROCESSOR = ModelLoading()
 
 
 def model_files(settings: GenerationSettings, model: str) -> dict[str, str]:
@@ -26,7 +28,9 @@ def _elsewhere(settings: GenerationSettings) -> bool:
     return settings.backend == "api" and settings.api.base_url != LOOPBACK
 
 
-def open_generator(settings: GenerationSettings, model: str, scratch: Path) -> Generator:
+def open_generator(
+    settings: GenerationSettings, model: str, scratch: Path, loading: ModelLoading = ON_PROCESSOR
+) -> Generator:
     """The generator of a run. ``scratch`` is a directory of the run's own for what an engine writes.
 
     Raises ConfigError when the backend is not installed here or lacks its key, ModelFileError when the model
@@ -36,16 +40,18 @@ def open_generator(settings: GenerationSettings, model: str, scratch: Path) -> G
         from search_to_signal.generators.api import open_api
 
         return open_api(settings, model)
-    return open_trainable(settings, model, scratch)
+    return open_trainable(settings, model, scratch, loading)
 
 
-def open_trainable(settings: GenerationSettings, model: str, scratch: Path) -> Trainable:
+def open_trainable(
+    settings: GenerationSettings, model: str, scratch: Path, loading: ModelLoading = ON_PROCESSOR
+) -> Trainable:
     """The generator of a run that learns; raises ConfigError for an endpoint, which cannot."""
     path = model_directory(model)
     if settings.backend == "local":
-        from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
+        from search_to_signal.generators.base_model import open_local
 
-        return LocalGenerator(load_model(path), load_tokenizer(path), settings)
+        return open_local(path, loading, settings)
     if settings.backend == "vllm":
         from search_to_signal.generators.vllm import open_vllm
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.nn import functional
 
 from search_to_signal.generators.decoding import Decoder, open_decoder
 from search_to_signal.seeding import stream
@@ -44,11 +45,43 @@ NO_FILTERS = Filters()
 
 def _draw(logits: torch.Tensor, temperature: float, filters: Filters, at: torch.Tensor) -> torch.Tensor:
     """The token of each row at which the cumulative probability first exceeds its share in [0, 1)."""
+    if logits.is_cuda:
+        return draw_in_blocks(logits, temperature, filters, at)
     kept = filters(logits.float() / temperature)
     shares = torch.softmax(kept, dim=-1).cumsum(dim=-1, dtype=torch.float64)
     tokens = torch.searchsorted(shares, at[:, None] * shares[:, -1:], right=True)
     # Rounding can lift the product of the last share to the whole.
     return tokens[:, 0].clamp(max=logits.shape[-1] - 1)
+
+
+def draw_in_blocks(
+    logits: torch.Tensor, temperature: float, filters: Filters, at: torch.Tensor, block: int = 256
+) -> torch.Tensor:
+    """``_draw`` for a device of many processors: the block of tokens first, then the token within it.
+
+    Sums run along rows of blocks, so that they add up in one order whatever the device does at once.
+    """
+    shares = torch.softmax(filters(logits.float() / temperature), dim=-1).double()
+    rows, size = shares.shape
+    shares = functional.pad(shares, (0, -size % block)).view(rows, -1, block)
+    blocks = shares.sum(dim=-1)
+    up_to = _running_sum(blocks)
+    sought = at[:, None] * up_to[:, -1:]
+    chosen = (up_to <= sought).sum(dim=-1, keepdim=True).clamp(max=up_to.size(1) - 1)
+    before = functional.pad(up_to, (1, 0)).gather(1, chosen)
+    inside = shares.gather(1, chosen[..., None].expand(-1, -1, block))[:, 0]
+    place = (before + _running_sum(inside) <= sought).sum(dim=-1).clamp(max=block - 1)
+    return (chosen[:, 0] * block + place).clamp(max=size - 1)
+
+
+def _running_sum(x: torch.Tensor) -> torch.Tensor:
+    """Cumulative sums of rows; a single row on its own would be scanned by a kernel of no fixed order."""
+    return x.cumsum(dim=-1) if len(x) > 1 else torch.cat([x, x]).cumsum(dim=-1)[:1]
+
+
+def uniform_numbers(seeds: Sequence[int], limit: int) -> torch.Tensor:
+    """The numbers (rows, limit) in [0, 1) that tokens are drawn by, a stream per sampling seed."""
+    return torch.from_numpy(np.stack([stream(seed, "tokens").random(limit) for seed in seeds]))
 
 
 def sample(
@@ -60,8 +93,7 @@ def sample(
     filters: Filters = NO_FILTERS,
 ) -> tuple[tuple[int, ...], ...]:
     """The tokens of every row of a decoder, one row per seed; a row that has ended leaves the batch."""
-    shares = np.stack([stream(seed, "tokens").random(limit) for seed in seeds])  # in [0, 1)
-    uniforms = torch.from_numpy(shares).to(decoder.logits.device)
+    uniforms = uniform_numbers(seeds, limit).to(decoder.logits.device)
     completions: list[list[int]] = [[] for _ in seeds]
     going = list(range(len(seeds)))
     for step in range(limit):

@@ -14,6 +14,39 @@ Tokens = Annotated[int, Range(1, 10_000_000)]
 LOOPBACK = "loopback"
 
 
+class ModelLoading(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where the weights of a local model lie and in which precision they are computed with.
+
+    LoRA, its optimizer, the output head and every probability are float32 whatever the ``dtype``. ``nf4``
+    stores the base in 4 bits through bitsandbytes; a card of NVIDIA is needed for it and for ``bfloat16``'s
+    speed.
+    """
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    quantization: Literal["none", "nf4"] = "none"
+
+    def __post_init__(self) -> None:
+        if self.quantization == "nf4" and (self.device, self.dtype) != ("cuda", "bfloat16"):
+            raise ConfigError('model.quantization = "nf4" needs model.device = "cuda" and dtype = "bfloat16"')
+
+
+class ModelSettings(ModelLoading, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The table ``[model]``: ``name`` is that of an embedded model, or the path of a model directory."""
+
+    name: str
+
+    @property
+    def loading(self) -> ModelLoading:
+        """How the model is loaded, without which it is."""
+        return ModelLoading(device=self.device, dtype=self.dtype, quantization=self.quantization)
+
+
+def model_name(model: str | ModelSettings) -> str:
+    """The name of a model that a profile gives alone or in a table."""
+    return model if isinstance(model, str) else model.name
+
+
 class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """An OpenAI-compatible endpoint. The run's ``model`` is the provider's name for it.
 

@@ -33,8 +33,8 @@ class TrainingGroup:
 class StepResult:
     """What one optimizer opportunity did; ``grad_norm`` is the norm before clipping.
 
-    A skipped opportunity has no loss, KL or norm, and no training tokens. ``pairs`` are those of a rule that
-    learns from pairs.
+    A skipped opportunity has no loss, KL or norm, and no training tokens; ``not_finite`` says that its
+    gradient was the reason. ``pairs`` are those of a rule that learns from pairs.
     """
 
     loss: float | None
@@ -43,6 +43,7 @@ class StepResult:
     training_tokens: int
     adapter_sha256: str
     pairs: PreferenceRecord | None = None
+    not_finite: bool = False
 
 
 class LearnerSetup(NamedTuple):
@@ -67,7 +68,10 @@ class Learner(Protocol):
         """The adapted model; its adapter is published to the generator after every step, and stored."""
 
     def step(self, group: TrainingGroup) -> StepResult:
-        """Take one group; raises LearnerError before anything non-finite reaches a weight."""
+        """Take one group; raises LearnerError for a group that cannot be learned from.
+
+        Nothing that is not finite ever reaches a weight: such a gradient is a skipped opportunity.
+        """
 
     def dump(self) -> bytes:
         """Everything that steps change, as a file's contents."""

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from search_to_signal.errors import LearnerError
+from search_to_signal.errors import LearnerError, NotFiniteError
 from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import StepResult, TrainingGroup
 from search_to_signal.learner.checkpoint import dump_state, load_state
@@ -36,9 +36,9 @@ class GrpoLearner:
             model.enable_input_require_grads()
 
     def step(self, group: TrainingGroup) -> StepResult:
-        """Update the adapter once; raises LearnerError before anything non-finite reaches a weight.
+        """Update the adapter once; a gradient that is not finite leaves adapter and optimizer as they are.
 
-        Every token is scored: a group that does not fit the model's context is an error, never cut here.
+        Every token is scored: a group that does not fit the model's context is a LearnerError, never cut.
         Completions that were cut at the limit count or are left out as the settings say (D25).
         """
         size = len(group.completion_ids)
@@ -50,7 +50,10 @@ class GrpoLearner:
         if len(kept) < size:
             credited = [group.credited[index] for index in kept] if group.credited else ()
             tokens = self.group(group.prompt_ids, [group.completion_ids[i] for i in kept], credited)
-        return self.update(tokens, self.reference(tokens), group.advantages[kept], len(kept) / size)
+        try:
+            return self.update(tokens, self.reference(tokens), group.advantages[kept], len(kept) / size)
+        except NotFiniteError:
+            return StepResult(None, None, None, 0, adapter_sha256(self.model), not_finite=True)
 
     def _kept(self, size: int, truncated: Sequence[bool]) -> list[int]:
         """The completions that carry loss (D25)."""

@@ -102,10 +102,15 @@ def fitting_group(
 
 
 def token_log_probabilities(model: Any, group: TokenGroup) -> torch.Tensor:
-    """Log-probability of every completion token, (G, C); meaningless where the mask is 0."""
+    """Log-probability of every completion token, (G, C); zero where the mask is 0.
+
+    Of padding a trained model may think anything: where exp of its distance to the reference overflows,
+    infinity times a mask of 0 would make the whole group's gradient NaN.
+    """
     cached = _reads_a_cached_prompt(model)
     scored = model if group.temperature == 1.0 else _divided(model, group.temperature)
-    return _cached_prompt(scored, group) if cached else _repeated_prompt(scored, group)
+    logps = _cached_prompt(scored, group) if cached else _repeated_prompt(scored, group)
+    return logps.masked_fill(group.completion_mask == 0, 0.0)
 
 
 def _divided(model: Any, temperature: float) -> Callable[..., Any]:

@@ -5,7 +5,7 @@ from types import ModuleType
 
 import torch
 
-from search_to_signal.errors import LearnerError
+from search_to_signal.errors import NotFiniteError
 from search_to_signal.learner.quantization import bitsandbytes
 from search_to_signal.learner.settings import LearnerSettings
 
@@ -32,7 +32,7 @@ def clipped_step(
 ) -> float:
     """Step by the gradient, clipped, and clear it; returns its norm before clipping.
 
-    Raises LearnerError, with no weight moved, for one that is not finite; ``taken`` says what it came from.
+    Raises NotFiniteError, with no weight moved, for one that is not finite; ``taken`` says what it came from.
     """
     norm = torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
     finite = bool(torch.isfinite(norm))
@@ -40,5 +40,5 @@ def clipped_step(
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     if not finite:
-        raise LearnerError(f"the gradient is not finite: lower the learning rate or inspect the {taken}")
+        raise NotFiniteError(f"the gradient is not finite: lower the learning rate or inspect the {taken}")
     return float(norm)

@@ -34,7 +34,7 @@ from search_to_signal.seeding import stream
 # Looked at text by text, where chance and time limits can be told apart.
 _ELSEWHERE = ("evaluation",)
 # Only the learner can tell.
-_LEARNED = ("loss", "kl", "grad_norm", "training_tokens", "adapter_sha256")
+_LEARNED = ("loss", "kl", "grad_norm", "training_tokens", "adapter_sha256", "not_finite")
 # A sum of a few products, which some processors round otherwise.
 _EXPOSURE = 1e-12
 

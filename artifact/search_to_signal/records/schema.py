@@ -82,7 +82,8 @@ class StepRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """One group: the search state around it and the optimizer opportunity that followed.
 
     ``prompt_tokens_cut`` is how many tokens the prompt lost on its left to its limit, on top of the
-    ``prompt_tokens`` of its completions (D26); absent where a trainer keeps that to itself.
+    ``prompt_tokens`` of its completions (D26); absent where a trainer keeps that to itself. ``not_finite`` is
+    there, and true, where the gradient was not finite, so that nothing was trained.
     """
 
     step: int
@@ -103,6 +104,7 @@ class StepRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     training_tokens: int
     adapter_sha256: str | None
     prompt_tokens_cut: int | None = 0
+    not_finite: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -25,7 +25,7 @@ def references(profile: Profile, settings: ApiReference) -> list[RunConfig]:
             FROZEN,
             seed,
             layer="api",
-            model=settings.model or profile.model,
+            model=settings.model or profile.model_name,
             groups=completions,
             search=profile.search.over(completions),
             generation=generation,

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import msgspec
+
 from search_to_signal.evaluation.outcomes import Evaluation
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.generators.base import Completion, Generation
@@ -179,6 +181,7 @@ def step_record(
         training_tokens=result.training_tokens if result else 0,
         adapter_sha256=result.adapter_sha256 if result else None,
         prompt_tokens_cut=generation.prompt_tokens_cut,
+        not_finite=True if result is not None and result.not_finite else msgspec.UNSET,
     )
 
 

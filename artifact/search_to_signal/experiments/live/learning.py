@@ -11,8 +11,9 @@ import numpy as np
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import ADAPTER, RunConfig
 from search_to_signal.generators.base import Generation, Generator, Trainable, completion_text
+from search_to_signal.generators.base_model import open_base_model
 from search_to_signal.generators.files import model_directory
-from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
+from search_to_signal.generators.local import load_tokenizer
 from search_to_signal.generators.opening import open_trainable
 from search_to_signal.generators.settings import GenerationSettings
 from search_to_signal.learner import GRPO, get_rule, rule_code
@@ -92,14 +93,8 @@ def training_group(
 
 
 def open_run_generator(config: RunConfig, settings: GenerationSettings, scratch: Path) -> Trainable:
-    """The generator of a run whose weights are here, the same for every condition.
-
-    A local model in 4 bits holds the adapter itself: a sum of the two cannot be written back into 4 bits.
-    """
-    if settings.backend == "local" and config.learner.load_in_4bit:
-        path = model_directory(config.model)
-        return LocalGenerator(load_4bit(path), load_tokenizer(path), settings, shared=True)
-    return open_trainable(settings, config.model, scratch)
+    """The generator of a run whose weights are here, the same for every condition."""
+    return open_trainable(settings, config.model, scratch, config.base.loading)
 
 
 def base_model(config: RunConfig, generator: Trainable) -> Any:
@@ -109,9 +104,11 @@ def base_model(config: RunConfig, generator: Trainable) -> Any:
 
 
 def model_of_files(config: RunConfig) -> Any:
-    """The base model of a run as its files have it, in 4 bits where the configuration says so."""
-    load = load_4bit if config.learner.load_in_4bit else load_model
-    return load(model_directory(config.model))
+    """The base model of a run as its files have it; Unsloth's and vLLM's learner has one in 4 bits."""
+    path = model_directory(config.model)
+    if config.generation.backend != "local" and config.learner.load_in_4bit:
+        return load_4bit(path)
+    return open_base_model(path, config.base.loading)
 
 
 def begin_training(config: RunConfig, generator: Trainable) -> Training:

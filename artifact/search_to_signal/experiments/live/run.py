@@ -43,7 +43,7 @@ def assembled(config: RunConfig) -> Iterator[Parts]:
     """The model, the learner and the evaluation workers of a run, before its first step."""
     problem, host = get_problem(config.problem), open_host(config.host, config.host_setup)
     with ExitStack() as stack:
-        settings = stack.enter_context(reachable(config.generation, config.model))
+        settings = stack.enter_context(reachable(config.generation, config.model, config.base.loading))
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="s2s-")))
         pool = stack.enter_context(EvaluationPool(problem, config.split, config.evaluation))
         if settings.backend == "api" and not config.trained:

@@ -1,0 +1,87 @@
+"""The decoder for cards computes, step by step on the processor, what the model computes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from search_to_signal.generators.base import request_seeds
+from search_to_signal.generators.chat import encoded, end_ids
+from search_to_signal.generators.files import MODELS
+from search_to_signal.generators.local import load_model, load_tokenizer
+from search_to_signal.generators.sampling import NO_FILTERS, Filters, _draw, draw_in_blocks, sample_group
+from search_to_signal.generators.static_sampler import Drawing, StaticSampler
+from search_to_signal.learner.adapter import attach_adapter
+from search_to_signal.learner.settings import LearnerSettings
+
+LIMIT = 48
+
+
+@pytest.fixture(params=["qwen2-2.1m", "llama-2.1m"])
+def opened(request: pytest.FixtureRequest) -> Iterator[tuple[Any, list[int], frozenset[int]]]:
+    """An embedded model, the tokens of a prompt, and the tokens that end a completion."""
+    model, tokenizer = load_model(MODELS / request.param), load_tokenizer(MODELS / request.param)
+    _, prompt = encoded(tokenizer, [{"role": "user", "content": "def solve(distances):\n    return 1"}])
+    torch.use_deterministic_algorithms(False)
+    return model, prompt, end_ids(tokenizer, model.generation_config)
+
+
+def loud(model: Any) -> Any:
+    """The model with an adapter that nobody can overlook."""
+    adapted = attach_adapter(model, LearnerSettings(lora_rank=4, lora_alpha=8), seed=3)
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(0, 0.02, generator=torch.Generator().manual_seed(1))
+    return adapted.get_base_model()
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+@pytest.mark.parametrize("filters", [NO_FILTERS, Filters(top_k=20, top_p=0.9)])
+def test_samples_what_the_plain_decoder_samples(
+    opened: tuple[Any, list[int], frozenset[int]], adapted: bool, filters: Filters
+) -> None:
+    """The same seeds draw the same tokens, with an adapter and filters and without."""
+    model, prompt, ends = opened
+    model = loud(model) if adapted else model
+    sampler = StaticSampler(model, 3, len(prompt) + LIMIT, Drawing(0.9, filters, ends, LIMIT))
+    for seed in (7, 8):
+        seeds = request_seeds(seed, 3)
+        expected = sample_group(
+            model,
+            prompt,
+            seeds=seeds,
+            max_new_tokens=LIMIT,
+            temperature=0.9,
+            end_ids=ends,
+            filters=filters,
+        )
+        assert sampler.sample(prompt, seeds) == expected
+
+
+def test_an_adapter_is_read_before_every_group(opened: tuple[Any, list[int], frozenset[int]]) -> None:
+    """What a learner changed between two groups changes the second."""
+    model, prompt, ends = opened
+    model = loud(model)
+    sampler = StaticSampler(model, 2, len(prompt) + LIMIT, Drawing(0.9, NO_FILTERS, ends, LIMIT))
+    first = sampler.sample(prompt, (1, 2))
+    assert sampler.sample(prompt, (1, 2)) == first
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.mul_(-20)
+    assert sampler.sample(prompt, (1, 2)) != first
+
+
+def test_drawing_in_blocks_draws_the_same_token() -> None:
+    """Over any vocabulary, whatever the number of blocks, rows and filters."""
+    generator = torch.Generator().manual_seed(0)
+    for size, rows in ((5, 1), (256, 2), (1000, 3), (151_936, 4)):
+        logits = 4 * torch.randn(rows, size, generator=generator)
+        for filters in (NO_FILTERS, Filters(top_k=3)):
+            for at in np.random.default_rng(size).random((50 if size < 2000 else 5, rows)):
+                shares = torch.from_numpy(at)
+                found = draw_in_blocks(logits, 0.9, filters, shares)
+                assert torch.equal(found, _draw(logits, 0.9, filters, shares))
