@@ -1,35 +1,22 @@
 """The smallest effects that the evidence plan's sample sizes can see: ``python -m tests.proofs.plan_power``.
 
-A two-sided paired t test over seeds, at level (1 - level) / comparisons and the plan's power: the smallest
-mean difference d with P(|T| > t*) = power, T noncentral t with n - 1 degrees of freedom and noncentrality
-d sqrt(n) / s. The deviation s of a difference is taken from the pilot's conditions as if runs of one seed
-were unrelated, s^2 = s1^2 + s2^2, since the pilot says nothing of how they are.
+Those of the plan, by the deviations of its pilot, and beside them those of the same number of seeds by the
+deviations that were recorded, from the shipped table ``artifact/evidence/report/outcomes.csv``. The pilot
+says nothing of how runs of one seed are related: s^2 = s1^2 + s2^2, as if the two conditions were not.
 """
 
+import csv
 import math
+from collections.abc import Sequence
+from pathlib import Path
 
-import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import nct, t
-
+from search_to_signal.analysis.plan.power import power, smallest_effect
+from search_to_signal.package_data import EVIDENCE
 from search_to_signal.records.plan import Plan, Question, read_plan
 
-
-def power(effect: float, deviation: float, seeds: int, alpha: float) -> float:
-    """How often a paired t test of so many seeds calls a true mean difference one."""
-    freedom, shift = seeds - 1, effect * math.sqrt(seeds) / deviation
-    edge = t.ppf(1 - alpha / 2, freedom)
-    # For a difference this far to one side the other tail is nothing, and scipy cannot tell.
-    return float(nct.sf(edge, freedom, shift) + np.nan_to_num(nct.cdf(-edge, freedom, shift)))
-
-
-def smallest_effect(deviation: float, seeds: int, alpha: float, wanted: float) -> float:
-    """The smallest mean difference that the test sees with the wanted power, in the deviation's unit."""
-
-    def missing(size: float) -> float:
-        return power(size * deviation, deviation, seeds, alpha) - wanted
-
-    return deviation * float(brentq(missing, 1e-6, 5.0))
+__all__ = ["power", "recorded_effects", "smallest_effect", "smallest_effects"]
+OUTCOMES = EVIDENCE / "report" / "outcomes.csv"
+COLUMN = "Smallest effect recorded"
 
 
 def smallest_effects(plan: Plan, question: Question) -> list[float]:
@@ -52,14 +39,24 @@ def smallest_effects(plan: Plan, question: Question) -> list[float]:
     return effects
 
 
+def recorded_effects(question: Question, table: Path = OUTCOMES) -> list[str]:
+    """One per comparison that has a recorded deviation, in the unit of the table (shares in points)."""
+    rows = csv.DictReader(table.read_text(encoding="utf-8").splitlines())
+    found = ((row["row"].partition("/"), row) for row in rows if row["column"] == COLUMN and row["value"])
+    return [f"{name} {float(row['value']):.2g}" for (key, _, name), row in found if key == question.key]
+
+
+def _line(question: Question, planned: Sequence[float]) -> str:
+    seen = ", ".join(recorded_effects(question)) or "nothing"
+    return f"{question.key}: {question.metric}, n = {question.seeds}: {list(planned)}; recorded: {seen}"
+
+
 def main() -> None:
     """Print them in the plan's order."""
     plan = read_plan()
     for study in plan.studies:
         for question in study.questions:
-            print(
-                f"{question.key}: {question.metric}, n = {question.seeds}: {smallest_effects(plan, question)}"
-            )
+            print(_line(question, smallest_effects(plan, question)))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from search_to_signal.analysis.plan.lines import (
     study_grid,
 )
 from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
+from search_to_signal.analysis.plan.verdicts import decided
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.files import to_markdown, write_table
 from search_to_signal.progress import counted
@@ -46,8 +47,9 @@ class Story:
     @property
     def counts(self) -> str:
         """How much of the plan is recorded, in words."""
-        whole = sum(one.verdict not in (Verdict.PARTIAL, Verdict.MISSING) for one in self.outcomes)
-        lines = f"{whole} of {len(self.outcomes)} planned lines have all their seeds"
+        own = [one for one in self.outcomes if not one.borrowed]
+        whole = sum(one.verdict not in (Verdict.PARTIAL, Verdict.MISSING) for one in own)
+        lines = f"{whole} of {len(own)} planned comparisons and descriptions have all their seeds"
         return f"{self.recorded} runs are recorded; {lines}."
 
 
@@ -92,12 +94,12 @@ def primary_answers(story: Story) -> list[str]:
 
 def _questions(found: Sequence[Outcome]) -> list[tuple[Question, list[str]]]:
     asked = ((question, list(same)) for question, same in groupby(found, key=lambda one: one.question))
-    return [(question, _answers(question, same)) for question, same in asked]
+    return [(question, _answers(same)) for question, same in asked]
 
 
-def _answers(question: Question, found: Sequence[Outcome]) -> list[str]:
+def _answers(found: Sequence[Outcome]) -> list[str]:
     if all(one.verdict is Verdict.MISSING for one in found):
-        planned = f"{counted(len(found), 'comparison')} of {counted(question.seeds, 'seed')}"
+        planned = f"{counted(len(found), 'comparison')} of {counted(found[0].planned, 'seed')}"
         return [f"not recorded: {planned} planned"]
     return [sentence(one) for one in found]
 
@@ -114,6 +116,7 @@ def _html(
         plan=plan,
         partial=story.partial,
         counts=story.counts,
+        decided=decided(found),
         primary=_questions([one for one in found if one.question.role == "primary"]),
         survived=survived,
         picture=None if data is None else f"data:image/png;base64,{data}",
@@ -131,6 +134,8 @@ def _html(
 
 def _markdown(story: Story, table: Table) -> str:
     parts = [f"# {story.plan.title}", f"**PARTIAL.** {story.counts}" if story.partial else story.counts]
+    for one in decided(story.outcomes):
+        parts.append("\n".join([f"**{one.title}**", "", *(f"- {line}" for line in one.lines)]))
     for study in story.plan.studies:
         parts.append(f"## {study.title}")
         for question, lines in _questions([o for o in story.outcomes if o.study.key == study.key]):

@@ -27,7 +27,7 @@ def deviations(
     lines = {"": list(_of_all(plan, sha256, runs, found))}
     for study in plan.studies:
         own = [one for one in found if one.study.key == study.key]
-        lines[study.key] = list(dict.fromkeys(_of_study(study, runs, own)))
+        lines[study.key] = list(dict.fromkeys([*_of_study(study, runs, own), *_answered_elsewhere(own)]))
     return lines
 
 
@@ -63,7 +63,8 @@ def _out_of_order(plan: Plan, runs: dict[str, Manifest], found: Sequence[Outcome
     for study in plan.studies:
         if short and _begun(study, runs, found):
             yield f"{study.key} was recorded before all of {', '.join(short)}, which the plan sets first"
-        if any(one.study.key == study.key and len(one.values) < one.question.seeds for one in found):
+        own = (one for one in found if one.study.key == study.key and not one.borrowed)
+        if any(len(one.values) < one.planned for one in own):
             short.append(study.key)
 
 
@@ -78,7 +79,8 @@ def _of_study(study: Study, runs: dict[str, Manifest], found: Sequence[Outcome])
     if not _begun(study, runs, found):
         yield NOTHING
         return
-    for question, same in groupby(found, key=lambda one: one.question):
+    # What another question answers is told there.
+    for question, same in groupby((o for o in found if not o.borrowed), key=lambda one: one.question):
         asked = list(same)
         uneven = len({len(one.values) for one in asked}) > 1
         for one in asked if uneven else asked[:1]:
@@ -92,6 +94,14 @@ def _of_study(study: Study, runs: dict[str, Manifest], found: Sequence[Outcome])
             number = len(set(seeds))
             told = f"seed {seeds[0]}" if number == 1 else counted(number, "seed")
             yield f"{question.key}, {told}: {remark}"
+
+
+def _answered_elsewhere(found: Sequence[Outcome]) -> Iterator[str]:
+    """Planned over fewer seeds than another question has: one comparison has one answer."""
+    for one in found:
+        if one.borrowed:
+            seeds = f"its {counted(one.planned, 'seed')}, not over {one.question.seeds}"
+            yield f"{one.question.key}, {one.name}: answered as {one.source.key} is, over {seeds}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -14,7 +14,8 @@ from search_to_signal.records.plan import Plan
 NAME = "outcomes"
 COLUMNS = (
     *("First", "Second", "Estimate", "Deviation", "Low", "High", "Verdict low", "Verdict high"),
-    *("Above", "Below", "Seeds", "Planned", "Comparisons", "Smallest effect", "Verdict"),
+    *("Above", "Below", "Seeds", "Planned", "Comparisons"),
+    *("Smallest effect", "Smallest effect recorded", "Verdict", "Verdict of"),
 )
 _OWN = (
     Measure(
@@ -61,8 +62,11 @@ def ends(outcome: Outcome, interval: Ends | None) -> str:
 
 
 def sentence(outcome: Outcome) -> str:
-    """``native minus frozen: Valid (points) +12.91 [11.50, 14.32], n = 20: above zero``."""
-    n, planned = len(outcome.values), outcome.question.seeds
+    """``native minus frozen: Valid (points) +12.91 [11.50, 14.32], n = 20: above zero``.
+
+    What is undecided says what the interval of the verdict leaves out, and what would likely have been seen.
+    """
+    n, planned = len(outcome.values), outcome.planned
     of = f"n = {n}" if n == planned else f"n = {n} of {planned} planned"
     if not n:
         missing = f"{Verdict.MISSING.value}, {counted(planned, 'seed')} planned"
@@ -73,7 +77,31 @@ def sentence(outcome: Outcome) -> str:
         interval = ends(outcome, outcome.interval)
         spread = "" if interval or outcome.deviation is None else f"± {number(outcome, outcome.deviation)}"
         what = " ".join(filter(None, (heading(outcome), number(outcome, outcome.mean), interval or spread)))
-    return f"{outcome.name}: {what}, {of}: {outcome.verdict.value}"
+    return f"{outcome.name}: {what}, {of}: {outcome.verdict.value}{_reach(outcome)}{_source(outcome)}"
+
+
+def _source(outcome: Outcome) -> str:
+    return f", as {outcome.source.key} says" if outcome.borrowed else ""
+
+
+def _reach(outcome: Outcome) -> str:
+    """What an undecided difference can hardly be, and what the test would likely have seen."""
+    if outcome.verdict is not Verdict.OPEN or outcome.corrected is None:
+        return ""
+    low, high = (number(outcome, end) for end in outcome.corrected)
+    return f", not above {high} nor below {low}{_power(outcome)}"
+
+
+def _power(outcome: Outcome) -> str:
+    """The smallest effects, without sign; empty where no deviation was recorded."""
+    seen, planned = (
+        None if effect is None else number(outcome, effect).removeprefix("+")
+        for effect in (outcome.recorded_effect, outcome.smallest_effect)
+    )
+    if seen is None:
+        return ""
+    told = "" if planned is None else f"; {planned} by the plan"
+    return f" (by the recorded deviation {seen} would likely have been seen{told})"
 
 
 @dataclass(frozen=True)
@@ -109,7 +137,8 @@ def _change(one: Outcome) -> str:
 
 
 def _glance(one: Outcome) -> tuple[str, str, str]:
-    return _change(one), " against ".join(_levels(one)), f"n = {len(one.values)}: {one.verdict.value}"
+    said = f"n = {len(one.values)}: {one.verdict.value}{_source(one)}"
+    return _change(one), " against ".join(_levels(one)), said
 
 
 def recorded_primary(found: Sequence[Outcome]) -> list[Outcome]:
@@ -136,12 +165,15 @@ def primary_rows(found: Sequence[Outcome]) -> list[list[str]]:
 
 def outcome_table(found: Sequence[Outcome], plan: Plan) -> Table:
     """All outcomes, a row each; values in the units of their metrics."""
-    count = sum(len(one.sides) > 1 for one in found)
+    count = sum(len(one.sides) > 1 and not one.borrowed for one in found)
     level = plan.analysis.level
     note = (
         f"First minus second of one seed. Low and High: interval at {level:.0%} for each alone; the verdict "
         "takes the one at the level that its comparisons leave (Bonferroni within the question). "
-        f"{count} comparisons stand here, {len(found)} lines in all; nothing corrects over questions."
+        f"{count} comparisons stand here, {len(found)} lines in all; nothing corrects over questions. "
+        "Smallest effects are those that the planned seeds see with probability "
+        f"{plan.analysis.power:g}: by the pilot's deviations, and by the recorded one. A comparison that "
+        "several questions ask for has the answer of the one with the most seeds, which Verdict of names."
     )
     rows = tuple(Row(f"{one.question.key}/{one.name}", _cells(one)) for one in found)
     return Table(NAME, "Plan and outcome", "cohort", COLUMNS, rows, "Question/comparison", note)
@@ -159,7 +191,7 @@ def _cells(one: Outcome) -> tuple[Cell, ...]:
 
     first, second = (*one.levels, None, None)[:2]
     interval, corrected = one.interval or (None, None), one.corrected or (None, None)
-    counts = (one.above, one.below, n, one.question.seeds, one.question.comparisons)
+    counts = (one.above, one.below, n, one.question.seeds, one.source.comparisons)
     return (
         cell(first, "mean over seeds of the first side"),
         cell(second, "mean over seeds of the second side"),
@@ -168,6 +200,8 @@ def _cells(one: Outcome) -> tuple[Cell, ...]:
         *(cell(end, f"{one.question.interval} interval of the mean") for end in interval),
         *(cell(end, f"{one.question.interval} interval of the mean, for the verdict") for end in corrected),
         *(Cell(count, n, "seeds, or comparisons", origins) for count in counts),
-        cell(one.smallest_effect, "what the plan said it could see"),
+        cell(one.smallest_effect, "what the plan said it could see, by the pilot's deviations"),
+        cell(one.recorded_effect, "what the planned seeds see by the recorded deviation"),
         Cell(one.verdict.value, n, "of the corrected interval, or of a sign test", origins),
+        Cell(one.source.key, n, "the question whose answer this is", origins),
     )

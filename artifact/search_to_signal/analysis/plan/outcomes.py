@@ -1,10 +1,11 @@
 """Plan and outcome, line by line: the estimate that was announced, its interval, and what it says.
 
-Seeds are the unit. A verdict takes the interval at the level that the plan's correction leaves (D62).
+Seeds are the unit. A verdict takes the interval at the level that the plan's correction leaves (D62). A
+comparison that several questions ask for has one answer, that of the question with the most seeds.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import takewhile
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
+from search_to_signal.analysis.plan.power import smallest_effect
 from search_to_signal.analysis.plan.readings import Pair, Reading, pairs_of, values_of
 from search_to_signal.analysis.tables.paired import LEAST_SEEDS, percentile_interval
 from search_to_signal.records.plan import Plan, Question, Study
@@ -39,7 +41,9 @@ class Outcome:
 
     ``levels`` are the means of each side over these seeds, empty without any.
     ``interval`` is at the plan's level, ``corrected`` at that of the verdict; None where the plan asks for
-    none or there are too few seeds.
+    none or there are too few seeds. ``source`` is the question whose answer this is: the one that asks for
+    the same comparison over the most seeds. ``smallest_effect`` is what the plan said that it could see,
+    ``recorded_effect`` the same by the deviation that was recorded.
     """
 
     study: Study
@@ -51,7 +55,9 @@ class Outcome:
     interval: Ends | None
     corrected: Ends | None
     verdict: Verdict
+    source: Question
     smallest_effect: float | None = None
+    recorded_effect: float | None = None
 
     @property
     def name(self) -> str:
@@ -62,6 +68,16 @@ class Outcome:
     def base(self) -> str:
         """The second side, or the only one, as the name says it."""
         return self._folder() + _short_names(self.sides)[-1]
+
+    @property
+    def planned(self) -> int:
+        """How many seeds the plan asks for, of all questions the one with the most."""
+        return self.source.seeds
+
+    @property
+    def borrowed(self) -> bool:
+        """Whether another question of the plan gives the answer."""
+        return self.source.key != self.question.key
 
     @property
     def mean(self) -> float | None:
@@ -117,7 +133,23 @@ def outcomes(root: Path, plan: Plan) -> list[Outcome]:
     found = values_of(
         root, (side for *_, pairs in lines for pair in pairs if pair.counts for side in pair.sides)
     )
-    return [_outcome(plan, *line, found) for line in lines]
+    return _agreed([_outcome(plan, *line, found) for line in lines])
+
+
+def _agreed(found: Sequence[Outcome]) -> list[Outcome]:
+    """Each with the answer of the question that asks for the same comparison over the most seeds."""
+    widest: dict[tuple[object, ...], Outcome] = {}
+    for one in found:
+        key = _comparison(one)
+        if key not in widest or one.question.seeds > widest[key].question.seeds:
+            widest[key] = one
+    return [replace(widest[_comparison(one)], study=one.study, question=one.question) for one in found]
+
+
+def _comparison(one: Outcome) -> tuple[object, ...]:
+    """What makes two lines of the plan one comparison, over however many seeds."""
+    asked = one.question
+    return one.sides, asked.metric, asked.estimator, asked.match, asked.horizon
 
 
 def _outcome(
@@ -142,11 +174,21 @@ def _outcome(
     level = plan.analysis.level
     strict = 1.0 - (1.0 - level) / question.comparisons
     interval, corrected = (_interval(question, list(values.values()), one) for one in (level, strict))
-    smallest = question.smallest_effects[number] if number < len(question.smallest_effects) else None
-    verdict = _verdict(question, values, corrected, 1.0 - strict)
-    return Outcome(
-        study, question, sides, tuple(pairs), values, levels, interval, corrected, verdict, smallest
+    effects = (
+        question.smallest_effects[number] if number < len(question.smallest_effects) else None,
+        _recorded_effect(plan, question, list(values.values()), 1.0 - strict),
     )
+    verdict = _verdict(question, values, corrected, 1.0 - strict)
+    ends = (interval, corrected)
+    return Outcome(study, question, sides, tuple(pairs), values, levels, *ends, verdict, question, *effects)
+
+
+def _recorded_effect(plan: Plan, question: Question, values: Sequence[float], error: float) -> float | None:
+    """What a test over the planned seeds sees with the plan's power, by the recorded deviation."""
+    if question.estimator != "mean_difference" or len(question.pairs[0]) < 2 or len(values) < 2:
+        return None
+    deviation = stdev(values)
+    return smallest_effect(deviation, question.seeds, error, plan.analysis.power) if deviation else None
 
 
 def _interval(question: Question, values: Sequence[float], level: float) -> Ends | None:

@@ -1,0 +1,31 @@
+"""The smallest effects that a paired t test sees: what a number of seeds can tell, whatever it told.
+
+Two-sided over seeds: the smallest mean difference d with P(|T| > t*) = power, T noncentral t with n - 1
+degrees of freedom and noncentrality d sqrt(n) / s, s the deviation of the difference over seeds.
+"""
+
+import math
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import nct, t
+
+
+def power(effect: float, deviation: float, seeds: int, alpha: float) -> float:
+    """How often a paired t test of so many seeds calls a true mean difference one."""
+    freedom, shift = seeds - 1, effect * math.sqrt(seeds) / deviation
+    edge = t.ppf(1 - alpha / 2, freedom)
+    # For a difference this far to one side the other tail is nothing, and scipy cannot tell.
+    return float(nct.sf(edge, freedom, shift) + np.nan_to_num(nct.cdf(-edge, freedom, shift)))
+
+
+def smallest_effect(deviation: float, seeds: int, alpha: float, wanted: float) -> float:
+    """The smallest mean difference that the test sees with the wanted power, in the deviation's unit."""
+
+    def missing(size: float) -> float:
+        return power(size * deviation, deviation, seeds, alpha) - wanted
+
+    most = 5.0
+    while missing(most) < 0.0:
+        most *= 2.0
+    return deviation * float(brentq(missing, 1e-6, most))
