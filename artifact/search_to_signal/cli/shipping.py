@@ -67,7 +67,8 @@ def _rebuild(arguments: argparse.Namespace) -> int:
     from search_to_signal.evidence.rebuilding import rebuild
 
     with storage_errors(arguments.out, AGAIN), progress_display() as progress:
-        found = rebuild(arguments.directory, arguments.out, progress, arguments.ship)
+        readme = arguments.readme or _own_readme(arguments.directory)
+        found = rebuild(arguments.directory, arguments.out, progress, arguments.ship, readme)
     for answer in found.answers:
         print(f"\n{answer}")
     for problem in found.problems[:_LISTED]:
@@ -79,6 +80,14 @@ def _rebuild(arguments: argparse.Namespace) -> int:
     state = "FAILED" if found.problems else "OK"
     print(f"s2s: {state}: {counted(len(found.problems), 'problem')}; open {found.page}")
     return 1 if found.problems else 0
+
+
+def _own_readme(evidence: Path) -> Path | None:
+    """The README of the checkout whose shipped evidence this is."""
+    from search_to_signal.package_data import EVIDENCE
+
+    readme = EVIDENCE.parents[1] / "README.md"
+    return readme if evidence.resolve() == EVIDENCE.resolve() and readme.is_file() else None
 
 
 _TOKENIZERS = "a model of your own whose tokenizer gives the token ids"
@@ -98,4 +107,7 @@ def register(add: Add) -> None:
     rebuild = add(_rebuild, "s2s rebuild artifact/evidence --out results/shipped")
     rebuild.add_argument("directory", type=Path, help="packed evidence with its plan")
     rebuild.add_argument("--out", type=Path, required=True, help="for tables, figures and pages")
+    rebuild.add_argument(
+        "--readme", type=Path, metavar="FILE", help="a page to hold the first table (default: the checkout's)"
+    )
     rebuild.add_argument("--ship", action="store_true", help="have the tables made now be the shipped ones")

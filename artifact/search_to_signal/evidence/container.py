@@ -6,12 +6,13 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.errors import RunDirectoryError, reason
+from search_to_signal.errors import UNREADABLE, RunDirectoryError, reason
+from search_to_signal.records.files import is_place
 
 # Text of few kinds: more context of the letters before, none of positions. Equal input, equal bytes.
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
-# The largest container is far smaller; whoever forged one shall not fill the memory.
-_LARGEST = 1 << 31
+# Records shrink to a seventieth at most; whoever forged a container shall not fill the memory.
+_LARGEST, _SHRINKS, _SMALL = 1 << 30, 256, 1 << 20
 
 
 def write_container(path: Path, parts: Mapping[str, bytes]) -> None:
@@ -22,17 +23,19 @@ def write_container(path: Path, parts: Mapping[str, bytes]) -> None:
 
 
 def read_container(path: Path) -> dict[str, bytes]:
-    """The parts by name; raises RunDirectoryError for a file that is missing, cut or changed."""
+    """The parts by name; raises RunDirectoryError for a file that is missing, cut or changed.
+
+    Also for one that holds far more than records do in so few bytes, a name twice, or bytes after its end.
+    """
     try:
-        decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
-        whole = decoder.decompress(path.read_bytes(), max_length=_LARGEST)
-        if not decoder.eof:
-            raise ValueError("it is cut")
+        whole = _expanded(path.read_bytes())
         head, _, body = whole.partition(b"\n")
         lengths = msgspec.json.decode(head, type=list[tuple[str, int]])
         if sum(length for _, length in lengths) != len(body) or any(length < 0 for _, length in lengths):
             raise ValueError("its parts have other lengths")
-    except (OSError, lzma.LZMAError, ValueError) as error:
+        if len(dict(lengths)) != len(lengths):
+            raise ValueError("it holds a name twice")
+    except (OSError, ValueError, lzma.LZMAError, *UNREADABLE) as error:
         raise RunDirectoryError(f"cannot read {path} ({reason(error)}): restore the file") from error
     parts, start = {}, 0
     for name, length in lengths:
@@ -40,11 +43,34 @@ def read_container(path: Path) -> dict[str, bytes]:
     return parts
 
 
+def _expanded(data: bytes) -> bytes:
+    most = min(_LARGEST, _SMALL + _SHRINKS * len(data))
+    decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
+    whole = decoder.decompress(data, max_length=most + 1)
+    if len(whole) > most:
+        raise ValueError(f"its {len(data)} bytes hold more than {most}")
+    if not decoder.eof:
+        raise ValueError("it is cut")
+    if decoder.unused_data:
+        raise ValueError("something stands behind its end")
+    return whole
+
+
 def write_files(files: Mapping[str, bytes], out: Path, source: Path) -> None:
-    """Write named files below ``out``; raises RunDirectoryError for a name that leads elsewhere."""
+    """Write named files below ``out``, each a new one.
+
+    Raises RunDirectoryError for a name that leads elsewhere, and for one that is there already: whatever was
+    checked stays as it was.
+    """
     for name, data in files.items():
-        place = out / name
-        if not place.resolve().is_relative_to(out.resolve()):
+        if not is_place(name):
             raise RunDirectoryError(f"{source} holds {name!r}, which leads elsewhere: restore the file")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(data)
+        place = out / name
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with place.open("xb") as stream:
+                stream.write(data)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise RunDirectoryError(
+                f"{source} holds {name!r}, which another file of the evidence is: restore the file"
+            ) from error

@@ -27,6 +27,7 @@ from search_to_signal.records.manifest import (
     read_roster,
     runs_below,
 )
+from search_to_signal.records.plan import PLAN
 
 FILES = "files.xz"
 OPEN_NAMES = (SUMS, DATA_SUMS, ROSTER)
@@ -122,8 +123,8 @@ def _pack_rest(results: Path, runs: set[Path], out: Path) -> None:
 
 
 def list_evidence(root: Path) -> None:
-    """Write the SHA256SUMS of everything that is packed below a directory; what lies beside is left alone."""
-    packed = [path for path in _files(root) if path.parent != root]
+    """Write the SHA256SUMS of everything that is packed below a directory, and of the plan beside it."""
+    packed = [path for path in _files(root) if path.parent != root or path.name == PLAN.name]
     lines = (f"{sha256_file(path)}  {path.relative_to(root).as_posix()}\n" for path in packed)
     write_atomically(root / SUMS, "".join(lines).encode())
 

@@ -15,6 +15,7 @@ from search_to_signal.claims.report import write_ledger
 from search_to_signal.claims.tables import first_of, load_report
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evidence.packing import list_evidence, packed_results, packed_runs, planned_runs
+from search_to_signal.evidence.planned import plan_problems, table_problems
 from search_to_signal.evidence.tables import table_differences
 from search_to_signal.evidence.unpacking import damages, keep_whole_seeds, unpack_rest, unpack_runs
 from search_to_signal.experiments.implementation import implementation
@@ -38,11 +39,14 @@ class Rebuilt:
     answers: tuple[str, ...]
 
 
-def rebuild(root: Path, out: Path, progress: Progress, ship: bool = False) -> Rebuilt:
+def rebuild(
+    root: Path, out: Path, progress: Progress, ship: bool = False, readme: Path | None = None
+) -> Rebuilt:
     """Check packed evidence, make its tables, figures and pages below ``out``, and compare the tables.
 
-    With ``ship`` the tables made now become the shipped ones. Raises RunDirectoryError where nothing is
-    packed and where a packed file is missing, cut or changed, naming every one.
+    With ``ship`` the tables made now become the shipped ones; ``readme`` is to hold the first study's. Raises
+    RunDirectoryError where nothing is packed and where a packed file is missing, cut or changed, naming every
+    one.
     """
     names = _checked(root, out)
     progress.say(f"{len(names)} packed directories have the bytes of their list")
@@ -50,10 +54,14 @@ def rebuild(root: Path, out: Path, progress: Progress, ship: bool = False) -> Re
         for old in made.rglob("*.csv"):
             old.unlink()
     plan = read_plan(root / PLAN.name)
+    if ship:
+        list_evidence(root)
     with TemporaryDirectory(prefix="s2s-") as temporary:
         top = Path(temporary)
         remarks = [line for name in names for line in _restore(root / name, top / name, progress)]
-        story = tell(top, plan, plan_sha256(root / PLAN.name))
+        sha256 = plan_sha256(root / PLAN.name)
+        problems = list(plan_problems(root, top, plan, sha256))
+        story = tell(top, plan, sha256)
         for name in names:
             keep_whole_seeds(top / name)
         tasks = [(top / name, out / name) for name in names]
@@ -69,8 +77,11 @@ def rebuild(root: Path, out: Path, progress: Progress, ship: bool = False) -> Re
     remarks += [story.counts] if story.partial else []
     if ship:
         _ship(root, out, names)
-    problems = tuple(_differences(root, out, names))
-    return Rebuilt(page, problems, tuple(remarks), tuple(primary_answers(story)))
+    problems += _differences(root, out, names)
+    answers = primary_answers(story)
+    if readme is not None and answers:
+        problems += table_problems(readme, answers[0])
+    return Rebuilt(page, tuple(problems), tuple(remarks), tuple(answers))
 
 
 def _checked(root: Path, out: Path) -> list[str]:

@@ -3,11 +3,11 @@
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from search_to_signal.errors import UNREADABLE, RunDirectoryError
+from search_to_signal.errors import UNREADABLE, RunDirectoryError, reason
 from search_to_signal.evidence import shorthand
 from search_to_signal.evidence.container import read_container, write_container, write_files
 from search_to_signal.evidence.shorthand import Encode, Line
@@ -24,6 +24,8 @@ OPEN = (MANIFEST, CONFIG, SUMS)
 
 _SHORT = (GENERATIONS, COMPLETIONS, HEURISTICS, STEPS, TIMINGS)
 _WHOLE = "whole:"
+# Heuristics are the answers that were admitted, and those that the archive began with.
+_BEGINNING = 10_000
 TOKENS = "the tokenizer of its model is not here with the recorded checksums"
 
 
@@ -93,8 +95,11 @@ def _shortened(files: Mapping[str, bytes], manifest: Manifest, found: Tokenizer 
         return {}
 
 
-def _decoded(data: bytes) -> list[Line]:
-    return [msgspec.json.decode(line) for line in data.splitlines()]
+def _decoded(data: bytes, most: int | None = None) -> list[Line]:
+    """Lines as objects; raises ValueError for more than ``most``, before any is decoded."""
+    if most is not None and data.count(b"\n") > most:
+        raise ValueError("it has more lines than its run has answers")
+    return [msgspec.json.decode(line, type=dict[str, Any]) for line in data.split(b"\n") if line]
 
 
 def _encoded(lines: Iterable[Line]) -> bytes:
@@ -109,7 +114,8 @@ def restored(
     Raises RunDirectoryError where token ids are asked for and there is no tokenizer.
     """
     files = {name.removeprefix(_WHOLE): data for name, data in parts.items() if name.startswith(_WHOLE)}
-    short = {name: _decoded(data) for name, data in parts.items() if not name.startswith(_WHOLE)}
+    most = _BEGINNING + facts.groups * facts.group_size
+    short = {name: _decoded(data, most) for name, data in parts.items() if not name.startswith(_WHOLE)}
     generations = {line["step"]: line for line in short.get(GENERATIONS, _lines(files, GENERATIONS))}
     source = short.get(COMPLETIONS, _lines(files, COMPLETIONS))
     source = shorthand.placed_completions(source, facts.group_size)
@@ -148,8 +154,8 @@ def unpack_run(packed: Path, out: Path, found: Tokenizer | None, tokens: bool = 
     parts = read_container(path)
     try:
         files = restored(parts, manifest.facts, found, tokens)
-    except (KeyError, IndexError, TypeError, ValueError, *UNREADABLE) as error:
-        raise RunDirectoryError(f"cannot read {path} ({type(error).__name__}): restore the file") from error
+    except (KeyError, IndexError, TypeError, ArithmeticError, ValueError, *UNREADABLE) as error:
+        raise RunDirectoryError(f"cannot read {path} ({reason(error)}): restore the file") from error
     files |= {name: (packed / name).read_bytes() for name in OPEN if (packed / name).is_file()}
     for name, sha256 in read_sums(packed).items():
         if name in files and hashlib.sha256(files[name]).hexdigest() != sha256:

@@ -21,6 +21,7 @@ from search_to_signal.provenance.checksums import (
     sum_problems,
 )
 from search_to_signal.recompute.tokens import Tokenizers
+from search_to_signal.records.files import refuse_special_files
 from search_to_signal.records.layers import ANCHOR
 from search_to_signal.records.manifest import (
     INTERRUPTED,
@@ -30,6 +31,7 @@ from search_to_signal.records.manifest import (
     read_roster,
     write_roster,
 )
+from search_to_signal.records.plan import PLAN
 from search_to_signal.runtime import mapped
 
 # Beyond these a run's tokens, whose tokenizer takes most of the time, are not worth a process.
@@ -39,13 +41,15 @@ _TOGETHER = 8
 def damages(root: Path) -> list[str]:
     """What is missing, cut or changed below packed evidence, one line each, with what it was.
 
-    Raises RunDirectoryError where there is no list.
+    Raises RunDirectoryError where there is no list, and for what is no regular file. The plan is not among
+    them: ``planned.py`` looks at it.
     """
+    refuse_special_files(root)
     return [f"{name}: {what}; it was {_what(name)}" for name, what in _against_list(root).items()]
 
 
 def _against_list(root: Path) -> dict[str, str]:
-    listed = read_sums(root)
+    listed = {name: digest for name, digest in read_sums(root).items() if name != PLAN.name}
     found = {
         path.relative_to(root).as_posix(): path
         for path in sorted(root.rglob("*"))
@@ -110,10 +114,8 @@ def unpack_rest(packed: Path, out: Path) -> None:
     """Write what is no run; raises RunDirectoryError for a container that cannot be read."""
     write_files(read_container(packed / FILES), out, packed / FILES)
     for path in packed.rglob("*"):
-        if path.name in OPEN_NAMES and path.is_file():
-            place = out / path.relative_to(packed)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(path.read_bytes())
+        if path.name in OPEN_NAMES and path.is_file() and not (path.parent / RECORDS).exists():
+            write_files({path.relative_to(packed).as_posix(): path.read_bytes()}, out, path)
 
 
 def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) -> list[str]:
@@ -125,6 +127,7 @@ def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) 
     """
     from search_to_signal.experiments.reproduction import write_report
 
+    refuse_special_files(packed)
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty: give another --out")
     names = packed_runs(packed)
@@ -162,7 +165,8 @@ def is_remade(problem: str) -> bool:
 def keep_whole_seeds(results: Path) -> None:
     """Leave out the runs of a seed of which one is missing: a table compares runs of one seed.
 
-    An anchor stands on a contract over all seeds: without one of them it is left out whole.
+    An anchor stands on a contract over all seeds: without one of them it is left out whole. What is removed
+    was unpacked by this process: ``results`` lies in a directory of its own.
     """
     for directory in [roster.parent for roster in sorted(results.rglob(ROSTER))]:
         due = read_roster(directory)
@@ -190,6 +194,7 @@ def readable(directory: Path, names: Sequence[str] | None = None, tokens: bool =
     if not packed_results(directory):
         yield directory
         return
+    refuse_special_files(directory)
     with TemporaryDirectory(prefix="s2s-") as temporary:
         out = Path(temporary)
         for packed in packed_results(directory):

@@ -9,7 +9,13 @@ from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.png import image_sha256
-from search_to_signal.records.files import TEMPORARY, entries_below, files_named, write_atomically
+from search_to_signal.records.files import (
+    TEMPORARY,
+    entries_below,
+    files_named,
+    is_place,
+    write_atomically,
+)
 
 SUMS = "SHA256SUMS"
 DATA_SUMS = "SHA256SUMS.data"
@@ -63,6 +69,8 @@ def _read(path: Path) -> dict[str, str]:
         digest, separator, name = line.decode(errors="replace").partition("  ")
         if not separator or len(digest) != 64 or rest:
             raise RunDirectoryError(f"{path}:{number}: not a checksum line; restore the file")
+        if not is_place(name):
+            raise RunDirectoryError(f"{path}:{number}: {name!r} leads elsewhere; restore the file")
         sums[name] = digest
     return sums
 

@@ -55,6 +55,17 @@ def read_json(path: Path, kind: type[T], missing: str) -> T:
         raise RunDirectoryError(f"cannot read {path}: {reason(error)}; restore the file") from error
 
 
+def is_component(name: str) -> bool:
+    """Whether a name is one component of a path: no way up, down or out, and nothing that a disk refuses."""
+    surrogates = any("\ud800" <= character <= "\udfff" for character in name)
+    return name not in ("", ".", "..") and not {"/", "\0"} & set(name) and not surrogates
+
+
+def is_place(name: str) -> bool:
+    """Whether a name is a relative path whose every part is a component."""
+    return all(is_component(part) for part in name.split("/"))
+
+
 def entries_below(directory: Path) -> Iterator[os.DirEntry[str]]:
     """Everything below a directory but the directories, in no order; no link is followed."""
     folders = [str(directory)] if directory.is_dir() else []

@@ -7,7 +7,13 @@ from typing import Any, Literal
 import msgspec
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.records.files import files_named, read_json, write_atomically, write_json
+from search_to_signal.records.files import (
+    files_named,
+    is_component,
+    read_json,
+    write_atomically,
+    write_json,
+)
 from search_to_signal.records.layers import COHORT
 from search_to_signal.records.schema import StepTiming
 
@@ -200,8 +206,10 @@ def read_manifest(directory: Path) -> Manifest:
     missing = f"{directory} has no {MANIFEST}: it is not a run directory"
     manifest = read_json(directory / MANIFEST, Manifest, missing)
     try:
-        msgspec.convert(manifest.config, RunFacts)
+        facts = msgspec.convert(manifest.config, RunFacts)
         msgspec.convert(manifest.config, _Tables)
+        if min(facts.groups, facts.group_size) < 1:
+            raise msgspec.ValidationError(f"{facts.groups} groups of {facts.group_size} are no run")
     except msgspec.ValidationError as error:
         raise RunDirectoryError(f"{directory / MANIFEST}: config: {error}; restore the file") from error
     return manifest
@@ -247,10 +255,14 @@ def write_roster(directory: Path, names: Iterable[str]) -> None:
 def read_roster(directory: Path) -> list[str]:
     """The names of all runs that a directory is to hold, none where nobody wrote them down.
 
-    Raises RunDirectoryError for an unreadable list.
+    Raises RunDirectoryError for an unreadable list, and for a name that is not that of a directory in here.
     """
     path = directory / ROSTER
-    return read_json(path, list[str], f"{path} went away") if path.exists() else []
+    names = read_json(path, list[str], f"{path} went away") if path.exists() else []
+    for name in names:
+        if not is_component(name):
+            raise RunDirectoryError(f"{path} names {name!r}, which is no directory: restore the file")
+    return names
 
 
 def run_directories(directory: Path) -> list[Path]:

@@ -1,0 +1,82 @@
+"""Recorded evidence held against its plan, and the README's table against the rebuilt one."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from search_to_signal.errors import RunDirectoryError, reason
+from search_to_signal.progress import counted
+from search_to_signal.provenance.checksums import SUMS, read_sums
+from search_to_signal.records.manifest import (
+    ROSTER,
+    finished_manifest,
+    read_manifest,
+    read_roster,
+    runs_below,
+)
+from search_to_signal.records.plan import PLAN, Plan, Question
+
+_SHOWN = 3
+
+
+def plan_problems(root: Path, unpacked: Path, plan: Plan, sha256: str) -> Iterator[str]:
+    """Where packed evidence is not what its plan names, one line each; ``sha256`` is the plan's as it stands.
+
+    What is planned follows from the plan alone: a roster that names less, and seeds out of the plan's order,
+    are chosen by somebody. A study after the first of which nothing is recorded is told elsewhere.
+    """
+    if read_sums(root).get(PLAN.name) != sha256:
+        yield f"{PLAN.name}: {SUMS} does not list it with these bytes: the plan was changed; restore it"
+    under = {run: read_manifest(run).plan_sha256 for run in runs_below(unpacked)}
+    if other := [
+        run for run, held in under.items() if held != sha256 and set(under.values()) != {msgspec.UNSET}
+    ]:
+        names = [run.relative_to(unpacked).as_posix() for run in sorted(other)]
+        yield f"{PLAN.name}: {counted(len(other), 'run')} recorded under another plan: {_some(names)}"
+    due: dict[str, dict[str, int]] = defaultdict(dict)
+    for study in plan.studies:
+        for question in study.questions:
+            for side, seeds in _sides(plan, question):
+                due[side] = seeds if len(seeds) > len(due[side]) else due[side]
+    first = {side for question in plan.studies[0].questions for side, _ in _sides(plan, question)}
+    for side, runs in due.items():
+        yield from _side_problems(unpacked, side, runs, side in first)
+
+
+def _sides(plan: Plan, question: Question) -> Iterator[tuple[str, dict[str, int]]]:
+    """Each side of a question with the names of its runs, in the plan's order."""
+    seeds = plan.seeds.seeds[: question.seeds]
+    for side in dict.fromkeys(side for pair in question.pairs for side in pair):
+        yield side, {f"{side.rpartition('/')[2]}-s{seed}": seed for seed in seeds}
+
+
+def _side_problems(top: Path, side: str, due: dict[str, int], first: bool) -> Iterator[str]:
+    place = side.rpartition("/")[0]
+    directory = top / place
+    if not directory.is_dir() and not first:
+        return
+    roster = set(read_roster(directory))
+    if lacking := [name for name in due if name not in roster]:
+        yield f"{place}/{ROSTER} lacks {len(lacking)} of {len(due)} planned runs: {_some(lacking)}"
+    there = [finished_manifest(directory / name) is not None for name in due]
+    number = sum(there)
+    if chosen := [name for name, one in list(zip(due, there, strict=True))[:number] if not one]:
+        yield f"{side}: recorded seeds are not the plan's first {number}: {_some(chosen)} missing"
+
+
+def table_problems(page: Path, answer: str) -> Iterator[str]:
+    """The rows of an answer, a heading over a pipe table, that a page does not hold."""
+    try:
+        held = {line.strip() for line in page.read_text(encoding="utf-8").splitlines()}
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunDirectoryError(f"cannot read {page} ({reason(error)}): restore the file") from error
+    rows = [line for line in answer.splitlines() if line.startswith("|")]
+    for row in rows:
+        if row.strip() not in held:
+            yield f"{page.name}: its table lacks the rebuilt row {row}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if names[_SHOWN:] else "")
