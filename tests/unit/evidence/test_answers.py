@@ -1,7 +1,10 @@
 """The page of the plan, through ``s2s rebuild``: one answer per comparison, its reach, what went against."""
 
+import json
 import re
 from pathlib import Path
+from statistics import mean
+from typing import Any
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
@@ -15,12 +18,20 @@ QUESTIONS = (
     {"key": "main.fewer", "seeds": 3, "role": "secondary"},
     {"key": "main.best", "metric": "final_best", "comparisons": 2},
     {"key": "main.worse", "pairs": '[["main/cohort/frozen", "main/cohort/native"]]', "role": "secondary"},
+    {"key": "main.distinct", "metric": "valid_program_uniqueness", "role": "secondary"},
+    {
+        "key": "main.time",
+        "metric": "final_best",
+        "match": "processor_time",
+        "pairs": '[["main/cohort/native", "main/anchor/frozen"]]',
+    },
 )
+LONGER = {1: 70, 2: 90}
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is made again of packed evidence of four seeds."""
+    """What is made again of packed evidence of four seeds, two of them with a longer frozen run."""
     top = tmp_path_factory.mktemp("answers")
     results, names = top / "results" / "main", []
     for seed in (1, 2, 3, 4):
@@ -28,6 +39,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             names.append(f"{condition}-s{seed}")
             write_synthetic_run(results / "cohort" / names[-1], condition, seed)
     write_roster(results / "cohort", names)
+    for seed, groups in LONGER.items():
+        run = results / "anchor" / f"frozen-s{seed}"
+        write_synthetic_run(run, "frozen", seed, groups=groups, layer="anchor")
+    write_roster(results / "anchor", [f"frozen-s{seed}" for seed in (1, 2, 3, 4)])
     assert main(["pack", str(results), "--into", str(top / "evidence")]) == 0
     questions = ({"seeds": 4, **question} for question in QUESTIONS)
     (top / "evidence" / "plan.toml").write_text(plan_text(*questions, seeds=4))
@@ -57,3 +72,52 @@ def test_the_first_lines_say_what_was_decided_and_what_is_excluded(made: Path) -
     assert "Final best against frozen, n = 4: native" in text
     assert f"(not above {float(high):+.4f})" in text
     assert any(line.startswith("main.best/native minus frozen,Smallest effect recorded,0.") for line in lines)
+
+
+def records_of(made: Path, layer: str, name: str) -> list[dict[str, Any]]:
+    """The recorded completions of a run."""
+    file = made.parent / "results" / "main" / layer / name / "completions.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_what_is_lost_stands_beside_what_is_gained(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A comparison that ends below zero is a column of the first table, whatever its role."""
+    evidence = str(made.parent / "evidence")
+    assert main(["rebuild", evidence, "--out", str(made.parent / "again")]) == 0
+    heads = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| Comparison")]
+    assert (
+        "main.distinct/native minus frozen,Verdict,below zero"
+        in (made / "report" / "outcomes.csv").read_text()
+    )
+    assert "| Distinct programs (%) |" in heads[0]
+
+
+def test_each_program_counts_once_besides(made: Path) -> None:
+    """Where narrowing is asked for, the gain in score of distinct programs is told, marked as exploratory."""
+
+    def each_once(name: str) -> float:
+        valid = [one for one in records_of(made, "cohort", name) if one["score"] is not None]
+        return mean({one["program_sha256"]: one["score"] for one in reversed(valid)}.values())
+
+    found = mean(each_once(f"native-s{seed}") - each_once(f"frozen-s{seed}") for seed in (1, 2, 3, 4))
+    top = (made / "report" / "evidence.md").read_text().partition("\n## ")[0]
+    besides = top.partition("**Asked besides the plan, exploratory**")[2]
+    assert f"Valid-only perf., each program once against frozen, n = 4: native {found:+.4f}" in besides
+    assert "Copies of a parent (points) against frozen, n = 4: native +0.00" in besides
+    assert "besides" not in (made / "report" / "outcomes.csv").read_text()
+    assert (made.parent / "evidence" / "report" / "besides.csv").is_file()
+
+
+def test_what_longer_runs_still_found_stands_beside_the_verdict(made: Path) -> None:
+    """How far the endpoint is from its ceiling, by the runs that went on: their number, groups and gain."""
+
+    def best(seed: int, groups: int) -> float:
+        records = [one for one in records_of(made, "anchor", f"frozen-s{seed}") if one["step"] < groups]
+        admitted = [one["score"] for one in records if one["archive_event"] == "admitted"]
+        return max([records[0]["frontier"], *admitted])
+
+    gain = mean(best(seed, groups) - best(seed, 40) for seed, groups in LONGER.items())
+    text = (made / "report" / "evidence.md").read_text()
+    said = "2 frozen runs that went on after 40 groups, for 30 to 50 further groups, gained"
+    assert f"{said} {gain:.4f} in Final best" in text.partition("\n## ")[0].partition("**Undecided**")[2]
+    assert said in text.partition("\n## ")[2]

@@ -76,6 +76,24 @@ def uniqueness(keys: Sequence[Hashable]) -> float | None:
     return ratio(len(set(keys)), len(keys))
 
 
+def program_uniqueness(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
+    """Distinct canonical programs per valid completion."""
+    valid = _valid(groups)
+    return uniqueness([record.program_sha256 for record in valid])
+
+
+def parent_copies(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
+    """Valid completions whose canonical program is a base heuristic of their prompt, per valid completion."""
+    valid = _valid(groups)
+    return ratio(sum(record.matches_base_code for record in valid), len(valid))
+
+
+def distinct_performance(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
+    """Mean score of valid programs, each canonical program once."""
+    scores = {record.program_sha256: record.score for record in reversed(_valid(groups))}
+    return ratio(sum(score for score in scores.values() if score is not None), len(scores))
+
+
 def admission_precision(records: Iterable[CompletionRecord]) -> float | None:
     """Among archive admissions, the share that beats the pre-generation frontier."""
     admitted = [r for r in records if r.archive_event is ArchiveEvent.ADMITTED]
@@ -124,6 +142,10 @@ def run_metrics(groups: Sequence[Sequence[CompletionRecord]]) -> RunMetrics:
         prompt_uniqueness=uniqueness([group[0].prompt_sha256 for group in groups]),
         parent_uniqueness=uniqueness([tuple(sorted(group[0].parents)) for group in groups]),
     )
+
+
+def _valid(groups: Iterable[Iterable[CompletionRecord]]) -> list[CompletionRecord]:
+    return [record for group in groups for record in group if record.score is not None]
 
 
 def _beats_frontier(record: CompletionRecord) -> bool:

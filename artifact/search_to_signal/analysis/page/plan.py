@@ -8,16 +8,19 @@ from pathlib import Path
 
 from search_to_signal.analysis.figures.outcomes import CAPTION, draw_outcomes, outcome_lines
 from search_to_signal.analysis.page.story import Finding
+from search_to_signal.analysis.plan.besides import Continued, continued, parted, with_besides
 from search_to_signal.analysis.plan.deviations import NOTHING, deviations, recorded_runs
 from search_to_signal.analysis.plan.lines import (
+    besides_table,
     outcome_table,
     primary_rows,
     recorded_primary,
     sentence,
     study_grid,
+    told_first,
 )
 from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
-from search_to_signal.analysis.plan.verdicts import decided
+from search_to_signal.analysis.plan.verdicts import decided, left_to_find
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.files import to_markdown, write_table
 from search_to_signal.progress import counted
@@ -30,13 +33,18 @@ _WIDTH = 616
 
 @dataclass(frozen=True)
 class Story:
-    """The plan with its outcomes; ``recorded`` runs are there, ``departed`` by study."""
+    """The plan with its outcomes; ``recorded`` runs are there, ``departed`` by study.
+
+    ``besides`` is what is asked besides the plan, ``longer`` what runs that went on still found.
+    """
 
     plan: Plan
     outcomes: tuple[Outcome, ...]
     departed: Mapping[str, Sequence[str]]
     recorded: int
     unit: str
+    besides: tuple[Outcome, ...] = ()
+    longer: tuple[Continued, ...] = ()
 
     @property
     def partial(self) -> bool:
@@ -55,10 +63,12 @@ class Story:
 
 def tell(root: Path, plan: Plan, sha256: str) -> Story:
     """Read the recorded evidence; raises RunDirectoryError for a run that is short or changed."""
-    runs, found = recorded_runs(root), outcomes(root, plan)
+    runs = recorded_runs(root)
+    found, besides = parted(plan, outcomes(root, with_besides(plan)))
     units = [manifest.score_unit for manifest in runs.values() if manifest.score_unit]
     unit = units[0] if len(set(units)) == 1 else "score"
-    return Story(plan, tuple(found), deviations(plan, sha256, runs, found), len(runs), unit)
+    departed, longer = deviations(plan, sha256, runs, found), continued(root, plan)
+    return Story(plan, tuple(found), departed, len(runs), unit, tuple(besides), tuple(longer))
 
 
 def write_plan_report(
@@ -71,6 +81,8 @@ def write_plan_report(
     out.mkdir(parents=True, exist_ok=True)
     table = outcome_table(story.outcomes, story.plan)
     write_table(table, out)
+    if any(one.values for one in story.besides):
+        write_table(besides_table(story.besides, story.plan), out)
     drawn = recorded_primary(story.outcomes)
     picture = draw_outcomes(outcome_lines(drawn, story.unit), out / "figures") if drawn else None
     page = out / HTML
@@ -80,10 +92,10 @@ def write_plan_report(
 
 
 def primary_answers(story: Story) -> list[str]:
-    """The primary comparisons of each recorded study, as a heading and a pipe table."""
+    """What is told first of each recorded study, as a heading and a pipe table."""
     blocks = []
     for study in story.plan.studies:
-        if own := recorded_primary([one for one in story.outcomes if one.study.key == study.key]):
+        if own := told_first([one for one in story.outcomes if one.study.key == study.key]):
             counts = sorted({len(one.values) for one in own})
             n = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
             partial = any(one.verdict is Verdict.PARTIAL for one in own)
@@ -92,9 +104,11 @@ def primary_answers(story: Story) -> list[str]:
     return blocks
 
 
-def _questions(found: Sequence[Outcome]) -> list[tuple[Question, list[str]]]:
+def _questions(
+    found: Sequence[Outcome], longer: Sequence[Continued] = ()
+) -> list[tuple[Question, list[str]]]:
     asked = ((question, list(same)) for question, same in groupby(found, key=lambda one: one.question))
-    return [(question, _answers(same)) for question, same in asked]
+    return [(question, [*_answers(same), *left_to_find(question, longer)]) for question, same in asked]
 
 
 def _answers(found: Sequence[Outcome]) -> list[str]:
@@ -116,14 +130,15 @@ def _html(
         plan=plan,
         partial=story.partial,
         counts=story.counts,
-        decided=decided(found),
-        primary=_questions([one for one in found if one.question.role == "primary"]),
+        decided=decided(found, story.besides, story.longer),
+        primary=_questions([one for one in found if one.question.role == "primary"], story.longer),
         survived=survived,
         picture=None if data is None else f"data:image/png;base64,{data}",
         width=_WIDTH,
         caption=CAPTION,
         studies=[
-            (study, _questions(own), study_grid(own), story.departed[study.key]) for study, own in parts
+            (study, _questions(own, story.longer), study_grid(own), story.departed[study.key])
+            for study, own in parts
         ],
         pages=pages,
         table=table,
@@ -134,11 +149,12 @@ def _html(
 
 def _markdown(story: Story, table: Table) -> str:
     parts = [f"# {story.plan.title}", f"**PARTIAL.** {story.counts}" if story.partial else story.counts]
-    for one in decided(story.outcomes):
+    for one in decided(story.outcomes, story.besides, story.longer):
         parts.append("\n".join([f"**{one.title}**", "", *(f"- {line}" for line in one.lines)]))
     for study in story.plan.studies:
         parts.append(f"## {study.title}")
-        for question, lines in _questions([o for o in story.outcomes if o.study.key == study.key]):
+        own = [one for one in story.outcomes if one.study.key == study.key]
+        for question, lines in _questions(own, story.longer):
             parts.append(
                 "\n".join([f"**{question.asks}** ({question.role})", "", *(f"- {line}" for line in lines)])
             )

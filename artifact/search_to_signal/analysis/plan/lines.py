@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from search_to_signal.analysis.plan.outcomes import Ends, Outcome, Verdict
-from search_to_signal.analysis.plan.readings import DIFFERENCE, PROGRAMS
+from search_to_signal.analysis.plan.readings import COPIES, DIFFERENCE, EACH_ONCE, PROGRAMS
 from search_to_signal.analysis.results import Origin
 from search_to_signal.analysis.tables.cells import Cell, Row, Table
 from search_to_signal.analysis.tables.measures import ALL, Measure
 from search_to_signal.progress import counted
 from search_to_signal.records.plan import Plan
 
-NAME = "outcomes"
+NAME, BESIDES = "outcomes", "besides"
 COLUMNS = (
     *("First", "Second", "Estimate", "Deviation", "Low", "High", "Verdict low", "Verdict high"),
     *("Above", "Below", "Seeds", "Planned", "Comparisons"),
@@ -25,6 +25,14 @@ _OWN = (
         100.0,
         2,
     ),
+    Measure(
+        COPIES,
+        "Copies of a parent (%)",
+        "valid completions whose program is one of their prompt's bases / valid completions, in percent",
+        100.0,
+        2,
+    ),
+    Measure(EACH_ONCE, "Valid-only perf., each program once", "mean score of distinct valid programs"),
     Measure(
         DIFFERENCE,
         "Groups told apart (%)",
@@ -146,14 +154,21 @@ def recorded_primary(found: Sequence[Outcome]) -> list[Outcome]:
     return [one for one in found if one.question.role == "primary" and len(one.sides) > 1 and one.values]
 
 
+def told_first(found: Sequence[Outcome]) -> list[Outcome]:
+    """The primary ones, and every question with an answer below zero: what training lost is not left out."""
+    lost = {one.question.key for one in found if one.verdict is Verdict.BELOW and not one.borrowed}
+    primary = {one.question.key for one in recorded_primary(found)}
+    return [one for one in found if one.question.key in primary | lost and one.values]
+
+
 def primary_rows(found: Sequence[Outcome]) -> list[list[str]]:
-    """The recorded primary comparisons as text: a heading, then each second side's mean and the differences.
+    """The comparisons that are told first, as text: a heading, each second side's mean, and the differences.
 
     Empty where nothing is recorded. A difference is ``+14.44 [+12.59, +16.30] above zero``, without verdict
     while seeds are missing; a side that was held to several lengths has a mean for each.
     """
     cells: dict[tuple[str, str], dict[str, None]] = {}
-    for one in recorded_primary(found):
+    for one in told_first(found):
         metric = measure_of(one.question.metric).heading
         verdict = "" if one.verdict is Verdict.PARTIAL else f" {one.verdict.value}"
         cells.setdefault((one.base, metric), {})[_levels(one)[-1]] = None
@@ -177,6 +192,18 @@ def outcome_table(found: Sequence[Outcome], plan: Plan) -> Table:
     )
     rows = tuple(Row(f"{one.question.key}/{one.name}", _cells(one)) for one in found)
     return Table(NAME, "Plan and outcome", "cohort", COLUMNS, rows, "Question/comparison", note)
+
+
+def besides_table(found: Sequence[Outcome], plan: Plan) -> Table:
+    """What was asked besides the plan, as outcomes are; each as if the plan had asked for it."""
+    note = (
+        "Exploratory: asked of the plan's runs after it was written, over the pairs, seeds and comparisons "
+        f"of the question named first. Intervals at {plan.analysis.level:.0%} for each alone, verdicts at "
+        "the level that the comparisons leave."
+    )
+    title, head = "Asked besides the plan", "Question+what/comparison"
+    rows = tuple(Row(f"{one.question.key}/{one.name}", _cells(one)) for one in found)
+    return Table(BESIDES, title, "cohort", COLUMNS, rows, head, note)
 
 
 def _cells(one: Outcome) -> tuple[Cell, ...]:

@@ -5,7 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from search_to_signal.analysis.metrics.audit import told_apart
-from search_to_signal.analysis.metrics.search import RunMetrics, ratio
+from search_to_signal.analysis.metrics.search import (
+    RunMetrics,
+    distinct_performance,
+    parent_copies,
+    program_uniqueness,
+    ratio,
+)
 from search_to_signal.analysis.results import RecordedRun, load_runs
 from search_to_signal.analysis.tables.evaluations import checkpoint_answers
 from search_to_signal.errors import ConfigError
@@ -19,7 +25,9 @@ from search_to_signal.records.reader import COMPLETIONS
 from search_to_signal.runtime import mapped
 
 PROGRAMS, DIFFERENCE = "valid_program_uniqueness", "advantage_difference"
-METRICS = (*RunMetrics.__dataclass_fields__, PROGRAMS, DIFFERENCE)
+COPIES, EACH_ONCE = "valid_parent_copies", "valid_only_performance_of_programs"
+_OF_GROUPS = {PROGRAMS: program_uniqueness, COPIES: parent_copies, EACH_ONCE: distinct_performance}
+METRICS = (*RunMetrics.__dataclass_fields__, *_OF_GROUPS, DIFFERENCE)
 PROBE_METRICS = ("valid_rate",)
 
 
@@ -98,6 +106,17 @@ def pairs_of(root: Path, plan: Plan, question: Question, sides: Sequence[str]) -
     return found
 
 
+def beyond(root: Path, plan: Plan, question: Question, side: str) -> list[Pair]:
+    """Of every run that went on after the question's horizon: all its groups, and those within it."""
+    found = []
+    for seed in plan.seeds.seeds[: question.seeds]:
+        run = _recorded(root, side, seed)
+        if run is not None and (due := question.horizon // run.group_size) < run.groups:
+            lengths = (Reading(run.place, groups, question.metric) for groups in (run.groups, due))
+            found.append(Pair(seed, tuple(lengths)))
+    return found
+
+
 def _pair(root: Path, question: Question, seed: int, runs: Sequence[_Recorded]) -> Pair:
     due = [question.horizon // run.group_size for run in runs]
     groups = [min(count, run.groups) for count, run in zip(due, runs, strict=True)]
@@ -161,9 +180,8 @@ def _valid_answers(place: Path) -> float | None:
 
 
 def _metric(run: RecordedRun, metric: str) -> float | None:
-    if metric == PROGRAMS:
-        valid = [record for group in run.groups for record in group if record.score is not None]
-        return ratio(len({record.program_sha256 for record in valid}), len(valid))
+    if metric in _OF_GROUPS:
+        return _OF_GROUPS[metric](run.groups)
     if metric == DIFFERENCE:
         apart = told_apart(run.batch, find_normalizer(run.facts.normalizer))
         return ratio(int(apart.sum()), len(apart))

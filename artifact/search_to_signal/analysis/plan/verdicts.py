@@ -1,16 +1,23 @@
-"""What the plan decided, for and against, in as few lines as its verdicts have; each comparison once."""
+"""What the plan decided, for and against, in as few lines as its verdicts have; each comparison once.
+
+Beside it what bears on it: what longer runs still found, and what was asked besides the plan.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from search_to_signal.analysis.plan.lines import heading, number
+from search_to_signal.analysis.plan.besides import Continued
+from search_to_signal.analysis.plan.lines import heading, measure_of, number
 from search_to_signal.analysis.plan.outcomes import Outcome, Verdict
+from search_to_signal.progress import counted
+from search_to_signal.records.plan import Question
 
 TITLES = {
     Verdict.ABOVE: "Decided, above zero",
     Verdict.BELOW: "Decided, below zero",
     Verdict.OPEN: "Undecided",
 }
+BESIDES = "Asked besides the plan, exploratory"
 
 
 @dataclass(frozen=True)
@@ -21,11 +28,48 @@ class Decided:
     lines: tuple[str, ...]
 
 
-def decided(found: Sequence[Outcome]) -> list[Decided]:
-    """Above, below and undecided; a verdict that nothing has is left out."""
+def decided(
+    found: Sequence[Outcome], besides: Sequence[Outcome] = (), longer: Sequence[Continued] = ()
+) -> list[Decided]:
+    """Above, below and undecided, then what was asked besides; a verdict that nothing has is left out."""
     asked = list(_once(found))
-    told = ((title, tuple(_lines(o for o in asked if o.verdict is said))) for said, title in TITLES.items())
-    return [Decided(title, lines) for title, lines in told if lines]
+    told = [Decided(title, _with_reach(asked, said, longer)) for said, title in TITLES.items()]
+    told.append(Decided(BESIDES, tuple(_besides(besides))))
+    return [one for one in told if one.lines]
+
+
+def _with_reach(asked: Sequence[Outcome], said: Verdict, longer: Sequence[Continued]) -> tuple[str, ...]:
+    same = [one for one in asked if one.verdict is said]
+    reach = [line for one in same for line in left_to_find(one.question, longer)]
+    return tuple(dict.fromkeys([*_lines(same), *(reach if said is Verdict.OPEN else [])]))
+
+
+def left_to_find(question: Question, longer: Sequence[Continued]) -> list[str]:
+    """What runs that went on still found of what a question compares: how far it is from its ceiling."""
+    return [_went_on(one) for one in longer if one.bears_on(question)]
+
+
+def _went_on(one: Continued) -> str:
+    measure = measure_of(one.question.metric)
+    gain, least, most = (
+        f"{measure.factor * value:.{measure.decimals}f}"
+        for value in (one.mean, min(one.gains.values()), max(one.gains.values()))
+    )
+    runs = counted(len(one.gains), f"{one.side.rpartition('/')[2]} run")
+    low, high = min(one.further.values()), max(one.further.values())
+    further = counted(low, "further group") if low == high else f"{low} to {high} further groups"
+    return (
+        f"What was left to find: {runs} that went on after {one.groups} groups, for {further}, gained "
+        f"{gain} in {measure.heading} on average ({least} to {most})"
+    )
+
+
+def _besides(found: Sequence[Outcome]) -> Iterator[str]:
+    asked = list(_once(found))
+    for metric in dict.fromkeys(one.question.metric for one in asked):
+        for said in TITLES:
+            same = (one for one in asked if (one.question.metric, one.verdict) == (metric, said))
+            yield from (f"{line}: {said.value}" for line in _lines(same))
 
 
 def _once(found: Sequence[Outcome]) -> Iterator[Outcome]:
