@@ -67,6 +67,10 @@ class Parent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     archive_sha256: str | msgspec.UnsetType = msgspec.UNSET
 
 
+# Backends that have a card to themselves.
+_ON_CARDS = ("vllm", "unsloth")
+
+
 class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything that decides a run's records.
 
@@ -114,6 +118,11 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         if self.learner.load_in_4bit and self.generation.backend == "local":
             found = ModelLoading(device="cuda", dtype="bfloat16", quantization="nf4")
         return ModelSettings(name=self.model, **msgspec.structs.asdict(found))
+
+    @property
+    def on_card(self) -> bool:
+        """Whether the run's model is computed on an accelerator of this machine."""
+        return self.generation.backend in _ON_CARDS or self.base.device == "cuda"
 
     @property
     def mapping(self) -> str:
@@ -296,7 +305,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 def _check_loading(loading: ModelLoading | msgspec.UnsetType, backend: str) -> None:
-    if backend in ("vllm", "unsloth") and loading not in (msgspec.UNSET, ModelLoading()):
+    if backend in _ON_CARDS and loading not in (msgspec.UNSET, ModelLoading()):
         raise ConfigError(
             f"generation.backend {backend!r} loads the model by its own settings: give [model] its name alone"
         )

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -127,7 +127,7 @@ def run_released(order: Order, progress: Progress) -> Manifest:
     plan = checked_plan(order)
     config = _config(order, plan)
     unit = score_unit(get_problem(plan.problem))
-    facts = {"host": "released", "checkout": _checkout(calm), "score_unit": unit}
+    facts: dict[str, Any] = {"host": "released", "checkout": _checkout(calm), "score_unit": unit}
     set_aside(out)
     refuse_occupied(out, False)
     with storage_errors(out, AGAIN), _remove_unstarted(out), lock_directory(out) as descriptor:

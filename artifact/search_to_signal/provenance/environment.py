@@ -2,12 +2,14 @@
 
 import os
 import platform
+import re
+import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import msgspec
 
-from search_to_signal.records.manifest import Environment
+from search_to_signal.records.manifest import Accelerator, Environment
 from search_to_signal.runtime import kernels_in_force
 
 PACKAGES = (
@@ -25,6 +27,8 @@ PACKAGES = (
     "bitsandbytes",
     "ray",
 )
+
+_PATIENCE_S = 30
 
 
 def _version(name: str) -> str | None:
@@ -49,8 +53,33 @@ def _read(path: str) -> str:
         return ""
 
 
-def environment() -> Environment:
-    """Collect the facts; a fact that this system does not tell is empty."""
+def accelerator() -> Accelerator | None:
+    """The first NVIDIA card, as its driver tells; None where there is none."""
+    asked = "name,driver_version,memory.total"
+    answer = _ask("nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader,nounits").splitlines()
+    parts = [part.strip() for part in answer[0].split(",")] if answer else []
+    if len(parts) != asked.count(",") + 1 or not parts[2].isdigit():
+        return None
+    cuda = re.search(r"CUDA Version\s*:\s*([0-9.]+)", _ask("nvidia-smi", "-q"))
+    return Accelerator(name=parts[0], driver=parts[1], cuda=cuda[1] if cuda else "", memory_mib=int(parts[2]))
+
+
+def free_memory_mib() -> int | None:
+    """Memory that nobody holds on the first NVIDIA card; None where there is no card."""
+    answer = _ask("nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits").split()
+    return int(answer[0]) if answer and answer[0].isdigit() else None
+
+
+def _ask(*command: str) -> str:
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_PATIENCE_S)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return found.stdout
+
+
+def environment(card: bool = False) -> Environment:
+    """Collect the facts, with ``card`` the accelerator's too; one that this system does not tell is empty."""
     cpu = _read("/proc/cpuinfo")
     flags = _field(cpu, "flags").split()
     memory = _field(_read("/proc/meminfo"), "MemTotal").split()
@@ -66,4 +95,5 @@ def environment() -> Environment:
         cpu_count=len(os.sched_getaffinity(0)),
         memory_mib=int(memory[0]) // 1024 if memory else 0,
         kernels=kernels_in_force() or msgspec.UNSET,
+        accelerator=(card and accelerator()) or msgspec.UNSET,
     )

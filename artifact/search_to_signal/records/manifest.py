@@ -34,11 +34,20 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     clean: bool | None
 
 
+class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The card that a run computed on; ``cuda`` is what the driver offers at most."""
+
+    name: str
+    driver: str
+    cuda: str
+    memory_mib: int
+
+
 class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a run ran on. ``packages`` lists None for what is not installed.
 
     ``kernels`` are the variables that chose kernels and threads; absent in manifests of earlier versions and
-    where none was set.
+    where none was set. ``accelerator`` is absent where none was computed on.
     """
 
     python: str
@@ -52,6 +61,7 @@ class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     cpu_count: int
     memory_mib: int
     kernels: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    accelerator: Accelerator | msgspec.UnsetType = msgspec.UNSET
 
 
 class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -133,7 +133,7 @@ def _manifest_now(config: RunConfig) -> Manifest:
     unit = score_unit(get_problem(config.problem))
     files = model_files(config.generation, config.model)
     facts = {"score_unit": unit, "host": config.host, **mapping_facts(config.condition)}
-    return first_manifest(config, config.sha256, files, **facts)
+    return first_manifest(config, config.sha256, files, config.on_card, **facts)
 
 
 def mapping_facts(condition: str) -> dict[str, str]:
@@ -171,14 +171,19 @@ def begin(directory: Path, descriptor: int, config: msgspec.Struct, manifest: Ma
     write_manifest(directory, manifest)
 
 
-def first_manifest(config: msgspec.Struct, sha256: str, files: dict[str, str], **facts: Any) -> Manifest:
-    """The manifest of a run that begins; ``files`` are the model's, ``facts`` further fields."""
+def first_manifest(
+    config: msgspec.Struct, sha256: str, files: dict[str, str], card: bool = False, **facts: Any
+) -> Manifest:
+    """The manifest of a run that begins; ``files`` are the model's, ``facts`` further fields.
+
+    ``card`` says that it computes on an accelerator.
+    """
     manifest = Manifest(
         status="running",
         config=msgspec.to_builtins(config),
         config_sha256=sha256,
         source=source(),
-        environment=environment(),
+        environment=environment(card),
         model_files=files,
         isolation={},
         **facts,

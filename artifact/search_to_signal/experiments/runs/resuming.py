@@ -40,6 +40,8 @@ def changes(found: Manifest, now: Manifest) -> list[str]:
 
 def _deciding(environment: Environment) -> dict[str, Any]:
     facts = {name: value for name, value in msgspec.structs.asdict(environment).items() if name not in _FREE}
+    card = facts.pop("accelerator")
+    facts["card"] = None if card is msgspec.UNSET else card["name"] if isinstance(card, dict) else card.name
     return facts | {f"package {name}": version for name, version in facts.pop("packages").items()}
 
 
