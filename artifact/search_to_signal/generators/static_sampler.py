@@ -173,8 +173,13 @@ class StaticSampler:
 
 
 def _compiled(part: Part, device: torch.device) -> Part:
-    """The function as a few fused kernels on a card; elsewhere as it is."""
-    return cast(Part, torch.compile(part, dynamic=False)) if device.type == "cuda" else part
+    """The function as a few fused kernels on a card; elsewhere as it is.
+
+    Which shape a kernel has is not found by timing it: two processes would choose, and round, differently.
+    """
+    if device.type != "cuda":
+        return part
+    return cast(Part, torch.compile(part, dynamic=False, options={"triton.autotune_pointwise": False}))
 
 
 @contextmanager
