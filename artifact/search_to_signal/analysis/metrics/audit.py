@@ -31,6 +31,7 @@ from search_to_signal.rewards.tail_weighted import novel_scores, repeated_respon
 Key = TypeVar("Key")
 Tally = TypeVar("Tally", "PairTally", CreditCounts, "ContextTally", ReadingTally, int)
 TOLERANCES = (0.0, 1e-6, TOLERANCE)
+NEAR = 0.05
 AFFINE = 1e-9
 EXACT = 8192
 # The leading 8 mantissa bits and the exponent of a float64 number its bin: 0.4 % wide, from 2^-60 to 2^44.
@@ -96,14 +97,15 @@ class PairTally:
     """What two mappings have in common under one normalizer, summed over groups.
 
     ``equivalent`` and ``by_construction`` count groups at each of TOLERANCES; the latter those whose
-    rewards are positive affine images of each other, or flat in both. ``reordered`` counts groups
-    whose advantages do not have the same weak order.
+    rewards are positive affine images of each other, or flat in both. ``near`` counts groups whose advantages
+    are within NEAR, ``reordered`` those whose advantages do not have the same weak order.
     """
 
     groups: int
     equivalent: NDArray[np.int64]
     by_construction: NDArray[np.int64]
     affine: int
+    near: int
     reordered: int
     differences: Magnitudes
 
@@ -235,6 +237,7 @@ def _compare(first: Floats, second: Floats, related: Bools) -> PairTally:
         equivalent=close.sum(axis=1),
         by_construction=(close & related).sum(axis=1),
         affine=int(related.sum()),
+        near=int((gap <= NEAR).sum()),
         reordered=int((midranks(first) != midranks(second)).any(axis=1).sum()),
         differences=Magnitudes.of(gap),
     )

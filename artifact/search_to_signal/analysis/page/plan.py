@@ -20,7 +20,7 @@ from search_to_signal.analysis.plan.lines import (
     told_first,
 )
 from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
-from search_to_signal.analysis.plan.verdicts import decided, left_to_find
+from search_to_signal.analysis.plan.verdicts import continued_table, decided, left_to_find
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.files import to_markdown, write_table
 from search_to_signal.progress import counted
@@ -83,6 +83,8 @@ def write_plan_report(
     write_table(table, out)
     if any(one.values for one in story.besides):
         write_table(besides_table(story.besides, story.plan), out)
+    if story.longer:
+        write_table(continued_table(story.longer), out)
     drawn = recorded_primary(story.outcomes)
     picture = draw_outcomes(outcome_lines(drawn, story.unit), out / "figures") if drawn else None
     page = out / HTML

@@ -1,7 +1,7 @@
 """What the page says first: answers to three questions, each with its n, and how the best heuristic came."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from search_to_signal.analysis.results import RecordedRun
 from search_to_signal.analysis.tables.catalogue import Evidence
@@ -47,23 +47,45 @@ def _reached(evidence: Evidence) -> Finding | None:
 
 
 def _separated(evidence: Evidence) -> tuple[str, str] | None:
-    """How often two mappings give a group the same advantages, and the command."""
+    """How often two mappings give a group the same advantages, how near they are else, and the command."""
     table = evidence.tables.get("replay_pairs")
     trained = {run.facts.mapping for run in evidence.results.cohort if run.trained}
-    pairs = [] if table is None else list(_pairs_of(table, trained))
-    if table is None or not pairs:
+    rows = {} if table is None else dict(_pairs_of(table, trained))
+    if table is None or not rows:
         return None
-    groups = " or ".join(sorted({str(cell.n) for _, cell in pairs}))
-    answer = f"Two mappings give equal advantages (to 0.001) in {_range(pairs)} of the same {groups} groups."
-    return answer, _trace(table)
+
+    def across(column: str) -> list[tuple[str, Cell]]:
+        cells = ((name, table.cell(row, column)) for name, row in rows.items())
+        return [(name, replace(cell, decimals=min(cell.decimals, 3))) for name, cell in cells]
+
+    equal = across("Equivalent (%)")
+    groups = " or ".join(sorted({str(cell.n) for _, cell in equal}))
+    return (
+        f"Two mappings give equal advantages (to 0.001) in {_range(equal)} of the same {groups} groups. "
+        f"Equal by construction, as shifted and scaled images or flat, are {_built(across)} of those. "
+        f"Within 0.05 are {_range(across('Within 0.05 (%)'))}, in another order "
+        f"{_range(across('Order changes (%)'))}; the median of a group's largest difference is "
+        f"{_range(across('Median difference'), '')}.",
+        _trace(table),
+    )
 
 
-def _pairs_of(table: Table, trained: set[str]) -> Iterator[tuple[str, Cell]]:
+def _built(across: Callable[[str], list[tuple[str, Cell]]]) -> str:
+    """How many of the groups that two mappings leave equal could not differ; over all pairs of mappings."""
+    built, equal = (
+        sum(int(cell.number or 0) for _, cell in across(column))
+        for column in ("By construction", "Equivalent")
+    )
+    return f"{built} of {equal}"
+
+
+def _pairs_of(table: Table, trained: set[str]) -> Iterator[tuple[str, str]]:
+    """The name and the row of every pair of trained mappings."""
     for row in table.rows:
         cell, _, pair = row.label.partition("/")
         first, _, second = pair.partition(", ")
         if cell == "cohort" and {first, second} <= trained:
-            yield f"{first} and {second}", table.cell(row.label, "Equivalent (%)")
+            yield f"{first} and {second}", row.label
 
 
 def _moved(evidence: Evidence) -> tuple[str, str] | None:
@@ -121,9 +143,11 @@ def _searched(evidence: Evidence) -> Finding | None:
     )
 
 
-def _range(cells: list[tuple[str, Cell]]) -> str:
+def _range(cells: list[tuple[str, Cell]], unit: str = " %") -> str:
     """The least and the greatest share, each with its name; without names where several are equal."""
-    known = sorted((cell.number, f"{cell.text()} %", name) for name, cell in cells if cell.number is not None)
+    known = sorted(
+        (cell.number, f"{cell.text()}{unit}", name) for name, cell in cells if cell.number is not None
+    )
     if not known:
         return "none that is known"
     (_, least, first), (_, most, last) = known[0], known[-1]

@@ -54,7 +54,7 @@ def parted(plan: Plan, found: Sequence[Outcome]) -> tuple[list[Outcome], list[Ou
 class Continued:
     """What the runs of a side still found after the ``groups`` groups that ``question`` compares.
 
-    ``gains`` and ``further`` groups are by seed.
+    ``gains`` and ``further`` groups are by seed, ``files`` what they were read from.
     """
 
     question: Question
@@ -62,6 +62,7 @@ class Continued:
     groups: int
     further: Mapping[int, int]
     gains: Mapping[int, float]
+    files: tuple[str, ...]
 
     @property
     def mean(self) -> float:
@@ -100,4 +101,5 @@ def _continued(
         if whole is not None and part is not None:
             further[pair.seed] = pair.sides[0].groups - pair.sides[1].groups
             gains[pair.seed] = whole - part
-    return Continued(question, side, pairs[0].sides[1].groups, further, gains)
+    files = tuple(pair.sides[0].file for pair in pairs if pair.seed in gains)
+    return Continued(question, side, pairs[0].sides[1].groups, further, gains, files)

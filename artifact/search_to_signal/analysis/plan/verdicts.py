@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from search_to_signal.analysis.plan.besides import Continued
 from search_to_signal.analysis.plan.lines import heading, measure_of, number
 from search_to_signal.analysis.plan.outcomes import Outcome, Verdict
+from search_to_signal.analysis.results import Origin
+from search_to_signal.analysis.tables.cells import Cell, Row, Table
 from search_to_signal.progress import counted
 from search_to_signal.records.plan import Question
 
@@ -62,6 +64,26 @@ def _went_on(one: Continued) -> str:
         f"What was left to find: {runs} that went on after {one.groups} groups, for {further}, gained "
         f"{gain} in {measure.heading} on average ({least} to {most})"
     )
+
+
+def continued_table(longer: Sequence[Continued]) -> Table:
+    """Longer runs, a row per side: how far they went on, and what that gained; in the unit of the metric."""
+    note = "The best of all groups minus that of the groups compared, of one run; n counts seeds."
+    columns = ("Groups", "Fewest further", "Most further", "Gain", "Least", "Most")
+    rows = tuple(Row(one.side, tuple(_continued_cells(one))) for one in longer)
+    return Table("continued", "What longer runs still found", "cohort", columns, rows, "Runs", note)
+
+
+def _continued_cells(one: Continued) -> Iterator[Cell]:
+    origins, n = tuple(map(Origin, one.files)), len(one.gains)
+    measure = measure_of(one.question.metric)
+    gains, further = one.gains.values(), one.further.values()
+    yield Cell(one.groups, n, "groups that the question compares", origins)
+    yield Cell(min(further), n, "groups after these, of the shortest run", origins)
+    yield Cell(max(further), n, "groups after these, of the longest run", origins)
+    for value, what in ((one.mean, "mean"), (min(gains), "least"), (max(gains), "greatest")):
+        formula = f"{what} over seeds of {measure.formula}, all groups minus those compared"
+        yield Cell(measure.factor * value, n, formula, origins, measure.decimals)
 
 
 def _besides(found: Sequence[Outcome]) -> Iterator[str]:

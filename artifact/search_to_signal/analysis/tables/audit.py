@@ -11,6 +11,7 @@ from typing import cast
 
 from search_to_signal.analysis.metrics import readings
 from search_to_signal.analysis.metrics.audit import (
+    NEAR,
     TOLERANCES,
     Audit,
     PairTally,
@@ -49,7 +50,9 @@ PAIR_COLUMNS: Mapping[str, tuple[str, int]] = {
     "Equivalent": (f"equivalent_{TOLERANCES[-1]:g}", 0),
     "Equivalent (%)": (f"equivalent_{TOLERANCES[-1]:g}%", 2),
     "By construction": (f"by_construction_{TOLERANCES[-1]:g}", 0),
+    f"Within {NEAR:g} (%)": (f"within_{NEAR:g}%", 2),
     "Order changes": ("order_changes", 0),
+    "Order changes (%)": ("order_changes%", 2),
 }
 CONTEXT_COLUMNS: Mapping[str, tuple[str, int]] = {
     "Groups": ("groups", 0),
@@ -70,6 +73,7 @@ FORMULAS: Mapping[str, str] = {
     **{f"equivalent_{t:g}": "groups equivalent at the tolerance" for t in TOLERANCES},
     **{f"by_construction_{t:g}": "of these, affine or flat in both" for t in TOLERANCES},
     **{f"share_{t:g}": "groups equivalent at the tolerance / groups" for t in TOLERANCES},
+    f"within_{NEAR:g}": f"groups whose advantages are at most {NEAR:g} apart",
     "affine": "groups whose rewards are positive affine images of each other, or flat in both",
     "order_changes": "groups whose advantages differ in weak order",
     "basis": f"why the groups equivalent at {TOLERANCES[-1]:g} are so",
@@ -107,7 +111,8 @@ _MONOTONE = ("comparator", "frontier")
 def replay_pairs(results: Results) -> Table:
     """Advantage differences of every pair of mappings under the runs' normalizer, by cell."""
     note = (
-        f"Largest advantage difference of a group; equivalent at {TOLERANCES[-1]:g} (D21). n counts groups."
+        f"Largest advantage difference of a group; equivalent at {TOLERANCES[-1]:g} (D21), of these by "
+        "construction where rewards are shifted and scaled images of each other, or flat. n counts groups."
     )
     rows = _replay_rows(results, _pair_rows, PAIR_COLUMNS)
     title, head = "Mappings on shared records", "Cell/mappings"
@@ -221,7 +226,8 @@ def _pair_rows(audit: Audit) -> Rows:
             number, built = int(one.equivalent[position]), int(one.by_construction[position])
             values |= {f"equivalent_{tolerance:g}": number, f"by_construction_{tolerance:g}": built}
             values |= {f"share_{tolerance:g}": ratio(number, one.groups)}
-        values |= {"affine": one.affine, "order_changes": one.reordered, "basis": basis(one)}
+        values |= {"affine": one.affine, f"within_{NEAR:g}": one.near}
+        values |= {"order_changes": one.reordered, "basis": basis(one)}
         yield key, values, one.groups
 
 

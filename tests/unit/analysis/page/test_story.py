@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.synthetic_results import write_synthetic_results
 
 from search_to_signal.analysis.page.story import Finding, findings
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.tables.catalogue import read_evidence
+from search_to_signal.normalizer import group_advantages
+from search_to_signal.rewards import MAPPINGS, rewards_of
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +37,27 @@ def test_the_trained_mappings_are_compared(results: Path, found: dict[str, Findi
     share = table.cell("cohort/native, factorized", "Equivalent (%)").text()
     assert f"in {share} % (native and factorized) of the same {groups} groups" in found["replay_pairs"].answer
     assert "tail" not in found["replay_pairs"].answer
+
+
+def test_equality_says_how_much_of_it_could_not_be_otherwise(
+    results: Path, found: dict[str, Finding]
+) -> None:
+    """Of equal groups those whose rewards are one line; of all, those near, those reordered, the median."""
+    gaps, turned, lined = [], 0, 0
+    for run in Results(results).cohort:
+        rewards = [rewards_of(MAPPINGS[name], run.batch).reward for name in ("native", "factorized")]
+        first, second = (group_advantages(one) for one in rewards)
+        for a, b, x, y in zip(*rewards, first, second, strict=True):
+            gaps.append(max(abs(x - y)))
+            turned += any((x[:, None] < x).ravel() != (y[:, None] < y).ravel())
+            flat = [np.ptp(one) == 0 for one in (a, b)]
+            fits = all(flat) or (not any(flat) and np.corrcoef(a, b)[0, 1] > 1 - 1e-9)
+            lined += bool(fits and gaps[-1] <= 0.001)
+    n, answer = len(gaps), found["replay_pairs"].answer
+    assert f"are {lined} of {sum(gap <= 0.001 for gap in gaps)} of those" in answer
+    assert f"Within 0.05 are {100 * sum(gap <= 0.05 for gap in gaps) / n:.2f} % (native" in answer
+    assert f"in another order {100 * turned / n:.2f} % (native" in answer
+    assert f"largest difference is {np.median(gaps):.3f} (native" in answer
 
 
 def test_what_the_normalizer_erases(results: Path, found: dict[str, Finding]) -> None:
