@@ -31,10 +31,19 @@ def checked_files(directory: Path) -> dict[str, str]:
     """
     sums = listed_files(directory)
     for name, expected in sums.items():
-        if hashlib.sha256((directory / name).read_bytes()).hexdigest() != expected:
+        if file_sha256(directory / name) != expected:
             where = directory / CHECKSUMS
             raise ModelFileError(f"model file {directory / name} does not match {where}: restore it first")
     return sums
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, read in blocks: weights may be larger than memory."""
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def listed_files(directory: Path) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""Model directories from what distributors publish: found or downloaded, checked, converted, described."""

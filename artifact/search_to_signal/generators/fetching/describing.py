@@ -1,0 +1,74 @@
+"""What stands beside a model's weights: where they come from, under which licence, and their checksums."""
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+from search_to_signal.generators.fetching.known import KnownModel
+from search_to_signal.generators.files import CHECKSUMS, file_sha256
+
+SOURCE, CARD, LICENCE = "source.json", "README.md", "LICENSE"
+_LICENCES = Path(__file__).parent / "licences"
+
+
+class Origin(NamedTuple):
+    """A model's name, what is known of it, and the SHA-256 of what it was made from, by name."""
+
+    name: str
+    known: KnownModel | None
+    files: dict[str, str]
+    revision: str | None
+    converted: bool
+
+
+def describe(out: Path, origin: Origin) -> None:
+    """Write source.json, README.md, the licence where it is ours to give, and the list of checksums last."""
+    (out / SOURCE).write_text(json.dumps(_source(origin), indent=2) + "\n", encoding="utf-8")
+    (out / CARD).write_text(_card(origin), encoding="utf-8")
+    text = _LICENCES / f"{origin.known.licence}.txt" if origin.known else None
+    if text and text.is_file() and not (out / LICENCE).exists():
+        (out / LICENCE).write_bytes(text.read_bytes())
+    files = [path for path in sorted(out.iterdir()) if path.name not in (CARD, CHECKSUMS)]
+    (out / CHECKSUMS).write_text("".join(f"{file_sha256(path)}  {path.name}\n" for path in files))
+
+
+def _source(origin: Origin) -> dict[str, object]:
+    return {
+        "name": origin.name,
+        "repository": origin.known and origin.known.repository,
+        "revision": origin.revision,
+        "licence": origin.known and origin.known.licence,
+        "files": origin.files,
+        "gguf": version("gguf") if origin.converted else None,
+    }
+
+
+def _card(origin: Origin) -> str:
+    files = "".join(f"- `{name}`, SHA-256 `{sha256}`\n" for name, sha256 in sorted(origin.files.items()))
+    return f"""# {origin.name}
+
+{_whose(origin)}
+
+{files}
+{_how(origin)}
+Licence: {origin.known.licence if origin.known else "that of its distributor, who has to be asked"}.
+Made by `s2s model fetch {origin.name}`; `source.json` says the same for programs.
+"""
+
+
+def _whose(origin: Origin) -> str:
+    if origin.known is None:
+        return "A model of somebody else's, unknown to this package: nobody but its giver vouches for the bytes."
+    at = f"at revision {origin.revision}" if origin.revision else "by the SHA-256 below"
+    return f"A model of {origin.known.repository} on huggingface.co, {at}, published as:"
+
+
+def _how(origin: Origin) -> str:
+    if not origin.converted:
+        return "The files are the distributor's, byte for byte.\n"
+    return (
+        f"Its weights were quantized by the distributor. They were dequantized by the library gguf "
+        f"{version('gguf')}\nand rounded to bfloat16, tensor by tensor; tokens, merges and the chat template are "
+        "the file's.\nResults with it are results with a quantized model.\n"
+    )

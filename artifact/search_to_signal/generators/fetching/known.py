@@ -1,0 +1,56 @@
+"""The models that can be fetched by name: whose they are, under which licence, and the bytes they must be."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """One published model. ``files`` has the SHA-256 by name where it is known before the hub is asked.
+
+    A GGUF file is converted; a model without one is taken as its safetensors files are.
+    """
+
+    repository: str
+    revision: str
+    licence: str
+    files: MappingProxyType[str, str]
+    size: int | None = None
+
+    @property
+    def gguf(self) -> str | None:
+        """The name of the GGUF file."""
+        return next((name for name in self.files if name.endswith(".gguf")), None)
+
+
+def _gguf(repository: str, revision: str, name: str, sha256: str, size: int) -> KnownModel:
+    return KnownModel(repository, revision, "Apache-2.0", MappingProxyType({name: sha256}), size)
+
+
+_NO_FILES: MappingProxyType[str, str] = MappingProxyType({})
+
+KNOWN = MappingProxyType(
+    {
+        "qwen2.5-coder-0.5b-instruct": _gguf(
+            "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+            "ebb2015119c907b064c512bf053e945850b5875f",
+            "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+            "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+            491_400_064,
+        ),
+        "qwen2.5-coder-1.5b-instruct": _gguf(
+            "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
+            # No revision was told to us; the hash pins the bytes whatever the branch becomes.
+            "main",
+            "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+            "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+            1_117_320_768,
+        ),
+        "Qwen/Qwen2.5-7B-Instruct": KnownModel(
+            "Qwen/Qwen2.5-7B-Instruct", "main", "Apache-2.0", _NO_FILES
+        ),
+        "deepseek-ai/deepseek-coder-7b-instruct-v1.5": KnownModel(
+            "deepseek-ai/deepseek-coder-7b-instruct-v1.5", "main", "DeepSeek Model License", _NO_FILES
+        ),
+    }
+)

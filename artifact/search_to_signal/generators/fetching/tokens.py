@@ -1,0 +1,125 @@
+"""The tokenizer of a GGUF file of a Qwen2 model, in the form that transformers reads."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokenizers import Tokenizer
+
+from search_to_signal.errors import ModelFileError
+from search_to_signal.generators.fetching.gguf_file import GgufModel
+
+PAD, END = "<|endoftext|>", "<|im_end|>"
+# Kinds of tokens in a GGUF file.
+_NORMAL, _CONTROL, _USER = 1, 3, 4
+# How Qwen2 cuts text before byte pairs are merged; a GGUF file names it, "qwen2", and does not spell it out.
+_PIECES = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+class Vocabulary(NamedTuple):
+    """Tokens and their kinds by id, the merges in order, and the tokens that end and fill."""
+
+    tokens: list[str]
+    kinds: list[int]
+    merges: list[str]
+    end: int
+    pad: int
+
+    def added(self) -> list[dict[str, Any]]:
+        """The tokens that are no piece of text; those that only fill up the table are none."""
+        flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+        return [
+            {"id": place, "content": token, **flags, "special": kind == _CONTROL}
+            for place, (token, kind) in enumerate(zip(self.tokens, self.kinds, strict=True))
+            if kind in (_CONTROL, _USER)
+        ]
+
+    def pieces(self) -> dict[str, int]:
+        """The pieces of text by id."""
+        return {
+            token: place
+            for place, (token, kind) in enumerate(zip(self.tokens, self.kinds, strict=True))
+            if kind == _NORMAL
+        }
+
+
+def read_vocabulary(model: GgufModel) -> Vocabulary:
+    """The vocabulary of a file; raises ModelFileError for another tokenizer, and for lists that do not fit."""
+    kind = (model.setting("tokenizer.ggml.model"), model.setting("tokenizer.ggml.pre", "no name"))
+    if kind != ("gpt2", "qwen2"):
+        raise ModelFileError(f"{model.path} has the tokenizer {' '.join(map(str, kind))}, not Qwen2's")
+    tokens, kinds, merges = (
+        model.setting(f"tokenizer.ggml.{name}") for name in ("tokens", "token_type", "merges")
+    )
+    control = {token: place for place, token in enumerate(tokens) if kinds[place : place + 1] == [_CONTROL]}
+    # transformers' own reading of such a file takes <|endoftext|> for the end; a chat's is <|im_end|>.
+    if len(tokens) != len(kinds) or not {END, PAD} <= control.keys():
+        raise ModelFileError(f"{model.path} lacks the tokens {END} and {PAD}, or their kinds; get it again")
+    return Vocabulary(tokens, kinds, merges, control[END], control[PAD])
+
+
+def write_tokenizer(out: Path, vocabulary: Vocabulary, model: GgufModel) -> None:
+    """Write tokenizer.json and its settings; raises ModelFileError where the lists make no tokenizer."""
+    text = json.dumps(_tokenizer(vocabulary), indent=2, ensure_ascii=False)
+    try:
+        Tokenizer.from_str(text)
+    except Exception as error:
+        # tokenizers raises Exception itself, nothing more particular.
+        if type(error) is not Exception:
+            raise
+        raise ModelFileError(f"{model.path}: its tokens make no tokenizer ({error}); get it again") from error
+    (out / "tokenizer.json").write_text(text + "\n", encoding="utf-8")
+    template = model.setting("tokenizer.chat_template")
+    settings = _settings(vocabulary, template, model.setting("qwen2.context_length"))
+    named = {name: settings[name] for name in ("eos_token", "pad_token")}
+    for name, value in (("tokenizer_config.json", settings), ("special_tokens_map.json", named)):
+        (out / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
+    bytes_only = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    split = {"type": "Split", "pattern": {"Regex": _PIECES}, "behavior": "Isolated", "invert": False}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": vocabulary.added(),
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, bytes_only]},
+        "post_processor": bytes_only,
+        "decoder": bytes_only,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": "",
+            "end_of_word_suffix": "",
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": vocabulary.pieces(),
+            "merges": vocabulary.merges,
+        },
+    }
+
+
+def _settings(vocabulary: Vocabulary, template: str, context: int) -> dict[str, Any]:
+    added = {str(token.pop("id")): token for token in vocabulary.added()}
+    return {
+        "add_bos_token": False,
+        "add_prefix_space": False,
+        "added_tokens_decoder": added,
+        "bos_token": None,
+        "chat_template": template,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": END,
+        "errors": "replace",
+        "model_max_length": context,
+        "pad_token": PAD,
+        "split_special_tokens": False,
+        "tokenizer_class": "Qwen2Tokenizer",
+        "unk_token": None,
+    }
