@@ -9,6 +9,7 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 
 from search_to_signal.claims import intervals
 from search_to_signal.claims.embedded import Counterpart, Direction, estimate
@@ -228,12 +229,12 @@ def test_true_tables_are_jointly_possible(values: list[Fraction], places: int) -
 
 
 @given(
-    scores=st.lists(st.integers(-2, 2), min_size=1, max_size=5),
+    scores=st.lists(st.integers(-1, 2), min_size=1, max_size=12),
     sign=st.sampled_from((-1, 1)),
     kind=st.sampled_from(("difference", "ratio")),
 )
 def test_directions_are_counted(scores: list[int], sign: int, kind: str) -> None:
-    """R-CLM-14: Same, opposite and tied pairs add up to n, and what most of them do is the direction."""
+    """R-CLM-14: Same, opposite and tied seeds add up to n; a direction is none that a coin gives."""
     turn = 1 if kind == "ratio" else 0
     rows = tuple({"Seed": str(i), "Score": str(score + turn)} for i, score in enumerate(scores))
     ours = {"t": Table("t", ("Seed", "Score"), rows)}
@@ -243,9 +244,9 @@ def test_directions_are_counted(scores: list[int], sign: int, kind: str) -> None
     same, opposite = (sum(score * direction > 0 for score in scores) for direction in (sign, -sign))
     tied, n = scores.count(0), len(scores)
     assert f"in {same} of {n} seeds, opposite in {opposite}, tied in {tied};" in found.text
-    expected = (
-        Direction.TIED if same == opposite else Direction.SAME if same > opposite else Direction.OPPOSITE
-    )
+    most = Direction.SAME if same > opposite else Direction.OPPOSITE
+    chance = binomtest(same, same + opposite).pvalue > 0.05 if same + opposite else True
+    expected = Direction.TIED if same == opposite else Direction.UNDECIDED if chance else most
     assert found.direction is expected
 
 

@@ -3,19 +3,29 @@
 An estimate at embedded scale is of another model on smaller instances. It shares the estimator with the
 published number and confirms nothing about it; what can be compared is its direction, as counterparts.toml
 defines it by rules on the ids of entries: of every pair or seed of ours, whether it has the published sign.
+A split of seeds that a coin would give as easily is undecided, whichever side has more.
 """
 
 import ast
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from search_to_signal.claims.expressions import Scope, Value, evaluate, parse, references
+from search_to_signal.claims.directions import (
+    Direction,
+    Estimate,
+    Signs,
+    directed,
+    identity,
+    numbers,
+    signs,
+    statement,
+)
+from search_to_signal.claims.expressions import Scope, evaluate, parse, references
 from search_to_signal.claims.tables import Table, meets, read_toml
 from search_to_signal.errors import LedgerError
 from search_to_signal.package_data import PUBLISHED
@@ -122,40 +132,6 @@ def _filled(rule: Rule, printed: Mapping[str, str], names: Mapping[str, Mapping[
 _SMOKE = "smoke_"
 
 
-class Direction(str, Enum):
-    """What our estimate says beside a published number or statement."""
-
-    SAME = "same direction"
-    OPPOSITE = "opposite direction"
-    TIED = "tied"
-    HOLDS = "holds for ours"
-    FAILS = "does not hold for ours"
-    NOT_COMPARABLE = "not comparable"
-    MISSING = "no counterpart"
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A direction and, in words, in how many of n it is found, our number, or what is missing."""
-
-    direction: Direction
-    text: str
-
-
-@dataclass(frozen=True)
-class _Signs:
-    """How many of our numbers lie above, below and on the turn; ``unit`` is what each is of."""
-
-    above: int
-    below: int
-    equal: int
-    unit: str
-
-    @property
-    def n(self) -> int:
-        return self.above + self.below + self.equal
-
-
 def estimate(counterpart: Counterpart, published: Scope, report: Mapping[str, Table]) -> Estimate:
     """Our estimate beside one entry; ``published`` is the ledger's scope with the entry's own value."""
     try:
@@ -163,21 +139,26 @@ def estimate(counterpart: Counterpart, published: Scope, report: Mapping[str, Ta
         ours = Scope(report, {})
         values = evaluate(counterpart.ours, ours)
         whole = evaluate(counterpart.whole, ours) if counterpart.whole else None
-        split = _signs(evaluate(counterpart.compared, ours))
+        compared = evaluate(counterpart.compared, ours)
+        split = signs(compared)
         sign = _sign(counterpart, published)
     except LedgerError as error:
         return Estimate(Direction.MISSING, str(error).partition(" (in ")[0])
     if not split.n:
         return Estimate(Direction.MISSING, "the report has no value there")
-    said = _numbers(values, whole)
+    said = numbers(values, whole)
     if lacking := _lacking(counterpart, report):
         said = f"{said}, without {', '.join(lacking)}"
+    return replace(_judged(counterpart, split, sign, said), comparison=identity(compared))
+
+
+def _judged(counterpart: Counterpart, split: Signs, sign: int | None, said: str) -> Estimate:
     if counterpart.kind in STATEMENTS:
-        return _statement(counterpart, split, said)
+        return statement(counterpart.kind, split, said)
     if sign is None:
         why = counterpart.why or "as printed, the published number has no direction"
         return Estimate(Direction.NOT_COMPARABLE, f"{why}; {said}")
-    return _directed(split, sign, said)
+    return directed(split, sign, said)
 
 
 def _require(counterpart: Counterpart, report: Mapping[str, Table]) -> None:
@@ -210,42 +191,3 @@ def _sign(counterpart: Counterpart, published: Scope) -> int | None:
         return None
     value = evaluate(counterpart.published, published).one()
     return 1 if value.lo > 0 else -1 if value.hi < 0 else None
-
-
-def _signs(value: Value) -> _Signs:
-    above = sum(item.lo > 0 for item in value.items)
-    below = sum(item.hi < 0 for item in value.items)
-    seeds = [label for label in value.labels if label]
-    distinct = len(seeds) == len(set(seeds)) == len(value.items)
-    return _Signs(above, below, len(value.items) - above - below, "seeds" if distinct else "comparisons")
-
-
-def _directed(split: _Signs, sign: int, said: str) -> Estimate:
-    same, opposite = (split.above, split.below)[::sign]
-    most = Direction.TIED
-    if same != opposite:
-        most = Direction.SAME if same > opposite else Direction.OPPOSITE
-    rest = f"opposite in {opposite}, tied in {split.equal}"
-    return Estimate(most, f"same direction in {same} of {split.n} {split.unit}, {rest}; {said}")
-
-
-def _statement(counterpart: Counterpart, split: _Signs, said: str) -> Estimate:
-    rest = f"{split.below} below, {split.equal} equal; {said}"
-    counted = f"{split.above} of {split.n} {split.unit} above, {rest}"
-    if counterpart.kind == "mixed" and split.n < 2:
-        return Estimate(Direction.NOT_COMPARABLE, f"one {split.unit[:-1]} cannot be mixed; {counted}")
-    holds = {
-        "every": split.above == split.n,
-        "most": 2 * split.above > split.n,
-        "mixed": split.above > 0 and split.below > 0,
-        "not every": split.above < split.n,
-    }[counterpart.kind]
-    return Estimate(Direction.HOLDS if holds else Direction.FAILS, f"{counterpart.kind}: {counted}")
-
-
-def _numbers(value: Value, whole: Value | None) -> str:
-    numbers = [float(item.lo + item.hi) / 2 for item in value.items]
-    summary = sum(numbers) / len(numbers) if whole is None else float(whole.one().lo)
-    if len(numbers) == 1:
-        return f"ours {summary:.6g} (n = 1)"
-    return f"ours {summary:.6g} (n = {len(numbers)}, {min(numbers):.6g} to {max(numbers):.6g})"

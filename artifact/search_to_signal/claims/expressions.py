@@ -24,11 +24,15 @@ from search_to_signal.errors import LedgerError
 
 @dataclass(frozen=True)
 class Value:
-    """Numbers in order, each with the label of its row (its seed), and how many rows they come from."""
+    """Numbers in order, each with the label of its row (its seed), and how many rows they come from.
+
+    ``seeds`` is of how many seeds one number was made, such as a mean.
+    """
 
     items: tuple[Interval, ...]
     labels: tuple[str, ...]
     rows: int = 0
+    seeds: int = 0
 
     @staticmethod
     def of(*items: Interval) -> "Value":
@@ -92,7 +96,9 @@ def _value(node: ast.expr, scope: Scope) -> Value:
         case ast.Name(id=name) if name in scope.claims:
             return Value.of(scope.claims[name])
         case ast.List(elts=parts):
-            return Value.of(*(item for part in parts for item in _value(part, scope).items))
+            values = [_value(part, scope) for part in parts]
+            labels = tuple(label for value in values for label in value.labels)
+            return Value(tuple(item for value in values for item in value.items), labels)
         case ast.UnaryOp(op=ast.USub(), operand=inner):
             value = _value(inner, scope)
             return Value(tuple(-item for item in value.items), value.labels)
@@ -165,7 +171,8 @@ def _called(name: str, arguments: list[Value]) -> Value:
         case "is_mean_share", [percent, totals]:
             return Value.of(is_mean_share(percent.one(), totals.items))
         case name, [value] if name in AGGREGATES and value.items:
-            return Value.of(AGGREGATES[name](value.items))
+            seeds = len(set(filter(None, value.labels)))
+            return Value((AGGREGATES[name](value.items),), ("",), seeds=seeds)
     raise LedgerError(f"{name} is given too few, too many or no numbers")
 
 

@@ -18,7 +18,7 @@ from operator import add
 from search_to_signal.errors import LedgerError
 
 _ROOT_SCALE = 10**20
-_MOST_CORNERS = 12
+_MOST_OPEN = 12
 
 
 @dataclass(frozen=True)
@@ -129,17 +129,34 @@ def mean(items: Sequence[Interval]) -> Interval:
 def sd(items: Sequence[Interval]) -> Interval:
     """The sample standard deviation (ddof 1); tight up to rounding its roots outward at 1e-20.
 
-    The sum of squares about the mean is convex, so its largest value lies at a corner of the box, and all
-    corners are tried. Its smallest is the least over c of the squared distances from c to the intervals.
+    The sum of squares about the mean is convex, so its largest value lies at a corner of the box: where a
+    number is as far as it can be from the mean of the others. Only where that may lie on both sides of its
+    middle are both ends tried. The smallest is the least over c of the squared distances from c to the
+    intervals.
     """
-    if not 2 <= len(items) <= _MOST_CORNERS:
+    if len(items) < 2:
+        raise LedgerError(f"a check asks for the deviation of {len(items)} numbers: give 2 or more")
+    ends = [_far_ends(item, items) for item in items]
+    if (open_ends := sum(len(one) > 1 for one in ends)) > _MOST_OPEN:
         raise LedgerError(
-            f"a check asks for the deviation of {len(items)} numbers: give 2 to {_MOST_CORNERS}"
+            f"a check asks for the deviation of {len(items)} numbers, {open_ends} of which may lie above or "
+            f"below the mean of the others: {_MOST_OPEN} at most may"
         )
-    corners = product(*((item.lo, item.hi) for item in items))
+    corners = product(*ends)
     most = max(_squares(corner) for corner in corners)
     degrees = len(items) - 1
     return Interval(_root(_least_squares(items) / degrees)[0], _root(most / degrees)[1])
+
+
+def _far_ends(item: Interval, items: Sequence[Interval]) -> tuple[Fraction, ...]:
+    """The end of a number that is farther from the mean of the others, or both where that is open."""
+    if item.lo == item.hi:
+        return (item.lo,)
+    others = len(items) - 1
+    least = (sum((one.lo for one in items), Fraction(0)) - item.lo) / others
+    most = (sum((one.hi for one in items), Fraction(0)) - item.hi) / others
+    middle = (item.lo + item.hi) / 2
+    return (item.hi,) if middle >= most else (item.lo,) if middle <= least else (item.lo, item.hi)
 
 
 def _squares(values: Sequence[Fraction]) -> Fraction:

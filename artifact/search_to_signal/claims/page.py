@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from search_to_signal.claims.embedded import NEGATIVE, Direction
+from search_to_signal.claims.directions import Direction
+from search_to_signal.claims.embedded import NEGATIVE
 from search_to_signal.claims.feasibility import feasibility
 from search_to_signal.claims.ledger import Ledger, layer_name
 from search_to_signal.claims.verdicts import Finding, Verdict
@@ -25,6 +26,7 @@ HEAD = (
     "reason",
     "direction",
     "embedded",
+    "comparison",
     "beside",
 )
 INTRODUCTION = """\
@@ -38,23 +40,39 @@ that the paper itself defines between two.
 Our own estimates are of another, small model on smaller instances: they stand beside, are never pooled with
 published numbers, confirm none of them and decide no verdict. What is compared is a direction, seed by seed:
 the sign of a difference, a ratio above or below 1, a level above or below Frozen of its table. *Same* and
-*opposite direction* say what most seeds do, *tied* that they are split; what has no direction is *not
-comparable*, for the reason given."""
+*opposite direction* say what more seeds do than a coin would (sign test at 0.05), *undecided* that it would
+do as much, *tied* that they are halved; what has no direction is *not comparable*, for the reason given. n
+counts seeds; other numbers say what they are. Entries that rest on the same numbers of ours are one
+comparison, called by the first of them, and count once."""
 
 
 def summary(findings: Sequence[Finding]) -> str:
     counts = Counter(finding.verdict for finding in findings)
-    directions = Counter(finding.estimate.direction for finding in findings if finding.estimate)
-    missing = directions.pop(Direction.MISSING, 0)
+    estimates = [(f.entry.id, f.estimate) for f in findings if f.estimate]
+    given = [(name, one) for name, one in estimates if one.direction is not Direction.MISSING]
+    missing, named = len(estimates) - len(given), comparisons(findings)
+    once: set[tuple[str, Direction]] = {(named[name], one.direction) for name, one in given}
+    directions = Counter(direction for _, direction in once)
     parts = [f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict]]
     conditions = sum(1 for finding in findings if finding.entry.checks.possible)
     said = ", ".join(f"{directions[d]} {d.value}" for d in Direction if directions[d])
-    ours = f"{directions.total()} have our own estimate beside them{f' ({said})' if said else ''}"
+    ours = f"{len(given)} have our own estimate beside them"
+    ours += f", {directions.total()} comparisons ({said})" if said else ""
     lacking = f", {missing} lack theirs in this report" if missing else ""
     return (
         f"{len(findings)} entries: {', '.join(parts)}; {conditions} had to meet a condition besides; "
         f"{ours}{lacking}"
     )
+
+
+def comparisons(findings: Sequence[Finding]) -> dict[str, str]:
+    """The first entry that rests on the same numbers of ours, by entry; empty without an estimate."""
+    first: dict[tuple[tuple[str, float], ...], str] = {}
+    named = {}
+    for finding in findings:
+        same = finding.estimate.comparison if finding.estimate else ()
+        named[finding.entry.id] = first.setdefault(same, finding.entry.id) if same else ""
+    return named
 
 
 def terminal(ledger: Ledger, findings: Sequence[Finding]) -> str:
@@ -76,7 +94,8 @@ def csv_text(findings: Sequence[Finding]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(HEAD)
-    writer.writerows(_row(finding) for finding in findings)
+    named = comparisons(findings)
+    writer.writerows(_row(finding, named[finding.entry.id]) for finding in findings)
     return out.getvalue()
 
 
@@ -177,9 +196,9 @@ def _embedded(finding: Finding) -> str:
     return finding.estimate.text if finding.estimate else ""
 
 
-def _row(finding: Finding) -> tuple[str, ...]:
+def _row(finding: Finding, comparison: str) -> tuple[str, ...]:
     entry = finding.entry
-    ours = (_direction(finding), _embedded(finding))
+    ours = (_direction(finding), _embedded(finding), comparison)
     said = (finding.verdict.value, finding.reason, *ours, finding.neighbour)
     return (entry.id, entry.where, entry.at, entry.layer, entry.quantity, entry.value, entry.unit, *said)
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 
-from search_to_signal.claims.embedded import Estimate, estimate
+from search_to_signal.claims.directions import Estimate
+from search_to_signal.claims.embedded import estimate
 from search_to_signal.claims.expressions import Scope, evaluate, format_numbers, parse, references, text_of
 from search_to_signal.claims.intervals import Interval
 from search_to_signal.claims.ledger import IMPLEMENTATION, SETTINGS, Entry, Ledger

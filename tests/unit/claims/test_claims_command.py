@@ -2,14 +2,17 @@
 
 import csv
 import io
+import re
 from pathlib import Path
 
 import pytest
+from scipy.stats import binomtest
 from tests.copies import copy_to_change
 
 from search_to_signal.claims import coverage, ledger, tables
 from search_to_signal.claims.ledger import load_ledger
 from search_to_signal.cli import main
+from search_to_signal.package_data import EVIDENCE
 
 
 def test_a_fresh_clone_is_judged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -22,6 +25,81 @@ def test_a_fresh_clone_is_judged(capsys: pytest.CaptureFixture[str], tmp_path: P
         assert f"{sum(row['verdict'] == verdict for row in rows)} {verdict}" in summary
     page, ledger = (tmp_path / "claims.md").read_text(encoding="utf-8"), load_ledger()
     assert all(ledger.strongest_claim(name) in page for name in ledger.layers)
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """The ledger beside the shipped evidence, by entry."""
+    out = tmp_path_factory.mktemp("beside")
+    assert main(["claims", "--results", str(EVIDENCE), "--out", str(out)]) == 0
+    text = (out / "claims.csv").read_text(encoding="utf-8")
+    return {row["id"]: row for row in csv.DictReader(io.StringIO(text))}
+
+
+def test_a_coin_gives_no_direction(beside: dict[str, dict[str, str]]) -> None:
+    """A split of the shipped seeds has a direction only where a sign test tells it from chance."""
+    splits = 0
+    for row in beside.values():
+        found = re.match(r"same direction in (\d+) of \d+ seeds, opposite in (\d+)", row["embedded"])
+        if found is None or found[1] == found[2]:
+            continue
+        same, opposite = map(int, found.groups())
+        said = "same direction" if same > opposite else "opposite direction"
+        chance = binomtest(same, same + opposite).pvalue > 0.05
+        assert row["direction"] == ("undecided" if chance else said), row["id"]
+        splits += 1
+    assert splits > 100
+
+
+def test_one_comparison_counts_once(
+    beside: dict[str, dict[str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The summary counts comparisons, not the entries that repeat one: a mean, its table and its seeds."""
+    assert main(["claims", "--results", str(EVIDENCE)]) == 0
+    summary = capsys.readouterr().out.splitlines()[-1]
+    rows = [row for row in beside.values() if row["direction"] not in ("", "no counterpart")]
+    once = {(row["comparison"], row["direction"]) for row in rows}
+    assert f"{len(rows)} have our own estimate beside them, {len(once)} comparisons (" in summary
+    opposite = sum(direction == "opposite direction" for _, direction in once)
+    assert f" {opposite} opposite direction" in summary
+    same = {
+        beside[name]["comparison"] for name in ("restart_wins", "restart_final_tail", "restart_frozen_42")
+    }
+    assert same == {"intro_restart_wins"}
+
+
+def test_n_counts_seeds_or_says_what_it_counts(beside: dict[str, dict[str, str]]) -> None:
+    """n is never larger than the twenty seeds; other numbers are called numbers, spreads say of how many."""
+    sizes = [int(n) for row in beside.values() for n in re.findall(r"n = (\d+)", row["embedded"])]
+    assert max(sizes) == 20
+    assert "60 numbers of 20 seeds" in beside["valid_only_above_frozen"]["embedded"]
+    assert "(of 20 seeds)" in beside["core_results[Native, Final best sd]"]["embedded"]
+    assert not any("asks for the deviation" in row["embedded"] for row in beside.values())
+
+
+def test_statements_that_our_runs_speak_against_are_there(beside: dict[str, dict[str, str]]) -> None:
+    """Near equivalence on OBP and OP, the largest gain under injection, and rescaling nearly removed."""
+    cells = {
+        (row["row"], row["column"]): float(row["value"] or "nan")
+        for table in ("replay_pairs", "reward_changes", "operator_gains")
+        for row in csv.DictReader(
+            (EVIDENCE / "main" / "report" / f"{table}.csv").read_text(encoding="utf-8").splitlines()
+        )
+    }
+    for problem in ("obp", "op"):
+        found = [
+            cells[f"{problem}-{model}-2.1m/native, factorized", "Equivalent (%)"]
+            for model in ("llama", "qwen2")
+        ]
+        assert f"{min(found):g} to {max(found):g})" in beside[f"near_equivalent_{problem}"]["embedded"]
+        assert beside[f"near_equivalent_{problem}"]["direction"] == "does not hold for ours"
+    kept = [100 - cells[name, "Times ten (%)"] for name in ("native", "factorized", "tail_weighted")]
+    assert f"{min(kept):g} to {max(kept):g})" in beside["rescaling_nearly_removed"]["embedded"]
+    gains = {
+        name: cells[f"native minus frozen/{name}", "Valid (points)"] for name in ("injection", "crossover")
+    }
+    assert gains["injection"] < gains["crossover"]
+    assert "1 of 3 comparisons above" in beside["injection_largest"]["embedded"]
 
 
 def test_output_is_the_same_every_time(tmp_path: Path) -> None:

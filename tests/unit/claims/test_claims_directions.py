@@ -17,7 +17,7 @@ from search_to_signal.errors import LedgerError
 
 
 def ours(**conditions: list[str]) -> dict[str, Table]:
-    """A report of one table: three seeds of some conditions."""
+    """A report of one table: seeds of some conditions."""
     rows = [
         {"Condition": name, "Seed": str(seed), "Score": score}
         for name, scores in conditions.items()
@@ -26,8 +26,20 @@ def ours(**conditions: list[str]) -> dict[str, Table]:
     return {"t": Table("t", ("Condition", "Seed", "Score"), tuple(rows))}
 
 
-TABLES = ours(up=["1", "2", "0"], down=["-1", "-2", "3"], flat=["1", "-1", "0"], high=["1.5", "2", "1.2"])
-UP, DOWN, FLAT, HIGH = (f't["Score", "Condition={name}"]' for name in ("up", "down", "flat", "high"))
+TABLES = ours(
+    up=["1", "2", "0"],
+    down=["-1", "-2", "3"],
+    flat=["1", "-1", "0"],
+    high=["1.5", "2", "1.2"],
+    rising=[*map(str, range(1, 9)), "-1"],
+    falling=[*map(str, range(-9, 0))],
+    above=["1.5"] * 6,
+    below=["0.9"] * 6,
+)
+UP, DOWN, FLAT, HIGH, RISING, FALLING, ABOVE, BELOW = (
+    f't["Score", "Condition={name}"]'
+    for name in ("up", "down", "flat", "high", "rising", "falling", "above", "below")
+)
 
 
 def found(value: str, report: Mapping[str, Table] = TABLES, **fields: str) -> tuple[Direction, str]:
@@ -44,14 +56,26 @@ def found(value: str, report: Mapping[str, Table] = TABLES, **fields: str) -> tu
         (
             "0.2",
             {"kind": "difference", "ours": UP},
-            Direction.SAME,
+            Direction.UNDECIDED,
             "same direction in 2 of 3 seeds, opposite in 0, tied in 1",
+        ),
+        (
+            "0.2",
+            {"kind": "difference", "ours": RISING},
+            Direction.SAME,
+            "same direction in 8 of 9 seeds, opposite in 1, tied in 0",
         ),
         (
             "-0.2",
             {"kind": "difference", "ours": UP},
-            Direction.OPPOSITE,
+            Direction.UNDECIDED,
             "same direction in 0 of 3 seeds, opposite in 2",
+        ),
+        (
+            "-0.2",
+            {"kind": "difference", "ours": RISING},
+            Direction.OPPOSITE,
+            "same direction in 1 of 9 seeds, opposite in 8",
         ),
         (
             "0.2",
@@ -65,25 +89,63 @@ def found(value: str, report: Mapping[str, Table] = TABLES, **fields: str) -> tu
             Direction.NOT_COMPARABLE,
             "as printed, the published number has no direction",
         ),
-        ("1.3", {"kind": "ratio", "ours": HIGH}, Direction.SAME, "3 of 3 seeds"),
-        ("0.9", {"kind": "ratio", "ours": HIGH}, Direction.OPPOSITE, "opposite in 3"),
+        ("1.3", {"kind": "ratio", "ours": HIGH}, Direction.UNDECIDED, "3 of 3 seeds"),
+        ("1.3", {"kind": "ratio", "ours": ABOVE}, Direction.SAME, "6 of 6 seeds"),
+        ("0.9", {"kind": "ratio", "ours": ABOVE}, Direction.OPPOSITE, "opposite in 6"),
+        ("0.7", {"kind": "ratio", "ours": BELOW}, Direction.SAME, "6 of 6 seeds"),
         (
             "0.7",
             {"kind": "level", "ours": UP, "against": DOWN, "reference": "frozen"},
-            Direction.SAME,
+            Direction.UNDECIDED,
             "same direction in 2 of 3",
         ),
         (
+            "0.7",
+            {"kind": "level", "ours": RISING, "against": FALLING, "reference": "frozen"},
+            Direction.SAME,
+            "same direction in 8 of 9",
+        ),
+        (
             "0.3",
-            {"kind": "level", "ours": UP, "against": DOWN, "reference": "frozen"},
+            {"kind": "level", "ours": RISING, "against": FALLING, "reference": "frozen"},
             Direction.OPPOSITE,
-            "opposite in 2",
+            "opposite in 8",
         ),
         (
             "1",
             {"kind": "seeds", "ours": DOWN, "reference": "3 / 2"},
-            Direction.SAME,
+            Direction.UNDECIDED,
             "same direction in 2 of 3",
+        ),
+        (
+            "1",
+            {"kind": "seeds", "ours": FALLING, "reference": "3 / 2"},
+            Direction.SAME,
+            "same direction in 9 of 9",
+        ),
+        (
+            "0.2",
+            {"kind": "end", "ours": RISING, "whole": f"max({RISING})"},
+            Direction.SAME,
+            "ours 8 (n = 9, -1 to 8)",
+        ),
+        (
+            "0.2",
+            {"kind": "end", "ours": RISING, "whole": f"min({RISING})"},
+            Direction.OPPOSITE,
+            "ours -1 (n = 9, -1 to 8)",
+        ),
+        (
+            "0.2",
+            {"kind": "difference", "ours": f"[{UP}, {RISING}]"},
+            Direction.SAME,
+            "same direction in 10 of 12 comparisons, opposite in 1, tied in 1; ours 3.16667 (12 numbers of 9",
+        ),
+        (
+            "7",
+            {"kind": "value", "ours": f"sd({RISING})", "why": "a spread"},
+            Direction.NOT_COMPARABLE,
+            "a spread; ours 2.93447 (of 9 seeds)",
         ),
         (
             "7",
@@ -127,6 +189,25 @@ def test_a_statement_says_which_conditions_it_lacks() -> None:
     """A statement on three conditions, two of which have run, is about these two."""
     _, text = found("", kind="every", ours='t["Score", "Condition=up|high|tail_weighted"]')
     assert text.endswith("without tail_weighted")
+
+
+def test_numbers_of_one_seed_are_one_vote() -> None:
+    """Six differences in three seeds are three votes, which no sign test tells from chance."""
+    direction, text = found("0.2", kind="difference", ours=f"[{HIGH}, {HIGH}]")
+    assert direction is Direction.UNDECIDED
+    assert "same direction in 6 of 6 comparisons" in text
+    assert "6 numbers of 3 seeds" in text
+
+
+def test_the_same_numbers_are_one_comparison() -> None:
+    """Whichever way round, and in whatever words, a comparison is known again; another one is not."""
+
+    def numbers(ours: str) -> tuple[tuple[str, float], ...]:
+        counterpart = Counterpart(kind="difference", ours=ours)
+        return estimate(counterpart, Scope({}, {"value": rounded("0.2")}), TABLES).comparison
+
+    assert numbers(f"{UP} - {DOWN}") == numbers(f"{DOWN} - {UP}") == numbers(f"{UP} + -{DOWN}")
+    assert numbers(UP) != numbers(DOWN)
 
 
 def test_one_pair_cannot_be_mixed() -> None:

@@ -1,9 +1,11 @@
 """The formula language: cells, seeds that pair, and nothing that is not arithmetic."""
 
+from statistics import stdev
+
 import pytest
 
 from search_to_signal.claims.expressions import Scope, evaluate
-from search_to_signal.claims.intervals import exactly, rounded, truth
+from search_to_signal.claims.intervals import exactly, rounded, sd, truth
 from search_to_signal.claims.tables import Table
 from search_to_signal.errors import LedgerError
 
@@ -75,3 +77,12 @@ def test_refusals(text: str, said: str) -> None:
     """What is wrong or no arithmetic is refused with the formula in the message."""
     with pytest.raises(LedgerError, match=said):
         evaluate(text, SCOPE).one()
+
+
+def test_the_deviation_of_twenty_printed_numbers() -> None:
+    """As many as there are seeds: between the deviations that rounding allows, and at once."""
+    printed = [f"{0.01 * (7 * k % 20):.2f}" for k in range(20)]
+    found = sd([rounded(text) for text in printed])
+    exact = stdev(map(float, printed))
+    assert float(found.lo) < exact < float(found.hi)
+    assert float(found.hi - found.lo) < 0.02

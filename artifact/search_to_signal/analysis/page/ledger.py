@@ -13,7 +13,7 @@ from search_to_signal.records.layers import in_paper_order
 LEDGER = Path("claims") / "claims.csv"
 COLUMNS = (
     *("id", "where", "layer", "quantity", "published", "unit", "reason"),
-    *("direction", "embedded", "beside"),
+    *("direction", "embedded", "comparison", "beside"),
 )
 MISSING = "no counterpart"
 NAMES = {"protocol": "Settings", **{layer.key: layer.name for layer in in_paper_order()}}
@@ -51,8 +51,20 @@ class JudgedLedger:
     @property
     def directions(self) -> Counter[str]:
         """How many entries have which direction; those that the report has nothing for are left out."""
-        found = Counter(row["direction"] for rows in self.by_verdict.values() for row in rows)
-        return Counter({name: n for name, n in found.items() if name and name != MISSING})
+        return Counter(direction for _, direction in self._given)
+
+    @property
+    def compared(self) -> Counter[str]:
+        """How many comparisons have which direction: entries that rest on the same numbers count once."""
+        return Counter(direction for _, direction in set(self._given))
+
+    @property
+    def _given(self) -> list[tuple[str, str]]:
+        """Comparison and direction of every entry that has one."""
+        rows = (row for rows in self.by_verdict.values() for row in rows)
+        return [
+            (row["comparison"], row["direction"]) for row in rows if row["direction"] not in ("", MISSING)
+        ]
 
 
 def read_ledger(report: Path) -> JudgedLedger | None:
