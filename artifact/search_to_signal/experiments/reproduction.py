@@ -88,7 +88,12 @@ def warnings_of(profile: Profile) -> Iterator[str]:
     parts: list[Profile | BreadthCell] = [profile, *profile.breadth]
     trained = {model_name(part.model) for part in parts if set(part.conditions) - {FROZEN}}
     for model in sorted(trained):
-        if profile.learner.optimizer != "sgd" and rate < _TOO_SLOW and "/" not in model and (MODELS / model).is_dir():
+        if (
+            profile.learner.optimizer != "sgd"
+            and rate < _TOO_SLOW
+            and "/" not in model
+            and (MODELS / model).is_dir()
+        ):
             yield (
                 f"warning: {model} is trained at learner.learning_rate {rate:g}, too low for a model of its "
                 f"size: runs will hardly differ from frozen ones; the shipped profiles use {EMBEDDED_RATE:g}"

@@ -41,9 +41,9 @@ def decided(
 
 
 def _with_reach(asked: Sequence[Outcome], said: Verdict, longer: Sequence[Continued]) -> tuple[str, ...]:
+    """The lines of a verdict; what is undecided has behind it, once, what longer runs still found of it."""
     same = [one for one in asked if one.verdict is said]
-    reach = [line for one in same for line in left_to_find(one.question, longer)]
-    return tuple(dict.fromkeys([*_lines(same), *(reach if said is Verdict.OPEN else [])]))
+    return tuple(dict.fromkeys(_lines(same, longer if said is Verdict.OPEN else ())))
 
 
 def left_to_find(question: Question, longer: Sequence[Continued]) -> list[str]:
@@ -107,14 +107,15 @@ def _by_mean(one: Outcome) -> bool:
     return one.question.estimator == "mean_difference"
 
 
-def _lines(found: Iterable[Outcome]) -> Iterator[str]:
-    groups: dict[tuple[str, str, str, int], list[str]] = {}
+def _lines(found: Iterable[Outcome], longer: Sequence[Continued] = ()) -> Iterator[str]:
+    groups: dict[tuple[str, str, str, int], list[Outcome]] = {}
     for one in found:
-        first, _, second = one.name.partition(" minus ")
-        key = (one.study.key, heading(one), second, len(one.values))
-        groups.setdefault(key, []).append(f"{first} {_value(one)}")
-    for (_, metric, second, n), told in groups.items():
-        yield f"{metric} against {second}, n = {n}: {', '.join(told)}"
+        key = (one.study.key, heading(one), one.name.partition(" minus ")[2], len(one.values))
+        groups.setdefault(key, []).append(one)
+    for (_, metric, second, n), same in groups.items():
+        told = ", ".join(f"{one.name.partition(' minus ')[0]} {_value(one)}" for one in same)
+        yield f"{metric} against {second}, n = {n}: {told}"
+        yield from left_to_find(same[0].question, longer)
 
 
 def _value(one: Outcome) -> str:
