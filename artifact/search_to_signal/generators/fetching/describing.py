@@ -59,7 +59,7 @@ Made by `s2s model fetch {origin.name}`; `source.json` says the same for program
 
 def _whose(origin: Origin) -> str:
     if origin.known is None:
-        return "A model of somebody else's, unknown to this package: nobody but its giver vouches for the bytes."
+        return "A model of somebody else's, unknown to this package: its giver alone vouches for the bytes."
     at = f"at revision {origin.revision}" if origin.revision else "by the SHA-256 below"
     return f"A model of {origin.known.repository} on huggingface.co, {at}, published as:"
 
@@ -69,6 +69,6 @@ def _how(origin: Origin) -> str:
         return "The files are the distributor's, byte for byte.\n"
     return (
         f"Its weights were quantized by the distributor. They were dequantized by the library gguf "
-        f"{version('gguf')}\nand rounded to bfloat16, tensor by tensor; tokens, merges and the chat template are "
-        "the file's.\nResults with it are results with a quantized model.\n"
+        f"{version('gguf')}\nand rounded to bfloat16, tensor by tensor; tokens, merges and the chat template "
+        "are the file's.\nResults with it are results with a quantized model.\n"
     )

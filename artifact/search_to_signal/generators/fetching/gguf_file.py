@@ -92,10 +92,9 @@ class GgufModel:
         tensor = self.tensors[name]
         data = tensor.data if tensor.data.ndim > 1 else tensor.data[None]
         for start in range(0, len(data), _ROWS):
-            with reading(self.path):
-                # A damaged scale is no number; that is told below.
-                with np.errstate(all="ignore"):
-                    values = dequantize(data[start : start + _ROWS], tensor.tensor_type)
+            # A damaged scale is no number; that is told below.
+            with reading(self.path), np.errstate(all="ignore"):
+                values = dequantize(data[start : start + _ROWS], tensor.tensor_type)
             if not np.isfinite(values).all():
                 raise ModelFileError(f"{self.path}: {name} holds what is no number; get the file again")
             yield values

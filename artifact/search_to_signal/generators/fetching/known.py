@@ -40,17 +40,19 @@ KNOWN = MappingProxyType(
         ),
         "qwen2.5-coder-1.5b-instruct": _gguf(
             "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
-            # No revision was told to us; the hash pins the bytes whatever the branch becomes.
-            "main",
+            "f86cb2c1fa58255f8052cc32aeede1b7482d4361",
             "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
             "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
             1_117_320_768,
         ),
-        "Qwen/Qwen2.5-7B-Instruct": KnownModel(
-            "Qwen/Qwen2.5-7B-Instruct", "main", "Apache-2.0", _NO_FILES
+        "Qwen2.5-7B-Instruct": KnownModel(
+            "Qwen/Qwen2.5-7B-Instruct", "a09a35458c702b33eeacc393d103063234e8bc28", "Apache-2.0", _NO_FILES
         ),
-        "deepseek-ai/deepseek-coder-7b-instruct-v1.5": KnownModel(
-            "deepseek-ai/deepseek-coder-7b-instruct-v1.5", "main", "DeepSeek Model License", _NO_FILES
+        "deepseek-coder-7b-instruct-v1.5": KnownModel(
+            "deepseek-ai/deepseek-coder-7b-instruct-v1.5",
+            "2a050a4c59d687a85324d32e147517992117ed30",
+            "DeepSeek Model License",
+            _NO_FILES,
         ),
     }
 )

@@ -47,7 +47,7 @@ class Vocabulary(NamedTuple):
 
 
 def read_vocabulary(model: GgufModel) -> Vocabulary:
-    """The vocabulary of a file; raises ModelFileError for another tokenizer, and for lists that do not fit."""
+    """The vocabulary of a file; raises ModelFileError for another tokenizer or lists that do not fit."""
     kind = (model.setting("tokenizer.ggml.model"), model.setting("tokenizer.ggml.pre", "no name"))
     if kind != ("gpt2", "qwen2"):
         raise ModelFileError(f"{model.path} has the tokenizer {' '.join(map(str, kind))}, not Qwen2's")
