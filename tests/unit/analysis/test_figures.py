@@ -6,7 +6,6 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -14,7 +13,8 @@ from tests.synthetic_updates import write_updates
 
 from search_to_signal.analysis.figures import PLOTS, draw_all
 from search_to_signal.analysis.figures.drawing import seed_count
-from search_to_signal.analysis.figures.plot import SETTINGS, Frame, Plot, lines, redraw, write_plot
+from search_to_signal.analysis.figures.plot import Frame, Plot, lines, redraw, write_plot
+from search_to_signal.analysis.figures.style import house_style
 from search_to_signal.analysis.tables.catalogue import Evidence, read_evidence
 
 Make = Callable[..., Path]
@@ -75,7 +75,7 @@ def test_nothing_is_cut_or_overlaps_with_many_conditions(figures: Path, name: st
     """With the whole cohort's conditions and seeds, legends stay on the figure and tick labels apart."""
     plot = next(plot for plot in DRAWN if plot.name == name)
     frame = Frame.read((figures / f"{name}.csv").read_text())
-    with mpl.rc_context(dict(SETTINGS)):
+    with house_style():
         figure = Figure(figsize=plot.size, layout="constrained")
         plot.draw(figure, crowded(frame))
         figure.draw_without_rendering()

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+# First: it sees to it that matplotlib reads no settings that lie around.
+import search_to_signal.analysis.figures.style  # noqa: F401  # isort: split
 from search_to_signal.analysis.figures.atlas import ATLAS
 from search_to_signal.analysis.figures.cohort import (
     BEST_SO_FAR,

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from search_to_signal.analysis.figures.drawing import BLUE, GREY, ORANGE, RED, zero_line
-from search_to_signal.analysis.figures.plot import SETTINGS, Frame, Value, lines
+from search_to_signal.analysis.figures.plot import Frame, Value, lines
+from search_to_signal.analysis.figures.style import house_style
 from search_to_signal.analysis.plan.lines import heading, measure_of
 from search_to_signal.analysis.plan.outcomes import Outcome, Verdict
 
@@ -67,7 +67,7 @@ def draw_outcomes(text: str, out: Path) -> Path:
     frame = Frame.read(text)
     panels = frame.names("metric")
     rows = [len(frame.where(metric=name).names("comparison")) for name in panels]
-    with mpl.rc_context(dict(SETTINGS)):
+    with house_style():
         height = _PER_LINE * sum(rows) + _PER_PANEL * len(rows)
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
         grid = figure.subplots(len(rows), 1, squeeze=False, height_ratios=[1 + n for n in rows])

@@ -6,40 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from search_to_signal.analysis.figures.style import house_style
 from search_to_signal.analysis.results import NoTableError, Results
 from search_to_signal.analysis.tables.catalogue import Evidence, horizon_note
 from search_to_signal.analysis.tables.files import to_csv
 from search_to_signal.numerics import Floats
 
 _PNG_DPI = 200
-SETTINGS: Mapping[str, Any] = {
-    "svg.hashsalt": "search-to-signal",
-    "pdf.fonttype": 42,
-    "font.family": "DejaVu Sans",
-    "font.size": 7.5,
-    "axes.titlesize": 8,
-    "axes.labelsize": 7.5,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
-    "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlelocation": "left",
-    "legend.frameon": False,
-    "lines.markersize": 4,
-    "lines.linewidth": 1.3,
-    "figure.constrained_layout.h_pad": 0.05,
-    "figure.constrained_layout.w_pad": 0.05,
-}
 
 Value = str | int | float | None
 
@@ -146,7 +123,7 @@ def write_data(plot: Plot, evidence: Evidence, directory: Path) -> Path:
 
 def redraw(plot: Plot, path: Path, smoke: bool = False) -> Path:
     """Draw a figure from its CSV into the same directory; returns the path of the PNG."""
-    with mpl.rc_context(dict(SETTINGS)):
+    with house_style():
         figure = Figure(figsize=plot.size, layout="constrained")
         plot.draw(figure, Frame.read(path.read_text(encoding="utf-8")))
         if smoke:

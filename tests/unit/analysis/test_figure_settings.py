@@ -1,0 +1,98 @@
+"""Figures are drawn with our own settings, whatever lies where a command is given."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from spec.synthetic_runs import write_synthetic_run
+
+from search_to_signal.cli import main
+from search_to_signal.provenance.seal import seal
+from search_to_signal.provenance.source import source
+from search_to_signal.runtime import command_line
+
+FORGED = "text.usetex: True\ntext.latex.preamble: \\input{/etc/passwd}\naxes.facecolor: red\nfont.size: 30\n"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small cohort of this source with its report, sealed."""
+    root = tmp_path_factory.mktemp("settings") / "results"
+    for seed in (1, 2):
+        for condition in ("frozen", "native"):
+            write_synthetic_run(root / "cohort" / f"{condition}-s{seed}", condition, seed, source=source())
+    assert main(["report", str(root)]) == 0
+    seal(root, "a study")
+    return root
+
+
+@pytest.fixture
+def latex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that is there as soon as somebody starts latex."""
+    started = tmp_path / "started"
+    program = tmp_path / "bin" / "latex"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ntouch {started}\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    return started
+
+
+def give(where: Path, *command: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Give a command from a directory; it ends within a minute."""
+    whole = {**os.environ, **variables}
+    return subprocess.run(
+        command_line(*command), cwd=where, env=whole, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def pictures(report: Path) -> dict[str, bytes]:
+    """Every PNG of a report."""
+    return {path.name: path.read_bytes() for path in report.rglob("*.png")}
+
+
+@pytest.mark.parametrize("place", ["beside", "MATPLOTLIBRC", "MPLCONFIGDIR"])
+def test_no_settings_that_lie_around_are_read(results: Path, latex: Path, tmp_path: Path, place: str) -> None:
+    """Neither in the working directory, nor where a variable or the home leads: latex is not started."""
+    where = tmp_path / "where"
+    where.mkdir()
+    (where / "matplotlibrc").write_text(FORGED)
+    variables = {} if place == "beside" else {place: str(where)}
+    done = give(
+        where if place == "beside" else tmp_path,
+        "report",
+        str(results),
+        "--out",
+        str(tmp_path / "again"),
+        **variables,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not latex.exists()
+    assert pictures(tmp_path / "again") == pictures(results / "report") != {}
+
+
+def test_tables_are_checked_within_a_prepared_directory(results: Path, latex: Path) -> None:
+    """``verify --tables .`` names the planted file as one that is not listed, and does not obey it."""
+    planted = results / "matplotlibrc"
+    planted.write_text(FORGED)
+    done = give(results, "verify", "--tables", ".")
+    planted.unlink()
+    assert not latex.exists()
+    assert "PROBLEM matplotlibrc: not listed in SHA256SUMS" in done.stdout
+    assert "tables not compared" not in done.stdout
+    assert "PROBLEM report/" not in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("kind", ["pipe", "bytes"])
+def test_settings_of_no_text_are_not_read(results: Path, tmp_path: Path, kind: str) -> None:
+    """A pipe of that name would never end, and bytes that are no text would be a traceback."""
+    where = tmp_path / "where"
+    where.mkdir()
+    if kind == "pipe":
+        os.mkfifo(where / "matplotlibrc")
+    else:
+        (where / "matplotlibrc").write_bytes(b"\xff\xfe\x00")
+    done = give(where, "report", str(results), "--out", str(tmp_path / "again"))
+    assert (done.returncode, done.stderr) == (0, "")
