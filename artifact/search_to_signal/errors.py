@@ -74,6 +74,8 @@ class LearnerError(S2SError):
 class NotFiniteError(LearnerError):
     """A gradient is not finite; no weight has moved."""
 
+    exit_code = 20
+
 
 class LedgerError(S2SError):
     """A published table or the ledger of claims is damaged, or asks for what it does not hold."""

@@ -164,7 +164,7 @@ def test_a_run_never_goes_on_as_another(
         monkeypatch.setattr(run_directory, "model_files", lambda settings, model: files)
     if what == "environment":
         machine = msgspec.structs.replace(facts, cpu="other", kernel="other", packages=packages)
-        monkeypatch.setattr(run_directory, "environment", lambda: machine)
+        monkeypatch.setattr(run_directory, "environment", lambda card=False: machine)
     before = tree(stopped)
     with pytest.raises(RunDirectoryError, match=named):
         go(config, stopped)

@@ -81,7 +81,7 @@ def faults(last: int, ending: str, directory: Path, synced: dict[str, int] | Non
 @pytest.fixture(autouse=True)
 def _facts(monkeypatch: pytest.MonkeyPatch) -> None:
     facts, tree = environment(), source()
-    monkeypatch.setattr(run_directory, "environment", lambda: facts)
+    monkeypatch.setattr(run_directory, "environment", lambda card=False: facts)
     monkeypatch.setattr(run_directory, "source", lambda: tree)
     # What was synced is remembered below; the real disk has no part in this.
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)

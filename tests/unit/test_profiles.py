@@ -13,6 +13,7 @@ from search_to_signal.experiments.configuration import PROFILES, Profile, RunCon
 from search_to_signal.experiments.layer_settings import ApiReference, RestartSettings
 from search_to_signal.experiments.layers.api import references
 from search_to_signal.experiments.layers.cells import planned
+from search_to_signal.generators.settings import ModelLoading, ModelSettings
 from search_to_signal.records.layers import LAYERS, Layer
 from search_to_signal.search.settings import SearchSettings
 
@@ -154,8 +155,21 @@ def test_every_setting_of_a_profile_reaches_its_runs() -> None:
     """No knob of a profile is left behind on the way to a run."""
     profile = load_profile("embedded")
     for run in profile.runs():
-        for name in set(RunConfig.__struct_fields__) - {"layer", "condition", "seed", "parent"}:
+        for name in set(RunConfig.__struct_fields__) - {"layer", "condition", "seed", "parent", "loading"}:
             assert getattr(run, name) == getattr(profile, name), name
+
+
+def test_how_a_model_is_loaded_reaches_its_runs() -> None:
+    """Device, precision and quantization of [model] stand in the configuration of every run and cell."""
+    profile = load_profile("pretrained")
+    assert isinstance(profile.model, ModelSettings)
+    assert profile.model.loading == ModelLoading(device="cuda", dtype="bfloat16")
+    cells = [
+        run for layer in ("breadth", "audit") for runs in planned(profile, layer).values() for run in runs
+    ]
+    for run in (*profile.runs(), *cells):
+        assert run.model == profile.model.name
+        assert run.loading == profile.model.loading
 
 
 def test_equal_configurations_have_equal_hashes() -> None:
