@@ -15,7 +15,7 @@ from search_to_signal.records.files import (
     write_json,
 )
 from search_to_signal.records.layers import COHORT
-from search_to_signal.records.schema import StepTiming
+from search_to_signal.records.schema import BARE_FENCE, IdeaEnd, StepTiming
 
 MANIFEST = "manifest.json"
 # In a directory of runs: the names of all that belong in it, written before the first begins.
@@ -158,7 +158,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     """What readers of records ask of a run; keys of the configuration that are not here are for others.
 
     ``condition`` is frozen or names a reward mapping, with ``+normalizer`` if need be; a restart has its
-    parent's. ``groups`` were due.
+    parent's. ``groups`` were due. ``idea_end`` is how its completions are read (D37).
     """
 
     purpose: str
@@ -174,6 +174,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     learning_rule: str = "grpo"
     host: str = "reference"
     parent: _Parent | None = None
+    idea_end: IdeaEnd = BARE_FENCE
 
     @property
     def group_size(self) -> int:

@@ -1,8 +1,16 @@
 """What one line of each record file says. Scores are higher-is-better throughout."""
 
 from enum import Enum
+from typing import Literal
 
 import msgspec
+
+IdeaEnd = Literal["any_fence", "bare_fence"]
+"""What ends an idea without braces: a fence that begins a line (host), or one without a tag (D37)."""
+
+ANY_FENCE: IdeaEnd = "any_fence"
+BARE_FENCE: IdeaEnd = "bare_fence"
+"""The reading of every run whose configuration names none: those recorded before there was another."""
 
 
 class Outcome(str, Enum):

@@ -40,12 +40,19 @@ MUTANTS = {
         "len(OPENING) + 10",
         "len(OPENING) + 9",
     ),
-    "a loose idea ends at any fence": (
+    "a loose idea ends within a line": (
+        "parsing",
+        "loose idea with ticks",
+        "utils.py",
+        "(?:\\n```|",
+        "(?:```|",
+    ),
+    "a loose idea passes a tagged fence": (
         "parsing",
         "loose idea of a word, then code",
         "utils.py",
+        "(?:\\n```|",
         "(?:```\\n|",
-        "(?:```|",
     ),
     "a loose idea is not stripped": (
         "parsing",
