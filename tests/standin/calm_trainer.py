@@ -138,7 +138,7 @@ class Trainer:
     def stuck(self):
         """Whether to start again now."""
         args, limit = self.calm_args, self.calm_args.max_stuck_threshold
-        limit = args.max_steps // 20 if limit == -1 else limit
+        limit = args.max_steps // 20 if limit < 0 else limit
         return random.random() < args.speed_collapse * self.age_stuck or self.age_stuck >= limit
 
     def collapse(self):

@@ -59,6 +59,11 @@ PLACE = "host"
 # Where an attempt that failed says why.
 ERROR = "error.txt"
 
+_ALWAYS = (
+    "max_stuck_threshold comes to 0 (a negative one is a twentieth of max_steps): the archive collapses "
+    "before every prompt"
+)
+
 
 class GroupSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What is known of how the released host samples."""
@@ -128,6 +133,8 @@ def run_released(order: Order, progress: Progress) -> Manifest:
     config = _config(order, plan)
     unit = score_unit(get_problem(plan.problem))
     facts: dict[str, Any] = {"host": "released", "checkout": _checkout(calm), "score_unit": unit}
+    if plan.settings.collapse_threshold == 0:
+        progress.say(f"warning: {_ALWAYS}")
     set_aside(out)
     refuse_occupied(out, False)
     with storage_errors(out, AGAIN), _remove_unstarted(out), lock_directory(out) as descriptor:

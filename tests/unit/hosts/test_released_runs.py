@@ -201,6 +201,17 @@ def test_another_directory_is_left_alone(answering: Path, out: Path) -> None:
     assert everything(out) == ["notes.txt"]
 
 
+@pytest.mark.parametrize(("threshold", "steps", "taken"), [(-7, 4, 0), (-1, 4, 0), (0, 4, 0), (25, 4, 25)])
+def test_a_negative_threshold_is_a_twentieth_of_the_steps(
+    calm: Path, out: Path, capsys: pytest.CaptureFixture[str], threshold: int, steps: int, taken: int
+) -> None:
+    """Any of them, as in the host; where it comes to 0 the command says what that does, and runs."""
+    with_answers(calm, some_answers(), steps, max_stuck_threshold=threshold)
+    assert command(calm, out) == 0
+    assert read_manifest(out).config["search"]["collapse_threshold"] == taken
+    assert ("collapses before every prompt" in "".join(capsys.readouterr())) is (taken == 0)
+
+
 UNUSABLE = {
     "no package": ("main.py", "import pynvml", "import pynvml_missing", "main.py:7 imports pynvml_missing"),
     "a package that fails": (
@@ -214,12 +225,6 @@ UNUSABLE = {
         "    max_stuck_threshold: int = -1\n",
         "",
         "args.py: Args has no field max_stuck",
-    ),
-    "a wrong threshold": (
-        "configs/obp/local.yaml",
-        "max_stuck_threshold: 25",
-        "max_stuck_threshold: -7",
-        "-7",
     ),
     "another signature": (
         "calm_trainer.py",
