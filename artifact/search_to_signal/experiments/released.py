@@ -48,6 +48,7 @@ from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.manifest import Checkout, Manifest, read_manifest
+from search_to_signal.records.schema import ANY_FENCE, IdeaEnd
 from search_to_signal.records.writer import RecordWriter
 from search_to_signal.rewards import RewardMapping, get_mapping
 from search_to_signal.search.archive import frontier
@@ -76,6 +77,7 @@ class ReleasedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     ``configuration`` is the host's own file, ``options`` what it says, without keys. ``condition`` is the
     mapping whose rewards the host was given; behind an endpoint (``served``) nothing is trained with them.
+    ``search.prompts`` is ``released``: the host's own, in its words. ``idea_end`` is the host's (D37).
     """
 
     host: Literal["released"] = "released"
@@ -91,6 +93,7 @@ class ReleasedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     groups: int
     search: SearchSettings
     generation: GroupSize
+    idea_end: IdeaEnd = ANY_FENCE
     configuration: str
     options: dict[str, str | int | float | bool | None]
 
@@ -148,7 +151,7 @@ def run_released(order: Order, progress: Progress) -> Manifest:
                 manifest = first_manifest(config, canonical_sha256(config), {}, **facts)
                 begin(out, descriptor, config, manifest)
                 options = planned(checkout, plan.config, plan.problem).options
-                with seeded(order.seed):
+                with _reporting(options, observer, plan.served), seeded(order.seed):
                     play(checkout, options, observer, plan.groups)
         manifest = _completed(manifest, observer, out)
         finish(out, manifest)
@@ -208,7 +211,6 @@ def _completed(manifest: Manifest, observer: Observer, out: Path) -> Manifest:
 def _observer(plan: Plan, mapping: RewardMapping, out: Path) -> Iterator[Observer]:
     """An observer that writes into a run directory, with an evaluator for what the host does not tell."""
     problem = get_problem(plan.problem)
-    count = _count(plan)
     with (
         EvaluationPool(problem, "train", EvaluationSettings(replay="off")) as pool,
         run_files(out) as files,
@@ -221,9 +223,22 @@ def _observer(plan: Plan, mapping: RewardMapping, out: Path) -> Iterator[Observe
             host,
             StepClock(),
             rescore=lambda code: pool.evaluate([code])[0].score,
-            count=count or (lambda chat: 0),
-            counted_by="model" if count else None,
+            count=_count(plan),
         )
+
+
+@contextmanager
+def _reporting(options: Any, observer: Observer, served: bool) -> Iterator[None]:
+    """Within it an endpoint's answers come by way of us, with what it reports of them."""
+    if not served or not options.base_url:
+        yield
+        return
+    # Only now: it takes a client, which a trained model does not need.
+    from search_to_signal.hosts.released.relay import relayed
+
+    with relayed(options.base_url) as relay:
+        options.base_url, observer.requests = relay.url, relay.taken
+        yield
 
 
 def _count(plan: Plan) -> Count | None:

@@ -79,12 +79,13 @@ class Checkout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """The released source that a run used; ``sha256`` covers its files.
 
     ``revision`` is None where nothing says which it is.
-    ``tokenizer`` is whose tokens were counted: the trainer's, the model's, or nobody's (counts are then 0).
+    ``tokenizer`` is whose tokens were counted: the trainer's, the model's, those that the endpoint reported,
+    or nobody's (counts are then 0, and no completion counts as truncated).
     """
 
     revision: str | None
     sha256: str
-    tokenizer: Literal["trainer", "model"] | None = None
+    tokenizer: Literal["trainer", "model", "endpoint"] | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

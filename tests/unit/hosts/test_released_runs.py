@@ -432,21 +432,6 @@ def test_a_model_behind_an_endpoint(
     assert all(b"a-secret" not in path.read_bytes() for path in out.rglob("*") if path.is_file())
 
 
-def test_tokens_of_a_served_model(
-    calm: Path, out: Path, endpoint: str, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where its directory is here its own tokenizer counts, the chat as its template renders it."""
-    monkeypatch.chdir(tmp_path)
-    tokenizer.save_pretrained("talker")
-    config = served(calm, endpoint, "talker")
-    assert main(["released", "--calm", str(calm), "--config", config, "--out", str(out)]) == 0
-    assert checkout_of(read_manifest(out)).tokenizer == "model"
-    group = next(iter(read_groups(out)))
-    text = json.loads((out / "generations.jsonl").read_text().splitlines()[0])["completions"][0]
-    assert group[0].completion_tokens == len(tokenizer.encode(text, add_special_tokens=False))
-    assert group[0].prompt_tokens > 0
-
-
 def test_an_endpoint_without_the_model(
     calm: Path, out: Path, endpoint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

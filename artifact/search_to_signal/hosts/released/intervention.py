@@ -13,8 +13,9 @@ from typing import Any
 
 from search_to_signal.errors import S2SError
 from search_to_signal.hosts.base import HostError
-from search_to_signal.hosts.released.asking import asked_operator, count_with, only_prompt
+from search_to_signal.hosts.released.asking import asked_operator, only_prompt
 from search_to_signal.hosts.released.checkout import Checkout
+from search_to_signal.hosts.released.lengths import lengths_of
 from search_to_signal.hosts.released.observer import Observer
 from search_to_signal.hosts.released.rounds import ReleasedRound
 from search_to_signal.hosts.released.trainer import content, heuristics_made, snapshot
@@ -50,20 +51,20 @@ def intervene(checkout: Checkout, observer: Observer, seed: int) -> type[Any]:
                 asked = asked_operator(self.used_prompts, content(chat))
                 with heuristics_made(policy) as seen, observer.clock.phase("evaluation"):
                     native = super().reward_func(prompts=prompts, completions=completions, **others)
-                tokenizer = getattr(self, "processing_class", None)
-                if tokenizer is not None:
-                    observer.count, observer.counted_by = count_with(tokenizer), "trainer"
+                texts = tuple(content(completion) for completion in completions)
+                found = lengths_of(self, chat, texts, others, observer.requests, observer.count)
+                observer.counted_by = found.counted_by
                 played = ReleasedRound(
                     step=observer.step,
                     chat=chat,
-                    texts=tuple(content(completion) for completion in completions),
+                    texts=texts,
                     native=tuple(native),
                     seen=tuple(seen),
                     before=before,
                     after=snapshot(self),
                     settings=observer.plan.settings,
                     asked=asked,
-                    count=observer.count,
+                    lengths=found.each,
                 )
                 return observer.observe(played)
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
 
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.hosts.released.asking import Count
 from search_to_signal.hosts.released.files import Clock, HostRecord
+from search_to_signal.hosts.released.lengths import CountedBy, Requests
 from search_to_signal.hosts.released.plan import Plan
 from search_to_signal.hosts.released.rounds import ReleasedRound, Rescore, round_records, step_of
 from search_to_signal.normalizer import group_advantages
@@ -28,7 +28,7 @@ class Observer:
 
     ``host`` takes the host's own rewards.
     ``rescore`` evaluates a program where the host does not say how well it did. ``count`` counts tokens where
-    the trainer has no tokenizer, ``counted_by`` says whose.
+    neither trainer nor endpoint does (``requests``); ``counted_by`` says whose the last ones were.
     ``error`` is the first that came up in a call of the reward function: the host goes on after any, and is
     refused every further round then. ``missed`` is the first that the host met elsewhere in a round.
     ``agreeing`` counts the groups whose native rewards follow from our records to the bit.
@@ -40,8 +40,9 @@ class Observer:
     host: RecordWriter
     clock: Clock
     rescore: Rescore
-    count: Count
-    counted_by: Literal["trainer", "model"] | None
+    count: Count | None = None
+    requests: Requests = lambda texts: ()
+    counted_by: CountedBy | None = None
     after_round: Callable[[int, SearchState], None] = lambda done, after: None
     step: int = 0
     agreeing: int = 0
@@ -78,8 +79,14 @@ class Observer:
         again = get_mapping(NATIVE)(batch_of([records])).reward[0]
         native = tuple(float(reward) for reward in played.native)
         recomputed = tuple(float(one) for one in again)
+        told = tuple(length.request for length in played.lengths if length.request is not None)
         generation = GenerationRecord(
-            step=played.step, prompt=played.prompt, prompt_ids=(), completion_ids=(), completions=played.texts
+            step=played.step,
+            prompt=played.sent,
+            prompt_ids=(),
+            completion_ids=tuple(length.ids for length in played.lengths),
+            completions=played.texts,
+            requests=told,
         )
         with storage_errors(self.files.directory, AGAIN):
             for record in records:

@@ -40,6 +40,7 @@ def settings_of(options: Any) -> SearchSettings:
         crossover=options.ub_crossover,
         collapse_threshold=options.max_steps // THRESHOLD_SHARE if threshold < 0 else threshold,
         collapse_speed=options.speed_collapse,
+        prompts="released",
     )
 
 
