@@ -44,9 +44,9 @@ class Trainer:
         self.age_stuck = self.log_step = self.train_epoch = 0
         self.population_size, self.n_prompts = calm_args.population_size, calm_args.n_prompts
         self.log_dir, self.save_dir = log_dir, save_dir
-        with open(calm_args.template_fp) as file:
+        with open(calm_args.template_fp or f"configs/{self.problem_name}/template.py") as file:
             self.algorithm_template = file.read()
-        with open(calm_args.seed_algo_fp) as file:
+        with open(calm_args.seed_algo_fp or f"configs/{self.problem_name}/seed.py") as file:
             code = file.read()
         seed = self.policy_of(code, code.splitlines()[0].lstrip("# "), None)
         self.rate(seed, self.env.run_async(seed, self.instances))
