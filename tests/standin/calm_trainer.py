@@ -70,10 +70,18 @@ class Trainer:
         self.algos = sorted(self.algos, key=lambda algo: algo.perf)[::-1]
         return self.algos, [algo.perf for algo in self.algos]
 
-    def one_round(self):
+    def train(self):
+        """A round of a local model: a group of answers, which a real host would train on."""
+        return self.one_round(self.calm_args.n_generations)
+
+    def query_all(self):
+        """A round of a model behind an endpoint: one answer to each prompt."""
+        return self.one_round(1)
+
+    def one_round(self, answers):
         """Ask, reward, and write down what came of it."""
         (row,) = self.prepare_dataset()
-        texts = [self.model(row["prompt"]) for _ in range(self.calm_args.n_generations)]
+        texts = [self.model(row["prompt"]) for _ in range(answers)]
         completions = [[{"role": "assistant", "content": text}] for text in texts]
         return self.reward_func(prompts=[row["prompt"]] * len(texts), completions=completions)
 

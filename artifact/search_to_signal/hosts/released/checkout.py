@@ -57,7 +57,8 @@ def opened(path: Path, place: Path | None = None) -> Iterator[Checkout]:
 
     The working directory is a temporary one with links to what the checkout holds, or ``place``, a copy of
     it in which what the host writes stays. The host takes its own ``main.py`` for the main module, whose
-    place it derives its directories from. Afterwards directory, search path and modules are as before.
+    place it derives its directories from. Afterwards directory, search path, modules and environment are as
+    before.
     Raises HostError when the path is no such checkout.
     """
     path = path.resolve()
@@ -97,16 +98,16 @@ def _imported_from(directory: Path, own: set[str]) -> Iterator[None]:
 def _contained_children() -> Iterator[None]:
     """Let child processes write no bytecode into the checkout, and end a Ray session that begins meanwhile.
 
-    Workers of Ray import from the directory that goes away with the checkout.
+    Workers of Ray import from the directory that goes away with the checkout. The host sets variables of the
+    environment for its own children, such as the one graphics card that it takes: they go with it.
     """
-    before, told = sys.modules.get("ray"), os.environ.get(_NO_BYTECODE)
+    before, told = sys.modules.get("ray"), dict(os.environ)
     os.environ[_NO_BYTECODE] = "1"
     try:
         yield
     finally:
-        os.environ.pop(_NO_BYTECODE)
-        if told is not None:
-            os.environ[_NO_BYTECODE] = told
+        os.environ.clear()
+        os.environ.update(told)
         ray = sys.modules.get("ray")
         if ray is not None and ray is not before and ray.is_initialized():
             ray.shutdown()

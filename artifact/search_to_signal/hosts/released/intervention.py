@@ -43,6 +43,16 @@ def intervene(checkout: Checkout, observer: Observer, seed: int) -> type[Any]:
             if not observer.step:
                 observer.clock.timing(0)  # what came before is set-up
 
+        @property
+        def log_step(self) -> int:
+            """Rounds so far. The host asks for them between two rounds, where no except is in the way."""
+            observer.refuse()
+            return int(vars(self).get("log_step", 0))
+
+        @log_step.setter
+        def log_step(self, rounds: int) -> None:
+            vars(self)["log_step"] = rounds
+
         def reward_func(self, prompts: Any, completions: Any, **others: Any) -> list[float]:
             """Evaluate and move the population as released; return the observer's rewards."""
             with observer.run_errors():
@@ -50,6 +60,7 @@ def intervene(checkout: Checkout, observer: Observer, seed: int) -> type[Any]:
                 asked = asked_operator(self.used_prompts, content(chat))
                 with heuristics_made(policy) as seen, observer.clock.phase("evaluation"):
                     native = super().reward_func(prompts=prompts, completions=completions, **others)
+                observer.stop.check()  # the host may have taken it for a failure of a heuristic
                 tokenizer = getattr(self, "processing_class", None)
                 if tokenizer is not None:
                     observer.count, observer.counted_by = count_with(tokenizer), "trainer"
@@ -67,7 +78,7 @@ def intervene(checkout: Checkout, observer: Observer, seed: int) -> type[Any]:
                 )
                 return observer.observe(played)
 
-    for name in ("prepare_dataset", "train"):
+    for name in ("prepare_dataset", "train", "query_all"):
         if hasattr(released, name):
             setattr(ObservedTrainer, name, _noting_errors(getattr(released, name), observer))
     for name in ("__name__", "__qualname__", "__module__"):  # pickled by name, as the released one is
@@ -100,6 +111,7 @@ def play(checkout: Checkout, options: Any, observer: Observer, rounds: int) -> N
         stopped = end if end.code else None
     except Exception as error:  # noqa: BLE001 - code of others: whatever stops it is what we report
         stopped = error
+    observer.stop.check()
     first = observer.error or stopped
     if isinstance(first, S2SError | KeyboardInterrupt):
         raise first
