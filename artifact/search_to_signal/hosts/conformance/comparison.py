@@ -1,7 +1,7 @@
 """All checks on a checkout, problem by problem."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def conform(
     draws: int,
     split: str = "train",
     any_revision: bool = False,
-) -> Iterator[tuple[str, str, Finding]]:
+) -> Generator[tuple[str, str, Finding], None, None]:
     """Yield (problem, check, finding) as they are made.
 
     Without ``problems`` or ``checks``, all; a problem of which the checkout has nothing is then not compared
