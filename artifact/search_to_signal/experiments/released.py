@@ -38,7 +38,7 @@ from search_to_signal.hosts.released.intervention import intervene, play
 from search_to_signal.hosts.released.observer import AGAIN, Observer
 from search_to_signal.hosts.released.packages import import_later, import_main, require_packages
 from search_to_signal.hosts.released.plan import Plan, planned, require_model
-from search_to_signal.hosts.released.revision import pinned, require_pinned, revision_of
+from search_to_signal.hosts.released.revision import pinned, require_checkout, require_pinned, revision_of
 from search_to_signal.hosts.released.stopping import Stop, stoppable
 from search_to_signal.normalizer import DEFAULT
 from search_to_signal.problems import get_problem
@@ -163,6 +163,7 @@ def checked_plan(order: Order, progress: Progress) -> Plan:
     What a user may not expect of the configuration is said first.
     """
     calm = order.calm.resolve()
+    require_checkout(calm)
     if not order.any_revision:
         require_pinned(calm)
     require_interface(calm, [])

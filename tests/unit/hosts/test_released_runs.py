@@ -223,7 +223,12 @@ def test_another_directory_is_left_alone(answering: Path, out: Path) -> None:
 
 
 UNUSABLE = {
-    "no package": ("main.py", "import pynvml", "import pynvml_missing", "main.py:7 imports pynvml_missing"),
+    "no package": (
+        "main.py",
+        "import pynvml\n",
+        "import pynvml\nimport missing_one\n",
+        "main.py:8 imports missing_one, which is not installed: install missing_one here",
+    ),
     "a package that fails": (
         "calm_trainer.py",
         "import importlib",

@@ -19,7 +19,7 @@ from search_to_signal.hosts.conformance.states import collapse, components, stag
 from search_to_signal.hosts.released.checkout import NAMES, Checkout, opened
 from search_to_signal.hosts.released.host import quiet, released_host
 from search_to_signal.hosts.released.interface import offered, require_interface
-from search_to_signal.hosts.released.revision import require_pinned
+from search_to_signal.hosts.released.revision import require_checkout, require_pinned
 from search_to_signal.hosts.released.trainer import settings_of
 from search_to_signal.problems import get_problem
 
@@ -50,6 +50,7 @@ def conform(
     code of the checkout runs, for another revision (unless ``any_revision``, D40) and another interface.
     """
     path, problems = path.resolve(), None if problems is None else list(problems)
+    require_checkout(path)
     if not any_revision:
         require_pinned(path)
     found = offered(path)

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from search_to_signal.hosts.base import HostError
+from search_to_signal.hosts.released.extras import remedy
 from search_to_signal.hosts.released.place import copied, linked
 from search_to_signal.progress import one_line
 
@@ -32,10 +33,11 @@ class Checkout:
         try:
             return importlib.import_module(name)
         except Exception as error:  # code of others: whatever stops it is what we report
-            file = f"{name.replace('.', '/')}.py"
+            what = f"{type(error).__name__}: {one_line(str(error))}"
+            missing = error.name if isinstance(error, ModuleNotFoundError) else None
+            what_to_do = remedy(missing) if missing else "it may need a GPU, or another version of a package"
             raise HostError(
-                f"{file} does not import here ({type(error).__name__}: {one_line(str(error))}): "
-                "it may need a GPU, or a package that this environment lacks"
+                f"{name.replace('.', '/')}.py does not import here ({what}): {what_to_do}"
             ) from error
 
     def configured(self, problem: str, name: str) -> str:

@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 from search_to_signal.hosts.base import HostError
 from search_to_signal.hosts.released.checkout import NAMES, Checkout
+from search_to_signal.hosts.released.extras import BRINGS, NVML, remedy
 from search_to_signal.hosts.released.plan import Plan
 from search_to_signal.progress import one_line
 
 _MODULES = ("main", "args", "calm_trainer", "heuristic", "utils")
-_NVML = "pynvml"
-_EXTRAS = {_NVML: "gpu", "unsloth": "gpu", "vllm": "gpu", "bitsandbytes": "gpu", "ray": "cluster"}
 
 
 class _Import(NamedTuple):
@@ -28,16 +27,15 @@ class _Import(NamedTuple):
     later: bool
 
     def __str__(self) -> str:
-        extra = _EXTRAS.get(self.package)
-        remedy = f": uv sync --extra {extra}" if extra else ""
-        return f"{self.file}:{self.line} imports {self.package}, which is not installed{remedy}"
+        told = f"{self.file}:{self.line} imports {self.package}, which is not installed"
+        return f"{told}: {remedy(self.package)}"
 
 
 def require_packages(checkout: Checkout, plan: Plan) -> None:
     """Raise HostError, naming file and line, for every package that is needed and not here."""
     missing = [one for one in _needed(checkout, plan) if not _is_here(one.package)]
     lines = [str(one) for one in missing]
-    if any((one.package, one.file) == (_NVML, "main.py") for one in missing):
+    if any((one.package, one.file) == (NVML, "main.py") for one in missing):
         lines.append(_nvml_needs(checkout.path / "main.py"))
     if lines:
         raise HostError("; ".join(lines))
@@ -86,7 +84,7 @@ def _nvml_calls(main: Path) -> list[ast.Attribute]:
         for node in ast.walk(ast.parse(main.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute)
     )
-    found = [node for node in named if isinstance(node.value, ast.Name) and node.value.id == _NVML]
+    found = [node for node in named if isinstance(node.value, ast.Name) and node.value.id == NVML]
     return sorted(found, key=lambda node: (node.lineno, node.col_offset))
 
 
@@ -94,13 +92,13 @@ def _nvml_needs(main: Path) -> str:
     names = ", ".join(dict.fromkeys(node.attr for node in _nvml_calls(main)))
     return (
         "main.py asks NVML for the graphics cards while it is imported; for a model behind an endpoint, a "
-        f"module {_NVML} on PYTHONPATH with {names} stands in for it"
+        f"module {NVML} on PYTHONPATH with {names} stands in for it"
     )
 
 
 def _needed(checkout: Checkout, plan: Plan) -> list[_Import]:
     """What a plan imports for certain; of what is imported later, what a local model is known to need."""
-    later = set() if plan.served else set(_EXTRAS)
+    later = set() if plan.served else set(BRINGS)
     found = _imports(checkout.path, plan.problem)
     return [one for one in found if not one.later or one.package in later]
 
