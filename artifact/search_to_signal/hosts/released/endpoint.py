@@ -25,7 +25,7 @@ def served_name(config: str, options: Any) -> str:
 
     Raises HostError where there is none, and for an empty option without which the host stops.
     """
-    name = options.model_name.partition("/")[2].partition("/")[0]
+    name = str(options.model_name).partition("/")[2].partition("/")[0]
     if not name:
         raise HostError(
             f"{config}: model_name is {options.model_name}, give {_ONLINE}/NAME for the model NAME of an "

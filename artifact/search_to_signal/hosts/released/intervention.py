@@ -47,11 +47,11 @@ def intervene(checkout: Checkout, observer: Observer, seed: int) -> type[Any]:
         def log_step(self) -> int:
             """Rounds so far. The host asks for them between two rounds, where no except is in the way."""
             observer.refuse()
-            return int(vars(self).get("log_step", 0))
+            return int(self.__dict__.get("log_step", 0))
 
         @log_step.setter
         def log_step(self, rounds: int) -> None:
-            vars(self)["log_step"] = rounds
+            self.__dict__["log_step"] = rounds
 
         def reward_func(self, prompts: Any, completions: Any, **others: Any) -> list[float]:
             """Evaluate and move the population as released; return the observer's rewards."""
