@@ -450,6 +450,17 @@ def test_a_signal_ends_a_host_that_goes_on_after_anything(
     assert list(read_groups(out)) == []
 
 
+def test_a_signal_that_c_code_took_over(sabotaged: Sabotage, out: Path) -> None:
+    """Ray's own takes SIGTERM while it starts, which Python does not see: it is ours again in every round."""
+    made = "        self.env, self.problem_name ="
+    taken = "        import ctypes\n        ctypes.CDLL(None).signal(15, ctypes.c_void_p(signal.SIG_IGN))\n"
+    sabotaged("calm_trainer.py", "import importlib\n", "import importlib\nimport signal\n")
+    sabotaged("calm_trainer.py", made, taken + made)
+    calm = sabotaged("calm_trainer.py", "        (row,)", "        signal.raise_signal(15)\n        (row,)")
+    assert command(with_answers(calm, some_answers()), out) == 130
+    assert list(read_groups(out)) == []
+
+
 class Words:
     """Stands in for a tokenizer: a token is a word."""
 

@@ -19,6 +19,7 @@ NAMES = {"tsp": "tsp", "obp": "obp", "cvrp": "cvrp_aco", "op": "op_aco"}
 """The released host's names of our problems."""
 
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+_QUIET_WORKERS = "RAY_LOG_TO_DRIVER"
 _NEEDED = ("calm_trainer.py", "heuristic.py", "args.py", "problems", "configs")
 
 
@@ -100,11 +101,12 @@ def _imported_from(directory: Path, own: set[str]) -> Iterator[None]:
 def _contained_children() -> Iterator[None]:
     """Let child processes write no bytecode into the checkout, and end a Ray session that begins meanwhile.
 
-    Workers of Ray import from the directory that goes away with the checkout. The host sets variables of the
-    environment for its own children, such as the one graphics card that it takes: they go with it.
+    Workers of Ray import from the directory that goes away with the checkout; what they print stays in Ray's
+    own logs. The host sets variables of the environment for its own children, such as the one graphics card
+    that it takes: they go with it.
     """
     before, told = sys.modules.get("ray"), dict(os.environ)
-    os.environ[_NO_BYTECODE] = "1"
+    os.environ |= {_NO_BYTECODE: "1", _QUIET_WORKERS: "0"}
     try:
         yield
     finally:

@@ -40,6 +40,7 @@ def intervene(checkout: Checkout, observer: Observer, seed: int) -> type[Any]:
                 if hasattr(value, "seed") and hasattr(value, "learning_rate"):
                     value.seed = seed
             super().__init__(*arguments, **named)
+            observer.stop.check()  # Ray has begun by now
             if not observer.step:
                 observer.clock.timing(0)  # what came before is set-up
 
