@@ -54,7 +54,10 @@ def _conformance(arguments: argparse.Namespace) -> int:
 
 
 def _released(arguments: argparse.Namespace) -> None:
-    """Run a CALM checkout, whose code runs with your rights, with one of our mappings."""
+    """Run a CALM checkout, whose code runs with your rights, with one of our mappings.
+
+    With model_name online/NAME an endpoint answers, one completion a round, and nothing is trained.
+    """
     require(*EXTRAS["run"])
     from search_to_signal.experiments.released import Order, run_released
 
