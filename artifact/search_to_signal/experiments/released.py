@@ -2,8 +2,6 @@
 
 import hashlib
 import shutil
-import signal
-import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,9 +36,10 @@ from search_to_signal.hosts.released.host import seeded
 from search_to_signal.hosts.released.interface import require_interface
 from search_to_signal.hosts.released.intervention import intervene, play
 from search_to_signal.hosts.released.observer import AGAIN, Observer
-from search_to_signal.hosts.released.packages import import_later, require_packages
+from search_to_signal.hosts.released.packages import import_later, import_main, require_packages
 from search_to_signal.hosts.released.plan import Plan, planned, require_model
-from search_to_signal.hosts.released.revision import pinned, require_pinned, revision_of
+from search_to_signal.hosts.released.revision import pinned, require_checkout, require_pinned, revision_of
+from search_to_signal.hosts.released.stopping import Stop, stoppable
 from search_to_signal.normalizer import DEFAULT
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import score_unit
@@ -129,11 +128,19 @@ def run_released(order: Order, progress: Progress) -> Manifest:
             f"normalizer {order.normalizer!r}: the trainer of the released host normalizes, by {DEFAULT!r} "
             "alone; leave --normalizer out, or train with it on our host (s2s run)"
         )
-    mapping, calm, out = get_mapping(order.mapping), order.calm.resolve(), order.out.resolve()
+    mapping, out = get_mapping(order.mapping), order.out.resolve()
     if is_begun(out) and read_manifest(out).status == "complete":
         raise RunDirectoryError(f"{out} holds a complete run: give another --out, or move it away")
-    plan = checked_plan(order)
-    config = _config(order, plan)
+    with stoppable() as stop:
+        try:
+            return _run(order, mapping, out, progress, stop)
+        except KeyboardInterrupt:
+            raise StoppedError(f"stopped; {AGAIN}") from None
+
+
+def _run(order: Order, mapping: RewardMapping, out: Path, progress: Progress, stop: Stop) -> Manifest:
+    plan = checked_plan(order, progress)
+    config, calm = _config(order, plan), order.calm.resolve()
     unit = score_unit(get_problem(plan.problem))
     facts: dict[str, Any] = {"host": "released", "checkout": _checkout(calm), "score_unit": unit}
     if plan.settings.collapse_threshold == 0:
@@ -143,11 +150,12 @@ def run_released(order: Order, progress: Progress) -> Manifest:
     with storage_errors(out, AGAIN), _remove_unstarted(out), lock_directory(out) as descriptor:
         refuse_occupied(out, False)
         with _write_error(out), _observer(plan, mapping, out) as observer:
+            observer.stop = stop
             observer.after_round = partial(_report_round, progress, f"released/{order.mapping}", plan.groups)
-            with opened(calm, out / PLACE) as checkout, _stoppable(observer):
+            with opened(calm, out / PLACE) as checkout:
                 import_later(checkout, plan)
                 intervene(checkout, observer, order.seed)
-                checkout.module("main")
+                import_main(checkout)
                 manifest = first_manifest(config, canonical_sha256(config), {}, **facts)
                 begin(out, descriptor, config, manifest)
                 options = planned(checkout, plan.config, plan.problem).options
@@ -159,15 +167,21 @@ def run_released(order: Order, progress: Progress) -> Manifest:
     return manifest
 
 
-def checked_plan(order: Order) -> Plan:
-    """Everything that can be known before the host's own modules run; raises HostError."""
+def checked_plan(order: Order, progress: Progress) -> Plan:
+    """Everything that can be known before the host's own modules run; raises HostError.
+
+    What a user may not expect of the configuration is said first.
+    """
     calm = order.calm.resolve()
+    require_checkout(calm)
     if not order.any_revision:
         require_pinned(calm)
     require_interface(calm, [])
     config = order.config if (calm / order.config).is_file() else str(Path(order.config).resolve())
     with opened(calm) as checkout:
         plan = planned(checkout, config, order.problem)
+        for line in plan.remarks:
+            progress.say(line)
         require_interface(calm, [plan.problem])
         require_packages(checkout, plan)
         require_model(plan, listed_models)
@@ -284,23 +298,3 @@ def _write_error(out: Path) -> Iterator[None]:
         if is_begun(out):
             (out / ERROR).write_text(traceback.format_exc(), encoding="utf-8")
         raise
-
-
-@contextmanager
-def _stoppable(observer: Observer) -> Iterator[None]:
-    """Within it Ctrl-C and SIGTERM end the run, even where the host goes on after them; a StoppedError."""
-
-    def stop(number: int, frame: object) -> None:
-        observer.error = KeyboardInterrupt()
-        raise observer.error
-
-    main = threading.current_thread() is threading.main_thread()
-    signals = (signal.SIGINT, signal.SIGTERM) if main else ()
-    before = {number: signal.signal(number, stop) for number in signals}
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise StoppedError(f"stopped; {AGAIN}") from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -160,7 +160,7 @@ def served(calm: Path, out: Path, url: str) -> int:
     """Run the host against an endpoint; returns the exit code."""
     file = calm.parent / "mine.yaml"
     options = {
-        **{"problem_name": "obp", "model_name": "talker", "base_url": url, "api_key": "a-secret"},
+        **{"problem_name": "obp", "model_name": "online/talker", "base_url": url, "api_key": "a-secret"},
         **{"max_steps": 4, "n_generations": 4, "max_stuck_threshold": 25},
         **{"seed_algo_fp": "configs/obp/seed.py", "template_fp": "configs/obp/template.py"},
     }

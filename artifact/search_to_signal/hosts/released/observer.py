@@ -10,6 +10,7 @@ from search_to_signal.hosts.released.files import Clock, HostRecord
 from search_to_signal.hosts.released.lengths import CountedBy, Requests
 from search_to_signal.hosts.released.plan import Plan
 from search_to_signal.hosts.released.rounds import ReleasedRound, Rescore, round_records, step_of
+from search_to_signal.hosts.released.stopping import Stop
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.groups import batch_of
@@ -20,6 +21,8 @@ from search_to_signal.search.state import SearchState
 
 NATIVE = "native"
 AGAIN = "give the same command again, which sets this attempt aside"
+PATIENCE = 10
+"""Errors of the host between two recorded rounds, after which it would go on for ever."""
 
 
 @dataclass
@@ -30,8 +33,9 @@ class Observer:
     ``rescore`` evaluates a program where the host does not say how well it did. ``count`` counts tokens where
     neither trainer nor endpoint does (``requests``); ``counted_by`` says whose the last ones were.
     ``error`` is the first that came up in a call of the reward function: the host goes on after any, and is
-    refused every further round then. ``missed`` is the first that the host met elsewhere in a round.
-    ``agreeing`` counts the groups whose native rewards follow from our records to the bit.
+    refused every further round then. ``missed`` is the first that the host met elsewhere in a round; with
+    too many of these and no round between them, the last is ``error``. ``stop`` says that somebody asked for
+    the end. ``agreeing`` counts the groups whose native rewards follow from our records to the bit.
     """
 
     plan: Plan
@@ -49,12 +53,19 @@ class Observer:
     last: SearchState | None = field(default=None, repr=False)
     error: BaseException | None = None
     missed: BaseException | None = None
+    missed_since: list[BaseException] = field(default_factory=list, repr=False)
+    stop: Stop = field(default_factory=Stop)
+
+    def refuse(self) -> None:
+        """Raise again what ends the run, where there is such a thing."""
+        self.stop.check()
+        if self.error is not None:
+            raise self.error
 
     @contextmanager
     def run_errors(self) -> Iterator[None]:
         """Within it every error is the run's; raises the first again where there was one."""
-        if self.error is not None:
-            raise self.error
+        self.refuse()
         try:
             yield
         except BaseException as error:
@@ -64,12 +75,15 @@ class Observer:
     @contextmanager
     def host_errors(self) -> Iterator[None]:
         """Within it an error is the host's own affair; raises the first of the run where there was one."""
-        if self.error is not None:
-            raise self.error
+        self.refuse()
         try:
             yield
         except Exception as error:
             self.missed = self.missed or error
+            if error not in self.missed_since:  # it may pass through here twice
+                self.missed_since.append(error)
+            if self.error is None and len(self.missed_since) >= PATIENCE:
+                self.error = error
             raise
 
     def observe(self, played: ReleasedRound) -> list[float]:
@@ -98,7 +112,7 @@ class Observer:
             self.files.steps.write(self._step(played, records))
             self.files.timings.write(self.clock.timing(played.step))
         self.agreeing += native == recomputed
-        self.step, self.last = self.step + 1, played.after
+        self.step, self.last, self.missed_since = self.step + 1, played.after, []
         self.after_round(self.step, played.after)
         if self.mapping.name == NATIVE:
             return list(played.native)
