@@ -44,6 +44,8 @@ class Trainer:
         self.age_stuck = self.log_step = self.train_epoch = 0
         self.population_size, self.n_prompts = calm_args.population_size, calm_args.n_prompts
         self.log_dir, self.save_dir = log_dir, save_dir
+        for directory in (os.path.dirname(log_dir), save_dir):
+            os.makedirs(directory, exist_ok=True)
         with open(calm_args.template_fp) as file:
             self.algorithm_template = file.read()
         with open(calm_args.seed_algo_fp) as file:
@@ -205,9 +207,7 @@ class Trainer:
 
     def write(self, rewards):
         """A line about the round, and the archive as it is now."""
-        for directory in (self.log_dir, self.save_dir):
-            os.makedirs(directory, exist_ok=True)
-        with open(os.path.join(self.log_dir, "rounds.jsonl"), "a") as file:
+        with open(self.log_dir, "a") as file:
             file.write(json.dumps({"rewards": rewards, "stuck": self.age_stuck}) + "\n")
         with open(os.path.join(self.save_dir, "algorithms.json"), "w") as file:
             json.dump([[algo.code, algo.perf] for algo in self.algos], file)

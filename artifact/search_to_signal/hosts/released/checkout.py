@@ -18,6 +18,7 @@ NAMES = {"tsp": "tsp", "obp": "obp", "cvrp": "cvrp_aco", "op": "op_aco"}
 """The released host's names of our problems."""
 
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+_OWN = {"seed_algo_fp": "seed.py", "template_fp": "template.py"}
 _NEEDED = ("calm_trainer.py", "heuristic.py", "args.py", "problems", "configs")
 
 
@@ -44,6 +45,15 @@ class Checkout:
         if not path.is_file():
             raise HostError(f"{path} is missing: give a whole checkout, or leave out the problem {problem}")
         return path.read_text(encoding="utf-8")
+
+    def named(self, problem: str, options: Any, option: str) -> str:
+        """The text of the file that an option names; an empty path is the problem's own (HOST.md, point 27)."""
+        given = getattr(options, option)
+        if not given:
+            return self.configured(problem, _OWN[option])
+        if not (self.path / given).is_file():
+            raise HostError(f"configs/{NAMES[problem]}/local.yaml: {option} names {given}, which is not there")
+        return (self.path / given).read_text(encoding="utf-8")
 
     def options(self, problem: str) -> Any:
         """The released options of one of our problems."""

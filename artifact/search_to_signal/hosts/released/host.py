@@ -192,7 +192,8 @@ class ReleasedHost:
 def released_host(checkout: Checkout, problem: str) -> ReleasedHost:
     """A host for one of our problems; raises HostError where the checkout has another interface.
 
-    Its logs and algorithms go to the working directory, which is that of the open checkout.
+    Its log, which ``log_dir`` names as a file, and its algorithms go below the working directory, which is
+    that of the open checkout.
     """
     module = checkout.module(f"problems.{NAMES[problem]}")
     kind = checkout.module("calm_trainer").Trainer
@@ -200,8 +201,7 @@ def released_host(checkout: Checkout, problem: str) -> ReleasedHost:
     options.max_stuck_threshold = settings_of(options).collapse_threshold
     trainer = object.__new__(kind)
     environment = module.Environment()
-    here = Path.cwd()
-    places = {name: tempfile.mkdtemp(prefix=f"{name}-", dir=here) for name in ("log_dir", "save_dir")}
+    here = Path(tempfile.mkdtemp(prefix="written-", dir=Path.cwd()))
     fields = {
         "algos": [],
         "seed_algos": [],
@@ -213,12 +213,13 @@ def released_host(checkout: Checkout, problem: str) -> ReleasedHost:
         "n_prompts": 1,
         "population_size": options.population_size,
         "problem_name": NAMES[problem],
-        "algorithm_template": checkout.configured(problem, "template.py"),
+        "algorithm_template": checkout.named(problem, options, "template_fp"),
         "calm_args": options,
         "problem": module,
         "env": environment,
         "instances": environment.training_dataset(),
-        **places,
+        "log_dir": str(here / "output.log"),
+        "save_dir": tempfile.mkdtemp(dir=here),
     }
     for name, value in fields.items():
         setattr(trainer, name, value)
