@@ -98,7 +98,8 @@ class Trainer:
         self.used_prompts.append(prompt)
         system = (
             f"{self.problem.name}: {self.problem.description} You see algorithms and answer with another: "
-            f"its idea, which explains itself and begins as below, and one function of the same shape.\n"
+            f"its original idea, which explains itself and begins as below, and one function with the same "
+            f"input and output, deterministic, without usage examples and tuned constants; nothing else.\n"
             f"{{{{{OPENING} ...}}}}\n```python\n...\n```"
         )
         return [{"role": "system", "content": system}, {"role": "user", "content": prompt.text}]
@@ -140,7 +141,7 @@ class Trainer:
     def stuck(self):
         """Whether to start again now."""
         args, limit = self.calm_args, self.calm_args.max_stuck_threshold
-        limit = args.max_steps // 20 if limit == -1 else limit
+        limit = args.max_steps // 20 if limit < 0 else limit
         return random.random() < args.speed_collapse * self.age_stuck or self.age_stuck >= limit
 
     def collapse(self):

@@ -47,7 +47,12 @@ def parsing(hosts: HostPair) -> Iterator[Finding]:
 def _judged(hosts: HostPair, subject: str, text: str) -> Iterator[Finding]:
     state = state_of([hosts.seed], [hosts.seed])
     ours, theirs = hosts.both(state, hosts.asked(state, "parsing"), (text,))
-    yield things(subject, ours.outcomes[0].value, theirs.outcomes[0].value)
+    (own,), (other,) = ours.outcomes, theirs.outcomes
+    if own is None or other is None:
+        what = f"its reward of {theirs.rewards[0]} is no severity that the checkout's options name"
+        yield Finding(subject, Verdict.UNKNOWN, what)
+    else:
+        yield things(subject, own.value, other.value)
     if _idea(ours) or _idea(theirs):
         yield things(f"{subject}, idea kept", _idea(ours), _idea(theirs))
 
@@ -68,9 +73,12 @@ def rewards(hosts: HostPair) -> Iterator[Finding]:
     """
     odd = odd_answers(hosts.problem, hosts.child[0])
     for name in _SEVERITIES:
-        yield from attempted(name, _compared, hosts, name, Operator.REPLACEMENT, [hosts.child[1]], odd[name])
+        subject = f"severity, {name}"
+        yield from attempted(
+            subject, rewarded, hosts, subject, Operator.REPLACEMENT, [hosts.child[1]], odd[name]
+        )
     for subject, operator, bases in _cases(hosts.child[1]):
-        yield from attempted(subject, _compared, hosts, subject, operator, bases, answer(hosts.child[0]))
+        yield from attempted(subject, rewarded, hosts, subject, operator, bases, answer(hosts.child[0]))
 
 
 def _cases(score: float) -> Iterator[tuple[str, Operator, list[float]]]:
@@ -90,7 +98,8 @@ def _cases(score: float) -> Iterator[tuple[str, Operator, list[float]]]:
     yield "crossover, worse", Operator.CROSSOVER, [score + 2 * far, score + far]
 
 
-def _compared(hosts: HostPair, subject: str, operator: Operator, bases: list[float], text: str) -> Finding:
+def rewarded(hosts: HostPair, subject: str, operator: Operator, bases: list[float], text: str) -> Finding:
+    """The rewards of one answer beside bases of these scores."""
     state = hosts.members(bases)
     asked = hosts.asked(state, subject, operator, tuple(range(len(bases))))
     ours, theirs = hosts.both(state, asked, (text,))

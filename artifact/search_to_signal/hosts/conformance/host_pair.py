@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
+from typing import Any
 
 from search_to_signal.hosts.base import HostError
 from search_to_signal.hosts.compared import AskedPrompt, NotComparableError, PlayedGroup
@@ -23,14 +24,17 @@ from search_to_signal.seeding import derive_seed
 class HostPair:
     """Both hosts of one problem, and how much to ask them.
 
-    ``seed_code`` is the released seed heuristic; ``programs`` are generated, ``draws`` are prompts per state.
+    ``options`` are the checkout's own, ``seed_code`` and ``template`` what they name; ``programs`` are
+    generated, ``draws`` are prompts per state.
     """
 
     problem: Problem
     ours: ReferenceSide
     theirs: ReleasedHost
     settings: SearchSettings
+    options: Any
     seed_code: str
+    template: str
     programs: int
     draws: int
 

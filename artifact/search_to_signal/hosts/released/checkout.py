@@ -47,12 +47,14 @@ class Checkout:
         return path.read_text(encoding="utf-8")
 
     def named(self, problem: str, options: Any, option: str) -> str:
-        """The text of the file that an option names; an empty path is the problem's own (HOST.md, point 27)."""
+        """The text of the file that an option names; an empty path is the problem's own."""
         given = getattr(options, option)
         if not given:
             return self.configured(problem, _OWN[option])
         if not (self.path / given).is_file():
-            raise HostError(f"configs/{NAMES[problem]}/local.yaml: {option} names {given}, which is not there")
+            raise HostError(
+                f"configs/{NAMES[problem]}/local.yaml: {option} names {given}, which is not there"
+            )
         return (self.path / given).read_text(encoding="utf-8")
 
     def options(self, problem: str) -> Any:

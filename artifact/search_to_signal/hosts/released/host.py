@@ -27,6 +27,7 @@ from search_to_signal.hosts.released.trainer import (
     policy_of,
     score_of,
     settings_of,
+    severities_of,
     snapshot,
 )
 from search_to_signal.hosts.released.wording import Wording, learn_wording
@@ -130,7 +131,8 @@ class ReleasedHost:
         with quiet(), heuristics_made(self.policy) as seen, _timeouts(self.policy) as late:
             given = self.trainer.reward_func(prompts=prompts, completions=completions)
         rewards = tuple(float(reward) for reward in given)
-        outcomes = tuple(outcome_of(reward) for reward in rewards)
+        severities = severities_of(self.trainer.calm_args)
+        outcomes = tuple(outcome_of(reward, severities) for reward in rewards)
         waited = time.monotonic() - began
         if Outcome.RUNTIME_FAILURE in outcomes and (late or waited > 0.9 * TIME_LIMIT_S):
             raise NotComparableError(f"the host's time limit ended an evaluation ({waited:.0f} s in all)")
