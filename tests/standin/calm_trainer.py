@@ -46,9 +46,9 @@ class Trainer:
         self.log_dir, self.save_dir = log_dir, save_dir
         for directory in (os.path.dirname(log_dir), save_dir):
             os.makedirs(directory, exist_ok=True)
-        with open(calm_args.template_fp) as file:
+        with open(calm_args.template_fp or f"configs/{self.problem_name}/template.py") as file:
             self.algorithm_template = file.read()
-        with open(calm_args.seed_algo_fp) as file:
+        with open(calm_args.seed_algo_fp or f"configs/{self.problem_name}/seed.py") as file:
             code = file.read()
         seed = self.policy_of(code, code.splitlines()[0].lstrip("# "), None)
         self.rate(seed, self.env.run_async(seed, self.instances))

@@ -78,8 +78,8 @@ def _evaluated(played: ReleasedRound, rescore: Rescore) -> Iterator[Evaluated]:
         score = None
         if outcome is None:
             raise HostError(
-                f"the released host gave {reward} to a completion, which is no severity of the paper's and below "
-                "every reward of a valid one: see s2s conformance --check rewards"
+                f"the released host gave {reward} to a completion, no severity of the paper's and below any "
+                "reward of a valid one: see s2s conformance --check rewards"
             )
         if outcome is Outcome.VALID:
             score = score_of(text, played.seen, played.after.archive, rescore)
