@@ -92,7 +92,7 @@ class Trainer:
         prompt = self.creation()
         for _ in range(ALIKE):
             drawn = self.prompt_of(*self.draw(algos))
-            if drawn.text not in [used.text for used in self.used_prompts]:
+            if drawn is not None and drawn.text not in [used.text for used in self.used_prompts]:
                 prompt = drawn
                 break
         self.used_prompts.append(prompt)
@@ -109,7 +109,9 @@ class Trainer:
         return Prompt(f"Invent one.\n```python\n{self.algorithm_template.strip()}\n```", "creation")
 
     def prompt_of(self, kind, parents):
-        """The prompt of an operator: its task, then its parents, best first."""
+        """The prompt of an operator: its task, then its parents, best first; None without parents."""
+        if not parents:
+            return None
         task = random.choice(TASKS[kind])
         if kind == "injection" and self.injected_components:
             task += f" Known: {', '.join(self.injected_components[-10:])}."
@@ -121,7 +123,7 @@ class Trainer:
         return Prompt("\n\n".join([task, *shown]), kind)
 
     def draw(self, algos):
-        """An operator and its parents."""
+        """An operator and its parents, of which there are none when no pair is found."""
         args, size = self.calm_args, len(algos)
         weights = {kind: getattr(args, f"ub_{kind}") for kind in TASKS}
         if size < 2:
@@ -132,11 +134,12 @@ class Trainer:
         kind = random.choices(list(weights), list(weights.values()))[0]
         if kind != "crossover":
             return kind, [by_rank(head)]
-        while True:
+        for _ in range(ALIKE):
             first = by_rank(head)
             second = unequal(head, first) if random.random() < 0.5 else diverse(algos, first)
             if second is not None:
                 return kind, [first, second]
+        return kind, []
 
     def stuck(self):
         """Whether to start again now."""

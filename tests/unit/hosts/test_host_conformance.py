@@ -107,6 +107,27 @@ MUTANTS = {
         "if prompt.kind in TASKS",
         'if prompt.kind[0] in "irc"',
     ),
+    "creation earns something": (
+        "rewards",
+        "creation, a valid child",
+        "calm_trainer.py",
+        "in TASKS else 0.0",
+        "in TASKS else 1.0",
+    ),
+    "creation raises": (
+        "rewards",
+        "creation, a valid child",
+        "calm_trainer.py",
+        "if prompt.kind in TASKS else 0.0",
+        "if bases else max(bases)",
+    ),
+    "creation without the template": (
+        "rewards",
+        "creation, template shown",
+        "calm_trainer.py",
+        "{self.algorithm_template.strip()}",
+        "...",
+    ),
     "components in the idea alone": (
         "components",
         "after the code",
@@ -263,7 +284,7 @@ MUTANTS = {
         "prompts",
         "a round of four",
         "calm_trainer.py",
-        "if drawn.text not in [used.text for used in self.used_prompts]",
+        "if drawn is not None and drawn.text not in [used.text for used in self.used_prompts]",
         "if True",
     ),
 }

@@ -5,7 +5,14 @@ from dataclasses import replace
 
 from search_to_signal.hosts.compared import PlayedGroup
 from search_to_signal.hosts.conformance.edges import edges
-from search_to_signal.hosts.conformance.findings import Finding, Verdict, attempted, numbers, things
+from search_to_signal.hosts.conformance.findings import (
+    Finding,
+    Verdict,
+    attempted,
+    numbers,
+    reason,
+    things,
+)
 from search_to_signal.hosts.conformance.host_pair import HostPair
 from search_to_signal.hosts.conformance.questions import answer, odd_answers
 from search_to_signal.programs.canonical import sha256_text
@@ -79,6 +86,25 @@ def rewards(hosts: HostPair) -> Iterator[Finding]:
         )
     for subject, operator, bases in _cases(hosts.child[1]):
         yield from attempted(subject, rewarded, hosts, subject, operator, bases, answer(hosts.child[0]))
+    yield from attempted("creation", _created, hosts)
+
+
+def _created(hosts: HostPair) -> Iterator[Finding]:
+    """A valid child of a creation prompt: it has no base, and a host may fail over that (16)."""
+    score, text = hosts.child[1], answer(hosts.child[0])
+    first, second = hosts.members([score + 1.0, score + 1.0]).archive
+    state = state_of([first, replace(second, idea=first.idea)], [hosts.seed])
+    asked = hosts.theirs.creation(state)
+    yield things("creation, template shown", True, hosts.template.strip() in asked.prompt)
+    hosts.both(state, hosts.asked(state, "beside a creation"), (text,))  # raises where any prompt does
+    ours = hosts.ours.play(state, asked, (text,)).rewards
+    try:
+        theirs = hosts.theirs.play(state, asked, (text,)).rewards
+    except (ValueError, LookupError) as error:
+        raised = f"ours {ours}, theirs raises {reason(error)}"
+        yield Finding("creation, a valid child", Verdict.DIFFERS, raised)
+    else:
+        yield numbers("creation, a valid child", ours, theirs)
 
 
 def _cases(score: float) -> Iterator[tuple[str, Operator, list[float]]]:

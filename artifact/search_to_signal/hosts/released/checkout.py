@@ -51,11 +51,12 @@ class Checkout:
         given = getattr(options, option)
         if not given:
             return self.configured(problem, _OWN[option])
-        if not (self.path / given).is_file():
+        path = self.path / str(given)
+        if not path.is_file():
             raise HostError(
                 f"configs/{NAMES[problem]}/local.yaml: {option} names {given}, which is not there"
             )
-        return (self.path / given).read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
 
     def options(self, problem: str) -> Any:
         """The released options of one of our problems."""

@@ -118,6 +118,19 @@ class ReleasedHost:
                 yield asked
         raise HostError(f"calm_trainer.py: no {wanted.value if wanted else ''} prompt in {MOST_TRIES} draws")
 
+    def creation(self, state: SearchState) -> AskedPrompt:
+        """The prompt that it makes of a state in which crossover alone has weight, and no pair can be used.
+
+        Raises HostError where that shows a member.
+        """
+        load(self.trainer, self.policy, state)
+        with self._full_with_one(), self.weighing(Operator.CROSSOVER):
+            (chat,) = self.rows(1)
+        text = content(chat)
+        if bases_of(text, state.archive):
+            raise HostError("calm_trainer.py: where no pair can be used, a prompt shows members")
+        return AskedPrompt(Operator.CREATION, (), text, chat, tuple(self.trainer.used_prompts))
+
     def play(self, state: SearchState, asked: AskedPrompt, texts: Sequence[str]) -> PlayedGroup:
         """Let its own reward function judge the answers and move the population.
 
@@ -183,12 +196,14 @@ class ReleasedHost:
         The member alone counts as a full population meanwhile, so injection gets no weight of its own.
         """
         load(self.trainer, self.policy, replace(state_of([member], [member]), injected=injected))
-        with (
-            changed(self.trainer, population_size=1),
-            changed(self.trainer.calm_args, population_size=1),
-            self.weighing(wanted),
-        ):
+        with self._full_with_one(), self.weighing(wanted):
             return [content(self.rows(1)[0]) for _ in range(_WORDED)]
+
+    @contextmanager
+    def _full_with_one(self) -> Iterator[None]:
+        options = self.trainer.calm_args
+        with changed(self.trainer, population_size=1), changed(options, population_size=1):
+            yield
 
 
 def released_host(checkout: Checkout, problem: str) -> ReleasedHost:
