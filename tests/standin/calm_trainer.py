@@ -43,9 +43,7 @@ class Trainer:
         self.used_prompts, self.injected_components = [], []
         self.age_stuck = self.log_step = self.train_epoch = 0
         self.population_size, self.n_prompts = calm_args.population_size, calm_args.n_prompts
-        self.log_dir, self.save_dir = log_dir, save_dir
-        for directory in (os.path.dirname(log_dir), save_dir):
-            os.makedirs(directory, exist_ok=True)
+        self.save_dir = save_dir
         with open(calm_args.template_fp or f"configs/{self.problem_name}/template.py") as file:
             self.algorithm_template = file.read()
         with open(calm_args.seed_algo_fp or f"configs/{self.problem_name}/seed.py") as file:
@@ -53,6 +51,9 @@ class Trainer:
         seed = self.policy_of(code, code.splitlines()[0].lstrip("# "), None)
         self.rate(seed, self.env.run_async(seed, self.instances))
         self.seed_algos, self.algos = [seed], [seed]
+        for directory in (log_dir, save_dir):
+            os.makedirs(directory, exist_ok=True)
+        self.log_dir = os.path.join(log_dir, "rounds.jsonl")
 
     def policy_of(self, code, idea, kind):
         """A heuristic of this step that has not run; raises when the code has no single function."""

@@ -19,8 +19,7 @@ def run(calm_args):
     """Round after round; a round that fails is left out."""
     local = not calm_args.base_url
     model = trained(calm_args) if local else Endpoint(calm_args)
-    log = os.path.join(directory("logs", calm_args), "rounds.jsonl")
-    trainer = Trainer(calm_args, model, log, directory("algorithms", calm_args))
+    trainer = Trainer(calm_args, model, directory("logs", calm_args), directory("algorithms", calm_args))
     for _ in range(calm_args.max_steps):
         try:
             trainer.one_round()

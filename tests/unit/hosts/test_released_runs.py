@@ -215,12 +215,6 @@ UNUSABLE = {
         "",
         "args.py: Args has no field max_stuck",
     ),
-    "a wrong threshold": (
-        "configs/obp/local.yaml",
-        "max_stuck_threshold: 25",
-        "max_stuck_threshold: -7",
-        "-7",
-    ),
     "another signature": (
         "calm_trainer.py",
         "prompts, completions, **kw",
@@ -230,12 +224,34 @@ UNUSABLE = {
     "several prompts": ("configs/obp/local.yaml", "log_name: local", "n_prompts: 2", "n_prompts is 2"),
     "no model": ("configs/obp/local.yaml", "model_name: local-model", "log_name: x", "model_name is empty"),
     "no such model": ("configs/obp/local.yaml", "local-model", "./nowhere", "no config.json"),
-    "no such template": ("configs/obp/local.yaml", "obp/template.py", "obp/no.py", "template_fp names"),
+    "no such template": (
+        "configs/obp/local.yaml",
+        "template_fp: ''",
+        "template_fp: no.py",
+        "template_fp names no.py",
+    ),
+    "a path of nothing": (
+        "configs/obp/local.yaml",
+        "seed_algo_fp: ''",
+        "seed_algo_fp:",
+        "or '' for the host's own seed.py",
+    ),
     "another reward": ("configs/obp/local.yaml", "log_name: local", "reward_code: -0.5", "reward_code -0.5"),
     "unknown option": ("configs/obp/local.yaml", "log_name", "lug_name", "lug_name"),
     "another problem": ("configs/obp/local.yaml", "problem_name: obp", "problem_name: knapsack", "knapsack"),
     "no endpoint": ("configs/obp/local.yaml", "log_name: local", "base_url: http://127.0.0.1:9/v1", "answer"),
 }
+
+
+@pytest.mark.parametrize("path", ["", "configs/obp/"])
+def test_seed_and_template_of_the_problem(sabotaged: Sabotage, answering: Path, out: Path, path: str) -> None:
+    """The tree's own configurations leave both paths empty, which is the host's own files, as when named."""
+    for name, file in (("seed_algo_fp", "seed.py"), ("template_fp", "template.py")):
+        assert f"{name}: ''" in (answering / CONFIG).read_text()
+        if path:
+            sabotaged(CONFIG, f"{name}: ''", f"{name}: {path}{file}")
+    assert command(answering, out) == 0
+    assert len(list(read_groups(out))) == len(some_answers())
 
 
 @pytest.mark.parametrize(("file", "old", "new", "fact"), UNUSABLE.values(), ids=UNUSABLE)

@@ -69,19 +69,29 @@ def planned(checkout: Checkout, config: str, problem: str | None) -> Plan:
     if options.n_prompts != 1:
         raise HostError(f"{config}: n_prompts is {options.n_prompts}, but a group is one prompt: set it to 1")
     _require_released_failures(config, options)
-    for name in ("seed_algo_fp", "template_fp"):
-        if not (checkout.path / getattr(options, name)).is_file():
-            raise HostError(f"{config}: {name} names {getattr(options, name)}, which is not there")
+    ours = _problem(config, options.problem_name, problem)
+    _require_files(checkout, config, options)
     return Plan(
         config,
         options,
-        _problem(config, options.problem_name, problem),
+        ours,
         settings,
         groups=options.max_steps,
         group_size=options.n_generations,
         model=str(options.model_name),
         served=bool(options.base_url),
     )
+
+
+def _require_files(checkout: Checkout, config: str, options: Any) -> None:
+    """Seed and template have to be there; an empty path is the host's own file (HOST.md, point 27)."""
+    for name, file in (("seed_algo_fp", "seed.py"), ("template_fp", "template.py")):
+        given = getattr(options, name)
+        if not isinstance(given, str):
+            raise HostError(f"{config}: {name} is {given!r}, give a path, or '' for the host's own {file}")
+        path = given or f"configs/{options.problem_name}/{file}"
+        if not (checkout.path / path).is_file():
+            raise HostError(f"{config}: {name} names {path}, which is not there")
 
 
 def _require_released_failures(config: str, options: Any) -> None:

@@ -36,7 +36,7 @@ _function = lru_cache(maxsize=4096)(function_of)  # for members, which are never
 
 
 THRESHOLD_SHARE = 20
-"""Without a collapse threshold of its own (any below 0) the host takes this share of its steps."""
+"""With a negative collapse threshold the host takes this share of its steps (HOST.md, point 25)."""
 
 
 def settings_of(options: Any) -> SearchSettings:
