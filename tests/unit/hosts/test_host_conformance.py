@@ -122,7 +122,7 @@ MUTANTS = {
         "if bases else max(bases)",
     ),
     "creation without the template": (
-        "rewards",
+        "prompts",
         "creation, template shown",
         "calm_trainer.py",
         "{self.algorithm_template.strip()}",

@@ -89,22 +89,17 @@ def rewards(hosts: HostPair) -> Iterator[Finding]:
     yield from attempted("creation", _created, hosts)
 
 
-def _created(hosts: HostPair) -> Iterator[Finding]:
+def _created(hosts: HostPair) -> Finding:
     """A valid child of a creation prompt: it has no base, and a host may fail over that (16)."""
-    score, text = hosts.child[1], answer(hosts.child[0])
-    first, second = hosts.members([score + 1.0, score + 1.0]).archive
-    state = state_of([first, replace(second, idea=first.idea)], [hosts.seed])
-    asked = hosts.theirs.creation(state)
-    yield things("creation, template shown", True, hosts.template.strip() in asked.prompt)
+    (state, asked), text = hosts.creation(), answer(hosts.child[0])
     hosts.both(state, hosts.asked(state, "beside a creation"), (text,))  # raises where any prompt does
     ours = hosts.ours.play(state, asked, (text,)).rewards
     try:
         theirs = hosts.theirs.play(state, asked, (text,)).rewards
     except (ValueError, LookupError) as error:
         raised = f"ours {ours}, theirs raises {reason(error)}"
-        yield Finding("creation, a valid child", Verdict.DIFFERS, raised)
-    else:
-        yield numbers("creation, a valid child", ours, theirs)
+        return Finding("creation, a valid child", Verdict.DIFFERS, raised)
+    return numbers("creation, a valid child", ours, theirs)
 
 
 def _cases(score: float) -> Iterator[tuple[str, Operator, list[float]]]:

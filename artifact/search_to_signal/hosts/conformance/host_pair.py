@@ -76,6 +76,14 @@ class HostPair:
                     return asked
         raise HostError(f"calm_trainer.py: no prompt shows the members {bases} in {MOST_TRIES} draws")
 
+    def creation(self) -> tuple[SearchState, AskedPrompt]:
+        """A state whose members are equal and say the same, and the prompt that crossover makes of it."""
+        score = self.child[1] + 1.0
+        first, second = self.members([score, score]).archive
+        state = state_of([first, replace(second, idea=first.idea)], [self.seed])
+        with self.seeded("creation"):
+            return state, self.theirs.creation(state)
+
     def both(
         self, state: SearchState, asked: AskedPrompt, texts: tuple[str, ...]
     ) -> tuple[PlayedGroup, PlayedGroup]:

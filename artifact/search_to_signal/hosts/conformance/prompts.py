@@ -40,6 +40,7 @@ def prompts(hosts: HostPair) -> Iterator[Finding]:
     state = replace(hosts.members(_SCORES), injected=_INJECTED)
     for operator in (*ONE_PARENT, Operator.CROSSOVER):
         yield from attempted(operator.value, _compared, hosts, state, operator)
+    yield from attempted("creation", _creation, hosts)
     yield from attempted("task first", _task_first, hosts, state)
     yield from attempted("wordings of replacement", _wordings, hosts, state)
     yield from attempted("messages", _messages, hosts)
@@ -63,6 +64,12 @@ def _compared(hosts: HostPair, state: SearchState, operator: Operator) -> Iterat
     yield things(f"{name}, ideas shown", *([one.idea in text for one in shown] for text in texts))
     yield things(f"{name}, unit shown", *(unit in text for unit, text in zip(units, texts, strict=True)))
     yield things(f"{name}, components named", *([one in text for one in _INJECTED] for text in texts))
+
+
+def _creation(hosts: HostPair) -> Finding:
+    """What is asked where no other prompt can be made (12)."""
+    _, asked = hosts.creation()
+    return things("creation, template shown", True, hosts.template.strip() in asked.prompt)
 
 
 def _order(text: str, shown: Sequence[Member]) -> list[int]:
