@@ -16,9 +16,9 @@ from search_to_signal.progress import one_line
 
 NAMES = {"tsp": "tsp", "obp": "obp", "cvrp": "cvrp_aco", "op": "op_aco"}
 """The released host's names of our problems."""
+_OWN = {"seed_algo_fp": "seed.py", "template_fp": "template.py"}
 
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
-_OWN = {"seed_algo_fp": "seed.py", "template_fp": "template.py"}
 _NEEDED = ("calm_trainer.py", "heuristic.py", "args.py", "problems", "configs")
 
 
