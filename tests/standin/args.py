@@ -31,7 +31,7 @@ class Args:
     reward_function: float = -0.90
     reward_runtime: float = -0.85
     reward_random: float = -0.75
-    lr: float = 5e-6
+    lr: float = 5e-5
 
     @classmethod
     def from_yaml(cls, path):

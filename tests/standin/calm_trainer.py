@@ -43,7 +43,7 @@ class Trainer:
         self.used_prompts, self.injected_components = [], []
         self.age_stuck = self.log_step = self.train_epoch = 0
         self.population_size, self.n_prompts = calm_args.population_size, calm_args.n_prompts
-        self.log_dir, self.save_dir = log_dir, save_dir
+        self.save_dir = save_dir
         with open(calm_args.template_fp or f"configs/{self.problem_name}/template.py") as file:
             self.algorithm_template = file.read()
         with open(calm_args.seed_algo_fp or f"configs/{self.problem_name}/seed.py") as file:
@@ -51,6 +51,9 @@ class Trainer:
         seed = self.policy_of(code, code.splitlines()[0].lstrip("# "), None)
         self.rate(seed, self.env.run_async(seed, self.instances))
         self.seed_algos, self.algos = [seed], [seed]
+        for directory in (log_dir, save_dir):
+            os.makedirs(directory, exist_ok=True)
+        self.log_dir = os.path.join(log_dir, "rounds.jsonl")
 
     def policy_of(self, code, idea, kind):
         """A heuristic of this step that has not run; raises when the code has no single function."""
@@ -98,13 +101,14 @@ class Trainer:
         prompt = self.creation()
         for _ in range(ALIKE):
             drawn = self.prompt_of(*self.draw(algos))
-            if drawn.text not in [used.text for used in self.used_prompts]:
+            if drawn is not None and drawn.text not in [used.text for used in self.used_prompts]:
                 prompt = drawn
                 break
         self.used_prompts.append(prompt)
         system = (
             f"{self.problem.name}: {self.problem.description} You see algorithms and answer with another: "
-            f"its idea, which explains itself and begins as below, and one function of the same shape.\n"
+            f"its original idea, which explains itself and begins as below, and one function with the same "
+            f"input and output, deterministic, without usage examples and tuned constants; nothing else.\n"
             f"{{{{{OPENING} ...}}}}\n```python\n...\n```"
         )
         return [{"role": "system", "content": system}, {"role": "user", "content": prompt.text}]
@@ -114,7 +118,9 @@ class Trainer:
         return Prompt(f"Invent one.\n```python\n{self.algorithm_template.strip()}\n```", "creation")
 
     def prompt_of(self, kind, parents):
-        """The prompt of an operator: its task, then its parents, best first."""
+        """The prompt of an operator: its task, then its parents, best first; None without parents."""
+        if not parents:
+            return None
         task = random.choice(TASKS[kind])
         if kind == "injection" and self.injected_components:
             task += f" Known: {', '.join(self.injected_components[-10:])}."
@@ -126,7 +132,7 @@ class Trainer:
         return Prompt("\n\n".join([task, *shown]), kind)
 
     def draw(self, algos):
-        """An operator and its parents."""
+        """An operator and its parents, of which there are none when no pair is found."""
         args, size = self.calm_args, len(algos)
         weights = {kind: getattr(args, f"ub_{kind}") for kind in TASKS}
         if size < 2:
@@ -137,11 +143,12 @@ class Trainer:
         kind = random.choices(list(weights), list(weights.values()))[0]
         if kind != "crossover":
             return kind, [by_rank(head)]
-        while True:
+        for _ in range(ALIKE):
             first = by_rank(head)
             second = unequal(head, first) if random.random() < 0.5 else diverse(algos, first)
             if second is not None:
                 return kind, [first, second]
+        return kind, []
 
     def stuck(self):
         """Whether to start again now."""
@@ -213,9 +220,7 @@ class Trainer:
 
     def write(self, rewards):
         """A line about the round, and the archive as it is now."""
-        for directory in (self.log_dir, self.save_dir):
-            os.makedirs(directory, exist_ok=True)
-        with open(os.path.join(self.log_dir, "rounds.jsonl"), "a") as file:
+        with open(self.log_dir, "a") as file:
             file.write(json.dumps({"rewards": rewards, "stuck": self.age_stuck}) + "\n")
         with open(os.path.join(self.save_dir, "algorithms.json"), "w") as file:
             json.dump([[algo.code, algo.perf] for algo in self.algos], file)

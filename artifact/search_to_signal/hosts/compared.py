@@ -31,10 +31,11 @@ class AskedPrompt:
 class PlayedGroup:
     """What became of a group, completion by completion, and the state after it, listed best first.
 
-    ``scores`` are higher-is-better and absent where the outcome is not valid; ``rewards`` are native.
+    ``scores`` are higher-is-better and absent where the outcome is not valid; ``rewards`` are native. An
+    outcome is None for a failure whose reward is no severity.
     """
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[Outcome | None, ...]
     scores: tuple[float | None, ...]
     rewards: tuple[float, ...]
     after: SearchState

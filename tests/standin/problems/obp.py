@@ -51,5 +51,5 @@ class Environment:
         return [Instance(items, capacity) for items in rows for capacity in (100, 500)]
 
     def run_async(self, policy, instances):
-        """A promise of what a policy does on instances; its time counts from now."""
+        """A promise of what a policy does on instances."""
         return promised(policy, instances)

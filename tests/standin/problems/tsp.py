@@ -41,5 +41,5 @@ class Environment:
         return [Instance(places) for places in np.random.rand(64, 50, 2)]
 
     def run_async(self, policy, instances):
-        """A promise of what a policy does on instances; its time counts from now."""
+        """A promise of what a policy does on instances."""
         return promised(policy, instances)

@@ -1,20 +1,29 @@
 """The comparison of hosts: an honest stand-in agrees, and every changed fact is found by name."""
 
+import csv
 import os
 import re
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from tests.unit.hosts.settings_mutants import SETTINGS
 
 from search_to_signal.cli import main
+from search_to_signal.evaluation.pool import EvaluationPool
+from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.hosts.conformance import comparison
 from search_to_signal.hosts.conformance.comparison import CHECKS, conform
 from search_to_signal.hosts.conformance.findings import Agreement, Finding, Verdict
+from search_to_signal.hosts.conformance.options import PAPER
 from search_to_signal.hosts.released.checkout import opened
 from search_to_signal.hosts.released.trainer import changed
+from search_to_signal.package_data import PUBLISHED
+from search_to_signal.problems import get_problem
 
 Sabotage = Callable[[str, str, str], Path]
 
@@ -72,7 +81,14 @@ MUTANTS = {
         '"random" in policy.code',
         "False",
     ),
-    "a severity": ("rewards", "no code", "args.py", "-0.95", "-0.94"),
+    "a severity": ("rewards", "severity, no code", "args.py", "-0.95", "-0.94"),
+    "a severity of its own": (
+        "rewards",
+        "severity, no code",
+        "calm_trainer.py",
+        "None, args.reward_code",
+        "None, -0.94",
+    ),
     "a steeper reward": (
         "rewards",
         "replacement, worse",
@@ -100,6 +116,27 @@ MUTANTS = {
         "calm_trainer.py",
         "if prompt.kind in TASKS",
         'if prompt.kind[0] in "irc"',
+    ),
+    "creation earns something": (
+        "rewards",
+        "creation, a valid child",
+        "calm_trainer.py",
+        "in TASKS else 0.0",
+        "in TASKS else 1.0",
+    ),
+    "creation raises": (
+        "rewards",
+        "creation, a valid child",
+        "calm_trainer.py",
+        "if prompt.kind in TASKS else 0.0",
+        "if bases else max(bases)",
+    ),
+    "creation without the template": (
+        "prompts",
+        "creation, template shown",
+        "calm_trainer.py",
+        "{self.algorithm_template.strip()}",
+        "...",
     ),
     "components in the idea alone": (
         "components",
@@ -200,6 +237,13 @@ MUTANTS = {
         "args.max_steps // 20",
         "args.max_steps // 10",
     ),
+    "a default for -1 alone": (
+        "collapse",
+        "threshold -2",
+        "calm_trainer.py",
+        "limit < 0 else",
+        "limit == -1 else",
+    ),
     "late crossover": ("operators", "2 members", "calm_trainer.py", "if size < 2", "if size < 6"),
     "no first fill": (
         "operators",
@@ -250,7 +294,7 @@ MUTANTS = {
         "prompts",
         "a round of four",
         "calm_trainer.py",
-        "if drawn.text not in [used.text for used in self.used_prompts]",
+        "if drawn is not None and drawn.text not in [used.text for used in self.used_prompts]",
         "if True",
     ),
 }
@@ -279,7 +323,24 @@ def test_draws_are_seeded(calm: Path) -> None:
     assert findings(calm, "operators", "parents") == findings(calm, "operators", "parents")
 
 
-@pytest.mark.parametrize(("check", "subject", "file", "old", "new"), MUTANTS.values(), ids=MUTANTS)
+@pytest.fixture(scope="module")
+def shared_pool() -> Iterator[EvaluationPool]:
+    """Our evaluator of the small split, started once."""
+    with EvaluationPool(get_problem("obp"), "embedded", EvaluationSettings(replay="off")) as pool:
+        yield pool
+
+
+@pytest.fixture
+def one_pool(shared_pool: EvaluationPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let comparisons evaluate with the pool that is there."""
+    monkeypatch.setattr(comparison, "EvaluationPool", lambda *given: nullcontext(shared_pool))
+
+
+ALL = {**MUTANTS, **SETTINGS}
+
+
+@pytest.mark.usefixtures("one_pool")
+@pytest.mark.parametrize(("check", "subject", "file", "old", "new"), ALL.values(), ids=ALL)
 def test_every_mutant_is_found(
     sabotaged: Sabotage, check: str, subject: str, file: str, old: str, new: str
 ) -> None:
@@ -288,6 +349,87 @@ def test_every_mutant_is_found(
     differing = [one.subject for one in found if one.verdict is Verdict.DIFFERS]
     assert any(one.startswith(subject) for one in differing), found
     assert all(one.detail for one in found if one.verdict is Verdict.DIFFERS)
+
+
+def test_injection_of_a_later_version_is_named(sabotaged: Sabotage) -> None:
+    """Frequencies that the largest weight plus one explains are said to come from it."""
+    found = findings(
+        sabotaged("calm_trainer.py", "= max(weights.values())", "= max(weights.values()) + 1"), "operators"
+    )
+    details = {one.subject: one.detail for one in found if one.verdict is Verdict.DIFFERS}
+    assert "1 members" in details
+    assert all(
+        detail.endswith("injection has the largest weight plus one (9)") for detail in details.values()
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [("args.py", "-0.95", "-0.94"), ("calm_trainer.py", "None, args.reward_code", "None, -0.94")],
+)
+def test_a_changed_severity_is_no_matter_of_parsing(
+    sabotaged: Sabotage, file: str, old: str, new: str
+) -> None:
+    """Parsing differs nowhere; with a severity that no option names it is not compared, and says why."""
+    found = findings(sabotaged(file, old, new), "parsing")
+    assert not [one for one in found if one.verdict is Verdict.DIFFERS]
+    unknown = {one.detail for one in found if one.verdict is Verdict.UNKNOWN}
+    assert unknown <= {"its reward of -0.94 is no severity that the checkout's options name"}
+    assert bool(unknown) == (file == "calm_trainer.py")
+
+
+def test_the_files_that_options_name(calm: Path) -> None:
+    """A seed or template that an option names is the one compared; one that is not there is named."""
+    config = calm / "configs/obp/local.yaml"
+    text = config.read_text()
+    seed = (calm / "configs/obp/seed.py").read_text()
+    (calm / "other.py").write_text(seed.replace("score[1:] -= score", "score[1:] += score"))
+    config.write_text(text.replace("seed_algo_fp: ''", "seed_algo_fp: other.py"))
+    found = findings(calm, "evaluators")
+    differing = [one.subject for one in found if one.verdict is Verdict.DIFFERS]
+    assert differing == ["our seed as the released one"]
+    config.write_text(text.replace("template_fp: ''", "template_fp: gone.py"))
+    (unknown,) = findings(calm, "options")
+    assert unknown.detail == "configs/obp/local.yaml: template_fp names gone.py, which is not there"
+
+
+def test_the_paper_is_quoted_as_published() -> None:
+    """The values that options are compared with are those of the paper's table of parameters."""
+    with (PUBLISHED / "parameters.csv").open(encoding="utf-8", newline="") as file:
+        table = {row["Parameter"]: row["Value"] for row in csv.DictReader(file)}
+    weights = "; ".join(
+        f"{name} {PAPER[f'operator weight of {name}']}"
+        for name in ("simplification", "injection", "replacement", "crossover")
+    )
+    assert table["Operator weights"] == weights
+    assert table["Population size"] == str(PAPER["population size"])
+    assert table["Stagnation threshold"] == f"{PAPER['collapse threshold']} groups"
+    assert table["Prompts per step / group size"] == f"{PAPER['prompts per step']} / {PAPER['generations']}"
+    assert table["Groups / completions"].split(" / ")[0] == str(PAPER["steps"])
+    assert table["Learning rate"].split(",")[0] == "5×10^-5"
+    assert PAPER["learning rate"] == 5e-5
+
+
+OPTION_LINES = {
+    "population size": (
+        "population_size: int = 10",
+        "population_size: int = 12",
+        "paper 10, ours 10, checkout 12",
+    ),
+    "learning rate": ("lr: float = 5e-5", "lr: float = 1e-5", "paper 5e-05, ours 5e-05, checkout 1e-05"),
+    "collapse speed": ("= 0.0005", "= 0.005", "ours 0.0005, checkout 0.005"),
+}
+
+
+def test_the_command_names_options(sabotaged: Sabotage, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each option that differs is a line with the paper's value, ours and the checkout's; exit code 1."""
+    for old, new, _ in OPTION_LINES.values():
+        calm = sabotaged("args.py", old, new)
+    assert main(["conformance", "--calm", str(calm), "--problem", "obp", "--check", "options"]) == 1
+    out = capsys.readouterr().out
+    for name, (_, _, said) in OPTION_LINES.items():
+        assert f"obp   options      differs           {name} ({said})" in out.splitlines()
+    assert f" {len(OPTION_LINES)} differ, 0 not compared" in out.splitlines()[-1]
 
 
 def test_the_command_says_that_it_agrees(standin: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -348,9 +490,10 @@ def test_an_evaluator_that_fails_on_its_own_seed_says_nothing(sabotaged: Sabotag
 def test_a_threshold_made_elsewhere_is_not_compared(sabotaged: Sabotage) -> None:
     """Where the host replaces -1 in its constructor, which is not run, nothing is said of it."""
     found = findings(
-        sabotaged("calm_trainer.py", "args.max_steps // 20 if limit == -1 else limit", "limit"), "collapse"
+        sabotaged("calm_trainer.py", "args.max_steps // 20 if limit < 0 else limit", "limit"), "collapse"
     )
-    assert [one.subject for one in found if one.verdict.agreement is not Agreement.EQUAL] == ["threshold -1"]
+    unequal = [one.subject for one in found if one.verdict.agreement is not Agreement.EQUAL]
+    assert unequal == ["threshold -1", "threshold -2"]
     assert agreements(found) == {Agreement.EQUAL, Agreement.NOT_COMPARED}
 
 

@@ -30,7 +30,7 @@ CHANGES = {
     ),
     "one argument less": (
         "heuristic.py",
-        "(self, instances, timeout)",
+        "(self, instances, timeout=TIME_LIMIT_S)",
         "(self, instances)",
         "takes (instances)",
     ),

@@ -5,7 +5,14 @@ from dataclasses import replace
 
 from search_to_signal.hosts.compared import PlayedGroup
 from search_to_signal.hosts.conformance.edges import edges
-from search_to_signal.hosts.conformance.findings import Finding, Verdict, attempted, numbers, things
+from search_to_signal.hosts.conformance.findings import (
+    Finding,
+    Verdict,
+    attempted,
+    numbers,
+    reason,
+    things,
+)
 from search_to_signal.hosts.conformance.host_pair import HostPair
 from search_to_signal.hosts.conformance.questions import answer, odd_answers
 from search_to_signal.programs.canonical import sha256_text
@@ -47,7 +54,12 @@ def parsing(hosts: HostPair) -> Iterator[Finding]:
 def _judged(hosts: HostPair, subject: str, text: str) -> Iterator[Finding]:
     state = state_of([hosts.seed], [hosts.seed])
     ours, theirs = hosts.both(state, hosts.asked(state, "parsing"), (text,))
-    yield things(subject, ours.outcomes[0].value, theirs.outcomes[0].value)
+    (own,), (other,) = ours.outcomes, theirs.outcomes
+    if own is None or other is None:
+        what = f"its reward of {theirs.rewards[0]} is no severity that the checkout's options name"
+        yield Finding(subject, Verdict.UNKNOWN, what)
+    else:
+        yield things(subject, own.value, other.value)
     if _idea(ours) or _idea(theirs):
         yield things(f"{subject}, idea kept", _idea(ours), _idea(theirs))
 
@@ -68,9 +80,26 @@ def rewards(hosts: HostPair) -> Iterator[Finding]:
     """
     odd = odd_answers(hosts.problem, hosts.child[0])
     for name in _SEVERITIES:
-        yield from attempted(name, _compared, hosts, name, Operator.REPLACEMENT, [hosts.child[1]], odd[name])
+        subject = f"severity, {name}"
+        yield from attempted(
+            subject, rewarded, hosts, subject, Operator.REPLACEMENT, [hosts.child[1]], odd[name]
+        )
     for subject, operator, bases in _cases(hosts.child[1]):
-        yield from attempted(subject, _compared, hosts, subject, operator, bases, answer(hosts.child[0]))
+        yield from attempted(subject, rewarded, hosts, subject, operator, bases, answer(hosts.child[0]))
+    yield from attempted("creation", _created, hosts)
+
+
+def _created(hosts: HostPair) -> Finding:
+    """A valid child of a creation prompt: it has no base, and a host may fail over that (16)."""
+    (state, asked), text = hosts.creation(), answer(hosts.child[0])
+    hosts.both(state, hosts.asked(state, "beside a creation"), (text,))  # raises where any prompt does
+    ours = hosts.ours.play(state, asked, (text,)).rewards
+    try:
+        theirs = hosts.theirs.play(state, asked, (text,)).rewards
+    except (ValueError, LookupError) as error:
+        raised = f"ours {ours}, theirs raises {reason(error)}"
+        return Finding("creation, a valid child", Verdict.DIFFERS, raised)
+    return numbers("creation, a valid child", ours, theirs)
 
 
 def _cases(score: float) -> Iterator[tuple[str, Operator, list[float]]]:
@@ -90,7 +119,8 @@ def _cases(score: float) -> Iterator[tuple[str, Operator, list[float]]]:
     yield "crossover, worse", Operator.CROSSOVER, [score + 2 * far, score + far]
 
 
-def _compared(hosts: HostPair, subject: str, operator: Operator, bases: list[float], text: str) -> Finding:
+def rewarded(hosts: HostPair, subject: str, operator: Operator, bases: list[float], text: str) -> Finding:
+    """The rewards of one answer beside bases of these scores."""
     state = hosts.members(bases)
     asked = hosts.asked(state, subject, operator, tuple(range(len(bases))))
     ours, theirs = hosts.both(state, asked, (text,))

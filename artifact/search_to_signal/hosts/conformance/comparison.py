@@ -13,9 +13,11 @@ from search_to_signal.hosts.conformance.data import data
 from search_to_signal.hosts.conformance.draws import operators, parents
 from search_to_signal.hosts.conformance.findings import Finding, Verdict, attempted, reason
 from search_to_signal.hosts.conformance.host_pair import HostPair
+from search_to_signal.hosts.conformance.options import options
 from search_to_signal.hosts.conformance.prompts import prompts
 from search_to_signal.hosts.conformance.reference_side import ReferenceSide
 from search_to_signal.hosts.conformance.states import collapse, components, stagnation, transition
+from search_to_signal.hosts.conformance.ties import ties
 from search_to_signal.hosts.released.checkout import NAMES, Checkout, opened
 from search_to_signal.hosts.released.host import quiet, released_host
 from search_to_signal.hosts.released.interface import offered, require_interface
@@ -26,7 +28,7 @@ from search_to_signal.problems import get_problem
 Check = Callable[[HostPair], Iterator[Finding]]
 
 _ALL: tuple[Check, ...] = (
-    *(data, evaluators, parsing, rewards, components, transition, stagnation, collapse),
+    *(options, data, evaluators, parsing, rewards, components, transition, ties, stagnation, collapse),
     *(operators, parents, prompts),
 )
 CHECKS: dict[str, Check] = {check.__name__: check for check in _ALL}
@@ -95,7 +97,9 @@ def _pair(stack: ExitStack, checkout: Checkout, name: str, count: int, draws: in
     problem = get_problem(name)
     with quiet():
         theirs = released_host(checkout, name)
-    settings = settings_of(theirs.trainer.calm_args)
+    given = checkout.options(name)  # the trainer's own are changed by what it is asked
+    settings = settings_of(given)
     pool = stack.enter_context(EvaluationPool(problem, split, EvaluationSettings(replay="off")))
     ours = ReferenceSide(problem, pool, settings, split)
-    return HostPair(problem, ours, theirs, settings, checkout.configured(name, "seed.py"), count, draws)
+    seed, template = (checkout.named(name, given, one) for one in ("seed_algo_fp", "template_fp"))
+    return HostPair(problem, ours, theirs, settings, given, seed, template, count, draws)

@@ -2,14 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 from search_to_signal.hosts.compared import AskedPrompt
-from search_to_signal.hosts.conformance.findings import Finding, attempted
+from search_to_signal.hosts.conformance.findings import Finding, Verdict, attempted
 from search_to_signal.hosts.conformance.frequencies import chances, frequencies, kind_of
 from search_to_signal.hosts.conformance.host_pair import HostPair
 from search_to_signal.hosts.conformance.questions import crowded_state
+from search_to_signal.records.schema import Operator
 from search_to_signal.search.operators import OPERATORS, operator_probabilities
+from search_to_signal.search.settings import SearchSettings
 
 SIZES = (1, 2, 5, 9, 10, 14)
 
@@ -31,7 +34,22 @@ def _operators_often(hosts: HostPair, size: int) -> Finding:
     chances = operator_probabilities(size, hosts.settings)
     expected = {name: float(due) for name, due in zip(OPERATORS, chances, strict=True) if due > 0}
     counted = Counter(asked.operator for asked in draws(hosts, "operators", size))
-    return frequencies(f"{size} members", counted, expected)
+    found = frequencies(f"{size} members", counted, expected)
+    raised = _raised_by_one(size, hosts.settings)
+    if found.verdict is Verdict.DIFFERS and frequencies("", counted, raised).verdict is Verdict.CLOSE:
+        return replace(found, detail=f"{found.detail}: injection has the largest weight plus one (9)")
+    return found
+
+
+def _raised_by_one(size: int, settings: SearchSettings) -> dict[Operator, float]:
+    """Chances where injection gets the largest weight plus one meanwhile, as in a later version."""
+    weights = {name: float(getattr(settings, name.value)) for name in OPERATORS}
+    if size < 2:
+        weights[Operator.CROSSOVER] = 0.0
+    if size < settings.population_size:
+        weights[Operator.INJECTION] = max(weights.values()) + 1
+    total = sum(weights.values())
+    return {name: weight / total for name, weight in weights.items() if weight > 0}
 
 
 def parents(hosts: HostPair) -> Iterator[Finding]:

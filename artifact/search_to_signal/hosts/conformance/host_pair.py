@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
+from typing import Any
 
 from search_to_signal.hosts.base import HostError
 from search_to_signal.hosts.compared import AskedPrompt, NotComparableError, PlayedGroup
@@ -23,14 +24,17 @@ from search_to_signal.seeding import derive_seed
 class HostPair:
     """Both hosts of one problem, and how much to ask them.
 
-    ``seed_code`` is the released seed heuristic; ``programs`` are generated, ``draws`` are prompts per state.
+    ``options`` are the checkout's own, ``seed_code`` and ``template`` what they name; ``programs`` are
+    generated, ``draws`` are prompts per state.
     """
 
     problem: Problem
     ours: ReferenceSide
     theirs: ReleasedHost
     settings: SearchSettings
+    options: Any
     seed_code: str
+    template: str
     programs: int
     draws: int
 
@@ -71,6 +75,14 @@ class HostPair:
                 if bases in (None, asked.bases):
                     return asked
         raise HostError(f"calm_trainer.py: no prompt shows the members {bases} in {MOST_TRIES} draws")
+
+    def creation(self) -> tuple[SearchState, AskedPrompt]:
+        """A state whose members are equal and say the same, and the prompt that crossover makes of it."""
+        score = self.child[1] + 1.0
+        first, second = self.members([score, score]).archive
+        state = state_of([first, replace(second, idea=first.idea)], [self.seed])
+        with self.seeded("creation"):
+            return state, self.theirs.creation(state)
 
     def both(
         self, state: SearchState, asked: AskedPrompt, texts: tuple[str, ...]

@@ -12,7 +12,8 @@ from search_to_signal.hosts.conformance.host_pair import HostPair
 from search_to_signal.hosts.released.host import ONE_PARENT
 from search_to_signal.hosts.released.trainer import content, load
 from search_to_signal.hosts.released.wording import words_of
-from search_to_signal.problems.base import Problem
+from search_to_signal.problems.base import HasStatement, Problem
+from search_to_signal.programs.markers import OPENING
 from search_to_signal.records.schema import Operator
 from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, build_prompt
 from search_to_signal.search.state import Member, SearchState
@@ -21,6 +22,17 @@ _SCORES = [-14.54, -27.03984]
 """The first would be padded to three decimals, the second rounded up to them."""
 _INJECTED = tuple(f"part {letter}" for letter in "abcdefghijkl")
 _ROUND = 4
+_MARKS = {
+    "opening phrase between double braces": rf"\{{\{{{OPENING}",
+    "layout of the code": "```python",
+    "an original idea": "(?i)original",
+    "the same inputs and outputs": "(?is)input.*output",
+    "deterministic": "(?i)deterministic",
+    "no usage examples": "(?i)usage example",
+    "no tuned constants": "(?i)tuned|hyper-?parameter",
+    "nothing else": "(?i)nothing else|additional|anything else",
+}
+"""What stands for each request of the system message, in our words as in others (HOST.md, Prompts)."""
 
 
 def prompts(hosts: HostPair) -> Iterator[Finding]:
@@ -28,9 +40,11 @@ def prompts(hosts: HostPair) -> Iterator[Finding]:
     state = replace(hosts.members(_SCORES), injected=_INJECTED)
     for operator in (*ONE_PARENT, Operator.CROSSOVER):
         yield from attempted(operator.value, _compared, hosts, state, operator)
+    yield from attempted("creation", _creation, hosts)
     yield from attempted("task first", _task_first, hosts, state)
     yield from attempted("wordings of replacement", _wordings, hosts, state)
     yield from attempted("messages", _messages, hosts)
+    yield from attempted("system text", _system, hosts, state)
     yield from attempted("a round of four", _distinct, hosts, state)
 
 
@@ -50,6 +64,12 @@ def _compared(hosts: HostPair, state: SearchState, operator: Operator) -> Iterat
     yield things(f"{name}, ideas shown", *([one.idea in text for one in shown] for text in texts))
     yield things(f"{name}, unit shown", *(unit in text for unit, text in zip(units, texts, strict=True)))
     yield things(f"{name}, components named", *([one in text for one in _INJECTED] for text in texts))
+
+
+def _creation(hosts: HostPair) -> Finding:
+    """What is asked where no other prompt can be made (12)."""
+    _, asked = hosts.creation()
+    return things("creation, template shown", True, hosts.template.strip() in asked.prompt)
 
 
 def _order(text: str, shown: Sequence[Member]) -> list[int]:
@@ -87,6 +107,22 @@ def _wordings(hosts: HostPair, state: SearchState) -> Iterator[Finding]:
 def _messages(hosts: HostPair) -> Iterator[Finding]:
     (chat,) = hosts.theirs.rows(1)
     yield things("messages", ["system", "user"], [str(message["role"]) for message in chat])
+
+
+def _system(hosts: HostPair, state: SearchState) -> Iterator[Finding]:
+    """What the system message says, by marks that stand for it, and that it is the same in every prompt."""
+    texts = set()
+    for operator in (*ONE_PARENT, Operator.CROSSOVER):
+        texts.add(str(hosts.asked(state, f"system {operator.value}", operator).chat[0]["content"]))
+    yield things("system text, how many there are", 1, len(texts))
+    problem, module = hosts.problem, hosts.theirs.trainer.problem
+    about = problem.statement if isinstance(problem, HasStatement) else problem.description
+    ours = build_prompt(problem, Operator.CREATION, [], form="released").system
+    for text in texts:
+        yield things("system text, name of the problem", problem.title in ours, module.name in text)
+        yield things("system text, description of the problem", about in ours, module.description in text)
+        for name, mark in _MARKS.items():
+            yield things(f"system text, {name}", *(bool(re.search(mark, one)) for one in (ours, text)))
 
 
 def _distinct(hosts: HostPair, state: SearchState) -> Finding:

@@ -1,7 +1,7 @@
 """What a group, and a collapse, do to the archive, the stagnation counter and the injected components."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from search_to_signal.hosts.conformance.findings import Finding, Verdict, attempted, numbers, things
@@ -18,6 +18,7 @@ from search_to_signal.search.state import Member, SearchState
 _COUNTED = 3
 _KNOWN = "a known part"
 _AT_DEFAULT = 40
+_NEGATIVE = (-1, -2)
 
 
 def transition(hosts: HostPair) -> Iterator[Finding]:
@@ -113,7 +114,7 @@ def _said(component: str) -> str:
 
 
 def collapse(hosts: HostPair) -> Iterator[Finding]:
-    """What a collapse keeps, how often it comes at each counter, and what a threshold of -1 is (14, 25)."""
+    """What a collapse keeps, how often it comes at each counter, what a negative threshold is (14, 25)."""
     full = replace(crowded_state(hosts.problem, hosts.seed, 12), injected=("a part",))
     near = hosts.seed.score + 5e-8
     cases = {
@@ -125,7 +126,7 @@ def collapse(hosts: HostPair) -> Iterator[Finding]:
     limit = hosts.settings.collapse_threshold
     for counter in (0, limit * 2 // 5, limit - 1, limit):
         yield from attempted(f"at counter {counter}", _often, hosts, full, counter)
-    yield from attempted("threshold -1", _default, hosts, full)
+    yield from attempted("threshold -1", _defaults, hosts, full)
 
 
 def _kept(hosts: HostPair, subject: str, state: SearchState) -> Iterator[Finding]:
@@ -148,17 +149,23 @@ def _often(hosts: HostPair, state: SearchState, counter: int) -> Finding:
     return frequencies(f"at counter {counter}", counted, expected)
 
 
-def _default(hosts: HostPair, state: SearchState) -> Finding:
-    """Whether a threshold of -1 collapses at a twentieth of the steps and not before."""
-    subject, options = "threshold -1", hosts.theirs.trainer.calm_args
-    limit = options.max_steps // THRESHOLD_SHARE
-    with changed(options, max_stuck_threshold=-1), hosts.seeded(subject):
-        if all(_collapses(hosts, state, 0) for _ in range(_AT_DEFAULT)):
-            why = "the host replaces it before its search begins, in code that is not run here"
-            return Finding(subject, Verdict.UNKNOWN, why)
-        seen = [
-            all(_collapses(hosts, state, counter) for _ in range(_AT_DEFAULT))
-            for counter in (limit - 1, limit)
-        ]
-    said = f"always at {limit - 1}: {seen[0]}, always at {limit}: {seen[1]}"
-    return things(subject, f"always at {limit - 1}: False, always at {limit}: True", said)
+def _defaults(hosts: HostPair, state: SearchState) -> Iterator[Finding]:
+    """Whether a threshold below 0 collapses at a twentieth of the steps and not before, -1 as any other."""
+    limit = hosts.theirs.trainer.calm_args.max_steps // THRESHOLD_SHARE
+    if _always(hosts, state, -1, 0):
+        why = "the host replaces it before its search begins, in code that is not run here"
+        yield from (Finding(f"threshold {value}", Verdict.UNKNOWN, why) for value in _NEGATIVE)
+        return
+    for value in _NEGATIVE:
+        seen = [_always(hosts, state, value, counter) for counter in (0, limit - 1, limit)]
+        yield things(f"threshold {value}", _told([False, False, True], limit), _told(seen, limit))
+
+
+def _told(always: Sequence[bool], limit: int) -> str:
+    return ", ".join(f"always at {at}: {one}" for at, one in zip((0, limit - 1, limit), always, strict=True))
+
+
+def _always(hosts: HostPair, state: SearchState, threshold: int, counter: int) -> bool:
+    subject = f"threshold {threshold} at {counter}"
+    with changed(hosts.theirs.trainer.calm_args, max_stuck_threshold=threshold), hosts.seeded(subject):
+        return all(_collapses(hosts, state, counter) for _ in range(_AT_DEFAULT))

@@ -17,6 +17,7 @@ from search_to_signal.progress import one_line
 
 NAMES = {"tsp": "tsp", "obp": "obp", "cvrp": "cvrp_aco", "op": "op_aco"}
 """The released host's names of our problems."""
+_OWN = {"seed_algo_fp": "seed.py", "template_fp": "template.py"}
 
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 _QUIET_WORKERS = "RAY_LOG_TO_DRIVER"
@@ -46,6 +47,18 @@ class Checkout:
         path = self.path / "configs" / NAMES[problem] / name
         if not path.is_file():
             raise HostError(f"{path} is missing: give a whole checkout, or leave out the problem {problem}")
+        return path.read_text(encoding="utf-8")
+
+    def named(self, problem: str, options: Any, option: str) -> str:
+        """The text of the file that an option names; an empty path is the problem's own."""
+        given = getattr(options, option)
+        if not given:
+            return self.configured(problem, _OWN[option])
+        path = self.path / str(given)
+        if not path.is_file():
+            raise HostError(
+                f"configs/{NAMES[problem]}/local.yaml: {option} names {given}, which is not there"
+            )
         return path.read_text(encoding="utf-8")
 
     def options(self, problem: str) -> Any:

@@ -27,6 +27,7 @@ from search_to_signal.hosts.released.trainer import (
     policy_of,
     score_of,
     settings_of,
+    severities_of,
     snapshot,
 )
 from search_to_signal.hosts.released.wording import Wording, learn_wording
@@ -117,6 +118,19 @@ class ReleasedHost:
                 yield asked
         raise HostError(f"calm_trainer.py: no {wanted.value if wanted else ''} prompt in {MOST_TRIES} draws")
 
+    def creation(self, state: SearchState) -> AskedPrompt:
+        """The prompt that it makes of a state in which crossover alone has weight, and no pair can be used.
+
+        Raises HostError where that shows a member.
+        """
+        load(self.trainer, self.policy, state)
+        with self._full_with_one(), self.weighing(Operator.CROSSOVER):
+            (chat,) = self.rows(1)
+        text = content(chat)
+        if bases_of(text, state.archive):
+            raise HostError("calm_trainer.py: where no pair can be used, a prompt shows members")
+        return AskedPrompt(Operator.CREATION, (), text, chat, tuple(self.trainer.used_prompts))
+
     def play(self, state: SearchState, asked: AskedPrompt, texts: Sequence[str]) -> PlayedGroup:
         """Let its own reward function judge the answers and move the population.
 
@@ -130,7 +144,8 @@ class ReleasedHost:
         with quiet(), heuristics_made(self.policy) as seen, _timeouts(self.policy) as late:
             given = self.trainer.reward_func(prompts=prompts, completions=completions)
         rewards = tuple(float(reward) for reward in given)
-        outcomes = tuple(outcome_of(reward) for reward in rewards)
+        severities = severities_of(self.trainer.calm_args)
+        outcomes = tuple(outcome_of(reward, severities) for reward in rewards)
         waited = time.monotonic() - began
         if Outcome.RUNTIME_FAILURE in outcomes and (late or waited > 0.9 * TIME_LIMIT_S):
             raise NotComparableError(f"the host's time limit ended an evaluation ({waited:.0f} s in all)")
@@ -181,18 +196,21 @@ class ReleasedHost:
         The member alone counts as a full population meanwhile, so injection gets no weight of its own.
         """
         load(self.trainer, self.policy, replace(state_of([member], [member]), injected=injected))
-        with (
-            changed(self.trainer, population_size=1),
-            changed(self.trainer.calm_args, population_size=1),
-            self.weighing(wanted),
-        ):
+        with self._full_with_one(), self.weighing(wanted):
             return [content(self.rows(1)[0]) for _ in range(_WORDED)]
+
+    @contextmanager
+    def _full_with_one(self) -> Iterator[None]:
+        options = self.trainer.calm_args
+        with changed(self.trainer, population_size=1), changed(options, population_size=1):
+            yield
 
 
 def released_host(checkout: Checkout, problem: str) -> ReleasedHost:
     """A host for one of our problems; raises HostError where the checkout has another interface.
 
-    Its logs and algorithms go to the working directory, which is that of the open checkout.
+    Its log, which ``log_dir`` names as a file, and its algorithms go below the working directory, which is
+    that of the open checkout.
     """
     module = checkout.module(f"problems.{NAMES[problem]}")
     kind = checkout.module("calm_trainer").Trainer
@@ -200,8 +218,7 @@ def released_host(checkout: Checkout, problem: str) -> ReleasedHost:
     options.max_stuck_threshold = settings_of(options).collapse_threshold
     trainer = object.__new__(kind)
     environment = module.Environment()
-    here = Path.cwd()
-    places = {name: tempfile.mkdtemp(prefix=f"{name}-", dir=here) for name in ("log_dir", "save_dir")}
+    here = Path(tempfile.mkdtemp(prefix="written-", dir=Path.cwd()))
     fields = {
         "algos": [],
         "seed_algos": [],
@@ -213,12 +230,13 @@ def released_host(checkout: Checkout, problem: str) -> ReleasedHost:
         "n_prompts": 1,
         "population_size": options.population_size,
         "problem_name": NAMES[problem],
-        "algorithm_template": checkout.configured(problem, "template.py"),
+        "algorithm_template": checkout.named(problem, options, "template_fp"),
         "calm_args": options,
         "problem": module,
         "env": environment,
         "instances": environment.training_dataset(),
-        **places,
+        "log_dir": str(here / "output.log"),
+        "save_dir": tempfile.mkdtemp(dir=here),
     }
     for name, value in fields.items():
         setattr(trainer, name, value)

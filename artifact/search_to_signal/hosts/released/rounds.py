@@ -83,6 +83,11 @@ def _evaluated(played: ReleasedRound, rescore: Rescore) -> Iterator[Evaluated]:
         outcome, proposal = outcome_of(reward), parse(text)
         idea, code = (proposal.idea, proposal.code) if isinstance(proposal, Proposal) else ("", "")
         score = None
+        if outcome is None:
+            raise HostError(
+                f"the released host gave {reward} to a completion, no severity of the paper's and below any "
+                "reward of a valid one: see s2s conformance --check rewards"
+            )
         if outcome is Outcome.VALID:
             score = score_of(text, played.seen, played.after.archive, rescore)
             if score is None:

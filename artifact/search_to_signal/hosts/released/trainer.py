@@ -1,7 +1,7 @@
 """The released trainer's state as ours, and back; what it saw of each completion."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -13,11 +13,21 @@ from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE
 from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.records.schema import Operator, Outcome
 from search_to_signal.rewards.base import SEVERITY
+from search_to_signal.rewards.native import COPY
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import Member, SearchState, state_of
 
 _BLOCK = re.compile(r"```(?:python)?(.*?)```", re.DOTALL | re.IGNORECASE)
-_OUTCOME = {value: outcome for outcome, value in SEVERITY.items()}
+_FAILURES = {
+    "idea": Outcome.MISSING_RATIONALE,
+    "code": Outcome.MISSING_CODE,
+    "function": Outcome.MISSING_FUNCTION,
+    "bug": Outcome.RUNTIME_FAILURE,
+    "runtime": Outcome.RUNTIME_FAILURE,
+    "random": Outcome.RANDOMNESS,
+}
+"""The failures by the first word of the options that hold their rewards, after ``reward_``."""
+_NEAR = 1e-9  # two rewards that lie closer are one
 
 
 # A trainer is photographed before and after every group, and its archive hardly changes.
@@ -118,10 +128,23 @@ def operator_of(prompt: str, bases: Sequence[Member]) -> Operator:
     return Operator.SIMPLIFICATION if "simpl" in words.lower() else Operator.REPLACEMENT
 
 
-def outcome_of(reward: float) -> Outcome:
-    """The typed outcome that a native reward stands for; no valid reward equals a severity."""
-    near = (outcome for value, outcome in _OUTCOME.items() if abs(value - reward) < 1e-9)
-    return next(near, Outcome.VALID)
+def severities_of(options: Any) -> dict[Outcome, float]:
+    """What the released options give each failure; the paper's value where no option names it."""
+    found = dict(SEVERITY)
+    for name, value in vars(options).items():
+        kind, _, rest = name.partition("_")
+        if kind == "reward" and (failure := _FAILURES.get(rest.split("_")[0])):
+            found[failure] = float(value)
+    return found
+
+
+def outcome_of(reward: float, severities: Mapping[Outcome, float] = SEVERITY) -> Outcome | None:
+    """The typed outcome that a native reward stands for; no valid reward equals a severity.
+
+    None for a reward below every valid one that is no severity either: a failure, and nobody knows which.
+    """
+    near = (outcome for outcome, value in severities.items() if abs(value - reward) < _NEAR)
+    return next(near, Outcome.VALID if reward >= COPY - _NEAR else None)
 
 
 @contextmanager
