@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 
 from search_to_signal.errors import ModelFileError
+from search_to_signal.generators.fetching.known import known_place
 from search_to_signal.package_data import MODELS
 
 CHECKSUMS = "SHA256SUMS"
@@ -16,6 +17,11 @@ def model_directory(name_or_path: str) -> Path:
             return candidate
     known = ", ".join(sorted(path.name for path in MODELS.glob("*") if path.is_dir()))
     remedy = f"give one of {known}, or the path of a model directory"
+    if name := known_place(Path(name_or_path)):
+        raise ModelFileError(
+            f"there is no model {name_or_path!r}: bring it with 's2s model fetch {name}' (with --from PLACE "
+            "where you have its files), from this directory"
+        )
     if "/" in name_or_path:
         remedy = (
             f"put the model's files into {Path(name_or_path).absolute()} (in a container, mount a directory "
