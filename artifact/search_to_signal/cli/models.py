@@ -82,7 +82,7 @@ def _fetch(arguments: argparse.Namespace) -> None:
     """
     from search_to_signal.extras import require
 
-    require("torch", "gguf", "sentencepiece", "tokenizers", "huggingface_hub")
+    require("gguf", "sentencepiece", "tokenizers", "safetensors", "huggingface_hub")
     from search_to_signal.generators.fetching.fetching import Request, fetch
 
     out = arguments.out or Path(PLACE, arguments.name)

@@ -9,7 +9,6 @@ from search_to_signal.errors import ConfigError, ModelFileError, S2SError
 from search_to_signal.generators.fetching.describing import SOURCE, describe
 from search_to_signal.generators.fetching.from_gguf import GgufSource
 from search_to_signal.generators.fetching.from_safetensors import SafetensorsSource, given_files
-from search_to_signal.generators.fetching.hub import on_hub
 from search_to_signal.generators.fetching.known import KNOWN, KnownModel, unknown_model
 from search_to_signal.generators.fetching.parts import gguf_files
 from search_to_signal.generators.fetching.unfinished import renamed_when_whole
@@ -42,6 +41,9 @@ def fetch(request: Request, out: Path, progress: Progress) -> bool:
         source = _given(request, request.given, known)
     with renamed_when_whole(out) as work:
         if request.given is None:
+            # Its client takes a second to load, which other files need not wait for.
+            from search_to_signal.generators.fetching.hub import on_hub
+
             assert known is not None
             source = on_hub(request.name, known, progress)
         describe(work, source.write(work, progress), progress)
