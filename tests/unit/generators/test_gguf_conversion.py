@@ -16,6 +16,7 @@ from tests.gguf_files import BLOCKS, HIDDEN, TEMPLATE, Tensor, quantized, tensor
 from search_to_signal.errors import ModelFileError
 from search_to_signal.generators.chat import encoded, end_ids
 from search_to_signal.generators.fetching.converting import convert
+from search_to_signal.generators.fetching.weights import bfloat16_bytes
 from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.progress import PlainProgress
 
@@ -239,3 +240,13 @@ def test_settings_are_plain(converted: Path) -> None:
     assert "rope_parameters" not in config
     settings = json.loads((converted / "generation_config.json").read_text())
     assert not {"top_k", "top_p", "repetition_penalty", "temperature"} & settings.keys()
+
+
+def test_bfloat16_is_torchs() -> None:
+    """Rounded as torch rounds, ties to even, up to the largest numbers and down to the smallest."""
+
+    bits = np.random.default_rng(3).integers(0, 1 << 32, 200_000, dtype=np.uint32)
+    bits[:4096] = bits[:4096] & 0xFFFF0000 | 0x8000
+    values = bits.view(np.float32)
+    values = np.ascontiguousarray(values[np.isfinite(values)])
+    assert bfloat16_bytes(values) == torch.from_numpy(values).bfloat16().view(torch.int16).numpy().tobytes()

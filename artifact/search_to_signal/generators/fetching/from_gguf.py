@@ -7,19 +7,28 @@ from search_to_signal.errors import ModelFileError
 from search_to_signal.generators.fetching.converting import convert
 from search_to_signal.generators.fetching.describing import Origin
 from search_to_signal.generators.fetching.known import KnownModel
-from search_to_signal.generators.fetching.reading import Reading, refuse_little_room, total_size
+from search_to_signal.generators.fetching.reading import (
+    Reading,
+    refuse_little_room,
+    remove_cached,
+    total_size,
+)
 from search_to_signal.progress import Progress
 
 _JOINED = ".joined.gguf"
 
 
 class GgufSource(NamedTuple):
-    """The files that a model's GGUF file consists of, in order, and what is known of it, or its SHA-256."""
+    """The files that a model's GGUF file consists of, in order, and what is known of it, or its SHA-256.
+
+    A ``cached`` file is removed where it is damaged, or the next attempt would find it again.
+    """
 
     name: str
     files: list[Path]
     known: KnownModel | None
     sha256: str | None = None
+    cached: bool = False
 
     def write(self, out: Path, progress: Progress) -> Origin:
         """Check the bytes, then convert them; raises ModelFileError for others, and for no model."""
@@ -56,6 +65,8 @@ class GgufSource(NamedTuple):
     def _refuse_bytes(self, found: str) -> None:
         expected = self.known.files[self.known.gguf] if self.known and self.known.gguf else self.sha256
         if found != expected:
+            if self.cached:
+                remove_cached(self.files[0])
             raise ModelFileError(
                 f"the file given for {self.name} has SHA-256 {found}, not {expected}: it is damaged, or "
                 "another; get it again"

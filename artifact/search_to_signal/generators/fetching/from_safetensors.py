@@ -11,7 +11,12 @@ from safetensors import SafetensorError, safe_open
 from search_to_signal.errors import ModelFileError
 from search_to_signal.generators.fetching.describing import Origin
 from search_to_signal.generators.fetching.known import KnownModel
-from search_to_signal.generators.fetching.reading import Reading, refuse_little_room, total_size
+from search_to_signal.generators.fetching.reading import (
+    Reading,
+    refuse_little_room,
+    remove_cached,
+    total_size,
+)
 from search_to_signal.generators.files import CHECKSUMS, listed_files
 from search_to_signal.progress import Progress
 
@@ -23,13 +28,17 @@ _OWN = ("source.json",)
 
 
 class SafetensorsSource(NamedTuple):
-    """A model's published files by name, and the SHA-256 of those that somebody vouches for."""
+    """A model's published files by name, and the SHA-256 of those that somebody vouches for.
+
+    A ``cached`` file is removed where it is damaged, or the next attempt would find it again.
+    """
 
     name: str
     files: Mapping[str, Path]
     known: KnownModel
     sums: Mapping[str, str]
     revision: str | None = None
+    cached: bool = False
 
     def write(self, out: Path, progress: Progress) -> Origin:
         """Copy and check every file; raises ModelFileError for another, a missing or a damaged one."""
@@ -42,6 +51,8 @@ class SafetensorsSource(NamedTuple):
             with (out / name).open("wb") as stream:
                 found[name] = reading.copy([path], stream)
             if self.sums.get(name, found[name]) != found[name]:
+                if self.cached:
+                    remove_cached(path)
                 raise ModelFileError(
                     f"{path} has SHA-256 {found[name]}, not {self.sums[name]}: it is damaged, or another; "
                     "get it again"

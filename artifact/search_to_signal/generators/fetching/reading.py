@@ -57,3 +57,9 @@ def _blocks(files: Sequence[Path]) -> Iterator[bytes]:
         with path.open("rb", buffering=0) as stream:
             while block := stream.read(_BLOCK):
                 yield block
+
+
+def remove_cached(path: Path) -> None:
+    """Remove a file of the hub's cache, which links to where its bytes are."""
+    path.resolve().unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
