@@ -1,11 +1,11 @@
-"""Is a fetched model what its distributor published? Every tensor against its file, 50 chats against their ids.
+"""Is a fetched model what its distributor published? Tensors against its file, 50 chats against their ids.
 
     python -m tests.proofs.fetched_model mounts/qwen2.5-coder-0.5b-instruct FILE.gguf
 
-Tensors are found by the names that the library gguf has for them, dequantized whole by it, rounded by torch; one
-row of each is also read value by value from the format's definition. The ids in ``tests/golden/qwen_chats.json``
+Tensors are found by the names that the library gguf has for them, dequantized whole by it, rounded by torch;
+one row of each is also read value by value from the format's definition. The ids in the golden file of chats
 were made without transformers, tokenizers and a GGUF file: by tiktoken over the distributor's own ranks, as
-dashscope 2.0.2 ships them (``qwen.tiktoken``, class QwenTokenizer), of chats written as ChatML by a line of Python.
+dashscope 2.0.2 ships them (``qwen.tiktoken``, class QwenTokenizer), of chats written as ChatML.
 """
 
 import argparse
