@@ -71,6 +71,7 @@ def test_the_model_and_its_tokenizer_load(converted: Path) -> None:
     assert model.config.rms_norm_eps == 1e-6
     assert model.lm_head.weight.data_ptr() != model.model.embed_tokens.weight.data_ptr()
     assert tokenizer.eos_token == "<|im_end|>"
+    assert tokens()[model.config.eos_token_id] == "<|im_end|>"
     ends = end_ids(tokenizer, model.generation_config)
     assert {tokens()[end] for end in ends} == {"<|endoftext|>", "<|im_end|>"}
     _, ids = encoded(tokenizer, [{"role": "user", "content": "hello wörld"}])
@@ -156,6 +157,29 @@ def test_a_damaged_header_is_an_error_of_ours(tmp_path: Path, recwarn: pytest.Wa
     assert {what for what, _ in damages(data) if what.startswith("cut")} <= set(refused)
     assert len([what for what in refused if " at " in what]) == 16
     assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    ("after", "number", "said"),
+    [
+        (b"GGUF\x03\0\0\0", struct.pack("<Q", 1 << 63), "claims too many tensors"),
+        (b"qwen2.block_count\x04\0\0\0", struct.pack("<I", 1 << 18), "claims 262144 layers"),
+        (
+            b"tokenizer.ggml.tokens\x09\0\0\0\x08\0\0\0",
+            struct.pack("<Q", 1 << 40),
+            "a list in it is too long",
+        ),
+    ],
+)
+def test_a_number_beyond_reason_is_refused_before_anything_is_made_of_it(
+    tmp_path: Path, after: bytes, number: bytes, said: str
+) -> None:
+    """A loop over it would take hours, or all memory."""
+    data = write_gguf(tmp_path / "whole.gguf").read_bytes()
+    place = data.index(after) + len(after)
+    (tmp_path / "odd.gguf").write_bytes(data[:place] + number + data[place + len(number) :])
+    with pytest.raises(ModelFileError, match=said):
+        convert(tmp_path / "odd.gguf", tmp_path, PlainProgress())
 
 
 def test_another_architecture_is_named(tmp_path: Path) -> None:

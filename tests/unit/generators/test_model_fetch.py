@@ -264,11 +264,11 @@ def test_what_a_killed_fetch_left_is_never_a_model_and_goes_with_the_next(
     assert (code, "another process is writing" in err) == (RunDirectoryError.exit_code, True)
     process.kill()
     process.wait()
-    (left / "model.safetensors").write_bytes(b"half")
+    (left / "half.safetensors").write_bytes(b"half")
     assert not (place / "mounts" / "own").exists()
     assert fetched(*arguments, "--from", whole, capsys=capsys) == (0, "")
     assert [path.name for path in (place / "mounts").iterdir()] == ["own"]
-    checked_files(place / "mounts" / "own")
+    assert "half.safetensors" not in checked_files(place / "mounts" / "own")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
