@@ -43,6 +43,7 @@ def without(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
         ("run", f"pretrain {package_data.MODELS / 'qwen2-2.1m' / 'recipe.toml'} --out out"),
         ("run", f"card {package_data.MODELS / 'qwen2-2.1m'}"),
         ("run", "serve qwen2-2.1m"),
+        ("run", "model fetch qwen2.5-coder-0.5b-instruct"),
         ("report", "report . --out out"),
         ("report", "claims"),
         ("parquet", "audit completions.parquet --format trl"),

@@ -7,6 +7,7 @@ import pytest
 from search_to_signal.cli import main
 from search_to_signal.cli.listing import KINDS
 from search_to_signal.experiments.configuration import load_profile
+from search_to_signal.generators.fetching.known import KNOWN
 from search_to_signal.generators.files import model_directory
 from search_to_signal.normalizer import get_normalizer
 from search_to_signal.problems import get_problem
@@ -27,6 +28,7 @@ def listed(kind: str) -> list[str]:
         ("normalizers", get_normalizer),
         ("problems", get_problem),
         ("models", model_directory),
+        ("fetchable", KNOWN.get),
     ],
 )
 def test_every_name_can_be_used(kind: str, get: object) -> None:

@@ -265,11 +265,12 @@ def test_a_file_that_cannot_be_read_is_named_without_numbers(make_run: Make, tmp
 def test_the_paper_profile_says_where_its_models_go(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without weights the directory to fill or mount is named."""
+    """Without weights the directory is named, with the command that fills it."""
     code = main(["run", "--profile", "paper", "--out", str(tmp_path / "out")])
     err = capsys.readouterr().err
     assert (code, is_one_line(err)) == (ModelFileError.exit_code, True), err
-    assert "put the model's files into /" in err
+    assert f"no model in {Path('mounts/Qwen2.5-7B-Instruct').absolute()}: " in err
+    assert "s2s model fetch Qwen2.5-7B-Instruct" in err
     assert "mount" in err
 
 

@@ -25,7 +25,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "shipping": ("pack", "unpack", "rebuild"),
     "claims": ("claims",),
     "hosts": ("conformance", "released"),
-    "models": ("pretrain", "card", "serve"),
+    "models": ("pretrain", "card", "serve", "model"),
     "listing": ("list",),
     "audit": ("audit", "normalizers"),
 }

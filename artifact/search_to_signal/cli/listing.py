@@ -87,6 +87,18 @@ def _models() -> list[Row]:
     return [(path.name, str(path)) for path in sorted(MODELS.glob("*")) if path.is_dir()]
 
 
+def _fetchable() -> list[Row]:
+    from search_to_signal.generators.fetching.known import KNOWN, PLACE
+
+    def told(name: str) -> str:
+        known = KNOWN[name]
+        there = f", in {PLACE}/{name}" if Path(PLACE, name).is_dir() else ""
+        size = f", {known.size:,} bytes" if known.size else ""
+        return f"{known.repository}, {known.licence}{size}{there}"
+
+    return [(name, told(name)) for name in KNOWN]
+
+
 KINDS: dict[str, Callable[[], Iterable[Row]]] = {
     "profiles": _profiles,
     "layers": _layers,
@@ -97,11 +109,12 @@ KINDS: dict[str, Callable[[], Iterable[Row]]] = {
     "hosts": _hosts,
     "rules": _rules,
     "models": _models,
+    "fetchable": _fetchable,
 }
 
 
 def _list(arguments: argparse.Namespace) -> None:
-    """Profiles, layers, mappings, normalizers, problems, hosts and models by name."""
+    """Profiles, layers, mappings, normalizers, problems, hosts and models by name; what can be fetched."""
     if arguments.kind is not None and arguments.kind not in KINDS:
         raise ConfigError(f"nothing is called {arguments.kind!r}: list one of {', '.join(KINDS)}")
     for kind in [arguments.kind] if arguments.kind else KINDS:

@@ -4,11 +4,14 @@ import argparse
 import signal
 import time
 from contextlib import suppress
+from inspect import cleandoc
 from pathlib import Path
 
-from search_to_signal.cli.base import Add, show
+from search_to_signal.cli.base import AGAIN, Add, show
 from search_to_signal.errors import ConfigError
+from search_to_signal.generators.fetching.known import KNOWN, PLACE
 from search_to_signal.progress import progress_display
+from search_to_signal.records.files import storage_errors
 
 _PORTS = 65535
 
@@ -67,6 +70,54 @@ def _serve(arguments: argparse.Namespace) -> None:
                 time.sleep(3600)
 
 
+def _model(_: argparse.Namespace) -> None:
+    """Bring a pretrained model: s2s model fetch."""
+
+
+def _fetch(arguments: argparse.Namespace) -> None:
+    """Bring a pretrained model into a model directory with card, licence and checksums.
+
+    Its files come from the hub at a pinned revision, or from what you already have; either way their SHA-256
+    decides. A GGUF file is converted: its weights dequantized and stored as bfloat16.
+    """
+    from search_to_signal.extras import require
+
+    require("gguf", "sentencepiece", "tokenizers", "safetensors", "huggingface_hub")
+    from search_to_signal.generators.fetching.fetching import Request, fetch
+
+    out = arguments.out or Path(PLACE, arguments.name)
+    signal.signal(signal.SIGTERM, _stop)
+    with storage_errors(out, AGAIN), progress_display() as progress:
+        made = fetch(
+            Request(arguments.name, arguments.given, arguments.sha256 and arguments.sha256.lower()),
+            out,
+            progress,
+        )
+    print(f"s2s: model in {out}" + ("" if made else ", whole, as it was"))
+
+
+def _add_fetch(model: argparse.ArgumentParser) -> None:
+    actions = model.add_subparsers(required=True, metavar="ACTION")
+    text = cleandoc(_fetch.__doc__ or "")
+    fetch = actions.add_parser(
+        "fetch",
+        help="bring a pretrained model",
+        description=text,
+        epilog="example: s2s model fetch qwen2.5-coder-0.5b-instruct --from downloads/parts",
+    )
+    fetch.set_defaults(command=_fetch)
+    fetch.add_argument("name", help=f"{', '.join(KNOWN)}, or with --sha256 a name of your own")
+    fetch.add_argument(
+        "--from",
+        dest="given",
+        type=Path,
+        metavar="PLACE",
+        help="a GGUF file, a directory with its numbered parts, or one with safetensors (default: the hub)",
+    )
+    fetch.add_argument("--sha256", metavar="DIGEST", help="of a GGUF file that is not known by name")
+    fetch.add_argument("--out", type=Path, help=f"the model directory (default: {PLACE}/NAME)")
+
+
 def register(add: Add) -> None:
     make = add(_pretrain, "s2s pretrain artifact/models/qwen2-2.1m/recipe.toml --out my-model")
     make.add_argument("recipe", type=Path)
@@ -78,3 +129,4 @@ def register(add: Add) -> None:
     serve.add_argument("--port", type=int, default=8321, help="0 takes any free port (default: 8321)")
     serve.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     serve.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    _add_fetch(add(_model, "s2s model fetch qwen2.5-coder-0.5b-instruct"))

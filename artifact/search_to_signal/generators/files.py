@@ -1,9 +1,11 @@
 """Model directories: found by name, and checked against their recorded SHA-256 before use."""
 
 import hashlib
+import json
 from pathlib import Path
 
 from search_to_signal.errors import ModelFileError
+from search_to_signal.generators.fetching.known import known_place
 from search_to_signal.package_data import MODELS
 
 CHECKSUMS = "SHA256SUMS"
@@ -16,6 +18,11 @@ def model_directory(name_or_path: str) -> Path:
             return candidate
     known = ", ".join(sorted(path.name for path in MODELS.glob("*") if path.is_dir()))
     remedy = f"give one of {known}, or the path of a model directory"
+    if name := known_place(Path(name_or_path)):
+        raise ModelFileError(
+            f"there is no model in {Path(name_or_path).absolute()}: bring it with 's2s model fetch {name}' "
+            "(--from PLACE where you have its files), or, in a container, mount a directory that holds it"
+        )
     if "/" in name_or_path:
         remedy = (
             f"put the model's files into {Path(name_or_path).absolute()} (in a container, mount a directory "
@@ -27,14 +34,31 @@ def model_directory(name_or_path: str) -> Path:
 def checked_files(directory: Path) -> dict[str, str]:
     """The SHA-256 of every file that the directory's SHA256SUMS lists, by name.
 
-    Raises ModelFileError as ``listed_files`` does, and when a file has other bytes.
+    Raises ModelFileError as ``listed_files`` and ``refuse_unread_rotation`` do, and for other bytes.
     """
     sums = listed_files(directory)
     for name, expected in sums.items():
         if file_sha256(directory / name) != expected:
             where = directory / CHECKSUMS
             raise ModelFileError(f"model file {directory / name} does not match {where}: restore it first")
+    refuse_unread_rotation(directory)
     return sums
+
+
+def refuse_unread_rotation(directory: Path) -> None:
+    """Raise ModelFileError where the base of the rotary embedding stands where only newer transformers look.
+
+    The pinned one would take 10,000 instead, without a word.
+    """
+    try:
+        config = json.loads((directory / "config.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return  # Whoever loads it says so.
+    if isinstance(config, dict) and config.get("rope_parameters") and "rope_theta" not in config:
+        raise ModelFileError(
+            f"{directory / 'config.json'} has rope_parameters, which the pinned transformers does not read: "
+            f"write their rope_theta beside model_type, too, and its new sum into {CHECKSUMS}"
+        )
 
 
 def file_sha256(path: Path) -> str:

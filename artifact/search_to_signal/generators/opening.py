@@ -4,7 +4,12 @@ from pathlib import Path
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.generators.base import Generator, Trainable
-from search_to_signal.generators.files import checked_files, listed_files, model_directory
+from search_to_signal.generators.files import (
+    checked_files,
+    listed_files,
+    model_directory,
+    refuse_unread_rotation,
+)
 from search_to_signal.generators.settings import LOOPBACK, GenerationSettings, ModelLoading
 
 ON_PROCESSOR = ModelLoading()
@@ -21,7 +26,9 @@ def model_files(settings: GenerationSettings, model: str) -> dict[str, str]:
 def require_model(settings: GenerationSettings, model: str) -> None:
     """Raise ModelFileError where a model's directory, list or a listed file is missing; hashes nothing."""
     if not _elsewhere(settings):
-        listed_files(model_directory(model))
+        directory = model_directory(model)
+        listed_files(directory)
+        refuse_unread_rotation(directory)
 
 
 def _elsewhere(settings: GenerationSettings) -> bool:

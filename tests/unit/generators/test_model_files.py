@@ -174,3 +174,14 @@ def test_unreadable_models_are_errors_of_ours(
     (tmp_path / broken).write_bytes(b"{")
     with pytest.raises(ModelFileError, match=str(tmp_path)):
         load_model(tmp_path)
+
+
+def test_a_rotary_base_that_would_not_be_read_is_refused(model: Path) -> None:
+    """Newer releases write it elsewhere, and the pinned one would compute with another, without a word."""
+    config = b'{"rope_parameters": {"rope_theta": 1000000.0, "rope_type": "default"}}'
+    (model / "config.json").write_bytes(config)
+    listing = model / CHECKSUMS
+    lines = [line for line in listing.read_text().splitlines() if "config" not in line]
+    listing.write_text("\n".join([*lines, f"{hashlib.sha256(config).hexdigest()}  config.json\n"]))
+    with pytest.raises(ModelFileError, match="write their rope_theta beside model_type"):
+        checked_files(model)

@@ -10,9 +10,10 @@ from search_to_signal.errors import ModelFileError
 from search_to_signal.generators.fetching.gguf_file import ARCHITECTURE, GgufModel
 from search_to_signal.generators.fetching.tokens import Vocabulary, read_vocabulary, write_tokenizer
 from search_to_signal.generators.fetching.weights import HEAD, Sizes, write_weights
+from search_to_signal.progress import Progress
 
 
-def convert(path: Path, out: Path) -> None:
+def convert(path: Path, out: Path, progress: Progress) -> None:
     """Write config, generation settings, tokenizer and bfloat16 weights of a GGUF file into a directory.
 
     Raises ModelFileError for another architecture, another tokenizer, and a damaged file.
@@ -23,7 +24,7 @@ def convert(path: Path, out: Path) -> None:
     _write(out / "config.json", _config(model, sizes, vocabulary))
     _write(out / "generation_config.json", _generation(vocabulary))
     write_tokenizer(out, vocabulary, model)
-    write_weights(out / "model.safetensors", model, sizes)
+    write_weights(out / "model.safetensors", model, sizes, progress)
 
 
 def _number(model: GgufModel, name: str) -> int:

@@ -6,23 +6,29 @@ from pathlib import Path
 from typing import NamedTuple
 
 from search_to_signal.generators.fetching.known import KnownModel
-from search_to_signal.generators.files import CHECKSUMS, file_sha256
+from search_to_signal.generators.fetching.reading import Reading, total_size
+from search_to_signal.generators.files import CHECKSUMS
+from search_to_signal.progress import Progress
 
 SOURCE, CARD, LICENCE = "source.json", "README.md", "LICENSE"
 _LICENCES = Path(__file__).parent / "licences"
 
 
 class Origin(NamedTuple):
-    """A model's name, what is known of it, and the SHA-256 of what it was made from, by name."""
+    """A model's name, what is known of it, and the SHA-256 of what it was made from, by name.
+
+    ``revision`` is None where nothing says that the bytes are those of one; ``edited`` says what was changed.
+    """
 
     name: str
     known: KnownModel | None
     files: dict[str, str]
     revision: str | None
     converted: bool
+    edited: str = ""
 
 
-def describe(out: Path, origin: Origin) -> None:
+def describe(out: Path, origin: Origin, progress: Progress) -> None:
     """Write source.json, README.md, the licence where it is ours to give, and the list of checksums last."""
     (out / SOURCE).write_text(json.dumps(_source(origin), indent=2) + "\n", encoding="utf-8")
     (out / CARD).write_text(_card(origin), encoding="utf-8")
@@ -30,7 +36,8 @@ def describe(out: Path, origin: Origin) -> None:
     if text and text.is_file() and not (out / LICENCE).exists():
         (out / LICENCE).write_bytes(text.read_bytes())
     files = [path for path in sorted(out.iterdir()) if path.name not in (CARD, CHECKSUMS)]
-    (out / CHECKSUMS).write_text("".join(f"{file_sha256(path)}  {path.name}\n" for path in files))
+    reading = Reading("list checksums", total_size(files), progress)
+    (out / CHECKSUMS).write_text("".join(f"{reading.copy([path])}  {path.name}\n" for path in files))
 
 
 def _source(origin: Origin) -> dict[str, object]:
@@ -60,13 +67,14 @@ Made by `s2s model fetch {origin.name}`; `source.json` says the same for program
 def _whose(origin: Origin) -> str:
     if origin.known is None:
         return "A model of somebody else's, unknown to this package: its giver alone vouches for the bytes."
-    at = f"at revision {origin.revision}" if origin.revision else "by the SHA-256 below"
-    return f"A model of {origin.known.repository} on huggingface.co, {at}, published as:"
+    if origin.revision is None:
+        return f"Given as {origin.known.repository} of huggingface.co; nobody vouches for these bytes:"
+    return f"A model of {origin.known.repository} on huggingface.co, at revision {origin.revision}:"
 
 
 def _how(origin: Origin) -> str:
     if not origin.converted:
-        return "The files are the distributor's, byte for byte.\n"
+        return f"The files are the distributor's, byte for byte{origin.edited}.\n"
     return (
         f"Its weights were quantized by the distributor. They were dequantized by the library gguf "
         f"{version('gguf')}\nand rounded to bfloat16, tensor by tensor; tokens, merges and the chat template "

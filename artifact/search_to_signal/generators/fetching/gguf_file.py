@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import gguf
 import numpy as np
@@ -11,12 +11,15 @@ from gguf.quants import dequantize
 from numpy.typing import NDArray
 
 from search_to_signal.errors import ModelFileError
+from search_to_signal.generators.fetching.parts import MAGIC
+from search_to_signal.progress import one_line
 
 ARCHITECTURE = "qwen2"
 # A vocabulary is the longest list there is; a damaged length would be read for hours.
 _LONGEST_LIST = 1 << 21
-_MOST_FIELDS = 1 << 16
+_MOST_FIELDS = _MOST_TENSORS = 1 << 16
 _ROWS = 4096
+_Item = TypeVar("_Item", str, int)
 # What the library raises for bytes that make no sense.
 _UNREADABLE = (
     *(ValueError, LookupError, TypeError, ArithmeticError, AttributeError, AssertionError),
@@ -24,7 +27,7 @@ _UNREADABLE = (
 )
 
 
-class _Bounded(gguf.GGUFReader):  # type: ignore[misc]
+class _Bounded(gguf.GGUFReader):
     """The library's reader; it takes what a damaged file claims, so lengths and places are checked here."""
 
     def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
@@ -43,14 +46,26 @@ class _Bounded(gguf.GGUFReader):  # type: ignore[misc]
         built: int = super()._build_fields(offs, count)
         return built
 
+    def _build_tensor_info(self, offs: int, count: int) -> Any:
+        if count > _MOST_TENSORS:
+            raise ValueError("it claims too many tensors")
+        return super()._build_tensor_info(offs, count)
+
+    def _push_field(self, field: Any, skip_sum: bool = False) -> Any:
+        if field.name in self.fields:
+            raise ValueError(f"it says {one_line(field.name, 80)} twice")
+        return super()._push_field(field, skip_sum)
+
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Whatever the library raises for this file is a ModelFileError of one line."""
     try:
-        yield
+        # numpy would warn of what is told below.
+        with np.errstate(all="ignore"):
+            yield
     except _UNREADABLE as error:
-        said = str(error) or type(error).__name__
+        said = one_line(str(error), 200) or type(error).__name__
         raise ModelFileError(
             f"{path} is no GGUF file that can be read ({said}): it is damaged or unfinished; get it again"
         ) from error
@@ -62,11 +77,11 @@ class GgufModel:
     def __init__(self, path: Path) -> None:
         self.path = path
         with reading(path):
-            if _magic(path) != b"GGUF":
+            if _magic(path) != MAGIC:
                 raise ValueError("it does not begin with GGUF")
             self._reader = _Bounded(path)
             self.tensors = {str(tensor.name): tensor for tensor in self._reader.tensors}
-        architecture = self.setting("general.architecture", "nothing")
+        architecture = one_line(str(self.setting("general.architecture", "nothing")), 80)
         if architecture != ARCHITECTURE:
             raise ModelFileError(
                 f"{path} holds a model of architecture {architecture!r}: only {ARCHITECTURE!r} can be "
@@ -84,6 +99,30 @@ class GgufModel:
             values = [_value(field.parts[place], field.types[-1]) for place in field.data]
             return values if field.types[0] == gguf.GGUFValueType.ARRAY else values[0]
 
+    def words(self, name: str) -> list[str]:
+        """A setting that is a list of texts; raises where it is something else."""
+        return self._list(name, str)
+
+    def numbers(self, name: str) -> list[int]:
+        """A setting that is a list of whole numbers; raises where it is something else."""
+        return self._list(name, int)
+
+    def text(self, name: str) -> str:
+        """A setting that is one text; raises where it is something else."""
+        value = self.setting(name)
+        if not isinstance(value, str):
+            raise self._unexpected(name)
+        return value
+
+    def _list(self, name: str, kind: type[_Item]) -> list[_Item]:
+        value = self.setting(name)
+        if not isinstance(value, list) or not all(type(item) is kind for item in value):
+            raise self._unexpected(name)
+        return value
+
+    def _unexpected(self, name: str) -> ModelFileError:
+        return ModelFileError(f"{self.path}: {name} is of another kind than it should be; get the file again")
+
     def rows(self, name: str) -> Iterator[NDArray[np.float32]]:
         """A tensor's values as float32, some rows at a time; a vector is one row.
 
@@ -92,8 +131,7 @@ class GgufModel:
         tensor = self.tensors[name]
         data = tensor.data if tensor.data.ndim > 1 else tensor.data[None]
         for start in range(0, len(data), _ROWS):
-            # A damaged scale is no number; that is told below.
-            with reading(self.path), np.errstate(all="ignore"):
+            with reading(self.path):
                 values = dequantize(data[start : start + _ROWS], tensor.tensor_type)
             if not np.isfinite(values).all():
                 raise ModelFileError(f"{self.path}: {name} holds what is no number; get the file again")
@@ -102,7 +140,7 @@ class GgufModel:
 
 def _magic(path: Path) -> bytes:
     with path.open("rb") as stream:
-        return stream.read(4)
+        return stream.read(len(MAGIC))
 
 
 def _value(part: NDArray[Any], kind: Any) -> Any:

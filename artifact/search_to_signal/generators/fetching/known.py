@@ -1,7 +1,13 @@
 """The models that can be fetched by name: whose they are, under which licence, and the bytes they must be."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
+
+from search_to_signal.errors import ConfigError
+
+# Where profiles look for them.
+PLACE = "mounts"
 
 
 @dataclass(frozen=True)
@@ -56,3 +62,16 @@ KNOWN = MappingProxyType(
         ),
     }
 )
+
+
+def known_place(path: Path) -> str | None:
+    """The name of the known model that a profile means by this path; None where it is none."""
+    return path.name if path.name in KNOWN and path.parent.name == PLACE else None
+
+
+def unknown_model(name: str) -> ConfigError:
+    """What to say of a name that is not known, and that nothing else vouches for."""
+    return ConfigError(
+        f"no model {name!r} is known: name one of {', '.join(KNOWN)}, or give a GGUF file of your own with "
+        "--from FILE --sha256 DIGEST"
+    )

@@ -51,9 +51,8 @@ def read_vocabulary(model: GgufModel) -> Vocabulary:
     kind = (model.setting("tokenizer.ggml.model"), model.setting("tokenizer.ggml.pre", "no name"))
     if kind != ("gpt2", "qwen2"):
         raise ModelFileError(f"{model.path} has the tokenizer {' '.join(map(str, kind))}, not Qwen2's")
-    tokens, kinds, merges = (
-        model.setting(f"tokenizer.ggml.{name}") for name in ("tokens", "token_type", "merges")
-    )
+    tokens, merges = (model.words(f"tokenizer.ggml.{name}") for name in ("tokens", "merges"))
+    kinds = model.numbers("tokenizer.ggml.token_type")
     control = {token: place for place, token in enumerate(tokens) if kinds[place : place + 1] == [_CONTROL]}
     # transformers' own reading of such a file takes <|endoftext|> for the end; a chat's is <|im_end|>.
     if len(tokens) != len(kinds) or not {END, PAD} <= control.keys():
@@ -72,8 +71,9 @@ def write_tokenizer(out: Path, vocabulary: Vocabulary, model: GgufModel) -> None
             raise
         raise ModelFileError(f"{model.path}: its tokens make no tokenizer ({error}); get it again") from error
     (out / "tokenizer.json").write_text(text + "\n", encoding="utf-8")
-    template = model.setting("tokenizer.chat_template")
-    settings = _settings(vocabulary, template, model.setting("qwen2.context_length"))
+    settings = _settings(
+        vocabulary, model.text("tokenizer.chat_template"), model.setting("qwen2.context_length")
+    )
     named = {name: settings[name] for name in ("eos_token", "pad_token")}
     for name, value in (("tokenizer_config.json", settings), ("special_tokens_map.json", named)):
         (out / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,16 +1,18 @@
 """Weights written one by one into a safetensors file, rounded to bfloat16: memory for a slice at a time."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from search_to_signal.errors import ModelFileError
 from search_to_signal.generators.fetching.gguf_file import GgufModel
+from search_to_signal.generators.fetching.reading import refuse_little_room
+from search_to_signal.progress import Progress
 
 _OUTSIDE = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -64,6 +66,8 @@ class Sizes(NamedTuple):
 
 def tensor_names(model: GgufModel, sizes: Sizes) -> dict[str, str]:
     """The name in transformers by the name in the file; raises ModelFileError where the two do not fit."""
+    if sizes.layers > len(model.tensors):
+        raise ModelFileError(f"{model.path} claims {sizes.layers} layers and lacks them: get it again")
     inside = {
         f"blk.{layer}.{name}": f"model.layers.{layer}.{target}"
         for layer in range(sizes.layers)
@@ -84,14 +88,19 @@ def tensor_names(model: GgufModel, sizes: Sizes) -> dict[str, str]:
     return names
 
 
-def write_weights(path: Path, model: GgufModel, sizes: Sizes) -> None:
+def write_weights(path: Path, model: GgufModel, sizes: Sizes, progress: Progress) -> None:
     """Write every tensor as bfloat16; raises ModelFileError as ``tensor_names`` and ``GgufModel.rows`` do."""
     names = tensor_names(model, sizes)
-    header = _header({target: sizes.shape(name) for name, target in names.items()})
+    shapes = {target: sizes.shape(name) for name, target in names.items()}
+    refuse_little_room(path.parent, 2 * sum(map(prod, shapes.values())))
+    header = _header(shapes)
     with path.open("wb") as stream:
         stream.write(len(header).to_bytes(8, "little") + header)
-        for piece in _pieces(model, names):
-            stream.write(piece)
+        for done, name in enumerate(names):
+            progress.update("convert weights", done, len(names), "tensors")
+            for rows in model.rows(name):
+                stream.write(bfloat16_bytes(rows))
+    progress.update("convert weights", len(names), len(names), "tensors")
 
 
 def _header(shapes: Mapping[str, Iterable[int]]) -> bytes:
@@ -100,19 +109,15 @@ def _header(shapes: Mapping[str, Iterable[int]]) -> bytes:
     start = 0
     for name, shape in shapes.items():
         size = list(shape)
-        end = start + 2 * int(np.prod(size))
+        end = start + 2 * prod(size)
         table[name] = {"dtype": "BF16", "shape": size, "data_offsets": [start, end]}
         start = end
     text = json.dumps(table, separators=(",", ":")).encode()
     return text + b" " * (-len(text) % 8)
 
 
-def _pieces(model: GgufModel, names: Iterable[str]) -> Iterator[bytes]:
-    for name in names:
-        for rows in model.rows(name):
-            yield bfloat16_bytes(rows)
-
-
 def bfloat16_bytes(values: NDArray[np.float32]) -> bytes:
-    """Float32 rounded to the nearest bfloat16, as its bytes."""
-    return torch.from_numpy(np.array(values)).to(torch.bfloat16).view(torch.int16).numpy().tobytes()
+    """Finite float32 rounded to the nearest bfloat16, of two equally near the even one, as its bytes."""
+    # The upper half of a float32 is the bfloat16 below it; adding just under half of its last place rounds.
+    bits = values.view(np.uint32)
+    return ((bits + (0x7FFF + (bits >> 16 & 1))) >> 16).astype("<u2").tobytes()

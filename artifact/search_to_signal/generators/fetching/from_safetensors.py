@@ -1,0 +1,118 @@
+"""A model directory from safetensors files as a distributor publishes them: checked and copied."""
+
+import json
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError, safe_open
+
+from search_to_signal.errors import ModelFileError
+from search_to_signal.generators.fetching.describing import Origin
+from search_to_signal.generators.fetching.known import KnownModel
+from search_to_signal.generators.fetching.reading import (
+    Reading,
+    refuse_little_room,
+    remove_cached,
+    total_size,
+)
+from search_to_signal.generators.files import CHECKSUMS, listed_files
+from search_to_signal.progress import Progress
+
+CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+# Weights, settings and licences: no code, and no pickles, which run some when they are read.
+WANTED = ("*.safetensors", "*.json", "*.jinja", "merges.txt", "tokenizer.model", "LICENSE*")
+# Ours, of an earlier fetch.
+_OWN = ("source.json",)
+
+
+class SafetensorsSource(NamedTuple):
+    """A model's published files by name, and the SHA-256 of those that somebody vouches for.
+
+    A ``cached`` file is removed where it is damaged, or the next attempt would find it again.
+    """
+
+    name: str
+    files: Mapping[str, Path]
+    known: KnownModel
+    sums: Mapping[str, str]
+    revision: str | None = None
+    cached: bool = False
+
+    def write(self, out: Path, progress: Progress) -> Origin:
+        """Copy and check every file; raises ModelFileError for another, a missing or a damaged one."""
+        _refuse_incomplete(self.files)
+        size = total_size(list(self.files.values()))
+        refuse_little_room(out, size)
+        reading = Reading(f"copy {self.name}", size, progress)
+        found = {}
+        for name, path in self.files.items():
+            with (out / name).open("wb") as stream:
+                found[name] = reading.copy([path], stream)
+            if self.sums.get(name, found[name]) != found[name]:
+                if self.cached:
+                    remove_cached(path)
+                raise ModelFileError(
+                    f"{path} has SHA-256 {found[name]}, not {self.sums[name]}: it is damaged, or another; "
+                    "get it again"
+                )
+        edited = f", but for rope_theta in {CONFIG}" if _place_rotation(out / CONFIG) else ""
+        return Origin(self.name, self.known, found, self.revision, converted=False, edited=edited)
+
+
+def wanted(name: str) -> bool:
+    """Whether a file of that name belongs into a model directory."""
+    return any(fnmatch(name, pattern) for pattern in WANTED) and name not in _OWN
+
+
+def given_files(directory: Path) -> tuple[dict[str, Path], dict[str, str]]:
+    """The files of a directory by name, and what its SHA256SUMS, if there is one, says of them."""
+    files = {path.name: path for path in sorted(directory.iterdir()) if path.is_file() and wanted(path.name)}
+    return files, listed_files(directory) if (directory / CHECKSUMS).is_file() else {}
+
+
+def _refuse_incomplete(files: Mapping[str, Path]) -> None:
+    if CONFIG not in files:
+        raise ModelFileError(f"there is no {CONFIG} beside the weights: get every file of the model")
+    weights = {name for name in files if name.endswith(".safetensors")}
+    if missing := sorted(set(_indexed(files)) - weights):
+        raise ModelFileError(f"{INDEX} names {missing[0]}, which is missing: get every file of the model")
+    for name in sorted(weights):
+        try:
+            with safe_open(files[name], framework="np"):  # type: ignore[no-untyped-call]
+                pass
+        except (SafetensorError, OSError) as error:
+            raise ModelFileError(f"{files[name]} is damaged or unfinished ({error}): get it again") from error
+
+
+def _indexed(files: Mapping[str, Path]) -> Iterator[str]:
+    if INDEX in files:
+        table = _object(files[INDEX]).get("weight_map")
+        yield from map(str, table.values() if isinstance(table, dict) else ())
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"{path} is no JSON ({error}): get it again") from error
+    if not isinstance(value, dict):
+        raise ModelFileError(f"{path} holds no settings: get it again")
+    return value
+
+
+def _place_rotation(path: Path) -> bool:
+    """Write the base of the rotary embedding where the pinned transformers reads it; it would take 10,000.
+
+    Whether anything had to be written.
+    """
+    config = _object(path)
+    rotation = config.get("rope_parameters")
+    if "rope_theta" in config or not isinstance(rotation, dict):
+        return False
+    if rotation.get("rope_type", "default") != "default" or "rope_theta" not in rotation:
+        raise ModelFileError(f"{path.name} has rope_parameters that are not read here: get an older revision")
+    config = {**config, "rope_theta": rotation["rope_theta"], "rope_scaling": None}
+    path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return True

@@ -1,0 +1,60 @@
+"""A directory made under another name and renamed when it is whole: what has its name is finished."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from search_to_signal.errors import RunDirectoryError
+
+
+@contextmanager
+def renamed_when_whole(out: Path) -> Iterator[Path]:
+    """Yield an empty directory beside ``out`` that gets its name at the end, and is removed on any error.
+
+    What a killed process left there is removed first. Raises RunDirectoryError while another one makes it.
+    """
+    out = Path(os.path.abspath(out))
+    made = _missing_parents(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    work = out.with_name(f".{out.name}.unfinished")
+    lock = _locked(work)
+    try:
+        _empty(work)
+        yield work
+        os.rename(work, out)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        for parent in made:
+            with suppress(OSError):
+                parent.rmdir()
+        raise
+    finally:
+        os.close(lock)
+
+
+def _missing_parents(path: Path) -> list[Path]:
+    return [parent for parent in path.parents if not parent.exists()]
+
+
+def _locked(work: Path) -> int:
+    """The open directory; the system lets go of the lock when the process ends, however it ends."""
+    work.mkdir(exist_ok=True)
+    descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with suppress(BlockingIOError, FileNotFoundError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Another process may have renamed or removed it between the calls.
+        if os.path.samestat(os.fstat(descriptor), os.stat(work)):
+            return descriptor
+    os.close(descriptor)
+    raise RunDirectoryError(f"another process is writing {work}: wait for it, or end it")
+
+
+def _empty(directory: Path) -> None:
+    for entry in directory.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
