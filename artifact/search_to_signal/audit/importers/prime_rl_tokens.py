@@ -31,6 +31,10 @@ def _row(path: Path, record: dict[str, Any], position: int, options: ReadOptions
     mask = record.get("loss_mask")
     if not isinstance(mask, list):
         raise RecordError(f"{path}:{position}: no loss_mask; the line is no token export")
+    for name in ("advantages", "token_ids", *_COUNTED, *_AVERAGED):
+        values = record.get(name) or mask
+        if not isinstance(values, list) or len(values) != len(mask):
+            raise RecordError(f"{path}:{position}: {name} has no value for each token; restore the file")
     advantages = _trained(record, "advantages", mask)
     return Row(
         group=position,
@@ -50,8 +54,7 @@ def _row(path: Path, record: dict[str, Any], position: int, options: ReadOptions
 
 def _trained(record: dict[str, Any], name: str, mask: Sequence[Any]) -> list[float]:
     """Values of the trained tokens; those that were not finite, or not computed, are left out."""
-    values = record.get(name) or []
-    pairs = zip(values, mask, strict=False)
+    pairs = zip(record.get(name) or [None] * len(mask), mask, strict=True)
     return [number(value) for value, trained in pairs if trained and value is not None]
 
 
