@@ -118,27 +118,41 @@ def test_every_example_is_run() -> None:
     assert found - {"__pycache__"} == {*PLACED, *(f"{name}.py" for name in NAMED)}
 
 
-def test_their_results_verify(project: Path) -> None:
-    """Without leave their code does not run; with it every level says OK."""
-    assert s2s(project, "verify", "out").returncode == 1
+def test_their_results_verify_with_leave_alone(project: Path) -> None:
+    """Without leave none of their code runs, and the line says which option gives it; with it all is well."""
+    told = s2s(project, "verify", "out")
+    assert told.returncode == 1
+    assert "allow it with --normalizer my_normalizer:median_scaled" in told.stdout
+    told = s2s(project, "verify", "out", *ALLOWED, "--recompute", "--problem", "nearest_number:problem")
+    assert told.returncode == 1
+    assert "allow it with --host my_host:HillClimber" in told.stdout
+    assert s2s(project, "verify", "out", *ALLOWED).returncode == 0
     told = s2s(project, "verify", "out", *ALL_ALLOWED, "--recompute")
     assert (told.returncode, "Traceback" in told.stderr) == (0, False), told.stdout + told.stderr
-    assert "s2s: OK" in told.stdout
 
 
 def test_their_results_are_reported(project: Path) -> None:
-    """The host gives no exposures, so the audit leaves the mapping that reads them out, and says so."""
+    """Their tables stand on the page, and every number is traced to its records."""
     told = s2s(project, "report", "out", "--out", "again", *ALLOWED)
     assert told.returncode == 0, told.stdout + told.stderr
-    page = (project / "out" / "report" / "report.html").read_text(encoding="utf-8")
-    assert "whether equal seeds give equal records" in page
-    tables = {name: table(project / "again" / f"smoke_{name}.csv") for name in ("repeat", "lengths")}
-    assert tables["repeat"][0]["value"] == "100.0"
-    assert float(tables["lengths"][0]["value"]) > 0
-    audit = (project / "out" / "audit" / "audit.md").read_text(encoding="utf-8")
-    assert "have no exposures, which a host need not give: search_exposure." in audit
-    mappings = {row["mapping"] for row in table(project / "out" / "audit" / "audit_signal.csv")}
-    assert mappings == {"native", "factorized", "tail_weighted"}
+    assert "whether equal seeds give equal records" in (project / "again" / "report.html").read_text("utf-8")
+    (equal,) = table(project / "again" / "smoke_repeat.csv")
+    assert (equal["row"], equal["value"]) == ("frozen-s42", "100.0")
+    lengths = table(project / "again" / "smoke_lengths.csv")
+    assert {row["row"] for row in lengths} >= {"frozen-s42", "improver-s42"}
+    assert all(float(row["value"]) > 0 for row in lengths if row["column"] == "Tokens")
+    traced = s2s(project, "trace", "out", "repeat", "frozen-s42", "Equal groups (%)")
+    assert (traced.returncode, "frozen-s42" in traced.stdout) == (0, True), traced.stderr
+
+
+def test_the_audit_leaves_out_what_the_host_cannot_tell(project: Path) -> None:
+    """The host gives no exposures, so the mapping that reads them is not asked, and the page says so."""
+    audit = project / "out" / "audit"
+    said = "have no exposures, which a host need not give: search_exposure."
+    assert said in (audit / "audit.md").read_text(encoding="utf-8")
+    rows = table(audit / "signal.csv")
+    assert {row["mapping"] for row in rows} == {"native", "factorized", "tail_weighted"}
+    assert {row["groups"] for row in rows if row["problem"] == "all"} == {"6"}
 
 
 def test_a_mapping_that_reads_exposures_is_refused_before_the_run(project: Path) -> None:
@@ -147,7 +161,7 @@ def test_a_mapping_that_reads_exposures_is_refused_before_the_run(project: Path)
     (project / "other.toml").write_text(text.replace(f'"{CONDITION}"', '"search_exposure"'))
     told = s2s(project, "run", "--profile", "other.toml", "--out", "other")
     assert told.returncode == 2
-    assert "conditions has search_exposure, which reads exposures, and host my_host:HillClimber" in told.stderr
+    assert "search_exposure, which reads exposures, and host my_host:HillClimber gives none" in told.stderr
     assert not (project / "other").exists()
 
 
