@@ -31,10 +31,6 @@ def _row(path: Path, record: dict[str, Any], position: int, options: ReadOptions
     mask = record.get("loss_mask")
     if not isinstance(mask, list):
         raise RecordError(f"{path}:{position}: no loss_mask; the line is no token export")
-    for name in ("advantages", "token_ids", *_COUNTED, *_AVERAGED):
-        values = record.get(name) or mask
-        if not isinstance(values, list) or len(values) != len(mask):
-            raise RecordError(f"{path}:{position}: {name} has no value for each token; restore the file")
     advantages = _trained(record, "advantages", mask)
     return Row(
         group=position,
