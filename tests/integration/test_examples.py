@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from tests.copies import copy_to_change
 
+from search_to_signal.cli import main
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
 PAGE = (ROOT / "docs" / "adding.md").read_text(encoding="utf-8")
@@ -120,9 +122,10 @@ def test_every_example_is_run() -> None:
 
 def test_their_results_verify_with_leave_alone(project: Path) -> None:
     """Without leave none of their code runs, and the line says which option gives it; with it all is well."""
-    told = s2s(project, "verify", "out")
-    assert told.returncode == 1
-    assert "allow it with --normalizer my_normalizer:median_scaled" in told.stdout
+    for allowed, option in (((), ALLOWED[:2]), (ALLOWED[:2], ALLOWED[2:])):
+        told = s2s(project, "verify", "out", *allowed)
+        assert told.returncode == 1
+        assert f"allow it with {' '.join(option)}" in told.stdout
     told = s2s(project, "verify", "out", *ALLOWED, "--recompute", "--problem", "nearest_number:problem")
     assert told.returncode == 1
     assert "allow it with --host my_host:HillClimber" in told.stdout
@@ -139,7 +142,7 @@ def test_their_results_are_reported(project: Path) -> None:
     (equal,) = table(project / "again" / "smoke_repeat.csv")
     assert (equal["row"], equal["value"]) == ("frozen-s42", "100.0")
     lengths = table(project / "again" / "smoke_lengths.csv")
-    assert {row["row"] for row in lengths} >= {"frozen-s42", "improver-s42"}
+    assert {row["row"] for row in lengths} == {"frozen", "frozen-s42", "improver", "my_rewards.improver-s42"}
     assert all(float(row["value"]) > 0 for row in lengths if row["column"] == "Tokens")
     traced = s2s(project, "trace", "out", "repeat", "frozen-s42", "Equal groups (%)")
     assert (traced.returncode, "frozen-s42" in traced.stdout) == (0, True), traced.stderr
@@ -155,14 +158,18 @@ def test_the_audit_leaves_out_what_the_host_cannot_tell(project: Path) -> None:
     assert {row["groups"] for row in rows if row["problem"] == "all"} == {"6"}
 
 
-def test_a_mapping_that_reads_exposures_is_refused_before_the_run(project: Path) -> None:
+def test_a_mapping_that_reads_exposures_is_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A host without exposures cannot be trained on it; nothing is begun."""
-    text = (project / "mine.toml").read_text(encoding="utf-8")
-    (project / "other.toml").write_text(text.replace(f'"{CONDITION}"', '"search_exposure"'))
-    told = s2s(project, "run", "--profile", "other.toml", "--out", "other")
-    assert told.returncode == 2
-    assert "search_exposure, which reads exposures, and host my_host:HillClimber gives none" in told.stderr
-    assert not (project / "other").exists()
+    monkeypatch.syspath_prepend(EXAMPLES)
+    head, _, tail = PROFILE.replace(CONDITION, "search_exposure").partition("[rule_settings]\nrate = 0.02\n")
+    lines = [line for line in head.splitlines() if not line.startswith("learning_rule")]
+    (tmp_path / "other.toml").write_text("\n".join(lines) + tail, encoding="utf-8")
+    assert main(["run", "--profile", str(tmp_path / "other.toml"), "--out", str(tmp_path / "other")]) == 2
+    said = "conditions has search_exposure, which reads exposures, and host my_host:HillClimber gives none"
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
 
 
 def table(path: Path) -> list[dict[str, str]]:
