@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,18 +97,6 @@ def done(place: Path) -> Path:
     return place / "whole"
 
 
-def s2s(place: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """A command in a fresh process where the examples lie."""
-    command = [sys.executable, "-c", "import sys; from search_to_signal.cli import main; sys.exit(main())"]
-    return subprocess.run(
-        [*command, *map(str, arguments)],
-        cwd=place,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def rows(directory: Path, name: str) -> list[dict[str, Any]]:
     """A record file."""
     return [json.loads(line) for line in (directory / f"{name}.jsonl").read_text().splitlines()]
@@ -149,20 +136,6 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(done: Path, place: Path) -> Non
     run(configuration(place), place / "stopped", PlainProgress(), resume=True)
     for name in (*(f"{record}.jsonl" for record in RECORDS), "adapter/adapter_model.safetensors"):
         assert (place / "stopped" / name).read_bytes() == (done / name).read_bytes(), name
-
-
-def test_verify_imports_what_was_named_and_nothing_else(done: Path, place: Path) -> None:
-    """Without leave none of the code runs, and the line says which option gives it."""
-    told = s2s(place, "verify", done)
-    assert told.returncode == 1
-    assert "allow it with --normalizer my_normalizer:median_scaled" in told.stdout
-    allowed = ("verify", done, "--normalizer", "my_normalizer:median_scaled")
-    assert s2s(place, *allowed).returncode == 0
-    told = s2s(place, *allowed, "--recompute")
-    assert told.returncode == 1
-    assert "allow it with --host my_host:HillClimber" in told.stdout
-    told = s2s(place, *allowed, "--recompute", "--host", "my_host:HillClimber")
-    assert (told.returncode, "Traceback" in told.stderr) == (0, False), told.stdout
 
 
 def test_a_forged_advantage_is_found(done: Path, place: Path) -> None:

@@ -97,7 +97,7 @@ def _contents(evidence: Evidence, drawn: Drawn) -> str:
 def _search(evidence: Evidence) -> str:
     run = evidence.results.cohort[0]
     facts, groups = run.facts, f"{run.facts.groups} groups of {run.facts.group_size} completions"
-    host = " by the released host" if run.manifest.host == "released" else ""
+    host = f" by the {run.manifest.host} host" if run.manifest.of_host.own_loop else ""
     untrained = " The model stands behind an endpoint and is not trained." if run.config.get("served") else ""
     return f"Live search{host} on {facts.problem} ({facts.split} instances), {groups}.{untrained}"
 

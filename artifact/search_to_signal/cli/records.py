@@ -60,12 +60,11 @@ def _refuse_unallowed(directory: Path) -> None:
 def _replay(arguments: argparse.Namespace) -> None:
     """Recompute rewards and advantages from records."""
     from search_to_signal.experiments.layers.normalizer_replay import normalizers_of, replay
-    from search_to_signal.rewards import MAPPINGS
 
     for directory in arguments.directories:
         if not directory.is_dir():
             raise RunDirectoryError(f"there is no directory {directory}: check the path")
-    mappings = arguments.mapping or list(MAPPINGS)
+    mappings = arguments.mapping or None
     normalizers = arguments.normalizer or normalizers_of(arguments.directories)
     with storage_errors(arguments.out, AGAIN):
         page = replay(arguments.directories, arguments.out, mappings, normalizers)

@@ -103,7 +103,9 @@ def _tokens(
 
 
 def _without_tokens(line: Line, due: tuple[list[int], list[list[int]]]) -> Line:
-    ids = [None if one == other else one for one, other in zip(line["completion_ids"], due[1], strict=False)]
+    found = line["completion_ids"]
+    ids = [None if one == other else one for one, other in zip(found, due[1], strict=False)]
+    ids += found[len(due[1]) :]
     kept = {"completion_ids": ids} if any(one is not None for one in ids) or len(ids) != len(due[1]) else {}
     rest = {name: value for name, value in line.items() if name not in ("completion_ids", "prompt_ids")}
     return {**rest, **kept, **({} if line["prompt_ids"] == due[0] else {"prompt_ids": line["prompt_ids"]})}

@@ -3,7 +3,7 @@
 import csv
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 _LONG_FORM = ["row", "column", "value", "spread", "n"]
@@ -42,13 +42,19 @@ def _read(path: Path) -> dict[str, str]:
             where = " / ".join(row[:2])
             met[where] += 1
             again = f" (line {met[where]} of this name)" if met[where] > 1 else ""
-            cells |= {f"{where}{again}, {name}": text for name, text in zip(head[2:], row[2:], strict=False)}
+            cells |= {f"{where}{again}, {name}": text for name, text in _named(head[2:], row[2:])}
         return cells
     return {
         f"line {number}, {name}": text
         for number, row in enumerate([head, *rows], start=1)
-        for name, text in zip(head, row, strict=False)
+        for name, text in _named(head, row)
     }
+
+
+def _named(head: Sequence[str], row: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Every text of a row with its column; one behind the head has its number alone."""
+    for number, text in enumerate(row):
+        yield head[number] if number < len(head) else f"column {number + 1}", text
 
 
 def _same(one: str, other: str) -> bool:

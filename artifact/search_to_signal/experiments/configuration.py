@@ -29,7 +29,7 @@ from search_to_signal.generators.settings import (
     model_name,
 )
 from search_to_signal.hosts import REFERENCE, open_host
-from search_to_signal.hosts.base import HostSetup
+from search_to_signal.hosts.base import HasExposures, HostSetup
 from search_to_signal.learner import GRPO, get_rule, rule_code
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import DEFAULT, get_normalizer
@@ -44,7 +44,7 @@ from search_to_signal.records.layers import (
 )
 from search_to_signal.records.manifest import file_name, is_trained, mapping_of, normalizer_of, run_name
 from search_to_signal.records.schema import ANY_FENCE, BARE_FENCE, IdeaEnd
-from search_to_signal.rewards import get_mapping
+from search_to_signal.rewards import get_mapping, reads_exposure
 from search_to_signal.search.settings import SearchSettings
 
 FROZEN = "frozen"
@@ -240,6 +240,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             self._check_parents(layer, (settings and settings.conditions) or ())
         self._check_parents("restart", (self.restart and self.restart.archive_conditions) or ())
         self._check_names()
+        self._check_exposures()
         self._check_layers()
         horizon = (self.restart and self.restart.groups) or self.groups
         if self.purpose == "formal" and horizon != self.groups:
@@ -271,6 +272,22 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             get_normalizer(normalizer)
         if self.heldout is not None:
             _check_split("heldout.behaviour_split", self.problem, self.heldout.behaviour_split)
+
+    def _check_exposures(self) -> None:
+        host = open_host(self.host, HostSetup(get_problem(self.problem), self.search, self.host_settings))
+        if isinstance(host, HasExposures):
+            return
+        cells = [condition for cell in self.breadth for condition in cell.conditions]
+        parts = {
+            "conditions": [mapping_of(name) for name in (*self.conditions, *cells) if name != FROZEN],
+            "updates.mappings": self.updates.mappings if self.updates else (),
+        }
+        for key, mappings in parts.items():
+            if asked := [name for name in mappings if reads_exposure(get_mapping(name))]:
+                raise ConfigError(
+                    f"{key} has {asked[0]}, which reads exposures, and host {self.host} gives none: leave it "
+                    "out, or give the host a method exposures"
+                )
 
     def _check_layers(self) -> None:
         own_table = (COHORT, *self.__struct_fields__)

@@ -29,6 +29,7 @@ from search_to_signal.experiments.runs.directory import (
 from search_to_signal.experiments.runs.files import read_timing, run_files
 from search_to_signal.generators.api import listed_models
 from search_to_signal.generators.files import model_directory
+from search_to_signal.hosts import RELEASED
 from search_to_signal.hosts.released.asking import Count, count_with
 from search_to_signal.hosts.released.checkout import opened
 from search_to_signal.hosts.released.files import HOST
@@ -45,6 +46,7 @@ from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import score_unit
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file
+from search_to_signal.records.abilities import HostFacts
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.manifest import Checkout, Manifest, read_manifest
 from search_to_signal.records.schema import ANY_FENCE, IdeaEnd
@@ -142,7 +144,8 @@ def _run(order: Order, mapping: RewardMapping, out: Path, progress: Progress, st
     plan = checked_plan(order, progress)
     config, calm = _config(order, plan), order.calm.resolve()
     unit = score_unit(get_problem(plan.problem))
-    facts: dict[str, Any] = {"host": "released", "checkout": _checkout(calm), "score_unit": unit}
+    facts: dict[str, Any] = {"host": RELEASED, "checkout": _checkout(calm), "score_unit": unit}
+    facts["host_facts"] = HostFacts(calm=True, own_loop=True, exposures=True, database="none")
     if plan.settings.collapse_threshold == 0:
         progress.say(f"warning: {_ALWAYS}")
     set_aside(out)

@@ -9,8 +9,9 @@ from search_to_signal.hosts.base import Host, HostFactory, HostSetup
 from search_to_signal.hosts.entropic import entropic_host
 from search_to_signal.hosts.evotune import evotune_host
 from search_to_signal.hosts.reference import reference_host
+from search_to_signal.records.abilities import FIRST_HOST
 
-REFERENCE, RELEASED = "reference", "released"
+REFERENCE, RELEASED = FIRST_HOST, "released"
 EVOTUNE, ENTROPIC = "evotune", "entropic"
 GROUP = "search_to_signal.hosts"
 _METHODS = ("start", "ask", "play")

@@ -6,12 +6,13 @@ are pure, so a run that was stopped, and a check of its records, play the search
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
 from search_to_signal.errors import ConfigError, MappingError, S2SError
 from search_to_signal.problems.base import Problem
+from search_to_signal.records.abilities import HostFacts
 from search_to_signal.records.database import Database
 from search_to_signal.records.schema import ArchiveEvent, HeuristicRecord, Operator
 from search_to_signal.search.prompts import Prompt
@@ -103,7 +104,11 @@ class HasPopulations(Protocol):
 
 @runtime_checkable
 class HasDatabase(Protocol):
-    """A host whose last state is written into its run directory."""
+    """A host whose last state is written into its run directory.
+
+    One with an attribute ``database_is_archive`` that is true has all programs of its archive there, and no
+    other; its database is then held against size and best of the last archive.
+    """
 
     def database(self, state: Any) -> Database:
         """The state by the ids of its programs, all of which are in the heuristic store."""
@@ -135,7 +140,31 @@ def play(host: Host, question: Question, results: Sequence[Evaluated], step: int
 
 
 def exposures_of(host: Host, question: Question, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
-    """Exposures (G,) by the host, all None where it has none."""
-    if isinstance(host, HasExposures):
-        return host.exposures(question, results)
-    return (None,) * len(results)
+    """Exposures (G,) by the host, all None where it has none; raises MappingError for what is none."""
+    if not isinstance(host, HasExposures):
+        return (None,) * len(results)
+    found = tuple(host.exposures(question, results))
+    lacking = [exposure is None for exposure in found] != [result.score is None for result in results]
+    if lacking or any(exposure is not None and not 0.0 <= exposure <= 1.0 for exposure in found):
+        raise MappingError(
+            f"the host gave exposures {found} for {len(results)} completions: give one in [0, 1] for each "
+            "that has a score, and None for any other"
+        )
+    return found
+
+
+def database_of(host: HasDatabase, state: Any) -> Database:
+    """The database of a state; raises MappingError for anything else than the record of one."""
+    found = host.database(state)
+    if not isinstance(found, Database):
+        raise MappingError(f"the host's database is {type(found).__name__}: give records.database.Database")
+    return found
+
+
+def host_facts(host: Host) -> HostFacts:
+    """What a host can, as the manifests of its runs say it: by its methods, and by what it says of itself."""
+    database: Literal["archive", "heuristics", "none"] = "none"
+    if isinstance(host, HasDatabase):
+        database = "archive" if getattr(host, "database_is_archive", False) else "heuristics"
+    calm = bool(getattr(host, "is_calm", False))
+    return HostFacts(calm=calm, exposures=isinstance(host, HasExposures), database=database)

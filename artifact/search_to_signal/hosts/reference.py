@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,6 +23,7 @@ class ReferenceHost:
 
     problem: Problem
     settings: SearchSettings
+    is_calm: ClassVar[bool] = True
 
     def start(self, seed: Member) -> SearchState:
         """The seed heuristic alone."""

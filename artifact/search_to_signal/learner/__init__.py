@@ -10,8 +10,9 @@ from search_to_signal.errors import ConfigError
 from search_to_signal.learner.base import Learner, LearnerSetup, LearningRule
 from search_to_signal.learner.dpo_settings import DpoSettings
 from search_to_signal.learner.entropic_settings import EntropicSettings
+from search_to_signal.records.abilities import FIRST_RULE, RuleFacts
 
-GRPO, DPO, ENTROPIC = "grpo", "dpo", "entropic"
+GRPO, DPO, ENTROPIC = FIRST_RULE, "dpo", "entropic"
 GROUP = "search_to_signal.learning_rules"
 
 
@@ -22,6 +23,10 @@ class Grpo:
         """Raises ConfigError for settings outside ``[learner]``."""
         if settings:
             raise ConfigError(f"rule_settings has {', '.join(sorted(settings))}: grpo reads [learner] alone")
+
+    def facts(self, settings: Mapping[str, Any]) -> RuleFacts:
+        """Every group has a step of its own, with all of its numbers."""
+        return RuleFacts(all_told=True, groups_per_step=1)
 
     def learner(self, setup: LearnerSetup) -> Learner:
         """A learner with a fresh optimizer."""
@@ -37,6 +42,10 @@ class Dpo:
         """Raises ConfigError for settings that are not its own."""
         settings_of(settings, DpoSettings, "rule_settings")
 
+    def facts(self, settings: Mapping[str, Any]) -> RuleFacts:
+        """Pairs and rounds are recorded."""
+        return RuleFacts(pairs=True)
+
     def learner(self, setup: LearnerSetup) -> Learner:
         """A learner without a pair."""
         from search_to_signal.learner.dpo import DpoLearner
@@ -51,6 +60,11 @@ class Entropic:
         """Raises ConfigError for settings that are not its own."""
         settings_of(settings, EntropicSettings, "rule_settings")
 
+    def facts(self, settings: Mapping[str, Any]) -> RuleFacts:
+        """A batch of groups has one step."""
+        found = settings_of(settings, EntropicSettings, "rule_settings")
+        return RuleFacts(groups_per_step=found.groups_per_batch)
+
     def learner(self, setup: LearnerSetup) -> Learner:
         """A learner with a fresh optimizer and no group."""
         from search_to_signal.learner.entropic import EntropicLearner
@@ -60,9 +74,6 @@ class Entropic:
 
 RULES: dict[str, LearningRule] = {GRPO: Grpo(), DPO: Dpo(), ENTROPIC: Entropic()}
 """Every rule of ours."""
-
-PAIRED = (DPO,)
-"""Rules that say with every step which pairs they took."""
 
 
 def rule_code(name: str) -> AbstractContextManager[None]:

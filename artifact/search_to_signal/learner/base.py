@@ -7,7 +7,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from search_to_signal.errors import ConfigError
 from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.records.abilities import RuleFacts
 from search_to_signal.records.preferences import PreferenceRecord
 from search_to_signal.records.schema import CompletionRecord
 
@@ -96,3 +98,19 @@ class LearningRule(Protocol):
 
     def learner(self, setup: LearnerSetup) -> Learner:
         """Begin to learn."""
+
+
+@runtime_checkable
+class HasFacts(Protocol):
+    """A rule that says what its steps are like, so that a check of records can hold them to it."""
+
+    def facts(self, settings: Mapping[str, Any]) -> RuleFacts:
+        """Of these ``[rule_settings]``."""
+
+
+def rule_facts(rule: LearningRule, settings: Mapping[str, Any]) -> RuleFacts:
+    """What a rule says of its steps; nothing where it does not. Raises ConfigError for anything else."""
+    found = rule.facts(settings) if isinstance(rule, HasFacts) else RuleFacts()
+    if not isinstance(found, RuleFacts):
+        raise ConfigError(f"the learning rule's facts are {type(found).__name__}: give records.RuleFacts")
+    return found

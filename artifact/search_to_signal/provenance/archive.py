@@ -5,11 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from search_to_signal.provenance.calm_archive import CalmArchive, admission_problems
-from search_to_signal.provenance.completion_texts import REFERENCE
+from search_to_signal.records.abilities import HostFacts
 from search_to_signal.records.reader import Group
 from search_to_signal.records.schema import ArchiveEvent, HeuristicRecord, StepRecord
-
-RELEASED = "released"
 
 
 class ArchiveReplay(Protocol):
@@ -49,8 +47,10 @@ class AdmittedHeuristics:
         return admission_problems(heuristics, self.admitted)
 
 
-def archive_replay(heuristics: list[HeuristicRecord], search: dict[str, Any], host: str) -> ArchiveReplay:
+def archive_replay(
+    heuristics: list[HeuristicRecord], search: dict[str, Any], host: HostFacts
+) -> ArchiveReplay:
     """The archive before the first group; only seeds have no operator."""
-    if host not in (REFERENCE, RELEASED):
+    if not host.calm:
         return AdmittedHeuristics(tuple(h for h in heuristics if h.operator is None))
-    return CalmArchive.of(heuristics, search, own_rule=host == RELEASED)
+    return CalmArchive.of(heuristics, search, own_rule=host.own_loop)

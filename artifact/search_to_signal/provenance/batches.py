@@ -1,29 +1,39 @@
-"""The batches that the entropic rule stepped on, against the groups of the run."""
+"""The tokens that steps trained on, against the groups that a step of the run's rule takes."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from search_to_signal.records.manifest import Manifest
-from search_to_signal.records.reader import STEPS, read_groups, read_records
+from search_to_signal.records.reader import STEPS, Group, read_groups, read_records
 from search_to_signal.records.schema import StepRecord
-
-ENTROPIC = "entropic"
-GROUPS_PER_BATCH = 8
-"""The rule's default."""
 
 
 def batch_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
-    """Steps that trained out of turn, or on other tokens than those of their batch."""
-    if not (manifest.facts.trained and manifest.facts.learning_rule == ENTROPIC):
+    """Steps that trained out of turn, or on other tokens than those of their groups."""
+    size = manifest.of_rule.groups_per_step
+    if not manifest.facts.trained or size is None:
         return
-    size = manifest.config.get("rule_settings", {}).get("groups_per_batch", GROUPS_PER_BATCH)
     if type(size) is not int or size < 1:
-        yield f"config: rule_settings.groups_per_batch is {size}: give a number of at least 1"
+        yield f"the learning rule takes {size} groups for a step: give a number of at least 1"
         return
-    steps, waiting = read_records(directory / STEPS, StepRecord), 0
-    for number, (group, step) in enumerate(zip(read_groups(directory), steps, strict=False), start=1):
-        waiting += sum(record.completion_tokens for record in group)
+    learner, waiting = manifest.config.get("learner", {}), 0
+    # Of a part's tokens the tokenizer alone can tell how many they are (recompute).
+    whole = learner.get("credit", "both") == "both"
+    # Where one of the files ends before the other, that has been told.
+    recorded = zip(read_groups(directory), read_records(directory / STEPS, StepRecord), strict=False)
+    for number, (group, step) in enumerate(recorded, start=1):
+        waiting += _tokens(group, step, learner)
         due = 0 if number % size else waiting
         waiting = 0 if due else waiting
-        if step.training_tokens != due:
-            yield f"step {step.step}: training_tokens is {step.training_tokens}, its batch has {due}"
+        found = step.training_tokens
+        if found != due and (whole or not due or not 0 <= found <= due):
+            yield f"step {step.step}: training_tokens is {found}, its completions have {due}"
+
+
+def _tokens(group: Group, step: StepRecord, learner: dict[str, Any]) -> int:
+    """The tokens of a group that enter the loss."""
+    if step.not_finite is True or (step.zero_advantage and learner.get("zero_advantage") == "skip"):
+        return 0
+    excluded = learner.get("truncated") == "exclude"
+    return sum(record.completion_tokens for record in group if not (excluded and record.truncated))

@@ -19,7 +19,6 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 
-GRPO, REFERENCE = "grpo", "reference"
 # What an isolated run ended with, by the outcomes that it can be recorded as.
 _FINISHED = ("ok", "nondeterministic")
 _PARTS = {"fallback", "repeat"}
@@ -90,12 +89,14 @@ def _ending_problem(record: Any, code: str, config: Mapping[str, Any]) -> str | 
 class TextReplay:
     """The texts of one run, held against its records group by group.
 
-    ``heuristics`` are the stored ones by step and index; ``ends`` the last tokens of completions that ended.
+    ``heuristics`` are the stored ones by step and index; ``exposures`` says whether completions with a score
+    have one, None where nobody knows; ``ends`` are the last tokens of completions that ended.
     """
 
     config: Mapping[str, Any]
     parsed: ParsedTexts
     heuristics: Mapping[tuple[int, int], HeuristicRecord]
+    exposures: bool | None
     ends: set[int] = field(default_factory=set)
 
     def problems(self, group: Group, step: StepRecord, generation: GenerationRecord) -> Iterator[str]:
@@ -106,7 +107,7 @@ class TextReplay:
             return
         if sha256_text(generation.prompt) != step.prompt_sha256:
             yield f"{where}: prompt_sha256 is not that of the prompt"
-        yield from (f"{where}: {problem}" for problem in self._tokens(group, step, generation))
+        yield from (f"{where}: {problem}" for problem in self._tokens(group, generation))
         for record, text in zip(group, generation.completions, strict=True):
             for problem in self._completion(record, text):
                 yield f"{where}, completion {record.index}: {problem}"
@@ -117,8 +118,8 @@ class TextReplay:
             yield from self._stored(record, text)
         if record.problem != self.config["problem"]:
             yield f"problem {record.problem}, the configuration says {self.config['problem']}"
-        unequal = (record.exposure is None) != (record.score is None)
-        if unequal and self.config.get("host", REFERENCE) == REFERENCE:
+        exposed = record.score is not None if self.exposures else False
+        if self.exposures is not None and (record.exposure is not None) is not exposed:
             yield f"exposure {record.exposure} with score {record.score}"
 
     def _stored(self, record: CompletionRecord, text: str) -> Iterator[str]:
@@ -130,7 +131,7 @@ class TextReplay:
         if (stored.idea, stored.code) != expected or stored.operator is not record.operator:
             yield f"{HEURISTICS} has other idea, code or operator than its text"
 
-    def _tokens(self, group: Group, step: StepRecord, generation: GenerationRecord) -> Iterator[str]:
+    def _tokens(self, group: Group, generation: GenerationRecord) -> Iterator[str]:
         read = [len(generation.prompt_ids)] * len(group)
         drawn = [len(ids) for ids in generation.completion_ids]
         if generation.requests:
@@ -140,10 +141,10 @@ class TextReplay:
             yield "prompt_tokens are not those of the prompt"
         if [record.completion_tokens for record in group] != drawn:
             yield "completion_tokens are not those of the completions"
+            return
         cut = self._truncated(generation)
-        if any([due not in (None, r.truncated) for r, due in zip(group, cut, strict=False)]):
+        if any([due not in (None, r.truncated) for r, due in zip(group, cut, strict=True)]):
             yield "truncated is not what its completions say"
-        yield from self._trained(group, step, sum(drawn))
 
     def _truncated(self, generation: GenerationRecord) -> list[bool | None]:
         """Whether each completion was cut at the limit; None where its tokens cannot tell."""
@@ -159,20 +160,6 @@ class TextReplay:
             self.ends.add(ids[-1])
             return False
         return ids[-1] not in self.ends if self.ends else None
-
-    def _trained(self, group: Group, step: StepRecord, drawn: int) -> Iterator[str]:
-        if self.config.get("learning_rule", GRPO) != GRPO:
-            return
-        learner = self.config.get("learner", {})
-        idle = step.zero_advantage and learner.get("zero_advantage") == "skip"
-        if learner.get("truncated") == "exclude":
-            drawn = sum(record.completion_tokens for record in group if not record.truncated)
-        if step.adapter_sha256 is None:
-            return
-        # Of a part's tokens the tokenizer alone can tell how many they are (recompute).
-        part = learner.get("credit", "both") != "both" and 0 <= step.training_tokens <= drawn
-        if step.training_tokens != (0 if idle else drawn) and not (part and not idle):
-            yield f"training_tokens is {step.training_tokens}, its completions have {drawn}"
 
 
 def store_problems(

@@ -12,13 +12,10 @@ from search_to_signal.records.reader import STEPS, Group, read_groups, read_reco
 from search_to_signal.records.schema import StepRecord
 from search_to_signal.rewards.pair_rounds import RoundSettings, distinct_scores, entries_of, recorded_rounds
 
-DPO = "dpo"
-
 
 def pair_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
     """What the pairs of a run contradict; a run whose rule takes none has no file of them."""
-    facts = manifest.facts
-    if not (facts.trained and facts.learning_rule == DPO):
+    if not (manifest.facts.trained and manifest.of_rule.pairs):
         if (directory / PREFERENCES).exists():
             yield f"{PREFERENCES}: the run's rule learns from no pairs"
         return

@@ -6,19 +6,20 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, convert
 
 from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError, S2SError, reason
 from search_to_signal.normalizer import advantages_by_group, find_normalizer
 from search_to_signal.provenance.adapters import adapter_problems
-from search_to_signal.provenance.archive import RELEASED, ArchiveReplay, archive_replay
+from search_to_signal.provenance.archive import ArchiveReplay, archive_replay
 from search_to_signal.provenance.batches import batch_problems
-from search_to_signal.provenance.completion_texts import GRPO, ParsedTexts, TextReplay, store_problems
+from search_to_signal.provenance.completion_texts import ParsedTexts, TextReplay, store_problems
 from search_to_signal.provenance.database import database_problems
 from search_to_signal.provenance.manifests import manifest_problems
 from search_to_signal.provenance.pairs import pair_problems
 from search_to_signal.provenance.prompt_lengths import prompt_problems
 from search_to_signal.provenance.rounding import agree
+from search_to_signal.records.abilities import ability_problems
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import Manifest, RunFacts, normalizer_of
 from search_to_signal.records.population import given, population_sha256
@@ -121,7 +122,7 @@ def _chain_problems(steps: list[StepRecord]) -> Iterator[str]:
             yield f"step {step.step}: frontier does not continue from step {previous.step}"
 
 
-def _learning_problems(group: Group, step: StepRecord, facts: RunFacts) -> Iterator[str]:
+def _learning_problems(group: Group, step: StepRecord, facts: RunFacts, all_told: bool) -> Iterator[str]:
     where, mapping, trained = f"step {step.step}", facts.mapping, facts.trained
     if step.mapping != (mapping if trained else None):
         yield f"{where}: mapping is {step.mapping}, that of the run's condition is {mapping}"
@@ -129,8 +130,8 @@ def _learning_problems(group: Group, step: StepRecord, facts: RunFacts) -> Itera
     if step.zero_advantage is not zero:
         yield f"{where}: zero_advantage is {step.zero_advantage}, its completions say {zero}"
     numbers = (step.loss, step.kl, step.grad_norm)
-    # What another rule minimizes is not known here; whatever it tells is a number.
-    due = [n for n in numbers if n is not None] if facts.learning_rule != GRPO else numbers
+    # A rule need not have them all; whatever it tells is a number.
+    due = numbers if all_told else [n for n in numbers if n is not None]
     if trained and step.training_tokens and not all(n is not None and isfinite(n) for n in due):
         yield f"{where}: a trained step has no finite loss, KL or gradient norm"
     if not (trained and step.training_tokens) and (numbers != (None,) * 3 or step.training_tokens):
@@ -164,10 +165,9 @@ def _group_problems(
         if len(pending) == _TOGETHER:
             yield from _credit_problems(pending, facts)
             pending.clear()
-        # The released host keeps its tokens and its learner to itself.
-        if manifest.host != RELEASED:
+        if not manifest.of_host.own_loop:
             yield from texts.problems(group, step, generation)
-            yield from _learning_problems(group, step, facts)
+            yield from _learning_problems(group, step, facts, manifest.of_rule.all_told)
     yield from _credit_problems(pending, facts)
 
 
@@ -176,18 +176,20 @@ def _problems(directory: Path, manifest: Manifest, parsed: ParsedTexts) -> Itera
     steps = list(read_records(directory / STEPS, StepRecord))
     yield from _chain_problems(steps)
     heuristics = list(read_records(directory / HEURISTICS, HeuristicRecord))
-    if manifest.host != RELEASED:
+    if not manifest.of_host.own_loop:
         yield from store_problems(heuristics, config, parsed)
-    archive = archive_replay(heuristics, config.get("search", {}), manifest.host)
+    archive = archive_replay(heuristics, config.get("search", {}), manifest.of_host)
     if not archive.seeds:
         yield f"{HEURISTICS} has no seed heuristic"
         return
     yield from _given_problems(heuristics, config)
     stored = {(h.step, h.index): h for h in heuristics if h.operator is not None}
-    yield from _group_problems(directory, manifest, steps, TextReplay(config, parsed, stored), archive)
+    texts = TextReplay(config, parsed, stored, manifest.of_host.exposures)
+    yield from _group_problems(directory, manifest, steps, texts, archive)
     yield from archive.store_problems(heuristics)
     yield from pair_problems(directory, manifest)
-    yield from batch_problems(directory, manifest)
+    if not manifest.of_host.own_loop:
+        yield from batch_problems(directory, manifest)
     yield from database_problems(directory, manifest)
     if len(steps) != manifest.facts.groups:
         yield f"{len(steps)} steps are recorded, the configuration asks for {manifest.facts.groups}"
@@ -206,12 +208,14 @@ def _given_problems(heuristics: list[HeuristicRecord], config: dict[str, Any]) -
 
 
 def _file_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
-    if manifest.config.get("host", "reference") != manifest.host:
+    if convert(manifest.config, RunFacts).host != manifest.host:
         yield f"host is {manifest.host}, the configuration is not one of its runs"
+    rule, settings = manifest.facts.learning_rule, manifest.rule_settings
+    yield from ability_problems(manifest.host, manifest.of_host, rule, manifest.of_rule, settings)
     condition, normalizer = manifest.facts.condition, manifest.facts.normalizer
     if normalizer_of(condition, normalizer) != normalizer:
         yield f"normalizer is {normalizer}, condition {condition} names another one"
-    if manifest.host == RELEASED:
+    if manifest.of_host.own_loop:
         return
     yield from manifest_problems(directory, manifest)
     steps = list(read_records(directory / STEPS, StepRecord))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from search_to_signal.errors import ConfigError, S2SError, SandboxError
-from search_to_signal.hosts import RELEASED
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
@@ -131,6 +130,6 @@ def _complete(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
     manifest = read_manifest(run)
     if manifest.status != "complete":
         return iter([Finding("all", "the run is not complete")])
-    if manifest.host == RELEASED:
+    if manifest.of_host.own_loop:
         return released_findings(run, name, tools)
     return run_findings(run, name, tools)

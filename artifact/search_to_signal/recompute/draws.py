@@ -14,7 +14,7 @@ from search_to_signal.experiments.runs.recorded import (
     recorded_start,
     replayed_rounds,
 )
-from search_to_signal.hosts import HOSTS, RELEASED
+from search_to_signal.hosts import HOSTS
 from search_to_signal.hosts.base import HasDatabase, Question, exposures_of
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.recompute.runs import run_config
@@ -35,7 +35,7 @@ def draw_problems(run: Path) -> Iterator[str]:
     Raises ConfigError for settings of another version, RecordError as ``replayed_rounds`` does.
     """
     manifest = read_manifest(run)
-    ours = manifest.host in HOSTS and manifest.host != RELEASED
+    ours = manifest.host in HOSTS and not manifest.of_host.own_loop
     if manifest.facts.problem not in PROBLEMS or not ours or not has_rounds(run):
         return
     config = run_config(manifest)

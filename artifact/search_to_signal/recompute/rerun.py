@@ -15,7 +15,7 @@ from search_to_signal.errors import ConfigError, ModelFileError, RunDirectoryErr
 from search_to_signal.experiments.configuration import ADAPTER, Parent, RunConfig
 from search_to_signal.experiments.runs.execution import Execution, Place, execute
 from search_to_signal.generators.files import checked_files
-from search_to_signal.hosts import RELEASED, find_host
+from search_to_signal.hosts import find_host
 from search_to_signal.learner import GROUP, RULES
 from search_to_signal.normalizer import find_normalizer
 from search_to_signal.package_data import MODELS
@@ -133,7 +133,7 @@ def runnable_config(manifest: Manifest, models: Sequence[Path]) -> RunConfig:
 
     Raises ConfigError for a run that is not finished or not ours, and for code or a model that is not here.
     """
-    if manifest.host == RELEASED:
+    if manifest.of_host.own_loop:
         raise ConfigError("a run of the released host: s2s released --calm DIR runs it")
     if manifest.status != "complete":
         raise ConfigError("the run is not complete")

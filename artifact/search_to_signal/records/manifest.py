@@ -7,6 +7,14 @@ from typing import Any, Literal
 import msgspec
 
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.records.abilities import (
+    FIRST_HOST,
+    FIRST_RULE,
+    HostFacts,
+    RuleFacts,
+    facts_of_host,
+    facts_of_rule,
+)
 from search_to_signal.records.files import (
     files_named,
     is_component,
@@ -92,6 +100,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """One run. Only ``complete`` runs of purpose ``formal`` may enter a formal table.
 
     ``host`` names the search: ``reference``, ``released``, of which ``checkout`` tells more, or another one.
+    ``host_facts`` and ``rule_facts`` say what host and learning rule can, which decides what is asked of the
+    records; absent in manifests of earlier versions, whose names say it.
     ``score_unit`` says what scores measure; None in manifests of earlier versions. ``interruptions`` counts
     how often the run was stopped and went on from a checkpoint; its records are those of an undisturbed run,
     its timings those of the steps as they were last done. ``plan_sha256`` is that of the plan that the run
@@ -111,7 +121,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     final_adapter_sha256: str | None = None
     timing: Timing | None = None
     interruptions: int = 0
-    host: str = "reference"
+    host: str = FIRST_HOST
+    host_facts: HostFacts | msgspec.UnsetType = msgspec.UNSET
+    rule_facts: RuleFacts | msgspec.UnsetType = msgspec.UNSET
     checkout: Checkout | None = None
     mapping_name: str | msgspec.UnsetType = msgspec.UNSET
     plan_sha256: str | msgspec.UnsetType = msgspec.UNSET
@@ -128,6 +140,24 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def facts(self) -> "RunFacts":
         """What its configuration says, whichever version wrote it."""
         return msgspec.structs.replace(msgspec.convert(self.config, RunFacts), host=self.host)
+
+    @property
+    def of_host(self) -> HostFacts:
+        """What its host can, whichever version wrote it."""
+        found = self.host_facts
+        return found if isinstance(found, HostFacts) else facts_of_host(self.host)
+
+    @property
+    def of_rule(self) -> RuleFacts:
+        """What its learning rule does, whichever version wrote it."""
+        found, rule = self.rule_facts, self.facts.learning_rule
+        return found if isinstance(found, RuleFacts) else facts_of_rule(rule, self.rule_settings)
+
+    @property
+    def rule_settings(self) -> dict[str, Any]:
+        """``[rule_settings]``, empty where the configuration has none."""
+        found: dict[str, Any] = self.config.get("rule_settings", {})
+        return found
 
 
 class _Generation(msgspec.Struct):
@@ -172,8 +202,8 @@ class RunFacts(msgspec.Struct, frozen=True):
     generation: _Generation
     layer: str = COHORT
     normalizer: str = "group"
-    learning_rule: str = "grpo"
-    host: str = "reference"
+    learning_rule: str = FIRST_RULE
+    host: str = FIRST_HOST
     parent: _Parent | None = None
     idea_end: IdeaEnd = BARE_FENCE
 

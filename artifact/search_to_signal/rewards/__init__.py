@@ -7,6 +7,8 @@ from search_to_signal.errors import ConfigError
 from search_to_signal.progress import one_line
 from search_to_signal.rewards.base import RewardMapping as RewardMapping
 from search_to_signal.rewards.base import Rewards as Rewards
+from search_to_signal.rewards.base import answerable as answerable
+from search_to_signal.rewards.base import reads_exposure as reads_exposure
 from search_to_signal.rewards.base import rewards_of as rewards_of
 from search_to_signal.rewards.factorized import Factorized
 from search_to_signal.rewards.native import Native

@@ -39,7 +39,10 @@ class Rewards:
 
 @runtime_checkable
 class RewardMapping(Protocol):
-    """A reward construction phi_a. Pure: equal groups give equal rewards, whatever else is in the batch."""
+    """A reward construction phi_a. Pure: equal groups give equal rewards, whatever else is in the batch.
+
+    One with an attribute ``reads_exposure`` that is true is asked only of groups that have exposures.
+    """
 
     @property
     def name(self) -> str:
@@ -70,6 +73,20 @@ def rewards_of(mapping: RewardMapping, groups: GroupBatch) -> Rewards:
         if np.asarray(values).dtype.kind not in "fiub" or not np.isfinite(values).all():
             raise MappingError(f"mapping {mapping.name}: {name} is not finite everywhere: give numbers alone")
     return rewards
+
+
+def reads_exposure(mapping: RewardMapping) -> bool:
+    """Whether a mapping can credit nothing without exposures, which a host need not give."""
+    return bool(getattr(mapping, "reads_exposure", False))
+
+
+def answerable(mappings: Mapping[str, RewardMapping], groups: GroupBatch) -> dict[str, RewardMapping]:
+    """The mappings that these groups can be asked: where no eligible completion has an exposure, and there
+    are some, none that reads it. Where some have and some have not, the records lack what they should hold.
+    """
+    known = ~np.isnan(groups.exposure[groups.eligible])
+    exposed = bool(known.any()) or not known.size
+    return {name: mapping for name, mapping in mappings.items() if exposed or not reads_exposure(mapping)}
 
 
 def severity(groups: GroupBatch, valid: float) -> Floats:

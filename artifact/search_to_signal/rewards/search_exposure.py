@@ -1,7 +1,7 @@
 """Search-Exposure Residual: what parent selection adds to immediate quality."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -31,6 +31,7 @@ class SearchExposure:
     validity: Literal["typed", "binary"] = "typed"
     scale: Literal["centred", "plain", "centred_or_zero"] = "centred"
     name: str = "search_exposure"
+    reads_exposure: ClassVar[bool] = True
 
     def __call__(self, groups: GroupBatch) -> Rewards:
         """Return components "validity", "quality" and "search", (N, G) each, and their sum.

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from tests.synthetic_updates import write_updates
 
 from search_to_signal.analysis.figures import PLOTS, draw_all
-from search_to_signal.analysis.figures.drawing import seed_count
+from search_to_signal.analysis.figures.drawing import letter, seed_count
 from search_to_signal.analysis.figures.plot import Frame, Plot, lines, redraw, write_plot
 from search_to_signal.analysis.figures.style import house_style
 from search_to_signal.analysis.tables.catalogue import Evidence, read_evidence
@@ -261,3 +261,29 @@ def test_smoke_figures_say_so(make_run: Make, tmp_path: Path) -> None:
         assert path.read_bytes() != faces["smoke"][name].read_bytes()
         csvs = [faces[purpose][name].with_suffix(".csv").read_bytes() for purpose in faces]
         assert csvs[0] == csvs[1]
+
+
+def titles(figure: Figure) -> list[str]:
+    """The headings of the panels that are drawn."""
+    return [axes.get_title() for axes in figure.axes if axes.axison]
+
+
+@pytest.mark.parametrize("name", ["paired_effects", "restart", "stage_dynamics", "breadth"])
+def test_every_measure_has_a_panel(figures: Path, name: str) -> None:
+    """One more measure and one less are one more panel and one less, each under its own letter."""
+    plot = next(plot for plot in DRAWN if plot.name == name)
+    frame = Frame.read((figures / f"{name}.csv").read_text())
+    first, *others = frame.names("measure")
+    more = tuple({**row, "measure": "Tenth"} for row in frame.where(measure=first).rows)
+    less = tuple(row for row in frame.rows if row["measure"] != first)
+    for rows_of, count in ((frame.rows, 0), ((*frame.rows, *more), 1), (less, -1)):
+        figure = Figure(figsize=plot.size, layout="constrained")
+        plot.draw(figure, Frame(rows_of))
+        headed = [title for title in titles(figure) if title]
+        assert [title[:4] for title in headed] == [f"({letter(n)}) " for n in range(len(others) + 1 + count)]
+        assert headed[-1].endswith("Tenth") is (count == 1)
+
+
+def test_panels_go_on_behind_z() -> None:
+    """The letters of panels, of however many."""
+    assert [letter(number) for number in (0, 25, 26, 27, 52)] == ["a", "z", "aa", "ab", "ba"]

@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,6 +17,7 @@ from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers import FORMATS, find, neutral, read
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.importers.sniffing import sniff
+from search_to_signal.errors import RecordError
 
 
 def whole(path: Path, options: ReadOptions | None = None, format: str | None = None) -> RewardGroups:
@@ -174,6 +176,16 @@ def test_prime_rl_token_exports(tmp_path: Path) -> None:
     assert groups.metrics["importance_ratio"].tolist() == [2.0]
     assert math.isnan(groups.reward[0])
     assert counts(groups, "sequences_alone") == {"sequences": 1}
+
+
+@pytest.mark.parametrize("name", ["advantages", "token_ids", "is_masked_low", "entropy"])
+@pytest.mark.parametrize("values", [[1.0], [1.0] * 5, 3])
+def test_prime_rl_tokens_of_unequal_lists(tmp_path: Path, name: str, values: Any) -> None:
+    """Without a value for each token nobody knows which ones a list is of, and one line says so."""
+    file = logs.prime_tokens(tmp_path)
+    file.write_text(json.dumps({**json.loads(file.read_text()), name: values}))
+    with pytest.raises(RecordError, match=r"rank_0.jsonl:1: the columns are there, but not as the format"):
+        whole(file)
 
 
 def test_tinker(tmp_path: Path) -> None:

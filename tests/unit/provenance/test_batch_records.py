@@ -36,5 +36,5 @@ def test_a_step_trains_on_its_batch(
         msgspec.structs.replace(step, training_tokens=n) for step, n in zip(steps, tokens, strict=True)
     ]
     write_lines(run / STEPS, changed)
-    told = [f"step {s}: training_tokens is {found}, its batch has {due}" for s, found, due in problems]
+    told = [f"step {s}: training_tokens is {found}, its completions have {due}" for s, found, due in problems]
     assert list(batch_problems(run, read_manifest(run))) == told

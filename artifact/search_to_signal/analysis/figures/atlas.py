@@ -69,17 +69,18 @@ def _recurrence(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
 def _draw(figure: Figure, frame: Frame) -> None:
     top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.05))
     _draw_funnels(top, frame.where(panel="a"))
-    first, second, third, fourth = bottom.subplots(1, 4, width_ratios=(1.3, 1, 1, 1))
-    _draw_admissions(first, frame.where(panel="b"))
     collapses = frame.where(panel="c")
-    for axes, measure in zip((second, third), collapses.names("part"), strict=False):
+    parts = collapses.names("part")
+    first, *around, last = bottom.subplots(1, len(parts) + 2, width_ratios=(1.3, *(1 for _ in parts), 1))
+    _draw_admissions(first, frame.where(panel="b"))
+    for axes, measure in zip(around, parts, strict=True):
         # As in the table: over the seeds that have a collapse.
         _draw_dots(axes, collapses.where(part=measure).known(), "no population collapsed")
         axes.set_ylabel(f"{measure}\nafter minus before")
-    drawing.panel_title(second, "c", "Around collapses")
-    _draw_dots(fourth, frame.where(panel="d"), f"no run has more than {HORIZON} groups")
-    fourth.set_ylabel("recurring: positive minus\nnot positive (points)")
-    drawing.panel_title(fourth, "d", "Recurrence")
+    drawing.panel_title(around[0], "c", "Around collapses")
+    _draw_dots(last, frame.where(panel="d"), f"no run has more than {HORIZON} groups")
+    last.set_ylabel("recurring: positive minus\nnot positive (points)")
+    drawing.panel_title(last, "d", "Recurrence")
     drawing.legend(figure, frame.names("condition"), note=drawing.seed_count(frame))
 
 

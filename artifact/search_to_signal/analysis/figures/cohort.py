@@ -167,6 +167,9 @@ OUTCOMES_PLOT = Plot(
 )
 
 
+_PAIRED_COLUMNS = 3
+
+
 def paired_table(evidence: Evidence) -> str:
     """Same-seed differences of every measure: comparison, first and second condition, seed, measure."""
     rows = [
@@ -179,12 +182,12 @@ def paired_table(evidence: Evidence) -> str:
 
 
 def _draw_paired(figure: Figure, frame: Frame) -> None:
-    grid = figure.subplots(3, 3, sharey=True)
-    for axes, own in drawing.panels(grid.flat, frame, "measure"):
+    for axes, own in drawing.panels(figure, frame, "measure", _PAIRED_COLUMNS, sharey=True):
         _draw_differences(axes, own)
     labels = [_comparison(own) for _, own in frame.by("comparison")]
-    grid[0, 0].set_yticks(range(len(labels)), labels)
-    grid[0, 0].invert_yaxis()
+    first = figure.axes[0]
+    first.set_yticks(range(len(labels)), labels)
+    first.invert_yaxis()
     note = f"first minus second of the same seed; scores in {frame.rows[0]['unit']}, higher is better"
     figure.supxlabel(note, fontsize=7.5)
 
@@ -223,8 +226,7 @@ def stages_table(evidence: Evidence) -> str:
 
 
 def _draw_stages(figure: Figure, frame: Frame) -> None:
-    grid = figure.subplots(1, len(STREAM))
-    for axes, own in drawing.panels(grid, frame, "measure"):
+    for axes, own in drawing.panels(figure, frame, "measure"):
         _draw_stage(axes, own)
     drawing.legend(figure, frame.names("condition"), note=drawing.seed_count(frame))
 
@@ -254,7 +256,7 @@ PAIRED_EFFECTS = Plot(
     alone.""",
     paired_table,
     _draw_paired,
-    (7.0, 5.2),
+    (7.0, 5.2 * -(-len(ALL) // _PAIRED_COLUMNS) / 3),
     ("paired", "paired_signs"),
     remark=_remark,
 )

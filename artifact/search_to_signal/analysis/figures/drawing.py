@@ -1,6 +1,6 @@
 """What several figures draw alike, in the colours of Okabe and Ito, with markers and lines for grey print."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from string import ascii_lowercase
 from typing import Any
 
@@ -52,11 +52,32 @@ def panel_title(axes: Axes, which: str, title: str) -> None:
     axes.set_title(f"({which}) {title}")
 
 
-def panels(grid: Iterable[Axes], frame: Frame, column: str) -> Iterator[tuple[Axes, Frame]]:
-    """Yield a panel for every name in a column, headed with it, and the name's rows."""
-    for axes, which, (name, own) in zip(grid, ascii_lowercase, frame.by(column), strict=False):
-        panel_title(axes, which, name)
+def panels(
+    figure: Figure, frame: Frame, column: str, columns: int | None = None, **shared: Any
+) -> Iterator[tuple[Axes, Frame]]:
+    """Yield a new panel for every name in a column, headed with it, and the name's rows.
+
+    ``columns`` panels stand in a row, by default all of them; ``shared`` goes to ``Figure.subplots``.
+    """
+    parts = list(frame.by(column))
+    grid = panel_grid(figure, len(parts), columns or len(parts), **shared)
+    for number, (axes, (name, own)) in enumerate(zip(grid, parts, strict=True)):
+        panel_title(axes, letter(number), name)
         yield axes, own
+
+
+def panel_grid(figure: Figure, count: int, columns: int, **shared: Any) -> list[Axes]:
+    """So many panels, row by row; what is left of the last row stays empty."""
+    every = figure.subplots(-(-count // columns), columns, squeeze=False, **shared).flat
+    for axes in every[count:]:
+        axes.set_axis_off()
+    return list(every[:count])
+
+
+def letter(number: int) -> str:
+    """The name of a panel, counted from 0: a to z, then aa."""
+    before, last = divmod(number, len(ascii_lowercase))
+    return (letter(before - 1) if before else "") + ascii_lowercase[last]
 
 
 def legend(

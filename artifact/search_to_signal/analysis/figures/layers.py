@@ -30,24 +30,22 @@ def breadth_table(evidence: Evidence) -> str:
 
 def _draw_breadth(figure: Figure, frame: Frame) -> None:
     """One row of panels per unit, so that no axis mixes two."""
-    units = frame.names("unit")
+    units, shown = frame.names("unit"), frame.names("measure")
     sizes = [len(frame.where(unit=unit).names("cell")) for unit in units]
-    grid = figure.subplots(
-        len(units), len(measures.CORE), squeeze=False, height_ratios=[1 + size for size in sizes]
-    )
+    grid = figure.subplots(len(units), len(shown), squeeze=False, height_ratios=[1 + size for size in sizes])
     for panels, unit in zip(grid, units, strict=True):
         own = frame.where(unit=unit)
-        for axes, measure in zip(panels, frame.names("measure"), strict=False):
+        for axes, measure in zip(panels, shown, strict=True):
             drawing.zero_line(axes)
             _draw_cells(axes, own.where(measure=measure))
             axes.locator_params(axis="x", nbins=3)
             axes.set_yticks(range(len(own.names("cell"))), [])
         panels[0].set_yticks(range(len(own.names("cell"))), own.names("cell"))
         panels[0].set_ylabel(f"scores in\n{unit}")
-    for axes, which, measure in zip(grid[0], "abcde", frame.names("measure"), strict=False):
+    for number, (axes, measure) in enumerate(zip(grid[0], shown, strict=True)):
         short = measure.replace("Trajectory ", "").replace("Improve yield", "Improve")
-        drawing.panel_title(axes, which, short.replace("(points)", "(pts)"))
-    grid[-1][len(measures.CORE) // 2].set_xlabel("online minus Frozen, one seed per cell")
+        drawing.panel_title(axes, drawing.letter(number), short.replace("(points)", "(pts)"))
+    grid[-1][len(shown) // 2].set_xlabel("online minus Frozen, one seed per cell")
     drawing.legend(figure, frame.names("condition"))
 
 
@@ -80,8 +78,7 @@ def restart_table(evidence: Evidence) -> str:
 
 
 def _draw_restart(figure: Figure, frame: Frame) -> None:
-    grid = figure.subplots(1, len(_RESTART))
-    for axes, own in drawing.panels(grid, frame, "measure"):
+    for axes, own in drawing.panels(figure, frame, "measure"):
         drawing.paired_points(axes, own)
         axes.axhline(own.where(condition="frozen").mean(), color=drawing.GREY, lw=0.6, ls="--", zorder=0)
     marks, note = drawing.live_and_restarted(), drawing.seed_count(frame)

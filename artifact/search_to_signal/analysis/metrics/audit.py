@@ -4,8 +4,9 @@ Everything is a sum over groups, so that a replay of any length keeps a fixed am
 paper, Signal-Propagation Analysis; tolerances by D21.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from typing import TypeVar
 
@@ -25,7 +26,7 @@ from search_to_signal.normalizer import Normalizer, advantages
 from search_to_signal.numerics import Bools, Floats, added, midranks
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.rewards import MAPPINGS
-from search_to_signal.rewards.base import RewardMapping, rewards_of, severity
+from search_to_signal.rewards.base import RewardMapping, answerable, rewards_of, severity
 from search_to_signal.rewards.tail_weighted import novel_scores, repeated_responses
 
 Key = TypeVar("Key")
@@ -149,10 +150,14 @@ EMPTY = Audit({}, {}, {}, {})
 
 
 def summed(parts: Iterable[Audit]) -> Audit:
-    """The sum of tallies per problem, and over all problems as "all"."""
+    """The sum of tallies per problem, and over all problems as "all".
+
+    A mapping that some groups cannot be asked is left out of all: mappings are compared over equal groups.
+    """
     total = EMPTY
     for part in parts:
         total = total + part
+    total = _of_mappings(total, asked_of_all(total))
     whole = EMPTY
     for problem in total.groups:
         whole = whole + _renamed(total, problem, "all")
@@ -165,6 +170,8 @@ def tally(
     mappings: Mapping[str, RewardMapping],
     normalizers: Mapping[str, Normalizer],
 ) -> Audit:
+    """The audit of N groups of one problem under the mappings that they can be asked."""
+    mappings = answerable(mappings, batch)
     rewards = {name: rewards_of(mapping, batch) for name, mapping in mappings.items()}
     couples = list(combinations(mappings, 2))
     related = {(a, b): affinely_related(rewards[a].reward, rewards[b].reward) for a, b in couples}
@@ -181,8 +188,11 @@ def tally(
 
 
 def told_apart(batch: GroupBatch, normalizer: Normalizer) -> Bools:
-    """(N,): two of the published mappings give some completion advantages more than TOLERANCE apart (D21)."""
-    rewards = (rewards_of(mapping, batch) for mapping in MAPPINGS.values())
+    """(N,): two of the published mappings give some completion advantages more than TOLERANCE apart (D21).
+
+    Those that the groups can be asked.
+    """
+    rewards = (rewards_of(mapping, batch) for mapping in answerable(MAPPINGS, batch).values())
     signal = np.stack([advantages(normalizer, one.reward, one.components) for one in rewards])
     apart: Bools = np.ptp(signal, axis=0).max(axis=1) > TOLERANCE
     return apart
@@ -254,6 +264,24 @@ def _direction(rewards: Floats) -> Floats:
 
 def _merged(first: Mapping[Key, Tally], second: Mapping[Key, Tally]) -> dict[Key, Tally]:
     return {**first, **{key: first[key] + tally if key in first else tally for key, tally in second.items()}}
+
+
+def asked_of_all(audit: Audit) -> tuple[str, ...]:
+    """The mappings that every group was asked, in their order."""
+    asked: dict[str, Counter[str]] = {}
+    for (problem, _, mapping), counts in audit.credit.items():
+        asked.setdefault(mapping, Counter())[problem] = counts.groups
+    return tuple(name for name, groups in asked.items() if groups == Counter(audit.groups))
+
+
+def _of_mappings(audit: Audit, names: Collection[str]) -> Audit:
+    """What an audit has of some mappings."""
+    return replace(
+        audit,
+        pairs={key: tally for key, tally in audit.pairs.items() if {key[2], key[3]} <= set(names)},
+        credit={key: tally for key, tally in audit.credit.items() if key[2] in names},
+        readings={key: tally for key, tally in audit.readings.items() if key[2] in names},
+    )
 
 
 def _renamed(total: Audit, problem: str, name: str) -> Audit:

@@ -60,8 +60,8 @@ class PairTable:
 
 
 def round_settings(run: RecordedRun) -> RoundSettings:
-    """The run's own where its rule is DPO, else EvoTune's with one round at the end."""
-    if run.facts.learning_rule == "dpo":
+    """The run's own where its rule has rounds, else EvoTune's with one round at the end."""
+    if run.manifest.of_rule.pairs:
         return recorded_rounds(run.config)
     return RoundSettings(finetuning_frequency=len(run.groups))
 

@@ -21,7 +21,7 @@ from search_to_signal.normalizer import NORMALIZERS, advantages, group_advantage
 from search_to_signal.normalizer import READINGS as NORMALIZER_READINGS
 from search_to_signal.numerics import Floats
 from search_to_signal.records.groups import GroupBatch
-from search_to_signal.rewards import MAPPINGS, READINGS, RewardMapping
+from search_to_signal.rewards import MAPPINGS, READINGS, RewardMapping, answerable
 
 TOLERANCE = 1e-3
 EXPOSURE = "search_exposure"
@@ -83,6 +83,7 @@ def exposure_tallies(
     batch: GroupBatch, mappings: Mapping[str, RewardMapping], exposures: Mapping[str, Floats]
 ) -> Tallies:
     """The same for exposures, (N, G) each by reading, computed otherwise than the recorded (D13)."""
+    mappings = answerable(mappings, batch)
     if EXPOSURE not in mappings:
         return {}
     others = {

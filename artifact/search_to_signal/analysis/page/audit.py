@@ -13,6 +13,8 @@ INTRODUCTION = """\
 Recorded groups, replayed: the same evaluated completions under every mapping and normalizer. No model,
 no search and no update is involved; a difference here shows that signals are separate, not that one is
 better."""
+NO_EXPOSURE = "groups have no exposures, which a host need not give"
+UNASKED = "Not asked, since some {reason}: {names}."
 PAIRS = """\
 A difference is the largest absolute advantage difference within a group. Groups are equivalent when theirs
 is at most the tolerance (D21): at 0, 1e-6 and 1e-3. They are so *by construction* where the rewards are
@@ -55,10 +57,17 @@ def table_lines(table: Table) -> Iterator[dict[str, Value]]:
         yield dict(zip((*keys, *table.columns), (*key, *values), strict=True))
 
 
-def page(audit: Audit, tables: Mapping[str, Table], inputs: Mapping[str, int], default: str) -> str:
+def page(
+    audit: Audit,
+    tables: Mapping[str, Table],
+    inputs: Mapping[str, int],
+    default: str,
+    unasked: Sequence[str] = (),
+) -> str:
     """The audit as Markdown; the normalizer ``default`` in full, the others by their pairs.
 
-    ``tables`` are those of ``audit_tables``, ``inputs`` the files that were replayed, with their bytes.
+    ``tables`` are those of ``audit_tables``, ``inputs`` the files that were replayed, with their bytes;
+    ``unasked`` are mappings that the records could not be asked.
     """
     lines = {name: list(table_lines(table)) for name, table in tables.items()}
     main = {
@@ -69,6 +78,7 @@ def page(audit: Audit, tables: Mapping[str, Table], inputs: Mapping[str, int], d
     parts = [
         "# Shared-record audit",
         INTRODUCTION,
+        *([UNASKED.format(reason=NO_EXPOSURE, names=", ".join(unasked))] if unasked else []),
         _table([{"problem": name, "groups": number} for name, number in audit.groups.items()]),
         _table([{"input": name, "bytes": size} for name, size in inputs.items()]),
         f"## Pairs of mappings under the normalizer `{default}`",

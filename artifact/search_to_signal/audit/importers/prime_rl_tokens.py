@@ -50,8 +50,7 @@ def _row(path: Path, record: dict[str, Any], position: int, options: ReadOptions
 
 def _trained(record: dict[str, Any], name: str, mask: Sequence[Any]) -> list[float]:
     """Values of the trained tokens; those that were not finite, or not computed, are left out."""
-    values = record.get(name) or []
-    pairs = zip(values, mask, strict=False)
+    pairs = zip(record.get(name) or [None] * len(mask), mask, strict=True)
     return [number(value) for value, trained in pairs if trained and value is not None]
 
 

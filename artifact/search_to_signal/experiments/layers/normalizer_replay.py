@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from search_to_signal.analysis.metrics.audit import Audit, by_problem, summed, tally
+from search_to_signal.analysis.metrics.audit import Audit, asked_of_all, by_problem, summed, tally
 from search_to_signal.analysis.metrics.readings import EXPOSURE, exposure_tallies
-from search_to_signal.analysis.page.audit import csv_text, page
+from search_to_signal.analysis.page.audit import NO_EXPOSURE, csv_text, page
 from search_to_signal.analysis.tables.audit import audit_tables
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, IllFormedGroupError
 from search_to_signal.experiments.layers.other_exposures import has_search, other_exposures
 from search_to_signal.normalizer import DEFAULT, NORMALIZERS, find_normalizer, get_normalizer
 from search_to_signal.records.batches import read_batches, record_files
@@ -38,7 +38,7 @@ def normalizers_of(inputs: Sequence[Path]) -> list[str]:
 def replay(
     inputs: Sequence[Path],
     out: Path,
-    mappings: Sequence[str],
+    mappings: Sequence[str] | None,
     normalizers: Sequence[str],
     top: Path | None = None,
 ) -> Path:
@@ -46,15 +46,17 @@ def replay(
 
     ``inputs`` are run directories, directories of them, record files, or JSON Lines of groups from
     outside (records/group.schema.json). ``mappings`` and ``normalizers`` are names, entry points or
-    pkg.mod:obj; the first normalizer is the page's main one. Every other reading of a decision that is about
+    pkg.mod:obj; the first normalizer is the page's main one. Without ``mappings`` these are all of ours that
+    the records can be asked, and the page names the others. Every other reading of a decision that is about
     one of the mappings is replayed beside it. Files are named from ``top``, by default the directory above
-    ``out``. Raises ConfigError for an unknown name,
-    RecordError for an unreadable input, IllFormedGroupError where a mapping needs what a record lacks.
+    ``out``. Raises ConfigError for an unknown name, RecordError for an unreadable input, IllFormedGroupError
+    where a mapping that was named needs what a record lacks.
     """
-    if not mappings or not normalizers:
+    names = list(MAPPINGS) if mappings is None else mappings
+    if not names or not normalizers:
         raise ConfigError("nothing to replay: name at least one mapping and one normalizer")
     files = record_files(inputs)
-    known = {name: get_mapping(name) for name in mappings}
+    known = {name: get_mapping(name) for name in names}
     scales = {name: get_normalizer(name) for name in normalizers}
     out.mkdir(parents=True, exist_ok=True)
     top = out.resolve().parent if top is None else top.resolve()
@@ -66,16 +68,20 @@ def replay(
     _write_exposures(runs, out / EXPOSURES)
     parts = (tally(problem, batch, known, scales) for problem, batch in read_batches(files))
     result = summed(chain(parts, _exposed(runs, out / EXPOSURES, known)))
+    unasked = [name for name in known if name not in asked_of_all(result)]
+    if unasked and mappings is not None:
+        raise IllFormedGroupError(f"{', '.join(unasked)}: {NO_EXPOSURE}; name other mappings")
     tables = audit_tables(result, {})
     for name, table in tables.items():
         (out / f"{name}.csv").write_text(csv_text(table), encoding="utf-8")
     sizes = {_named(file, top): file.stat().st_size for file in files}
-    (out / PAGE).write_text(page(result, tables, sizes, default=normalizers[0]), encoding="utf-8")
+    text = page(result, tables, sizes, default=normalizers[0], unasked=unasked)
+    (out / PAGE).write_text(text, encoding="utf-8")
     return out / PAGE
 
 
 def audit_results(results: Path, out: Path) -> Path:
-    """Audit the recorded groups of a results directory under every registered mapping and normalizer.
+    """Audit the recorded groups of a results directory under every normalizer, and mapping that can be asked.
 
     The normalizers that its runs were trained with come first.
     """
@@ -85,7 +91,7 @@ def audit_results(results: Path, out: Path) -> Path:
         *runs_below(results / AUDIT),
     ]
     trained = normalizers_of(recorded) if recorded else []
-    return replay(recorded, out, list(MAPPINGS), list(dict.fromkeys([*trained, *NORMALIZERS])), results)
+    return replay(recorded, out, None, list(dict.fromkeys([*trained, *NORMALIZERS])), results)
 
 
 def _write_exposures(runs: Mapping[str, Path], file: Path) -> None:

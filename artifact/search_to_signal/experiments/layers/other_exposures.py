@@ -7,7 +7,6 @@ import msgspec
 
 from search_to_signal.errors import RecordError
 from search_to_signal.experiments.runs.recorded import recorded_states
-from search_to_signal.hosts import REFERENCE, RELEASED
 from search_to_signal.records.exposures import ExposureRecord
 from search_to_signal.records.manifest import MANIFEST, read_manifest
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS
@@ -29,7 +28,7 @@ def has_rounds(run: Path) -> bool:
 
 def has_search(run: Path) -> bool:
     """The same for CALM's search, whose exposures have other readings."""
-    return has_rounds(run) and read_manifest(run).host in (REFERENCE, RELEASED)
+    return has_rounds(run) and read_manifest(run).of_host.calm
 
 
 def other_exposures(run: Path, name: str) -> Iterator[ExposureRecord]:

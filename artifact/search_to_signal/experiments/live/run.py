@@ -23,9 +23,8 @@ from search_to_signal.experiments.runs.files import read_timing, run_files
 from search_to_signal.experiments.runs.resuming import ResumePoint, known_evaluations, replayed_state
 from search_to_signal.generators.loopback import reachable
 from search_to_signal.generators.opening import open_generator
-from search_to_signal.hosts import open_host
-from search_to_signal.hosts.base import HasDatabase
-from search_to_signal.learner import PAIRED
+from search_to_signal.hosts import host_code, open_host
+from search_to_signal.hosts.base import HasDatabase, database_of
 from search_to_signal.learner.device import prepare_processor
 from search_to_signal.problems import get_problem
 from search_to_signal.progress import Progress
@@ -83,7 +82,7 @@ def run(
         refuse_occupied(directory, resume)
         manifest, point = open_run(directory, descriptor, config, plan or msgspec.UNSET)
         if manifest.status == "running":
-            paired = config.trained and config.learning_rule in PAIRED
+            paired = config.trained and manifest.of_rule.pairs
             with assemble(config) as parts, run_files(directory, point and point.marks, paired) as files:
                 if point is not None:
                     manifest = record_interruption(directory, manifest)
@@ -92,7 +91,9 @@ def run(
                 live = Live(config, *parts, files, checkpoint_every)
                 state = run_live(live, _position(live, point), progress)
                 if isinstance(live.host, HasDatabase):
-                    write_database(directory, live.host.database(state))
+                    with host_code(config.host):
+                        database = database_of(live.host, state)
+                    write_database(directory, database)
                 manifest = _completed(manifest, live)
         elif (directory / SUMS).exists():
             return manifest

@@ -18,6 +18,10 @@ from search_to_signal.experiments.configuration import CONFIG, FROZEN, RunConfig
 from search_to_signal.experiments.runs.files import CHECKPOINTS
 from search_to_signal.experiments.runs.resuming import ResumePoint, changes, resume_point
 from search_to_signal.generators.opening import model_files
+from search_to_signal.hosts import open_host
+from search_to_signal.hosts.base import host_facts
+from search_to_signal.learner import get_rule, rule_code
+from search_to_signal.learner.base import rule_facts
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import score_unit
 from search_to_signal.provenance.checksums import write_sums
@@ -132,8 +136,16 @@ def _manifest_now(config: RunConfig) -> Manifest:
     """The manifest of a run that begins here and now."""
     unit = score_unit(get_problem(config.problem))
     files = model_files(config.generation, config.model)
-    facts = {"score_unit": unit, "host": config.host, **mapping_facts(config.condition)}
+    facts = {"score_unit": unit, **mapping_facts(config.condition), **_parts(config)}
     return first_manifest(config, config.sha256, files, config.on_card, **facts)
+
+
+def _parts(config: RunConfig) -> dict[str, Any]:
+    """The host of a run, and what host and learning rule can."""
+    host = open_host(config.host, config.host_setup)
+    with rule_code(config.learning_rule):
+        rule = rule_facts(get_rule(config.learning_rule), config.rule_settings)
+    return {"host": config.host, "host_facts": host_facts(host), "rule_facts": rule}
 
 
 def mapping_facts(condition: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ Source: Surina et al. 2025, Algorithm Discovery With LLMs; its repository is CLA
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,7 @@ class EvoTuneHost:
     problem: Problem
     settings: EvoTuneSettings
     form: PromptForm = "compact"
+    database_is_archive: ClassVar[bool] = True
 
     def start(self, seed: Member) -> Database:
         """The seed heuristic on every island."""

@@ -1,0 +1,178 @@
+"""Every file of docs/examples as a reader uses it: run, verified and reported from the command line.
+
+One profile names them all, in a copy of the project, into which layer and tables are put as the page says.
+"""
+
+import csv
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.copies import copy_to_change
+
+from search_to_signal.cli import main
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "docs" / "examples"
+PAGE = (ROOT / "docs" / "adding.md").read_text(encoding="utf-8")
+CONDITION = "my_rewards:improver"
+PROFILE = f"""
+purpose = "smoke"
+problem = "tsp"
+split = "embedded"
+model = "qwen2-2.1m"
+conditions = ["frozen", "{CONDITION}"]
+seeds = [42]
+groups = 2
+jobs = 2
+normalizer = "my_normalizer:median_scaled"
+learning_rule = "my_rule:policy_gradient"
+host = "my_host:HillClimber"
+
+[rule_settings]
+rate = 0.02
+
+[host_settings]
+width = 2
+
+[generation]
+group_size = 4
+max_prompt_tokens = 1024
+max_completion_tokens = 320
+
+[learner]
+lora_rank = 4
+lora_alpha = 8
+
+[[audit]]
+problem = "nearest_number:problem"
+split = "train"
+model = "qwen2-2.1m"
+seeds = [42]
+groups = 2
+"""
+ALLOWED = ("--mapping", CONDITION, "--normalizer", "my_normalizer:median_scaled")
+ALL_ALLOWED = (*ALLOWED, "--host", "my_host:HillClimber", "--problem", "nearest_number:problem")
+# Where the page puts what is no module of one's own.
+PLACED = ("my_table.py", "repeat_layer.py", "repeat_table.py")
+NAMED = ("my_host", "my_normalizer", "my_rewards", "my_rule", "nearest_number")
+
+
+def put_layer_and_tables(artifact: Path) -> str:
+    """Do to a copy of the package what the page says of a table and of a layer; returns the layer's table."""
+    tables = artifact / "search_to_signal" / "analysis" / "tables"
+    section = PAGE.partition("## An evidence layer")[2]
+    entry, module, table = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[:3]
+    (setting,) = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)[:1]
+    (registry,) = re.findall(r"`artifact/([\w/]+\.py)`", section)[:1]
+    module_place, table_place = (
+        artifact / place / name for name, place in re.findall(r"`(\w+\.py)` in `artifact/([\w/]+)`", section)
+    )
+    head, end, tail = (artifact / registry).read_text(encoding="utf-8").partition("\n)\n")
+    (artifact / registry).write_text(f"{head}\n{entry}{end.lstrip()}{tail}", encoding="utf-8")
+    module_place.write_text(module, encoding="utf-8")
+    table_place.write_text(table, encoding="utf-8")
+    shutil.copy(EXAMPLES / "my_table.py", tables)
+    catalogue = (tables / "catalogue.py").read_text(encoding="utf-8")
+    start = "BUILDERS: Mapping[str, Builder] = {\n"
+    for name, source in (("repeat", "repeat"), ("lengths", "my_table")):
+        line = f"from search_to_signal.analysis.tables.{source} import {name}\n\n"
+        catalogue = catalogue.replace(start, f'{line}{start}    "{name}": {name},\n')
+    (tables / "catalogue.py").write_text(catalogue, encoding="utf-8")
+    return setting
+
+
+def s2s(project: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """A command of the copy, where the examples lie."""
+    return subprocess.run(
+        [sys.executable, "-m", "search_to_signal.cli", *map(str, arguments)],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": str(project / "artifact")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project with every example in its place, and what one run of all of them recorded."""
+    place = tmp_path_factory.mktemp("project")
+    copy_to_change(ROOT / "artifact", place / "artifact")
+    for name in ("uv.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, place / name)
+    setting = put_layer_and_tables(place / "artifact")
+    for name in NAMED:
+        shutil.copy(EXAMPLES / f"{name}.py", place)
+    (place / "mine.toml").write_text(PROFILE + setting, encoding="utf-8")
+    told = s2s(place, "run", "--profile", "mine.toml", "--out", "out")
+    assert told.returncode == 0, told.stdout + told.stderr
+    return place
+
+
+def test_every_example_is_run() -> None:
+    """A new example has to be named here, or it is run by nobody; logs are those of the page on audits."""
+    found = {path.name for path in EXAMPLES.iterdir() if path.suffix != ".jsonl"}
+    assert found - {"__pycache__"} == {*PLACED, *(f"{name}.py" for name in NAMED)}
+
+
+def test_their_results_verify_with_leave_alone(project: Path) -> None:
+    """Without leave none of their code runs, and the line says which option gives it; with it all is well."""
+    for allowed, option in (((), ALLOWED[:2]), (ALLOWED[:2], ALLOWED[2:])):
+        told = s2s(project, "verify", "out", *allowed)
+        assert told.returncode == 1
+        assert f"allow it with {' '.join(option)}" in told.stdout
+    told = s2s(project, "verify", "out", *ALLOWED, "--recompute", "--problem", "nearest_number:problem")
+    assert told.returncode == 1
+    assert "allow it with --host my_host:HillClimber" in told.stdout
+    assert s2s(project, "verify", "out", *ALLOWED).returncode == 0
+    told = s2s(project, "verify", "out", *ALL_ALLOWED, "--recompute")
+    assert (told.returncode, "Traceback" in told.stderr) == (0, False), told.stdout + told.stderr
+
+
+def test_their_results_are_reported(project: Path) -> None:
+    """Their tables stand on the page, and every number is traced to its records."""
+    told = s2s(project, "report", "out", "--out", "again", *ALLOWED)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "whether equal seeds give equal records" in (project / "again" / "report.html").read_text("utf-8")
+    (equal,) = table(project / "again" / "smoke_repeat.csv")
+    assert (equal["row"], equal["value"]) == ("frozen-s42", "100.0")
+    lengths = table(project / "again" / "smoke_lengths.csv")
+    assert {row["row"] for row in lengths} == {"frozen", "frozen-s42", "improver", "my_rewards.improver-s42"}
+    assert all(float(row["value"]) > 0 for row in lengths if row["column"] == "Tokens")
+    traced = s2s(project, "trace", "out", "repeat", "frozen-s42", "Equal groups (%)")
+    assert (traced.returncode, "frozen-s42" in traced.stdout) == (0, True), traced.stderr
+
+
+def test_the_audit_leaves_out_what_the_host_cannot_tell(project: Path) -> None:
+    """The host gives no exposures, so the mapping that reads them is not asked, and the page says so."""
+    audit = project / "out" / "audit"
+    said = "have no exposures, which a host need not give: search_exposure."
+    assert said in (audit / "audit.md").read_text(encoding="utf-8")
+    rows = table(audit / "signal.csv")
+    assert {row["mapping"] for row in rows} == {"native", "factorized", "tail_weighted"}
+    assert {row["groups"] for row in rows if row["problem"] == "all"} == {"6"}
+
+
+def test_a_mapping_that_reads_exposures_is_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A host without exposures cannot be trained on it; nothing is begun."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    head, _, tail = PROFILE.replace(CONDITION, "search_exposure").partition("[rule_settings]\nrate = 0.02\n")
+    lines = [line for line in head.splitlines() if not line.startswith("learning_rule")]
+    (tmp_path / "other.toml").write_text("\n".join(lines) + tail, encoding="utf-8")
+    assert main(["run", "--profile", str(tmp_path / "other.toml"), "--out", str(tmp_path / "other")]) == 2
+    said = "conditions has search_exposure, which reads exposures, and host my_host:HillClimber gives none"
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file."""
+    with path.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
