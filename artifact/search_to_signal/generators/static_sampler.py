@@ -1,9 +1,9 @@
 """Sampling on a card: a static cache, and the whole token step as one CUDA graph.
 
-A step of a small model is hundreds of kernels of microseconds each; launched one by one from Python they take
-ten times as long as they compute. Here a group's rows are sampled together to the last one's end: a step draws
-a token of every row, reads it, and leaves the logits of the next, and the processor looks only now and then
-whether all rows have ended. On another device the same steps run one by one, with plain tensors.
+A step of a small model is hundreds of kernels of microseconds each; launched one by one from Python they
+take ten times as long as they compute. Here a group's rows are sampled together to the last one's end: a
+step draws a token of every row, reads it, and leaves the logits of the next, and the processor looks only
+now and then whether all rows have ended. On another device the same steps run one by one, with plain tensors.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -131,7 +131,7 @@ class StaticSampler:
 
     @torch.no_grad()
     def _launched(self, work: Callable[[], None]) -> Callable[[], None]:
-        """The work, on a card as one launch: tried first, so that nothing is compiled while it is captured."""
+        """The work, on a card as one launch; tried first, so that nothing is compiled during capture."""
         if self._state.logits.device.type != "cuda":
             return work
         with _undemanding():

@@ -18,7 +18,7 @@ Tensor = torch.Tensor
 
 
 class Matrix(NamedTuple):
-    """Projections that read one input as one matrix: (outputs, inputs), a bias, the adapter's factors or none.
+    """Projections of one input as one matrix: (outputs, inputs), a bias, the adapter's factors or none.
 
     ``sizes`` are the outputs of each projection. ``down`` (projections * rank, inputs) and ``up`` (outputs,
     rank) are float32; ``up`` holds the scale.
@@ -77,8 +77,8 @@ def _times(x: Tensor, matrix: Matrix) -> Tensor:
     found = functional.linear(x, matrix.weight, matrix.bias)
     if matrix.down is None or matrix.up is None:
         return found
-    inner = functional.linear(x.float(), matrix.down).split(matrix.rank, dim=-1)
-    ups = matrix.up.split(matrix.sizes)
+    inner = torch.split(functional.linear(x.float(), matrix.down), matrix.rank, dim=-1)
+    ups = torch.split(matrix.up, list(matrix.sizes))
     change = torch.cat([functional.linear(one, up) for one, up in zip(inner, ups, strict=True)], dim=-1)
     return (found.float() + change).to(x.dtype)
 
@@ -133,7 +133,9 @@ def copy_adapter(factors: Sequence[Factors]) -> None:
         return
     one = factors[0].linear
     (name,) = one.active_adapters
-    torch._foreach_copy_([each.down for each in factors], [each.linear.lora_A[name].weight for each in factors])
+    torch._foreach_copy_(
+        [each.down for each in factors], [each.linear.lora_A[name].weight for each in factors]
+    )
     ups = [each.up for each in factors]
     torch._foreach_copy_(ups, [each.linear.lora_B[name].weight for each in factors])
     torch._foreach_mul_(ups, float(one.scaling[name]))
@@ -156,7 +158,7 @@ def _matrix(linears: Sequence[Any], factors: list[Factors]) -> Matrix:
     weight, bias = weights[0], getattr(linears[0], "base_layer", linears[0]).bias
     if len(linears) > 1:
         weight = torch.cat(weights)
-        for linear, part in zip(linears, torch.split(weight, sizes), strict=True):
+        for linear, part in zip(linears, torch.split(weight, list(sizes)), strict=True):
             base = getattr(linear, "base_layer", linear)
             if not hasattr(base.weight, "quant_state"):
                 base.weight.data = part

@@ -97,7 +97,7 @@ def _on_processor(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     gathered = torch.cat([tensor.reshape(-1) for tensor in tensors.values()])
     # Pinned memory takes a transfer at the bus's speed; torch keeps it for the next.
     flat = torch.empty(gathered.shape, dtype=first.dtype, pin_memory=True).copy_(gathered)
-    parts = flat.split([tensor.numel() for tensor in tensors.values()])
+    parts = torch.split(flat, [tensor.numel() for tensor in tensors.values()])
     return {name: part.view(tensors[name].shape) for name, part in zip(tensors, parts, strict=True)}
 
 

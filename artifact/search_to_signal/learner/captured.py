@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional
 from transformers import LlamaForCausalLM, Qwen2ForCausalLM
 
+from search_to_signal.learner.adapted import use_fewer_passes
 from search_to_signal.learner.loss import TokenGroup
 
 Tensor = torch.Tensor
@@ -82,7 +83,9 @@ class _Scores(torch.nn.Module):
         hidden = self.base.model(input_ids=ids, use_cache=False).last_hidden_state
         # A product with ones and zeros picks places exactly, and its gradient adds up in one order.
         picked = kept.expand(len(ids), -1, -1) @ hidden
-        found: Tensor = ChosenTokens.apply(picked, self.base.lm_head.weight, chosen, self.temperature)
+        found: Tensor = ChosenTokens.apply(  # type: ignore[no-untyped-call]
+            picked, self.base.lm_head.weight, chosen, self.temperature
+        )
         return found
 
 
@@ -108,8 +111,9 @@ class CapturedPasses:
     def __init__(self, model: Any, temperature: float) -> None:
         self._model, self._temperature = model, temperature
         self._base = model.get_base_model()
+        use_fewer_passes(model)
         self._graphs: dict[tuple[int, int, int], _Captured] = {}
-        self._pool = torch.cuda.graph_pool_handle()
+        self._pool = torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
 
     def policy(self, group: TokenGroup) -> Tensor:
         """As ``token_log_probabilities``, with a gradient for the adapter."""
@@ -144,7 +148,7 @@ class CapturedPasses:
         # Checkpointing works in training mode alone, which changes nothing else: nothing here has a dropout.
         self._model.train()
         scores = _Scores(self._base, self._temperature)
-        with torch.enable_grad():
+        with torch.enable_grad():  # type: ignore[no-untyped-call]
             found: Callable[..., Tensor] = torch.cuda.make_graphed_callables(  # type: ignore[no-untyped-call]
                 scores, tuple(tensor.clone() for tensor in inputs), num_warmup_iters=1, pool=self._pool
             )
@@ -168,8 +172,9 @@ class CapturedPasses:
         def replay(given: _Inputs) -> Tensor:
             for target, tensor in zip(fixed, given, strict=True):
                 target.copy_(tensor)
-            graph.replay()
-            return found.clone()
+            graph.replay()  # type: ignore[no-untyped-call]
+            answer: Tensor = found.clone()
+            return answer
 
         return replay
 

@@ -47,7 +47,7 @@ print("equal")
 
 
 def test_the_kernels_compute_the_plain_step() -> None:
-    """Logits and cache agree at the first place, in the middle of a block and at the last, with an adapter."""
+    """Logits and cache agree at the first place, within a block and at the last, with an adapter."""
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": "artifact"}
     done = subprocess.run(
         [sys.executable, "-c", _COMPARE], capture_output=True, text=True, env=environment, timeout=300

@@ -1,4 +1,4 @@
-"""What a card captures computes what TRL's own function computes; here it runs uncaptured, on the processor."""
+"""What a card captures computes what TRL's own function computes; here it runs uncaptured, on a CPU."""
 
 from collections.abc import Callable
 from typing import Any
