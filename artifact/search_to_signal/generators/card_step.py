@@ -33,7 +33,7 @@ def cut(outputs: int, inputs: int) -> Shape:
 
 
 def can_step(weights: Weights, rows: int) -> bool:
-    """Whether the kernels fit a model: whole blocks of inputs and outputs, heads and ranks of a fitting size."""
+    """Whether the kernels fit a model: whole blocks of inputs and outputs, fitting heads and ranks."""
     layer = weights.layers[0]
     size = weights.cos.size(1)
     matrices = (layer.qkv, layer.out, layer.gate_up, layer.down)
