@@ -96,9 +96,11 @@ def _leads(decision: str, way: str) -> bool:
     if column:
         return table in BUILDERS and any(column in names for names in _constants(BUILDERS[table].__module__))
     path, _, value = way.partition(" = ")
-    section, _, key = path.partition(".")
-    kind = {**get_type_hints(Profile), **get_type_hints(RunConfig)}.get(section, object)
-    settings = get_type_hints(next((part for part in get_args(kind) if part is not type(None)), kind))
+    section, _, key = path.rpartition(".")
+    settings = {**get_type_hints(RunConfig), **get_type_hints(Profile)}
+    if section:
+        kind = settings.get(section, object)
+        settings = get_type_hints(next((part for part in get_args(kind) if part is not type(None)), kind))
     if key not in settings:
         return False
     try:

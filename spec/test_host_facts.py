@@ -16,7 +16,7 @@ from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.ant_colony.orienteering import best_prize
 from search_to_signal.problems.base import InfeasibleAnswerError
 from search_to_signal.problems.obp import gap_score
-from search_to_signal.programs.parsing import OPENING, Proposal, parse
+from search_to_signal.programs.parsing import OPENING, idea_span
 from search_to_signal.records.schema import Operator, Outcome
 from search_to_signal.search.injection import component
 from search_to_signal.search.prompts import build_prompt
@@ -60,12 +60,14 @@ def test_reset(best: float, hair: float, full: bool) -> None:
 
 @given(idea=st.text(st.sampled_from("ab` \n"), min_size=11, max_size=20), rest=plain_text)
 def test_fallback(idea: str, rest: str) -> None:
-    """R-HOST-14: Without braces an idea ends at a fence before a newline, or at the end, stripped (D37)."""
+    """R-HOST-14: Without braces an idea ends at a fence that begins a line, or at the end, stripped (D37)."""
     rest = rest.replace("{", "").replace("}", "")
-    text = f"{OPENING} go to the nearest{idea}```\n{rest}\n```python\nx\n```"
-    found = parse(text)
-    assert isinstance(found, Proposal)
-    assert found.idea == text[: text.index("```\n")].strip()
+    text = f"{OPENING} go to the nearest{idea}\n```python\nx\n```\n{rest}"
+    lines = text.split("\n")
+    fence = next(number for number, line in enumerate(lines) if line.startswith("```"))
+    found = idea_span(text)
+    assert found is not None
+    assert text[slice(*found)].strip() == "\n".join(lines[:fence]).strip()
 
 
 @given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), max_size=40))

@@ -51,6 +51,7 @@ def test_broken_promises_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
         "learner.nothing",
         "learner.truncated = sometimes",
         "nothing.truncated",
+        "idea_end = sometimes",
         "",
     ]
     made = {f"D{50 + i}": {"alternative": "another", "reach": way} for i, way in enumerate(ways)}

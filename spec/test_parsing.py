@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from search_to_signal.programs.canonical import canonical, program_sha256
 from search_to_signal.programs.parsing import OPENING, Failure, Proposal, mentions_randomness, parse
-from search_to_signal.records.schema import Outcome
+from search_to_signal.records.schema import ANY_FENCE, BARE_FENCE, IdeaEnd, Outcome
 
 PIECES = [
     "{{", "}}", "{", "}", "```", "`", "```python", "```PYTHON\n", "```py", "\n", " ", OPENING, OPENING[:20],
@@ -18,13 +18,13 @@ LINES = ["def f():\n", "    'doc'\n", "    x = 1  # c\n", "'s'\n", "x = [\n", "]
 codes = st.lists(st.sampled_from(LINES) | st.text(max_size=8), max_size=10).map("".join)
 
 
-def model(text: str) -> Outcome | None:
-    """Points 1, 2 and 20 of HOST.md with splits alone; None for a proposal."""
+def model(text: str, end: str) -> Outcome | None:
+    """Points 1, 2 and 20 of HOST.md with splits alone; None for a proposal. ``end`` ends a loose idea."""
     _, _, rest = text.partition("{{")
     if "}}" in rest:
         idea = rest.split("}}")[0]
     else:
-        idea = (OPENING + text.split(OPENING, 1)[1].split("```\n")[0]).strip() if OPENING in text else ""
+        idea = (OPENING + text.split(OPENING, 1)[1].split(end)[0]).strip() if OPENING in text else ""
     if not idea.startswith(OPENING) or len(idea[len(OPENING) :]) <= 10:
         return Outcome.MISSING_RATIONALE
     blocks, rest = 0, text.lower()
@@ -38,11 +38,12 @@ def model(text: str) -> Outcome | None:
 
 
 @settings(max_examples=600, deadline=None)
-@given(completions)
-def test_every_completion_gets_its_type(text: str) -> None:
+@given(completions, st.sampled_from([(ANY_FENCE, "\n```"), (BARE_FENCE, "```\n")]))
+def test_every_completion_gets_its_type(text: str, reading: tuple[IdeaEnd, str]) -> None:
     """R-PARSE-01: any text is a proposal or the first failure in the host's order (D04), and none crashes."""
-    result = parse(text)
-    assert (result.outcome if isinstance(result, Failure) else None) == model(text)
+    idea_end, end = reading
+    result = parse(text, idea_end)
+    assert (result.outcome if isinstance(result, Failure) else None) == model(text, end)
     if isinstance(result, Proposal):
         assert result.idea in text
         assert result.idea.startswith(OPENING)

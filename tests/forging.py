@@ -26,6 +26,7 @@ from search_to_signal.records.schema import (
     CompletionRecord,
     GenerationRecord,
     HeuristicRecord,
+    IdeaEnd,
     Outcome,
     StepRecord,
     StepTiming,
@@ -106,7 +107,8 @@ def _retold(
         for ids, text, record in zip(told.completion_ids, told.completions, last.records, strict=True)
     )
     generation = Generation(told.prompt, told.prompt_ids, completions)
-    judged = [_judged(*pair) for pair in zip(last.records, completions, strict=True)]
+    pairs = zip(last.records, completions, strict=True)
+    judged = [_judged(*pair, config.reading) for pair in pairs]
     exposures = host.exposures(question, results)
     records = completion_records(
         question, last.step, config.problem, generation, judged, effect.events, exposures
@@ -169,8 +171,8 @@ def record_elsewhere(run: Path, pace: float, cpu: str | None = "another", source
     write_sums(run)
 
 
-def _judged(record: CompletionRecord, completion: Completion) -> EvaluatedCompletion:
-    proposal = parse(completion.text)
+def _judged(record: CompletionRecord, completion: Completion, idea_end: IdeaEnd) -> EvaluatedCompletion:
+    proposal = parse(completion.text, idea_end)
     found = proposal if isinstance(proposal, Proposal) else None
     return EvaluatedCompletion(
         completion, record.outcome, record.detail, record.score, found, record.program_sha256, None

@@ -49,7 +49,7 @@ def idea_of(text: str) -> str:
     braced = re.search(r"\{\{(.*?)\}\}", text, re.DOTALL)
     if braced:
         return braced.group(1)
-    loose = re.search(re.escape(OPENING) + r".*?(?=```\n|\Z)", text, re.DOTALL)
+    loose = re.search(re.escape(OPENING) + r".*?(?=\n```|\Z)", text, re.DOTALL)
     return loose.group(0).strip() if loose else ""
 
 

@@ -22,8 +22,8 @@ class Args:
     ub_crossover: float = 4.0
     model_name: str = ""
     n_generations: int = 4
-    seed_algo_fp: str = "configs/tsp/seed.py"
-    template_fp: str = "configs/tsp/template.py"
+    seed_algo_fp: str = ""
+    template_fp: str = ""
     speed_collapse: float = 0.0005
     max_stuck_threshold: int = -1
     reward_idea: float = -1.0

@@ -44,9 +44,9 @@ class Trainer:
         self.age_stuck = self.log_step = self.train_epoch = 0
         self.population_size, self.n_prompts = calm_args.population_size, calm_args.n_prompts
         self.log_dir, self.save_dir = log_dir, save_dir
-        with open(calm_args.template_fp) as file:
+        with open(calm_args.template_fp or f"configs/{self.problem_name}/template.py") as file:
             self.algorithm_template = file.read()
-        with open(calm_args.seed_algo_fp) as file:
+        with open(calm_args.seed_algo_fp or f"configs/{self.problem_name}/seed.py") as file:
             code = file.read()
         seed = self.policy_of(code, code.splitlines()[0].lstrip("# "), None)
         self.rate(seed, self.env.run_async(seed, self.instances))
@@ -70,10 +70,18 @@ class Trainer:
         self.algos = sorted(self.algos, key=lambda algo: algo.perf)[::-1]
         return self.algos, [algo.perf for algo in self.algos]
 
-    def one_round(self):
+    def train(self):
+        """A round of a local model: a group of answers, which a real host would train on."""
+        return self.one_round(self.calm_args.n_generations)
+
+    def query_all(self):
+        """A round of a model behind an endpoint: one answer to each prompt."""
+        return self.one_round(1)
+
+    def one_round(self, answers):
         """Ask, reward, and write down what came of it."""
         (row,) = self.prepare_dataset()
-        texts = [self.model(row["prompt"]) for _ in range(self.calm_args.n_generations)]
+        texts = [self.model(row["prompt"]) for _ in range(answers)]
         completions = [[{"role": "assistant", "content": text}] for text in texts]
         return self.reward_func(prompts=[row["prompt"]] * len(texts), completions=completions)
 
@@ -138,7 +146,7 @@ class Trainer:
     def stuck(self):
         """Whether to start again now."""
         args, limit = self.calm_args, self.calm_args.max_stuck_threshold
-        limit = args.max_steps // 20 if limit == -1 else limit
+        limit = args.max_steps // 20 if limit < 0 else limit
         return random.random() < args.speed_collapse * self.age_stuck or self.age_stuck >= limit
 
     def collapse(self):

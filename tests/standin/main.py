@@ -4,9 +4,16 @@ import json
 import os
 import urllib.request
 
-import pynvml  # noqa: F401 - imported as the released host does, and not needed
+import pynvml
 from args import Args
 from calm_trainer import Trainer
+
+pynvml.nvmlInit()
+count = pynvml.nvmlDeviceGetCount()
+cards = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+free = [pynvml.nvmlDeviceGetMemoryInfo(card).free for card in cards]
+os.environ["CUDA_VISIBLE_DEVICES"] = str(free.index(max(free)) if free else 0)
+pynvml.nvmlShutdown()
 
 
 def directory(kind, calm_args):
@@ -16,16 +23,16 @@ def directory(kind, calm_args):
 
 
 def run(calm_args):
-    """Round after round; a round that fails is left out."""
-    local = not calm_args.base_url
-    model = trained(calm_args) if local else Endpoint(calm_args)
+    """Round after round, by the trainer's count; a round that fails is left out."""
+    online = calm_args.model_name.lower().startswith("online")
+    model = Endpoint(calm_args) if online else trained(calm_args)
     trainer = Trainer(calm_args, model, directory("logs", calm_args), directory("algorithms", calm_args))
-    for _ in range(calm_args.max_steps):
+    while trainer.log_step < calm_args.max_steps * (calm_args.n_generations if online else 1):
         try:
-            trainer.one_round()
+            trainer.query_all() if online else trainer.train()
         except:  # noqa: E722 - as bare as the released host's
             continue
-    if local:
+    if not online:
         model.save_pretrained(directory("checkpoints", calm_args))
 
 
@@ -48,7 +55,7 @@ class Endpoint:
         args = self.calm_args
         request = urllib.request.Request(
             f"{args.base_url}/chat/completions",
-            json.dumps({"model": args.model_name, "messages": chat}).encode(),
+            json.dumps({"model": args.model_name.split("/")[1], "messages": chat}).encode(),
             {"Content-Type": "application/json", "Authorization": f"Bearer {args.api_key}"},
         )
         with urllib.request.urlopen(request) as answer:

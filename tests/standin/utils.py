@@ -9,7 +9,7 @@ BEFORE, AFTER = "The new component", "has been introduced"
 def idea_in(text):
     """The idea of an answer, or None."""
     braced = re.search(r"\{\{(.*?)\}\}", text, re.DOTALL)
-    loose = re.search(rf"({OPENING}.*?)(?:```\n|\Z)", text, re.DOTALL)
+    loose = re.search(rf"({OPENING}.*?)(?:\n```|\Z)", text, re.DOTALL)
     if braced:
         idea = braced.group(1)
     elif loose:

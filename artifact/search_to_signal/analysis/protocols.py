@@ -26,7 +26,7 @@ from search_to_signal.records.reader import COMPLETIONS, STEPS, TIMINGS
 # What the runs of one cohort may differ in; a condition may name its normalizer.
 OWN = ("condition", "seed", "normalizer")
 # What two layers have to share before a run of one is compared with a run of the other.
-SHARED = ("problem", "split", "model", "search", "generation", "evaluation")
+SHARED = ("problem", "split", "model", "search", "generation", "evaluation", "idea_end")
 _READ = (MANIFEST, COMPLETIONS, STEPS, TIMINGS)
 
 

@@ -17,8 +17,11 @@ from search_to_signal.claims.intervals import Interval, is_number, rounded
 from search_to_signal.config import load_toml
 from search_to_signal.errors import ConfigError, LedgerError, reason
 from search_to_signal.package_data import PUBLISHED
+from search_to_signal.records.manifest import MANIFEST
 
 T = TypeVar("T")
+REPORT = "report.md"
+"""The page that every report has."""
 _SEED = re.compile(r"-s(\d+)(?=$|[ /])")
 _LONG_FORM = ("row", "column", "value", "spread", "n")
 
@@ -200,11 +203,21 @@ def load_reports(results: Path, order: Sequence[str] = ()) -> dict[str, Table]:
     """The tables of a results directory, or of all those below it, each NAME/report.
 
     A table that several have is that of the first, by ``order`` and then by name: layers are never pooled.
-    Raises LedgerError where there is no report.
+    ``results`` may be the directory of a report as well, which is where that of a single run lies. Raises
+    LedgerError where there is no report.
     """
+    if (results / REPORT).is_file():
+        return load_report(results)
     below = {path.parent.name: path for path in sorted(results.glob("*/report")) if path.is_dir()}
     if (results / "report").is_dir() and not below:
         return load_report(results / "report")
+    if (results / MANIFEST).is_file():
+        raise LedgerError(
+            f"{results} is one run, whose report lies elsewhere: make it (s2s report {results} --out PAGE) "
+            "and give --results PAGE"
+        )
+    if not results.is_dir():
+        raise LedgerError(f"there is no directory {results}: check the path")
     if not below:
         raise LedgerError(f"there is no report in {results}: run s2s report first")
     names = [*(name for name in order if name in below), *(name for name in below if name not in order)]

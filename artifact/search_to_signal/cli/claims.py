@@ -69,7 +69,7 @@ def _document(path: Path) -> int:
 
 def register(add: Add) -> None:
     claims = add(_claims, "s2s claims --results results/embedded --out claims")
-    text = "a results directory whose report to compare with, or shipped evidence"
+    text = "a results directory whose report to compare with, a report, or shipped evidence"
     claims.add_argument("--results", type=Path, help=text)
     claims.add_argument("--out", type=Path, help="where to write claims.csv and claims.md")
     claims.add_argument("--document", type=Path, help="check the ledger against the paper's LaTeX source")

@@ -1,7 +1,9 @@
 """Commands around the released host."""
 
 import argparse
+import sys
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 from search_to_signal.cli.base import Add
@@ -14,26 +16,36 @@ _NOT_COMPARED = 11
 def _conformance(arguments: argparse.Namespace) -> int:
     """Compare our host with a CALM checkout, whose code runs with your rights.
 
-    A line per finding; the last one counts them. Prompts are never printed. Exit codes: 0 all equal; 1
-    something differs; 11 nothing differs, but something was not compared; 12 the checkout is another
-    revision, or lacks a file, a signature or an option of the released host, and nothing of it ran.
+    A line per finding; the last one counts them. Prompts, and whatever else the host prints, are not. Exit
+    codes: 0 all equal; 1 something differs; 11 nothing differs, but something was not compared; 12 the
+    checkout is another revision, or lacks a file, a signature or an option of the released host, and nothing
+    of it ran; 130 Ctrl-C or SIGTERM.
     """
     require(*EXTRAS["run"])
     from search_to_signal.hosts.conformance.comparison import conform
     from search_to_signal.hosts.conformance.findings import Agreement
+    from search_to_signal.hosts.released.host import quiet
+    from search_to_signal.hosts.released.stopping import stoppable
 
     counted = Counter({kind: 0 for kind in Agreement})
-    for problem, check, finding in conform(
+    found = conform(
         arguments.calm,
         arguments.problem,
         arguments.check,
         arguments.programs,
         arguments.draws,
         any_revision=arguments.any_revision,
-    ):
-        counted[finding.verdict.agreement] += 1
-        detail = f" ({finding.detail})" if finding.detail else ""
-        print(f"{problem:5} {check:12} {finding.verdict.value:17} {finding.subject}{detail}", flush=True)
+    )
+    # Threads of the host print at any time: those of Ray what its workers print.
+    report = sys.stdout
+    with stoppable() as stop, quiet(), closing(found):
+        for problem, check, finding in found:
+            stop.check()
+            counted[finding.verdict.agreement] += 1
+            detail = f" ({finding.detail})" if finding.detail else ""
+            line = f"{problem:5} {check:12} {finding.verdict.value:17} {finding.subject}{detail}"
+            print(line, file=report, flush=True)
+    stop.check()
     tally = ", ".join(f"{count} {kind.value}" for kind, count in counted.items())
     ends = {Agreement.DIFFERS: ("DIFFERS", 1), Agreement.NOT_COMPARED: ("NOT COMPARED", _NOT_COMPARED)}
     said, code = next((ends[kind] for kind in ends if counted[kind]), ("EQUAL", 0))
@@ -42,7 +54,10 @@ def _conformance(arguments: argparse.Namespace) -> int:
 
 
 def _released(arguments: argparse.Namespace) -> None:
-    """Run a CALM checkout, whose code runs with your rights, with one of our mappings."""
+    """Run a CALM checkout, whose code runs with your rights, with one of our mappings.
+
+    With model_name online/NAME an endpoint answers, one completion a round, and nothing is trained.
+    """
     require(*EXTRAS["run"])
     from search_to_signal.experiments.released import Order, run_released
 

@@ -28,7 +28,8 @@ def _report(arguments: argparse.Namespace) -> None:
     load_allowed(arguments)
     if arguments.out is None and (arguments.directory / MANIFEST).is_file():
         raise ConfigError(
-            f"{arguments.directory} is one run, checksummed as it is: give --out for its report"
+            f"{arguments.directory} is one run, checksummed as it is: give --out PAGE, a directory for its "
+            "report (which s2s claims --results PAGE reads)"
         )
     if arguments.out is None:
         _refuse_unallowed(arguments.directory)

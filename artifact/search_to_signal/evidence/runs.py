@@ -78,14 +78,14 @@ def _shortened(files: Mapping[str, bytes], manifest: Manifest, found: Tokenizer 
         lines = {name: _decoded(data) for name, data in files.items()}
         generations = {line["step"]: line for line in lines[GENERATIONS]}
         completions = {(line["step"], line["index"]): line for line in lines[COMPLETIONS]}
-        context = shorthand.context_of(generations, lines[HEURISTICS], lines[STEPS])
-        size = manifest.facts.group_size
+        reading, size = manifest.facts.idea_end, manifest.facts.group_size
+        context = shorthand.context_of(generations, lines[HEURISTICS], lines[STEPS], reading)
         credit = shorthand.credit_of(lines[COMPLETIONS], manifest.facts)
         encode, ends = found or (None, ())
         short: dict[str, Iterable[Line]] = {
             GENERATIONS: shorthand.short_generations(lines[GENERATIONS], encode, ends),
             COMPLETIONS: shorthand.short_completions(lines[COMPLETIONS], context, credit, size),
-            HEURISTICS: shorthand.short_heuristics(lines[HEURISTICS], completions, generations),
+            HEURISTICS: shorthand.short_heuristics(lines[HEURISTICS], completions, generations, reading),
             STEPS: shorthand.short_steps(lines[STEPS], generations),
             TIMINGS: shorthand.short_timings(lines[TIMINGS]),
         }
@@ -121,13 +121,15 @@ def restored(
     source = shorthand.placed_completions(source, facts.group_size)
     completions = {(line["step"], line["index"]): line for line in source}
     if HEURISTICS in short:
-        files[HEURISTICS] = _encoded(shorthand.whole_heuristics(short[HEURISTICS], completions, generations))
+        whole = shorthand.whole_heuristics(short[HEURISTICS], completions, generations, facts.idea_end)
+        files[HEURISTICS] = _encoded(whole)
     if STEPS in short:
         files[STEPS] = _encoded(shorthand.whole_steps(short[STEPS], generations))
     if TIMINGS in short:
         files[TIMINGS] = _encoded(shorthand.whole_timings(short[TIMINGS]))
     if COMPLETIONS in short:
-        context = shorthand.context_of(generations, _lines(files, HEURISTICS), _lines(files, STEPS))
+        told = _lines(files, HEURISTICS), _lines(files, STEPS)
+        context = shorthand.context_of(generations, *told, facts.idea_end)
         lines = list(shorthand.whole_completions(source, context))
         files[COMPLETIONS] = _encoded(shorthand.with_credit(lines, shorthand.credit_of(lines, facts)))
     if GENERATIONS in short and tokens:

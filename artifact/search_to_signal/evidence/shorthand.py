@@ -21,7 +21,13 @@ from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import RunFacts
 from search_to_signal.records.population import GIVEN
-from search_to_signal.records.schema import CompletionRecord, GenerationRecord, HeuristicRecord, StepRecord
+from search_to_signal.records.schema import (
+    CompletionRecord,
+    GenerationRecord,
+    HeuristicRecord,
+    IdeaEnd,
+    StepRecord,
+)
 from search_to_signal.rewards import find_mapping, rewards_of
 from search_to_signal.rewards.base import EQUAL_SCORES
 
@@ -60,9 +66,9 @@ def guessed_program(code: str) -> str | None:
 
 
 @lru_cache(maxsize=1 << 14)
-def _read(text: str) -> tuple[Proposal | None, str, str | None]:
+def _read(text: str, idea_end: IdeaEnd) -> tuple[Proposal | None, str, str | None]:
     """A text's proposal, its hash, and the guessed hash of its program."""
-    found = parse(text)
+    found = parse(text, idea_end)
     proposal = found if isinstance(found, Proposal) else None
     return proposal, sha256_text(text), guessed_program(proposal.code) if proposal else None
 
@@ -122,6 +128,7 @@ class Context:
     """What completions are shortened by: texts, the heuristics' ids in order, and where a collapse came.
 
     ``seeds`` are the scores that a collapse keeps, ``given`` those of the rest of the first archive.
+    ``idea_end`` is how the run reads texts (D37).
     """
 
     generations: Mapping[int, Line]
@@ -129,9 +136,12 @@ class Context:
     collapsed: frozenset[int]
     seeds: Sequence[float]
     given: Sequence[float]
+    idea_end: IdeaEnd
 
 
-def context_of(generations: Mapping[int, Line], heuristics: Sequence[Line], steps: Sequence[Line]) -> Context:
+def context_of(
+    generations: Mapping[int, Line], heuristics: Sequence[Line], steps: Sequence[Line], idea_end: IdeaEnd
+) -> Context:
     """The context of whole heuristics and of steps in any form."""
     first = [line for line in heuristics if line["operator"] is None or line["step"] == GIVEN]
     return Context(
@@ -140,6 +150,7 @@ def context_of(generations: Mapping[int, Line], heuristics: Sequence[Line], step
         frozenset(line["step"] for line in steps if line["collapsed"]),
         [line["score"] for line in first if line["operator"] is None],
         [line["score"] for line in first if line["operator"] is not None],
+        idea_end,
     )
 
 
@@ -162,9 +173,10 @@ def _gaps(lines: Sequence[Line], context: Context) -> Iterator[float | None]:
             fresh.append(score)
 
 
-def _of_completion(line: Line, generation: Line, gap: float | None) -> dict[str, Any]:
+def _of_completion(line: Line, context: Context, gap: float | None) -> dict[str, Any]:
+    generation = context.generations[line["step"]]
     text = generation["completions"][line["index"]]
-    _, response, program = _read(text)
+    _, response, program = _read(text, context.idea_end)
     hashes = {"prompt_sha256": sha256_text(generation["prompt"]), "response_sha256": response}
     return {**hashes, "program_sha256": program, "archive_gap": gap}
 
@@ -180,7 +192,7 @@ def short_completions(
     places = {name: place for place, name in reversed(list(enumerate(context.ids)))}
     rows = zip(lines, credit, _gaps(lines, context), strict=True)
     for number, (line, given, gap) in enumerate(rows):
-        rule = {**_of_completion(line, context.generations[line["step"]], gap), **given}
+        rule = {**_of_completion(line, context, gap), **given}
         short = _without(line, {**rule, **_place(number, size)})
         yield {**short, "parents": [places.get(name, name) for name in line["parents"]]}
 
@@ -198,7 +210,7 @@ def whole_completions(lines: Sequence[Line], context: Context) -> Iterator[Line]
     """Placed completions again but for their credit."""
     for line, gap in zip(lines, _gaps(lines, context), strict=True):
         parents = [context.ids[one] if isinstance(one, int) else one for one in line["parents"]]
-        rule = _of_completion(line, context.generations[line["step"]], gap)
+        rule = _of_completion(line, context, gap)
         yield _with({**line, "parents": parents}, rule, CompletionRecord.__struct_fields__)
 
 
@@ -236,35 +248,45 @@ def with_credit(lines: Sequence[Line], credit: Sequence[Line]) -> Iterator[Line]
 
 
 def _of_heuristic(
-    line: Line, completions: Mapping[tuple[int, int], Line], generations: Mapping[int, Line]
+    line: Line,
+    completions: Mapping[tuple[int, int], Line],
+    generations: Mapping[int, Line],
+    idea_end: IdeaEnd,
 ) -> Line:
     """What a heuristic has from its completion; nothing of a seed, whose line keeps its operator."""
     source = completions.get((line["step"], line["index"]))
     if source is None or "operator" in line:
         return {}
-    proposal, _, program = _read(generations[line["step"]]["completions"][line["index"]])
+    proposal, _, program = _read(generations[line["step"]]["completions"][line["index"]], idea_end)
     told = {"idea": proposal.idea, "code": proposal.code} if proposal else {}
     own = {"operator": source["operator"], "score": source["score"]}
     return {"id": source.get("program_sha256", program), **told, **own}
 
 
 def short_heuristics(
-    lines: Sequence[Line], completions: Mapping[tuple[int, int], Line], generations: Mapping[int, Line]
+    lines: Sequence[Line],
+    completions: Mapping[tuple[int, int], Line],
+    generations: Mapping[int, Line],
+    idea_end: IdeaEnd,
 ) -> Iterator[Line]:
     """Heuristics without what their completion says; ``completions`` may be short."""
     for line in lines:
         open_line = {name: value for name, value in line.items() if name != "operator"}
-        rule = _of_heuristic(open_line, completions, generations)
+        rule = _of_heuristic(open_line, completions, generations, idea_end)
         seed = line["operator"] is None or rule.get("operator") != line["operator"]
         yield dict(line) if seed else _without(line, rule)
 
 
 def whole_heuristics(
-    lines: Sequence[Line], completions: Mapping[tuple[int, int], Line], generations: Mapping[int, Line]
+    lines: Sequence[Line],
+    completions: Mapping[tuple[int, int], Line],
+    generations: Mapping[int, Line],
+    idea_end: IdeaEnd,
 ) -> Iterator[Line]:
     """The heuristics again."""
     for line in lines:
-        yield _with(line, _of_heuristic(line, completions, generations), HeuristicRecord.__struct_fields__)
+        rule = _of_heuristic(line, completions, generations, idea_end)
+        yield _with(line, rule, HeuristicRecord.__struct_fields__)
 
 
 def short_steps(lines: Sequence[Line], generations: Mapping[int, Line]) -> Iterator[Line]:

@@ -43,6 +43,7 @@ from search_to_signal.records.layers import (
     get_layer,
 )
 from search_to_signal.records.manifest import file_name, is_trained, mapping_of, normalizer_of, run_name
+from search_to_signal.records.schema import ANY_FENCE, BARE_FENCE, IdeaEnd
 from search_to_signal.rewards import get_mapping
 from search_to_signal.search.settings import SearchSettings
 
@@ -77,7 +78,8 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     ``condition`` is frozen, a reward mapping, or ``mapping+normalizer``; a restart has its parent's,
     unapplied. ``normalizer`` is the one that it names, else the profile's. ``host_settings`` and
     ``rule_settings`` are read by host and learning rule alone. ``loading`` is absent where the model is
-    computed on the processor in float32.
+    computed on the processor in float32, ``idea_end`` where it is ``bare_fence``, as in every run recorded
+    before there was another (D37).
     """
 
     purpose: Literal["formal", "smoke"]
@@ -100,6 +102,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     host_settings: dict[str, Any] = {}
     parent: Parent | None = None
     loading: ModelLoading | msgspec.UnsetType = msgspec.UNSET
+    idea_end: IdeaEnd | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         """Refuse numbers out of their ranges, and a condition of another normalizer; raises ConfigError."""
@@ -123,6 +126,11 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     def on_card(self) -> bool:
         """Whether the run's model is computed on an accelerator of this machine."""
         return self.generation.backend in _ON_CARDS or self.base.device == "cuda"
+
+    @property
+    def reading(self) -> IdeaEnd:
+        """What ends an idea without braces in its completions (D37)."""
+        return BARE_FENCE if self.idea_end is msgspec.UNSET else self.idea_end
 
     @property
     def mapping(self) -> str:
@@ -175,6 +183,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     changes no record. ``normalizer`` is that of every condition that names none. A layer whose table is
     absent does not run; ``layers`` has the tables of layers without a field here, ``[layers.KEY]`` in a file.
     ``model`` is a name or the table ``[model]``; the models of breadth and audit are loaded as that one is.
+    ``idea_end`` says what ends an idea without braces: any fence that begins a line, as in the host, or only
+    one without a tag, as in the recorded evidence (D37).
     """
 
     purpose: Literal["formal", "smoke"]
@@ -196,6 +206,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     rule_settings: dict[str, Any] = {}
     host: str = REFERENCE
     host_settings: dict[str, Any] = {}
+    idea_end: IdeaEnd = ANY_FENCE
     restart: RestartSettings | None = None
     breadth: tuple[BreadthCell, ...] = ()
     audit: tuple[AuditCell, ...] = ()
@@ -290,11 +301,13 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
         A collapse threshold of -1 follows from the groups of the cohort unless ``changes`` say otherwise.
         """
-        own = ("layer", "model", "condition", "seed", "parent", "search", "normalizer", "loading")
+        own = ("layer", "model", "condition", "seed", "parent", "search", "normalizer", "loading", "idea_end")
         shared = {name: getattr(self, name) for name in RunConfig.__struct_fields__ if name not in own}
         shared["model"] = self.model_name
         if isinstance(self.model, ModelSettings):
             shared["loading"] = self.model.loading
+        if self.idea_end != BARE_FENCE:
+            shared["idea_end"] = self.idea_end
         shared["search"] = self.search.over(self.groups)
         shared["normalizer"] = normalizer_of(condition, self.normalizer)
         return RunConfig(**{**shared, "condition": condition, "seed": seed, **changes})

@@ -2,8 +2,6 @@
 
 import hashlib
 import shutil
-import signal
-import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,9 +36,10 @@ from search_to_signal.hosts.released.host import seeded
 from search_to_signal.hosts.released.interface import require_interface
 from search_to_signal.hosts.released.intervention import intervene, play
 from search_to_signal.hosts.released.observer import AGAIN, Observer
-from search_to_signal.hosts.released.packages import import_later, require_packages
+from search_to_signal.hosts.released.packages import import_later, import_main, require_packages
 from search_to_signal.hosts.released.plan import Plan, planned, require_model
-from search_to_signal.hosts.released.revision import pinned, require_pinned, revision_of
+from search_to_signal.hosts.released.revision import pinned, require_checkout, require_pinned, revision_of
+from search_to_signal.hosts.released.stopping import Stop, stoppable
 from search_to_signal.normalizer import DEFAULT
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import score_unit
@@ -48,6 +47,7 @@ from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.manifest import Checkout, Manifest, read_manifest
+from search_to_signal.records.schema import ANY_FENCE, IdeaEnd
 from search_to_signal.records.writer import RecordWriter
 from search_to_signal.rewards import RewardMapping, get_mapping
 from search_to_signal.search.archive import frontier
@@ -58,6 +58,11 @@ from search_to_signal.search.state import SearchState
 PLACE = "host"
 # Where an attempt that failed says why.
 ERROR = "error.txt"
+
+_ALWAYS = (
+    "max_stuck_threshold comes to 0 (a negative one is a twentieth of max_steps): the archive collapses "
+    "before every prompt"
+)
 
 
 class GroupSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -71,6 +76,7 @@ class ReleasedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     ``configuration`` is the host's own file, ``options`` what it says, without keys. ``condition`` is the
     mapping whose rewards the host was given; behind an endpoint (``served``) nothing is trained with them.
+    ``search.prompts`` is ``released``: the host's own, in its words. ``idea_end`` is the host's (D37).
     """
 
     host: Literal["released"] = "released"
@@ -86,6 +92,7 @@ class ReleasedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     groups: int
     search: SearchSettings
     generation: GroupSize
+    idea_end: IdeaEnd = ANY_FENCE
     configuration: str
     options: dict[str, str | int | float | bool | None]
 
@@ -121,27 +128,38 @@ def run_released(order: Order, progress: Progress) -> Manifest:
             f"normalizer {order.normalizer!r}: the trainer of the released host normalizes, by {DEFAULT!r} "
             "alone; leave --normalizer out, or train with it on our host (s2s run)"
         )
-    mapping, calm, out = get_mapping(order.mapping), order.calm.resolve(), order.out.resolve()
+    mapping, out = get_mapping(order.mapping), order.out.resolve()
     if is_begun(out) and read_manifest(out).status == "complete":
         raise RunDirectoryError(f"{out} holds a complete run: give another --out, or move it away")
-    plan = checked_plan(order)
-    config = _config(order, plan)
+    with stoppable() as stop:
+        try:
+            return _run(order, mapping, out, progress, stop)
+        except KeyboardInterrupt:
+            raise StoppedError(f"stopped; {AGAIN}") from None
+
+
+def _run(order: Order, mapping: RewardMapping, out: Path, progress: Progress, stop: Stop) -> Manifest:
+    plan = checked_plan(order, progress)
+    config, calm = _config(order, plan), order.calm.resolve()
     unit = score_unit(get_problem(plan.problem))
     facts: dict[str, Any] = {"host": "released", "checkout": _checkout(calm), "score_unit": unit}
+    if plan.settings.collapse_threshold == 0:
+        progress.say(f"warning: {_ALWAYS}")
     set_aside(out)
     refuse_occupied(out, False)
     with storage_errors(out, AGAIN), _remove_unstarted(out), lock_directory(out) as descriptor:
         refuse_occupied(out, False)
         with _write_error(out), _observer(plan, mapping, out) as observer:
+            observer.stop = stop
             observer.after_round = partial(_report_round, progress, f"released/{order.mapping}", plan.groups)
-            with opened(calm, out / PLACE) as checkout, _stoppable(observer):
+            with opened(calm, out / PLACE) as checkout:
                 import_later(checkout, plan)
                 intervene(checkout, observer, order.seed)
-                checkout.module("main")
+                import_main(checkout)
                 manifest = first_manifest(config, canonical_sha256(config), {}, **facts)
                 begin(out, descriptor, config, manifest)
                 options = planned(checkout, plan.config, plan.problem).options
-                with seeded(order.seed):
+                with _reporting(options, observer, plan.served), seeded(order.seed):
                     play(checkout, options, observer, plan.groups)
         manifest = _completed(manifest, observer, out)
         finish(out, manifest)
@@ -149,15 +167,21 @@ def run_released(order: Order, progress: Progress) -> Manifest:
     return manifest
 
 
-def checked_plan(order: Order) -> Plan:
-    """Everything that can be known before the host's own modules run; raises HostError."""
+def checked_plan(order: Order, progress: Progress) -> Plan:
+    """Everything that can be known before the host's own modules run; raises HostError.
+
+    What a user may not expect of the configuration is said first.
+    """
     calm = order.calm.resolve()
+    require_checkout(calm)
     if not order.any_revision:
         require_pinned(calm)
     require_interface(calm, [])
     config = order.config if (calm / order.config).is_file() else str(Path(order.config).resolve())
     with opened(calm) as checkout:
         plan = planned(checkout, config, order.problem)
+        for line in plan.remarks:
+            progress.say(line)
         require_interface(calm, [plan.problem])
         require_packages(checkout, plan)
         require_model(plan, listed_models)
@@ -201,7 +225,6 @@ def _completed(manifest: Manifest, observer: Observer, out: Path) -> Manifest:
 def _observer(plan: Plan, mapping: RewardMapping, out: Path) -> Iterator[Observer]:
     """An observer that writes into a run directory, with an evaluator for what the host does not tell."""
     problem = get_problem(plan.problem)
-    count = _count(plan)
     with (
         EvaluationPool(problem, "train", EvaluationSettings(replay="off")) as pool,
         run_files(out) as files,
@@ -214,9 +237,22 @@ def _observer(plan: Plan, mapping: RewardMapping, out: Path) -> Iterator[Observe
             host,
             StepClock(),
             rescore=lambda code: pool.evaluate([code])[0].score,
-            count=count or (lambda chat: 0),
-            counted_by="model" if count else None,
+            count=_count(plan),
         )
+
+
+@contextmanager
+def _reporting(options: Any, observer: Observer, served: bool) -> Iterator[None]:
+    """Within it an endpoint's answers come by way of us, with what it reports of them."""
+    if not served or not options.base_url:
+        yield
+        return
+    # Only now: it takes a client, which a trained model does not need.
+    from search_to_signal.hosts.released.relay import relayed
+
+    with relayed(options.base_url) as relay:
+        options.base_url, observer.requests = relay.url, relay.taken
+        yield
 
 
 def _count(plan: Plan) -> Count | None:
@@ -262,23 +298,3 @@ def _write_error(out: Path) -> Iterator[None]:
         if is_begun(out):
             (out / ERROR).write_text(traceback.format_exc(), encoding="utf-8")
         raise
-
-
-@contextmanager
-def _stoppable(observer: Observer) -> Iterator[None]:
-    """Within it Ctrl-C and SIGTERM end the run, even where the host goes on after them; a StoppedError."""
-
-    def stop(number: int, frame: object) -> None:
-        observer.error = KeyboardInterrupt()
-        raise observer.error
-
-    main = threading.current_thread() is threading.main_thread()
-    signals = (signal.SIGINT, signal.SIGTERM) if main else ()
-    before = {number: signal.signal(number, stop) for number in signals}
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise StoppedError(f"stopped; {AGAIN}") from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -83,6 +83,22 @@ def require_parts(profile: Profile, results: Path) -> None:
 
 
 def warnings_of(profile: Profile) -> Iterator[str]:
+    """One line per setting that runs, and hardly does what it is for."""
+    yield from _slow_models(profile)
+    yield from _short_runs(profile)
+
+
+def _short_runs(profile: Profile) -> Iterator[str]:
+    parts: list[Profile | BreadthCell | AuditCell] = [profile, *profile.breadth, *profile.audit]
+    for groups in sorted({part.groups for part in parts}):
+        if profile.search.collapses_always(groups):
+            yield (
+                f"warning: search.collapse_threshold -1 is a twentieth of {groups} groups, which is 0: the "
+                "archive collapses before every prompt; give 20 groups or more, or a threshold of your own"
+            )
+
+
+def _slow_models(profile: Profile) -> Iterator[str]:
     """One line per embedded model that the profile trains at a rate at which it hardly learns."""
     rate = profile.learner.learning_rate
     parts: list[Profile | BreadthCell] = [profile, *profile.breadth]

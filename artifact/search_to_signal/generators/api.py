@@ -52,23 +52,23 @@ class _Answer(msgspec.Struct, frozen=True):
     system_fingerprint: str | None = None
 
 
-class _UnusableAnswer(Exception):
+class UnusableAnswer(Exception):
     """An endpoint answered, and there is no completion in the answer."""
 
 
-def _completion(body: bytes, seed: int) -> Completion:
-    """The one completion of a response; raises _UnusableAnswer for anything that is none."""
+def completion_of(body: bytes, seed: int | None) -> Completion:
+    """The one completion of a response; raises UnusableAnswer for anything that is none."""
     try:
         answer = msgspec.json.decode(body, type=_Answer)
     except UNREADABLE as error:
-        raise _UnusableAnswer(f"not a chat completion ({error})") from error
+        raise UnusableAnswer(f"not a chat completion ({error})") from error
     if len(answer.choices) != 1:
-        raise _UnusableAnswer(f"{len(answer.choices)} choices where one was asked for")
+        raise UnusableAnswer(f"{len(answer.choices)} choices where one was asked for")
     choice = answer.choices[0]
     if choice.finish_reason not in _TRUNCATED:
-        raise _UnusableAnswer(f"finish_reason {choice.finish_reason!r}")
+        raise UnusableAnswer(f"finish_reason {choice.finish_reason!r}")
     if not choice.message.content:
-        raise _UnusableAnswer(f"empty content, finish_reason {choice.finish_reason!r}")
+        raise UnusableAnswer(f"empty content, finish_reason {choice.finish_reason!r}")
     request = RequestRecord(
         seed=seed,
         model=answer.model,
@@ -118,8 +118,8 @@ class ApiGenerator:
     def _completion(self, sent: list[Message], seed: int) -> Completion:
         for attempt in range(1, self.settings.api.retries + 2):
             try:
-                return _completion(self._ask(sent, seed), seed)
-            except _UnusableAnswer as error:
+                return completion_of(self._ask(sent, seed), seed)
+            except UnusableAnswer as error:
                 reason = f"{one_line(str(error), _TOLD)}, {attempt} times"
             except OpenAIError as error:
                 told = str(error).replace(self.key, "[key]")

@@ -21,7 +21,7 @@ from search_to_signal.pretraining.training import Recipe, TrainingFacts, read_tr
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file
-from search_to_signal.records.schema import Operator, Outcome
+from search_to_signal.records.schema import ANY_FENCE, Operator, Outcome
 from search_to_signal.seeding import derive_seed, stream
 
 PROMPTS = 96
@@ -83,7 +83,7 @@ def _samples(
         generation = generator.generate(prompt, derive_seed(seed, "card", source.problem.name, number))
         scores = [e.score for e in pool.evaluate([parent.code for parent in parents])]
         best = max((score for score in scores if score is not None), default=None)
-        judged = judge(generation.completions, pool)
+        judged = judge(generation.completions, pool, ANY_FENCE)
         samples += [_Sample(operator, parents, item, best) for item in judged]
         progress.update(f"card {source.problem.name}", number + 1, prompts)
     return samples

@@ -4,15 +4,14 @@ import re
 from dataclasses import dataclass
 
 from search_to_signal.programs.markers import OPENING
-from search_to_signal.records.schema import Outcome
+from search_to_signal.records.schema import ANY_FENCE, BARE_FENCE, IdeaEnd, Outcome
 
 __all__ = ["OPENING", "Failure", "Proposal", "mentions_randomness", "parse"]
 
 Span = tuple[int, int]
 
 _FEWEST_CHARACTERS = 10
-# A tag stands between a fence and its newline, so an opening ```python does not end an idea (D37).
-_IDEA_END = "```\n"
+_IDEA_END: dict[IdeaEnd, str] = {ANY_FENCE: "\n```", BARE_FENCE: "```\n"}
 # Only the last opening can lack a closing fence, because the next opening closes it: linear time.
 # Text without backticks is skipped whole, which takes a sixth of the time of ``.*?``.
 _PYTHON_BLOCK = re.compile(r"```(?i:python)([^`]*(?:`(?!``)[^`]*)*)```")
@@ -34,11 +33,11 @@ class Failure:
     detail: str
 
 
-def idea_span(text: str) -> Span | None:
+def idea_span(text: str, idea_end: IdeaEnd = ANY_FENCE) -> Span | None:
     """Where the idea stands: between the first double braces.
 
-    Failing those, from the opening phrase to a fence that is followed by a newline, or to the end (HOST.md,
-    points 1 and 20).
+    Failing those, from the opening phrase to what ``idea_end`` names, or to the end (HOST.md, points 1 and
+    20).
     """
     start = text.find("{{")
     end = text.find("}}", start + 2) if start >= 0 else -1
@@ -47,7 +46,7 @@ def idea_span(text: str) -> Span | None:
     start = text.find(OPENING)
     if start < 0:
         return None
-    end = text.find(_IDEA_END, start)
+    end = text.find(_IDEA_END[idea_end], start)
     return start, len(text) if end < 0 else end
 
 
@@ -56,9 +55,9 @@ def code_spans(text: str) -> tuple[Span, ...]:
     return tuple(block.span(1) for block in _PYTHON_BLOCK.finditer(text))
 
 
-def _stated_idea(text: str) -> str | None:
+def _stated_idea(text: str, idea_end: IdeaEnd) -> str | None:
     """The idea as it stands between braces, and stripped where there are none."""
-    span = idea_span(text)
+    span = idea_span(text, idea_end)
     if span is None:
         return None
     braced = text[: span[0]].endswith("{{") and text.startswith("}}", span[1])
@@ -76,14 +75,16 @@ def _rationale_fault(idea: str | None) -> str | None:
     return None
 
 
-def parse(text: str) -> Proposal | Failure:
+def parse(text: str, idea_end: IdeaEnd = ANY_FENCE) -> Proposal | Failure:
     """Return the proposal that a completion makes, or the first failure in the order of D04.
+
+    ``idea_end`` is the setting of the run that the completion belongs to; by default the host's own.
 
     Decides missing rationale, missing code, and missing function for several blocks. Whether the one
     block defines exactly one function takes executing it, which only the isolated worker may do.
     Linear in the length of the text; never raises.
     """
-    idea = _stated_idea(text)
+    idea = _stated_idea(text, idea_end)
     fault = _rationale_fault(idea)
     if idea is None or fault is not None:
         return Failure(Outcome.MISSING_RATIONALE, fault or "")

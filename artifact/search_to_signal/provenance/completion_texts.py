@@ -9,10 +9,12 @@ from search_to_signal.programs.canonical import program_sha256, sha256_text
 from search_to_signal.programs.parsing import Failure, Proposal, mentions_randomness, parse
 from search_to_signal.records.reader import HEURISTICS, Group
 from search_to_signal.records.schema import (
+    BARE_FENCE,
     ArchiveEvent,
     CompletionRecord,
     GenerationRecord,
     HeuristicRecord,
+    IdeaEnd,
     Outcome,
     StepRecord,
 )
@@ -31,15 +33,16 @@ class ParsedTexts:
     and code: equal code has one score (D20).
     """
 
-    texts: dict[str, Proposal | Failure] = field(default_factory=dict)
+    texts: dict[tuple[str, IdeaEnd], Proposal | Failure] = field(default_factory=dict)
     programs: dict[str, str | None] = field(default_factory=dict)
     scores: dict[tuple[str, str, str], float] = field(default_factory=dict)
 
-    def text(self, text: str) -> Proposal | Failure:
-        """``parse``."""
-        found = self.texts.get(text)
+    def text(self, text: str, config: Mapping[str, Any]) -> Proposal | Failure:
+        """``parse``, as the run of this configuration reads texts (D37)."""
+        key = (text, config.get("idea_end", BARE_FENCE))
+        found = self.texts.get(key)
         if found is None:
-            found = self.texts[text] = parse(text)
+            found = self.texts[key] = parse(*key)
         return found
 
     def program_problems(self) -> Iterator[str]:
@@ -53,7 +56,7 @@ def answer_problems(record: Any, text: str, config: Mapping[str, Any], parsed: P
     """What a text contradicts in its completion or probe record."""
     if record.response_sha256 != sha256_text(text):
         yield "response_sha256 is not that of its text"
-    found = parsed.text(text)
+    found = parsed.text(text, config)
     if isinstance(found, Failure):
         recorded = (record.outcome, record.detail, record.evaluation, record.program_sha256, record.score)
         if recorded != (found.outcome, found.detail, "not_run", None, None):
@@ -122,7 +125,7 @@ class TextReplay:
         stored = self.heuristics.get((record.step, record.index))
         if stored is None:
             return
-        found = self.parsed.text(text)
+        found = self.parsed.text(text, self.config)
         expected = (found.idea, found.code) if isinstance(found, Proposal) else None
         if (stored.idea, stored.code) != expected or stored.operator is not record.operator:
             yield f"{HEURISTICS} has other idea, code or operator than its text"

@@ -21,7 +21,7 @@ from search_to_signal.records.probe import (
     probed_config,
 )
 from search_to_signal.records.reader import GENERATIONS, read_groups, read_records
-from search_to_signal.records.schema import GenerationRecord, Outcome
+from search_to_signal.records.schema import ANY_FENCE, GenerationRecord, IdeaEnd, Outcome
 
 
 def probe_problems(directory: Path, manifest: ProbeManifest, parsed: ParsedTexts) -> Iterator[str]:
@@ -33,10 +33,12 @@ def probe_problems(directory: Path, manifest: ProbeManifest, parsed: ParsedTexts
     if sorted(checkpoint.name for checkpoint in manifest.checkpoints) != sorted(names):
         yield "its checkpoints are not those of the cohort"
     yield from _setting_problems(manifest, cohort)
+    # Its settings are those of a frozen run, which all runs of a cohort share.
+    reading = next((run.facts.idea_end for run in cohort.values()), ANY_FENCE)
     for checkpoint in manifest.checkpoints:
         found = _checkpoint_problems(checkpoint, cohort.get(checkpoint.name))
         yield from (f"{checkpoint.name}: {problem}" for problem in found)
-        answered = _answer_problems(directory / PROBE, manifest, checkpoint, parsed)
+        answered = _answer_problems(directory / PROBE, manifest, checkpoint, parsed, reading)
         yield from (f"{checkpoint.name}: {problem}" for problem in answered)
 
 
@@ -102,7 +104,7 @@ def _checkpoint_problems(checkpoint: ProbedCheckpoint, run: Manifest | None) -> 
 
 
 def _answer_problems(
-    folder: Path, manifest: ProbeManifest, checkpoint: ProbedCheckpoint, parsed: ParsedTexts
+    folder: Path, manifest: ProbeManifest, checkpoint: ProbedCheckpoint, parsed: ParsedTexts, reading: IdeaEnd
 ) -> Iterator[str]:
     if Path(checkpoint.name).name != checkpoint.name:
         yield "its name is a path"
@@ -116,7 +118,7 @@ def _answer_problems(
     due = [(p, i) for p in range(manifest.prompts) for i in range(manifest.completions)]
     if [(answer.prompt, answer.position) for answer in answers] != due:
         yield f"it does not answer every prompt {manifest.completions} times"
-    config = {"problem": manifest.problem, "split": manifest.split}
+    config = {"problem": manifest.problem, "split": manifest.split, "idea_end": reading}
     for line, answer in enumerate(answers, start=1):
         found = [*answer_problems(answer, answer.text, config, parsed)]
         if answer.checkpoint != checkpoint.name:

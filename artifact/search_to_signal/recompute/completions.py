@@ -11,7 +11,7 @@ from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.recompute.findings import LIMITED, NOT_RUN, Ending, Finding, differences
 from search_to_signal.recompute.programs import RunPrograms
 from search_to_signal.records.probe import ProbeRecord
-from search_to_signal.records.schema import ArchiveEvent, CompletionRecord
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, IdeaEnd
 
 Record = CompletionRecord | ProbeRecord
 _CUT_OFF = (Isolation.TIMEOUT, Isolation.KILLED)
@@ -26,17 +26,22 @@ class Text:
     completion: Completion
 
 
-def text_findings(texts: Sequence[Text], programs: RunPrograms, execute: bool) -> Iterator[Finding]:
-    """What is otherwise in a group; without ``execute`` only what parsing decides is looked at."""
-    proposals = [parse(text.completion.text) for text in texts]
+def text_findings(
+    texts: Sequence[Text], programs: RunPrograms, execute: bool, idea_end: IdeaEnd
+) -> Iterator[Finding]:
+    """What is otherwise in a group; without ``execute`` only what parsing decides is looked at.
+
+    ``idea_end`` is how its run reads texts (D37).
+    """
+    proposals = [parse(text.completion.text, idea_end) for text in texts]
     codes = [item.code if isinstance(item, Proposal) else None for item in proposals]
     found: Sequence[EvaluatedCompletion | None]
     if execute:
-        found = _judged(texts, programs)
+        found = _judged(texts, programs, idea_end)
     else:
         programs.skip([code for code in codes if code is not None])
         unusable = [text.completion for text, code in zip(texts, codes, strict=True) if code is None]
-        failed = iter(judge(unusable, programs))
+        failed = iter(judge(unusable, programs, idea_end))
         found = [next(failed) if code is None else None for code in codes]
     for text, code, judged in zip(texts, codes, found, strict=True):
         yield from _hashes(text, code)
@@ -47,9 +52,9 @@ def text_findings(texts: Sequence[Text], programs: RunPrograms, execute: bool) -
             yield Finding(text.where, "its program is recorded as not run")
 
 
-def _judged(texts: Sequence[Text], programs: RunPrograms) -> list[EvaluatedCompletion]:
+def _judged(texts: Sequence[Text], programs: RunPrograms, idea_end: IdeaEnd) -> list[EvaluatedCompletion]:
     """Every text as the live run judges it; what was cut off here and not there is given more time."""
-    found = _ran(texts, programs)
+    found = _ran(texts, programs, idea_end)
     cut_off = [
         index
         for index, (text, judged) in enumerate(zip(texts, found, strict=True))
@@ -59,7 +64,7 @@ def _judged(texts: Sequence[Text], programs: RunPrograms) -> list[EvaluatedCompl
     ]
     if cut_off:
         with programs.with_more_time() as slower:
-            again = _ran([texts[index] for index in cut_off], slower)
+            again = _ran([texts[index] for index in cut_off], slower, idea_end)
         for index, judged in zip(cut_off, again, strict=True):
             before, after = found[index].evaluation, judged.evaluation
             if before is not None and after is not None:
@@ -67,8 +72,8 @@ def _judged(texts: Sequence[Text], programs: RunPrograms) -> list[EvaluatedCompl
     return found
 
 
-def _ran(texts: Sequence[Text], programs: RunPrograms) -> list[EvaluatedCompletion]:
-    judged = judge([text.completion for text in texts], programs)
+def _ran(texts: Sequence[Text], programs: RunPrograms, idea_end: IdeaEnd) -> list[EvaluatedCompletion]:
+    judged = judge([text.completion for text in texts], programs, idea_end)
     # Only what enters an archive is decided twice.
     events = [getattr(text.record, "archive_event", ArchiveEvent.INVALID) for text in texts]
     return confirm(judged, events, programs)

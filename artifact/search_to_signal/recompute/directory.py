@@ -15,6 +15,7 @@ from search_to_signal.recompute.findings import Finding
 from search_to_signal.recompute.heldout import heldout_findings
 from search_to_signal.recompute.probe import probe_findings
 from search_to_signal.recompute.programs import Bench, Evaluations
+from search_to_signal.recompute.released import released_findings
 from search_to_signal.recompute.runs import run_findings
 from search_to_signal.recompute.tokens import Tokenizers
 from search_to_signal.recompute.tools import Sample, Tools
@@ -131,5 +132,5 @@ def _complete(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
     if manifest.status != "complete":
         return iter([Finding("all", "the run is not complete")])
     if manifest.host == RELEASED:
-        return iter([Finding("all", "the whole run: the released host draws and evaluates by itself", False)])
+        return released_findings(run, name, tools)
     return run_findings(run, name, tools)

@@ -56,7 +56,7 @@ def probe_findings(directory: Path, tools: Tools) -> Iterator[Finding]:
             tools.tally.update(groups=1, completions=len(texts), executed=prompt in chosen)
             if {record.checkpoint for record in answered} != {checkpoint.name}:
                 yield Finding(f"{checkpoint.name}, prompt {prompt}", "it is an answer of another checkpoint")
-            yield from text_findings(texts, programs, prompt in chosen)
+            yield from text_findings(texts, programs, prompt in chosen, config.reading)
             if tokens is not None and 0 <= prompt < len(bank):
                 yield from _asked(bank[prompt], texts, tokens, config.generation)
             tools.progress.update(task, done, manifest.prompts)

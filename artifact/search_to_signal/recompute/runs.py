@@ -12,7 +12,6 @@ from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.generators.base import completion_text, request_seeds
 from search_to_signal.hosts import find_host, host_code
 from search_to_signal.hosts.base import HasDatabase, HostSetup, begin
-from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import find_normalizer
 from search_to_signal.problems import find_problem
 from search_to_signal.programs.parts import part_tokens
@@ -61,7 +60,7 @@ def run_findings(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
     yield from findings
     for number, played in enumerate(_groups(run, steps, heuristics)):
         tools.tally.update(groups=1, completions=len(played.group), executed=number in chosen)
-        yield from text_findings(_texts(played), programs, number in chosen)
+        yield from text_findings(_texts(played), programs, number in chosen, config.reading)
         yield from _sampled(played, search)
         if state is not None:
             state, findings = search.follow(state, played)
@@ -135,18 +134,16 @@ def _sampled(played: Played, search: Search) -> Iterator[Finding]:
         truncated, cut = [record.truncated for record in played.group], played.step.prompt_tokens_cut
         yield from token_findings(where, generation, truncated, cut, search.tokens, config.generation)
         if config.trained and config.learner.credit != "both":
-            yield from credit_findings(where, played, search.tokens, config.learner)
+            yield from credit_findings(where, played, search.tokens, config)
 
 
-def credit_findings(
-    where: str, played: Played, tokens: Tokens, learner: LearnerSettings
-) -> Iterator[Finding]:
+def credit_findings(where: str, played: Played, tokens: Tokens, config: RunConfig) -> Iterator[Finding]:
     """Whether as many tokens carried the gradient as the texts' credited part has (D43)."""
     if played.step.training_tokens == 0 and played.step.loss is None:
         return
-    decode = completion_text(tokens.tokenizer)
+    decode, learner = completion_text(tokens.tokenizer), config.learner
     due = sum(
-        sum(part_tokens(ids, learner.credit, decode))
+        sum(part_tokens(ids, learner.credit, decode, config.reading))
         for ids, record in zip(played.generation.completion_ids, played.group, strict=True)
         if not (learner.truncated == "exclude" and record.truncated)
     )

@@ -24,6 +24,7 @@ from search_to_signal.records.schema import (
     CompletionRecord,
     GenerationRecord,
     HeuristicRecord,
+    IdeaEnd,
     StepRecord,
 )
 from search_to_signal.rewards import RewardMapping
@@ -91,12 +92,13 @@ class Search:
     def _moved(self, where: str, question: Question, played: Played) -> tuple[Any, list[Finding]]:
         config, number = self.config, played.step.step
         pairs = list(zip(played.group, played.generation.completions, strict=True))
-        results = [evaluated(record, text) for record, text in pairs]
+        results = [evaluated(record, text, config.reading) for record, text in pairs]
         with host_code(config.host):
             effect = play(self.host, question, results, number)
             reach = exposures_of(self.host, question, results)
         generation = _generation(played)
-        judged = [_judged(*both) for both in zip(played.group, generation.completions, strict=True)]
+        both = zip(played.group, generation.completions, strict=True)
+        judged = [_judged(record, completion, config.reading) for record, completion in both]
         records = completion_records(
             question, number, config.problem, generation, judged, effect.events, reach
         )
@@ -116,8 +118,8 @@ def _generation(played: Played) -> Generation:
     return Generation(told.prompt, told.prompt_ids, played.completions, cut)
 
 
-def _judged(record: CompletionRecord, completion: Completion) -> EvaluatedCompletion:
-    proposal = parse(completion.text)
+def _judged(record: CompletionRecord, completion: Completion, idea_end: IdeaEnd) -> EvaluatedCompletion:
+    proposal = parse(completion.text, idea_end)
     found = proposal if isinstance(proposal, Proposal) else None
     return EvaluatedCompletion(
         completion, record.outcome, record.detail, record.score, found, record.program_sha256, None

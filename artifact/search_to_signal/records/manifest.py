@@ -15,7 +15,7 @@ from search_to_signal.records.files import (
     write_json,
 )
 from search_to_signal.records.layers import COHORT
-from search_to_signal.records.schema import StepTiming
+from search_to_signal.records.schema import BARE_FENCE, IdeaEnd, StepTiming
 
 MANIFEST = "manifest.json"
 # In a directory of runs: the names of all that belong in it, written before the first begins.
@@ -79,12 +79,13 @@ class Checkout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """The released source that a run used; ``sha256`` covers its files.
 
     ``revision`` is None where nothing says which it is.
-    ``tokenizer`` is whose tokens were counted: the trainer's, the model's, or nobody's (counts are then 0).
+    ``tokenizer`` is whose tokens were counted: the trainer's, the model's, those that the endpoint reported,
+    or nobody's (counts are then 0, and no completion counts as truncated).
     """
 
     revision: str | None
     sha256: str
-    tokenizer: Literal["trainer", "model"] | None = None
+    tokenizer: Literal["trainer", "model", "endpoint"] | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -158,7 +159,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     """What readers of records ask of a run; keys of the configuration that are not here are for others.
 
     ``condition`` is frozen or names a reward mapping, with ``+normalizer`` if need be; a restart has its
-    parent's. ``groups`` were due.
+    parent's. ``groups`` were due. ``idea_end`` is how its completions are read (D37).
     """
 
     purpose: str
@@ -174,6 +175,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     learning_rule: str = "grpo"
     host: str = "reference"
     parent: _Parent | None = None
+    idea_end: IdeaEnd = BARE_FENCE
 
     @property
     def group_size(self) -> int:

@@ -1,8 +1,16 @@
 """What one line of each record file says. Scores are higher-is-better throughout."""
 
 from enum import Enum
+from typing import Literal
 
 import msgspec
+
+IdeaEnd = Literal["any_fence", "bare_fence"]
+"""What ends an idea without braces: a fence that begins a line (host), or one without a tag (D37)."""
+
+ANY_FENCE: IdeaEnd = "any_fence"
+BARE_FENCE: IdeaEnd = "bare_fence"
+"""The reading of every run whose configuration names none: those recorded before there was another."""
 
 
 class Outcome(str, Enum):
@@ -111,9 +119,10 @@ class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """What an endpoint reported of the one completion of a request, in its own words and its own tokens.
 
     ``model`` and ``fingerprint`` are the provider's claim, verified by nobody. ``id`` is the response's.
+    ``seed`` is None where a released host asked, which gives none.
     """
 
-    seed: int
+    seed: int | None
     model: str
     fingerprint: str | None
     id: str
@@ -129,7 +138,8 @@ class GenerationRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     read, by sampler and learner: all of it, less what its step record counts as cut.
     An endpoint shows neither its template nor token ids: ``prompt`` is then the JSON of the messages sent,
     ``prompt_ids`` and every entry of ``completion_ids`` are empty, and ``requests`` holds what it reported,
-    one per completion.
+    one per completion. The released host shows its messages, too, and token ids where its trainer hands them
+    on.
     """
 
     step: int

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from search_to_signal.errors import RecordError
 from search_to_signal.programs.parsing import Proposal, parse
-from search_to_signal.records.schema import CompletionRecord, Operator
+from search_to_signal.records.schema import ANY_FENCE, CompletionRecord, IdeaEnd, Operator
 from search_to_signal.search.collapse import collapsed
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import SearchState
@@ -14,7 +14,10 @@ from search_to_signal.search.transition import Evaluated, transition
 
 @dataclass(frozen=True)
 class Round:
-    """One recorded round: its step record's facts, its prompt, its completion records and their texts."""
+    """One recorded round: its step record's facts, its prompt, its completion records and their texts.
+
+    ``idea_end`` is how its run reads texts (D37).
+    """
 
     step: int
     operator: Operator
@@ -22,15 +25,17 @@ class Round:
     prompt: str
     records: Sequence[CompletionRecord]
     texts: Sequence[str]
+    idea_end: IdeaEnd = ANY_FENCE
 
     def results(self) -> list[Evaluated]:
         """What the search saw of its completions; raises RecordError as ``evaluated``."""
-        return [evaluated(*pair) for pair in zip(self.records, self.texts, strict=True)]
+        pairs = zip(self.records, self.texts, strict=True)
+        return [evaluated(record, text, self.idea_end) for record, text in pairs]
 
 
-def evaluated(record: CompletionRecord, text: str) -> Evaluated:
+def evaluated(record: CompletionRecord, text: str, idea_end: IdeaEnd) -> Evaluated:
     """What the search saw of a recorded completion; raises RecordError when text and record disagree."""
-    proposal = parse(text)
+    proposal = parse(text, idea_end)
     if isinstance(proposal, Proposal):
         return Evaluated(
             record.outcome, proposal.idea, proposal.code, record.score, record.program_sha256, text

@@ -37,6 +37,10 @@ class SearchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.simplification + self.injection + self.replacement + self.crossover <= 0:
             raise ConfigError("search has no operator with a positive weight: give at least one")
 
+    def collapses_always(self, groups: int) -> bool:
+        """Whether a run of so many groups is too short for the released rule: a twentieth of it is 0."""
+        return self.collapse_threshold == TWENTIETH and not self.over(groups).collapse_threshold
+
     def over(self, groups: int) -> "SearchSettings":
         """The same in a run of so many groups, where a threshold of -1 becomes a number, rounded down."""
         if self.collapse_threshold != TWENTIETH:

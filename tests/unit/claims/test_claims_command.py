@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.copies import copy_to_change
 from search_to_signal.claims import coverage, ledger, tables
 from search_to_signal.claims.ledger import load_ledger
 from search_to_signal.cli import main
+from search_to_signal.errors import ConfigError, LedgerError
 from search_to_signal.package_data import EVIDENCE
 
 
@@ -25,6 +27,28 @@ def test_a_fresh_clone_is_judged(capsys: pytest.CaptureFixture[str], tmp_path: P
         assert f"{sum(row['verdict'] == verdict for row in rows)} {verdict}" in summary
     page, ledger = (tmp_path / "claims.md").read_text(encoding="utf-8"), load_ledger()
     assert all(ledger.strongest_claim(name) in page for name in ledger.layers)
+
+
+def test_a_single_run(
+    make_run: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Claims and report on one run each say the next step, and the two steps lead to its numbers."""
+    run, page = make_run(tmp_path / "run"), tmp_path / "page"
+    assert main(["claims", "--results", str(run)]) == LedgerError.exit_code
+    told = capsys.readouterr().err
+    assert f"make it (s2s report {run} --out PAGE) and give --results PAGE" in told
+    assert main(["report", str(run)]) == ConfigError.exit_code
+    assert "give --out PAGE" in capsys.readouterr().err
+    assert main(["report", str(run), "--out", str(page)]) == 0
+    assert main(["claims", "--results", str(page), "--out", str(tmp_path / "claims")]) == 0
+    rows = csv.DictReader(io.StringIO((tmp_path / "claims" / "claims.csv").read_text(encoding="utf-8")))
+    assert any(row["embedded"] for row in rows)
+
+
+def test_no_such_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A path that is not there is said to be none, not to lack a report."""
+    assert main(["claims", "--results", str(tmp_path / "nowhere")]) == LedgerError.exit_code
+    assert f"there is no directory {tmp_path / 'nowhere'}" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

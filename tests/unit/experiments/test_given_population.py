@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.conftest import made_manifest
 from tests.unit.experiments.test_live_loop import (
     LIMITS,
     Grammar,
@@ -25,7 +26,7 @@ from search_to_signal.hosts.base import begin
 from search_to_signal.problems import get_problem
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.provenance.run_records import record_problems
-from search_to_signal.records.manifest import Manifest
+from search_to_signal.records.manifest import Manifest, write_manifest
 from search_to_signal.records.population import GIVEN, given, population_sha256
 from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, read_groups, read_records
 from search_to_signal.records.schema import HeuristicRecord
@@ -60,7 +61,8 @@ def begun_with(parent: Path, **changes: Any) -> RunConfig:
 
 
 def go(directory: Path, config: RunConfig, pool: EvaluationPool) -> None:
-    """Play a configuration in its directory."""
+    """Play a configuration in its directory, which says what was played."""
+    write_manifest(directory, made_manifest(msgspec.to_builtins(config)))
     with run_files(directory) as files:
         live = Live(config, get_problem("tsp"), host_of(config), Grammar(), pool, None, files)  # type: ignore[arg-type]
         run_live(live, starting_position(live), Silent())

@@ -1,4 +1,4 @@
-"""A profile that trains an embedded model at a rate for large ones is told so, and runs."""
+"""A profile that trains too slowly, or whose archive never grows, is told so, and runs."""
 
 from pathlib import Path
 
@@ -32,6 +32,17 @@ def test_a_profile_without_a_learner_is_warned(tmp_path: Path) -> None:
     assert list(warnings_of(other)) == []
     faster = msgspec.structs.replace(profile, learner=LearnerSettings(learning_rate=8e-4))
     assert list(warnings_of(faster)) == []
+
+
+@pytest.mark.parametrize(("threshold", "groups", "warned"), [(-1, 19, True), (-1, 20, False), (0, 19, False)])
+def test_a_run_too_short_for_the_released_threshold_is_warned(
+    tmp_path: Path, threshold: int, groups: int, warned: bool
+) -> None:
+    """A twentieth of fewer than 20 groups is 0, a collapse before every prompt (HOST.md, point 25)."""
+    text = TEXT.replace("groups = 2", f"groups = {groups}").replace('"frozen", "native"', '"frozen"')
+    (tmp_path / "mine.toml").write_text(f"{text}[search]\ncollapse_threshold = {threshold}\n")
+    lines = list(warnings_of(load_profile(str(tmp_path / "mine.toml"))))
+    assert ["before every prompt" in line for line in lines] == [True] * warned
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in PROFILES.glob("*.toml")))

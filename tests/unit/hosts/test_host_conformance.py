@@ -2,7 +2,9 @@
 
 import os
 import re
+import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from search_to_signal.cli import main
 from search_to_signal.hosts.conformance.comparison import CHECKS, conform
 from search_to_signal.hosts.conformance.findings import Agreement, Finding, Verdict
 from search_to_signal.hosts.released.checkout import opened
+from search_to_signal.hosts.released.trainer import changed
 
 Sabotage = Callable[[str, str, str], Path]
 
@@ -40,12 +43,19 @@ MUTANTS = {
         "len(OPENING) + 10",
         "len(OPENING) + 9",
     ),
-    "a loose idea ends at any fence": (
+    "a loose idea ends within a line": (
+        "parsing",
+        "loose idea with ticks",
+        "utils.py",
+        "(?:\\n```|",
+        "(?:```|",
+    ),
+    "a loose idea passes a tagged fence": (
         "parsing",
         "loose idea of a word, then code",
         "utils.py",
+        "(?:\\n```|",
         "(?:```\\n|",
-        "(?:```|",
     ),
     "a loose idea is not stripped": (
         "parsing",
@@ -362,6 +372,48 @@ def test_no_prompt_is_printed(sabotaged: Sabotage, capfd: pytest.CaptureFixture[
     tasks = re.findall(r'["\']([A-Z][^"\']{20,})', (calm / "calm_trainer.py").read_text(encoding="utf-8"))
     assert len(tasks) >= 6
     assert not [task for task in tasks if task in out + err]
+
+
+def test_what_workers_print_stays_out(sabotaged: Sabotage, capsys: pytest.CaptureFixture[str]) -> None:
+    """A thread of Ray's repeats what its workers print, at any time: the report has its own lines alone."""
+    talking = """        import threading
+        for wait in (0.01, 0.1):
+            threading.Timer(wait, print, [f"(evaluate_code pid=1)\\nTraceback of {code}"]).start()
+"""
+    old = "        policy = HeuristicPolicy(function_in(code), "
+    calm = sabotaged("calm_trainer.py", old, talking + old)
+    checks = ["--problem=obp", "--check=rewards", "--check=operators", "--draws=600"]  # the last runs nothing
+    assert main(["conformance", "--calm", str(calm), *checks]) == 1  # of other instances
+    captured = capsys.readouterr()
+    *findings, last = captured.out.splitlines()
+    assert captured.err == ""
+    assert len(findings) > 20
+    assert all(re.match(r"obp   (rewards|operators) ", line) for line in findings)
+    assert last.startswith("s2s: ")
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_ends_the_comparison(
+    sabotaged: Sabotage, capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
+) -> None:
+    """Even where the host swallows it, and has a handler of its own, as Ray does; nothing stays behind."""
+    stop = f"""        import os, signal
+        signal.signal(signal.{name}, lambda *given: exit(1))
+        try:
+            os.kill(os.getpid(), signal.{name})
+        except:
+            pass
+        top = max("""
+    calm = sabotaged("calm_trainer.py", "        top = max(", stop)
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with changed(tempfile, tempdir=str(tmp_path)):
+        before = list(tmp_path.iterdir())
+        assert main(["conformance", "--calm", str(calm), "--problem=obp", "--check=stagnation"]) == 130
+        assert list(tmp_path.iterdir()) == before
+    captured = capsys.readouterr()
+    assert captured.err == "s2s: stopped\n"
+    assert "s2s: " not in captured.out
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
 def test_a_session_of_ray_ends_with_the_checkout(calm: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,47 @@ def test_a_missing_file(calm: Path, capsys: pytest.CaptureFixture[str], name: st
 def test_another_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A directory that is no checkout is refused, and one that does not exist."""
     assert "args.py is missing" in refused(tmp_path, capsys)
-    assert "args.py is missing" in refused(tmp_path / "nowhere", capsys)
+    assert f"there is no directory {tmp_path / 'nowhere'}" in refused(tmp_path / "nowhere", capsys)
+
+
+def test_what_was_fetched(calm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The directory that fetch.sh made holds the checkout, whose path is told, to both commands."""
+    made = tmp_path / "fetched"
+    made.mkdir()
+    calm.rename(made / "source")
+    assert f"is what fetch.sh made: give {made / 'source'}, " in refused(made, capsys)
+    released = [
+        "released",
+        "--calm",
+        str(made),
+        "--config",
+        "configs/obp/local.yaml",
+        "--out",
+        str(tmp_path / "o"),
+    ]
+    assert main(released) == 12
+    assert f"is what fetch.sh made: give {made / 'source'}, " in capsys.readouterr().err
+    assert main([*COMMAND, str(made / "source")]) != 12
+
+
+@pytest.mark.parametrize(
+    ("package", "what"),
+    [("ray", "uv sync --extra cluster"), ("nowhere_to_be_found", "install nowhere_to_be_f")],
+)
+def test_a_missing_package(
+    sabotaged: Sabotage,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    package: str,
+    what: str,
+) -> None:
+    """It is named, with what to do, for a problem that cannot be compared without it."""
+    monkeypatch.setitem(sys.modules, package, None)
+    calm = sabotaged("heuristic.py", "import copy\n", f"import copy\nimport {package}\n")
+    assert main([*COMMAND, str(calm)]) == 11
+    line, _ = capsys.readouterr().out.splitlines()
+    assert f"does not import here (ModuleNotFoundError: import of {package} halted" in line
+    assert what in line
 
 
 def clone(calm: Path, head: str, **files: str) -> None:

@@ -52,8 +52,8 @@ def test_another_mapping_leaves_the_search_alone(sabotaged: Sabotage, tmp_path: 
     """Under factorized the learner gets what the mapping makes of the records; the population is native's."""
     calm = sabotaged(
         "main.py",
-        "            trainer.one_round()",
-        "            print(json.dumps(trainer.one_round()), file=open('given.jsonl', 'a'))",
+        "trainer.train()",
+        "print(json.dumps(trainer.train()), file=open('given.jsonl', 'a'))",
     )
     with_answers(calm, some_answers())
     with_us(calm, tmp_path / "out", "factorized")
@@ -162,13 +162,13 @@ def tree(path: Path) -> dict[str, str]:
 
 
 def test_nothing_is_left_behind(answering: Path, tmp_path: Path) -> None:
-    """The checkout keeps its bytes; working directory, search path and modules are as before."""
+    """The checkout keeps its bytes; working directory, search path, modules and environment are as before."""
     utils = type(sys)("utils")
     sys.modules["utils"] = utils
     main = sys.modules["__main__"].__file__
-    before = tree(answering), os.getcwd(), list(sys.path)
+    before = tree(answering), os.getcwd(), list(sys.path), dict(os.environ)
     with_us(answering, tmp_path / "out")
-    assert (tree(answering), os.getcwd(), list(sys.path)) == before
+    assert (tree(answering), os.getcwd(), list(sys.path), dict(os.environ)) == before
     assert sys.modules["__main__"].__file__ == main
     assert {"calm_trainer", "heuristic", "args", "main"} & set(sys.modules) == set()
     assert sys.modules.pop("utils") is utils

@@ -11,10 +11,11 @@ import pytest
 from answering_host import CONFIG, some_answers, with_answers, with_us
 
 from search_to_signal.cli import main
-from search_to_signal.errors import RunDirectoryError, StoppedError
+from search_to_signal.errors import RunDirectoryError
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.generators.serving import serving
 from search_to_signal.hosts.base import HostError
+from search_to_signal.hosts.released.observer import AGAIN
 from search_to_signal.hosts.released.revision import pinned
 from search_to_signal.provenance.verify import verify
 from search_to_signal.records.manifest import Checkout, Manifest, read_manifest
@@ -168,12 +169,32 @@ def test_the_first_error_ends_the_run(
     assert "Traceback" in (out / "error.txt").read_text()
 
 
-def test_a_round_that_went_unrecorded(calm: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where the host goes on without calling its rewards, expected and recorded rounds tell."""
-    with_answers(calm, some_answers(), rounds=6)
+def test_a_round_that_went_unrecorded(
+    sabotaged: Sabotage, calm: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the host ends before it called its rewards, expected and recorded rounds tell."""
+    with_answers(sabotaged("main.py", "continue", "break"), some_answers(), rounds=6)
     assert command(calm, out) == 12
     assert "ended with 4 of 6 rounds recorded" in capsys.readouterr().err
     assert read_manifest(out).status == "running"
+
+
+def test_a_host_that_would_go_on_for_ever(calm: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It counts the rounds that it rewarded alone: where none comes any more, the reason ends the run."""
+    with_answers(calm, some_answers(), rounds=6)
+    assert command(calm, out) == 12
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "calm_trainer.py" in line
+    assert "raised StopIteration in round 4" in line
+    assert len(list(read_groups(out))) == 4
+
+
+def test_a_round_that_the_host_makes_again(sabotaged: Sabotage, out: Path) -> None:
+    """An error between two rounds is the host's own affair, as long as a round comes after all."""
+    calm = sabotaged("calm_trainer.py", "SAME = 1e-7", "SAME = 1e-7\nWAIT = [1] * 5")
+    sabotaged("calm_trainer.py", "        (row,) =", "        WAIT and WAIT.pop() / 0\n        (row,) =")
+    with_us(with_answers(calm, some_answers()), out)
+    assert len(list(read_groups(out))) == len(some_answers())
 
 
 def test_a_second_try(sabotaged: Sabotage, answering: Path, out: Path) -> None:
@@ -201,8 +222,24 @@ def test_another_directory_is_left_alone(answering: Path, out: Path) -> None:
     assert everything(out) == ["notes.txt"]
 
 
+@pytest.mark.parametrize(("threshold", "steps", "taken"), [(-7, 4, 0), (-1, 4, 0), (0, 4, 0), (25, 4, 25)])
+def test_a_negative_threshold_is_a_twentieth_of_the_steps(
+    calm: Path, out: Path, capsys: pytest.CaptureFixture[str], threshold: int, steps: int, taken: int
+) -> None:
+    """Any of them, as in the host; where it comes to 0 the command says what that does, and runs."""
+    with_answers(calm, some_answers(), steps, max_stuck_threshold=threshold)
+    assert command(calm, out) == 0
+    assert read_manifest(out).config["search"]["collapse_threshold"] == taken
+    assert ("collapses before every prompt" in "".join(capsys.readouterr())) is (taken == 0)
+
+
 UNUSABLE = {
-    "no package": ("main.py", "import pynvml", "import pynvml_missing", "main.py:7 imports pynvml_missing"),
+    "no package": (
+        "main.py",
+        "import pynvml\n",
+        "import pynvml\nimport missing_one\n",
+        "main.py:8 imports missing_one, which is not installed: install missing_one here",
+    ),
     "a package that fails": (
         "calm_trainer.py",
         "import importlib",
@@ -215,12 +252,6 @@ UNUSABLE = {
         "",
         "args.py: Args has no field max_stuck",
     ),
-    "a wrong threshold": (
-        "configs/obp/local.yaml",
-        "max_stuck_threshold: 25",
-        "max_stuck_threshold: -7",
-        "-7",
-    ),
     "another signature": (
         "calm_trainer.py",
         "prompts, completions, **kw",
@@ -230,12 +261,51 @@ UNUSABLE = {
     "several prompts": ("configs/obp/local.yaml", "log_name: local", "n_prompts: 2", "n_prompts is 2"),
     "no model": ("configs/obp/local.yaml", "model_name: local-model", "log_name: x", "model_name is empty"),
     "no such model": ("configs/obp/local.yaml", "local-model", "./nowhere", "no config.json"),
-    "no such template": ("configs/obp/local.yaml", "obp/template.py", "obp/no.py", "template_fp names"),
+    "no such template": (
+        "configs/obp/local.yaml",
+        "template_fp: ''",
+        "template_fp: no.py",
+        "template_fp names no.py",
+    ),
+    "a path of nothing": (
+        "configs/obp/local.yaml",
+        "seed_algo_fp: ''",
+        "seed_algo_fp:",
+        "or '' for the host's own seed.py",
+    ),
     "another reward": ("configs/obp/local.yaml", "log_name: local", "reward_code: -0.5", "reward_code -0.5"),
     "unknown option": ("configs/obp/local.yaml", "log_name", "lug_name", "lug_name"),
     "another problem": ("configs/obp/local.yaml", "problem_name: obp", "problem_name: knapsack", "knapsack"),
-    "no endpoint": ("configs/obp/local.yaml", "log_name: local", "base_url: http://127.0.0.1:9/v1", "answer"),
+    "no endpoint": (
+        "configs/obp/local.yaml",
+        "model_name: local-model",
+        "model_name: online/a\napi_key: none\nbase_url: http://127.0.0.1:9/v1",
+        "answer",
+    ),
+    "no address": (
+        "configs/obp/local.yaml",
+        "model_name: local-model",
+        "model_name: online/a",
+        "base_url and api_key may not be empty",
+    ),
+    "no served name": (
+        "configs/obp/local.yaml",
+        "model_name: local-model",
+        "model_name: Online",
+        "model_name is Online, give online/NAME",
+    ),
 }
+
+
+@pytest.mark.parametrize("path", ["", "configs/obp/"])
+def test_seed_and_template_of_the_problem(sabotaged: Sabotage, answering: Path, out: Path, path: str) -> None:
+    """The tree's own configurations leave both paths empty, which is the host's own files, as when named."""
+    for name, file in (("seed_algo_fp", "seed.py"), ("template_fp", "template.py")):
+        assert f"{name}: ''" in (answering / CONFIG).read_text()
+        if path:
+            sabotaged(CONFIG, f"{name}: ''", f"{name}: {path}{file}")
+    assert command(answering, out) == 0
+    assert len(list(read_groups(out))) == len(some_answers())
 
 
 @pytest.mark.parametrize(("file", "old", "new", "fact"), UNUSABLE.values(), ids=UNUSABLE)
@@ -267,6 +337,31 @@ def test_what_only_a_local_model_needs(
     monkeypatch.setitem(sys.modules, "unsloth", None)
     assert command(answering, out) == 12
     assert "imports unsloth, which is not installed: uv sync --extra gpu" in capsys.readouterr().err
+    assert not out.parent.exists()
+
+
+NVML = "nvmlInit, nvmlDeviceGetCount, nvmlDeviceGetHandleByIndex, nvmlDeviceGetMemoryInfo, nvmlShutdown"
+
+
+@pytest.mark.parametrize("module", [None, "def nvmlInit():\n    raise OSError('no driver')\n", ""])
+def test_without_nvml(
+    answering: Path,
+    out: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    module: str | None,
+) -> None:
+    """No package, no driver, or a stand-in that lacks a function: what main.py calls is named."""
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    if module is not None:
+        del sys.modules["pynvml"]
+        (tmp_path / "first").mkdir()
+        (tmp_path / "first" / "pynvml.py").write_text(module)
+        monkeypatch.syspath_prepend(tmp_path / "first")
+    assert command(answering, out) == 12
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"a module pynvml on PYTHONPATH with {NVML} stands in for it")
     assert not out.parent.exists()
 
 
@@ -319,14 +414,55 @@ def test_the_mapping_and_the_problem_are_checked_first(answering: Path, out: Pat
     assert not out.parent.exists()
 
 
-def test_ctrl_c_ends_a_host_that_goes_on_after_anything(sabotaged: Sabotage, out: Path) -> None:
-    """Even in a round of a host that swallows it."""
-    stop = "import os, signal\n        os.kill(os.getpid(), signal.SIGINT)\n        (row,)"
-    calm = with_answers(sabotaged("calm_trainer.py", "(row,)", stop), some_answers())
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(StoppedError):
-        with_us(calm, out)
-    assert signal.getsignal(signal.SIGINT) is before
+RAY = """import signal
+        signal.signal(signal.SIGTERM, lambda *given: exit(1))
+"""
+STOPS = {
+    "Ctrl-C in a round": ("calm_trainer.py", "(row,)", "{stop}\n        (row,)", "SIGINT"),
+    "SIGTERM in a round": ("calm_trainer.py", "(row,)", "{stop}\n        (row,)", "SIGTERM"),
+    "after Ray took it over": (
+        "calm_trainer.py",
+        "(row,)",
+        RAY + "        {stop}\n        (row,)",
+        "SIGTERM",
+    ),
+    "taken for a failed heuristic": (
+        "calm_trainer.py",
+        "            self.rate(policy, promise)\n        except Exception:",
+        "            {stop}\n            self.rate(policy, promise)\n        except:",
+        "SIGTERM",
+    ),
+}
+
+
+@pytest.mark.parametrize(("file", "old", "new", "name"), STOPS.values(), ids=STOPS)
+def test_a_signal_ends_a_host_that_goes_on_after_anything(
+    sabotaged: Sabotage,
+    out: Path,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    old: str,
+    new: str,
+    name: str,
+) -> None:
+    """Even where it swallows everything, and counts only the rounds that it rewarded; nothing is recorded."""
+    stop = f"__import__('os').kill(__import__('os').getpid(), __import__('signal').{name})"
+    calm = with_answers(sabotaged(file, old, new.replace("{stop}", stop)), some_answers())
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert command(calm, out) == 130
+    assert capsys.readouterr().err == f"s2s: error: stopped; {AGAIN}\n"
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert list(read_groups(out)) == []
+
+
+def test_a_signal_that_c_code_took_over(sabotaged: Sabotage, out: Path) -> None:
+    """Ray's own takes SIGTERM while it starts, which Python does not see: it is ours again in every round."""
+    made = "        self.env, self.problem_name ="
+    taken = "        import ctypes\n        ctypes.CDLL(None).signal(15, ctypes.c_void_p(signal.SIG_IGN))\n"
+    sabotaged("calm_trainer.py", "import importlib\n", "import importlib\nimport signal\n")
+    sabotaged("calm_trainer.py", made, taken + made)
+    calm = sabotaged("calm_trainer.py", "        (row,)", "        signal.raise_signal(15)\n        (row,)")
+    assert command(with_answers(calm, some_answers()), out) == 130
     assert list(read_groups(out)) == []
 
 
@@ -399,54 +535,60 @@ def endpoint() -> Iterator[str]:
 
 
 def served(calm: Path, endpoint: str, model: str) -> str:
-    """A configuration of one's own, for a model behind an endpoint."""
+    """A configuration of one's own, for a model behind an endpoint: eight rounds."""
     file = calm.parent / "mine.yaml"
     options = {
         **{"problem_name": "obp", "model_name": model, "base_url": endpoint, "api_key": "a-secret"},
-        **{"max_steps": 4, "n_generations": 4, "max_stuck_threshold": 25},
-        **{"seed_algo_fp": "configs/obp/seed.py", "template_fp": "configs/obp/template.py"},
+        **{"max_steps": 2, "n_generations": 4, "max_stuck_threshold": 25},
     }
     file.write_text("".join(f"{name}: {value}\n" for name, value in options.items()))
     return str(file)
 
 
 def test_a_model_behind_an_endpoint(
-    calm: Path, out: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch
+    calm: Path, out: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What only a local model needs may be missing; nothing is trained, and the key is written nowhere."""
+    """One answer a round, as many rounds as the host makes; it is said first, and no reader stumbles over it.
+
+    What only a local model needs may be missing; nothing is trained, and the key is written nowhere.
+    """
     monkeypatch.setitem(sys.modules, "unsloth", None)
-    assert (
-        main(
-            ["released", "--calm", str(calm), "--config", served(calm, endpoint, "talker"), "--out", str(out)]
-        )
-        == 0
-    )
-    assert verify(out).problems == ()
-    assert read_manifest(out).config["served"] is True
-    assert [step.training_tokens for step in read_records(out / "steps.jsonl", StepRecord)] == [0] * 4
+    config = served(calm, endpoint, "online/talker")
+    assert command(calm, out, "--config", config, "--mapping", "factorized") == 0
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert "max_steps 2 times n_generations 4 are 8 rounds" in first
+    assert "every advantage is zero" in first
+    groups = list(read_groups(out))
+    assert [len(group) for group in groups] == [1] * 8
+    assert {record.advantage for (record,) in groups} == {0.0}
+    assert {record.score is None for (record,) in groups} == {True, False}
+    found = read_manifest(out).config
+    assert (found["served"], found["model"], found["groups"]) == (True, "talker", 8)
+    steps = list(read_records(out / "steps.jsonl", StepRecord))
+    assert {(step.training_tokens, step.zero_advantage) for step in steps} == {(0, True)}
+    assert main(["verify", str(out)]) == 0
+    assert main(["report", str(out), "--out", str(out.parent / "report")]) == 0
     assert all(b"a-secret" not in path.read_bytes() for path in out.rglob("*") if path.is_file())
 
 
-def test_tokens_of_a_served_model(
-    calm: Path, out: Path, endpoint: str, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_address_alone_is_no_endpoint(
+    answering: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where its directory is here its own tokenizer counts, the chat as its template renders it."""
-    monkeypatch.chdir(tmp_path)
-    tokenizer.save_pretrained("talker")
-    config = served(calm, endpoint, "talker")
-    assert main(["released", "--calm", str(calm), "--config", config, "--out", str(out)]) == 0
-    assert checkout_of(read_manifest(out)).tokenizer == "model"
-    group = next(iter(read_groups(out)))
-    text = json.loads((out / "generations.jsonl").read_text().splitlines()[0])["completions"][0]
-    assert group[0].completion_tokens == len(tokenizer.encode(text, add_special_tokens=False))
-    assert group[0].prompt_tokens > 0
+    """The host goes by the model's name, and so do we; the address that is not used is named."""
+    config = answering / CONFIG
+    config.write_text(f"{config.read_text()}base_url: http://127.0.0.1:9/v1\n")
+    assert command(answering, out) == 0
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert "base_url is not used, as model_name does not begin with online" in first
+    assert read_manifest(out).config["served"] is False
 
 
 def test_an_endpoint_without_the_model(
     calm: Path, out: Path, endpoint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Refused before the host runs, with the names that the endpoint has."""
-    config = served(calm, endpoint, "another")
-    assert main(["released", "--calm", str(calm), "--config", config, "--out", str(out)]) == 12
-    assert "model_name is another, the endpoint has talker" in capsys.readouterr().err
+    """Refused before the host runs, with the name that the host asks for and those that the endpoint has."""
+    config = served(calm, endpoint, "online/another/one")
+    assert command(calm, out, "--config", config) == 12
+    told = capsys.readouterr().err
+    assert "model_name is online/another/one, so the host asks for another; the endpoint has talker" in told
     assert not out.parent.exists()

@@ -2,8 +2,15 @@
 
 import pytest
 
-from search_to_signal.programs.parsing import OPENING, Failure, Proposal, mentions_randomness, parse
-from search_to_signal.records.schema import Outcome
+from search_to_signal.programs.parsing import (
+    OPENING,
+    Failure,
+    Proposal,
+    idea_span,
+    mentions_randomness,
+    parse,
+)
+from search_to_signal.records.schema import BARE_FENCE, Outcome
 
 IDEA = f"{OPENING} follow the nearest node."
 BLOCK = "```python\ndef f(a):\n    return a\n```"
@@ -14,6 +21,12 @@ def outcome_of(text: str) -> Outcome:
     assert isinstance(result, Failure)
     assert result.detail
     return result.outcome
+
+
+def idea_of(text: str) -> str:
+    span = idea_span(text)
+    assert span is not None
+    return text[slice(*span)].strip()
 
 
 def test_a_whole_completion_gives_idea_and_stripped_code() -> None:
@@ -27,13 +40,28 @@ def test_the_idea_is_not_stripped() -> None:
     assert outcome_of(f"{{{{ {IDEA}}}}}{BLOCK}") is Outcome.MISSING_RATIONALE
 
 
-def test_without_braces_the_idea_runs_from_the_opening_to_a_fence_before_a_newline() -> None:
-    """The fallback is stripped; it passes an inline fence, and an opening one with its tag (D37)."""
+@pytest.mark.parametrize("fence", ["```", "```python", "````", "```py and more of the line", "```}}"])
+def test_without_braces_the_idea_runs_from_the_opening_to_a_fence_that_begins_a_line(fence: str) -> None:
+    """Three backticks behind a line break end it, whatever else is on their line; it is stripped (D37)."""
+    text = f"Well: {IDEA} \r\n\n{fence}\nx = 1\n```\n"
+    assert idea_of(text) == idea_of(f"{text}{BLOCK}") == IDEA
+
+
+def test_without_braces_a_fence_within_a_line_does_not_end_the_idea() -> None:
+    """Neither backticks amid a line, nor a fence at the end of one."""
     code = "def f(a):\n    return a"
-    assert parse(f"Well: {IDEA}\n\n```\nnote\n```\n{BLOCK}") == Proposal(IDEA, code)
-    inline = f"{IDEA} It is ```greedy``` and short."
-    assert parse(f"{inline} \n```\n```\n{BLOCK}") == Proposal(inline, code)
-    assert parse(f"{IDEA}\n{BLOCK}\nDone.") == Proposal(f"{IDEA}\n```python\n{code}", code)
+    inline = f"{IDEA} It is ```greedy``` and short, as in ```\nwhat follows."
+    assert parse(f"{inline}\n{BLOCK}") == Proposal(inline, code)
+
+
+def test_the_reading_of_older_records_lets_a_tagged_fence_pass() -> None:
+    """Under bare_fence an idea runs through the code that follows it, to a fence before a newline (D37)."""
+    code = "def f(a):\n    return a"
+    assert parse(f"{IDEA}\n{BLOCK}\nDone.", BARE_FENCE) == Proposal(f"{IDEA}\n```python\n{code}", code)
+    assert parse(f"{IDEA}```\n{BLOCK}", BARE_FENCE) == Proposal(IDEA, code)
+    short = f"{OPENING}\n{BLOCK}\nDone."
+    assert isinstance(parse(short, BARE_FENCE), Proposal)
+    assert outcome_of(short) is Outcome.MISSING_RATIONALE
 
 
 def test_without_braces_and_fence_the_idea_runs_to_the_end() -> None:
@@ -43,7 +71,7 @@ def test_without_braces_and_fence_the_idea_runs_to_the_end() -> None:
 
 def test_braces_without_a_partner_do_not_count() -> None:
     """An opening pair of braces with no closing pair after it leaves the fallback in charge."""
-    assert parse(f"}}}} {{{{ {IDEA}```\n{BLOCK}") == Proposal(IDEA, "def f(a):\n    return a")
+    assert parse(f"}}}} {{{{ {IDEA}\n{BLOCK}") == Proposal(IDEA, "def f(a):\n    return a")
 
 
 def test_other_braces_come_first() -> None:

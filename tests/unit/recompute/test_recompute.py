@@ -32,7 +32,7 @@ from search_to_signal.recompute.tools import Sample
 from search_to_signal.records.manifest import Manifest, write_manifest
 from search_to_signal.records.probe import ProbeRecord
 from search_to_signal.records.reader import read_groups, read_records
-from search_to_signal.records.schema import Outcome, StepRecord
+from search_to_signal.records.schema import ANY_FENCE, Outcome, StepRecord
 
 Line = dict[str, Any]
 NO_TOKENIZER = "token ids: its model's tokenizer is not here with the recorded checksums (--model)"
@@ -215,7 +215,10 @@ def test_time_limits_cannot_hide_a_forged_score() -> None:
         programs = bench.programs(get_problem("tsp"), "embedded", limits)
 
         def judged(text: Text) -> list[tuple[str, bool]]:
-            return [(finding.text, finding.compared) for finding in text_findings([text], programs, True)]
+            return [
+                (finding.text, finding.compared)
+                for finding in text_findings([text], programs, True, ANY_FENCE)
+            ]
 
         assert judged(probed(LONG.format(12), **cut_off)) == []
         ((text, compared),) = judged(probed(LONG.format(13)))
@@ -234,8 +237,12 @@ def test_a_slower_machine_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None
         (ample,) = bench.programs(get_problem("tsp"), "embedded", limits).evaluate([code])
         limits = EvaluationSettings(timeout_s=ample.cpu_s / 2, wall_factor=1000.0, replay="off")
         programs = bench.programs(get_problem("tsp"), "embedded", limits)
-        assert list(text_findings([probed(LONG.format(4), score=ample.score)], programs, True)) == []
-        (finding,) = text_findings([probed(LONG.format(4), evaluation="ok, repeat")], programs, True)
+        assert (
+            list(text_findings([probed(LONG.format(4), score=ample.score)], programs, True, ANY_FENCE)) == []
+        )
+        (finding,) = text_findings(
+            [probed(LONG.format(4), evaluation="ok, repeat")], programs, True, ANY_FENCE
+        )
         assert f"its program gives {ample.score}" in finding.text
 
 

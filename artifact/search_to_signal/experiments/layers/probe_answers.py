@@ -82,7 +82,7 @@ def write_answers(
                 raise RecordError(
                     f"prompt {entry.prompt} of the bank is not the one that {entry.run} recorded"
                 )
-            judged = judge(generation.completions, pool)
+            judged = judge(generation.completions, pool, config.reading)
             for record in _records(checkpoint.name, entry.prompt, generation, judged):
                 writer.write(record)
             progress.update(f"probe/{checkpoint.name}", done, len(bank))

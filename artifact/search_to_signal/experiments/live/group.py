@@ -18,6 +18,7 @@ from search_to_signal.records.schema import (
     ArchiveEvent,
     CompletionRecord,
     GenerationRecord,
+    IdeaEnd,
     Outcome,
     StepRecord,
 )
@@ -65,9 +66,9 @@ def _ran(completion: Completion, proposal: Proposal, evaluation: Evaluation) -> 
     )
 
 
-def judge(completions: Sequence[Completion], pool: Evaluator) -> list[EvaluatedCompletion]:
-    """Parse and evaluate the completions of a group, in order."""
-    parsed = [parse(completion.text) for completion in completions]
+def judge(completions: Sequence[Completion], pool: Evaluator, idea_end: IdeaEnd) -> list[EvaluatedCompletion]:
+    """Parse and evaluate the completions of a group, in order; ``idea_end`` is its run's (D37)."""
+    parsed = [parse(completion.text, idea_end) for completion in completions]
     codes = [item.code for item in parsed if isinstance(item, Proposal)]
     evaluations = iter(pool.evaluate(codes))
     return [

@@ -135,7 +135,7 @@ def credited_tokens(config: RunConfig) -> Credited | None:
     if part == "both":
         return None
     tokenizer = load_tokenizer(model_directory(config.model))
-    return partial(part_tokens, part=part, decode=completion_text(tokenizer))
+    return partial(part_tokens, part=part, decode=completion_text(tokenizer), idea_end=config.reading)
 
 
 def load_stored_adapter(adapter: Path, sha256: str, base: Any, generator: Trainable) -> str:

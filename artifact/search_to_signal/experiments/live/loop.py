@@ -115,7 +115,7 @@ def live_step(live: Live, state: Any, step: int, clock: StepClock) -> tuple[Any,
     with clock.phase("generation"):
         generation = live.generator.generate(question.prompt, derive_seed(config.seed, "sample", step))
     with clock.phase("evaluation"):
-        judged = judge(generation.completions, live.pool)
+        judged = judge(generation.completions, live.pool, config.reading)
     evaluated = [item.evaluated for item in judged]
     with host_code(config.host):
         effect = play(host, question, evaluated, step)

@@ -9,6 +9,7 @@ from search_to_signal.errors import RecordError
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.hosts.base import Effect, Host, Question, begin, play
 from search_to_signal.problems.base import Heuristic
+from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.population import as_given, given
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
@@ -45,15 +46,14 @@ def recorded_rounds(directory: Path) -> Iterator[Round]:
 def _rounds(directory: Path) -> Iterator[tuple[StepRecord, Round]]:
     steps = read_records(directory / STEPS, StepRecord)
     generations = read_records(directory / GENERATIONS, GenerationRecord)
+    reading = read_manifest(directory).facts.idea_end
     for step, group, generation in zip_longest(steps, read_groups(directory), generations):
         if not (step and group and generation and len(group) == len(generation.completions)):
             raise RecordError(
                 f"{directory} does not hold a step, its completions and their texts throughout: restore it"
             )
-        yield (
-            step,
-            Round(step.step, step.operator, step.collapsed, generation.prompt, group, generation.completions),
-        )
+        facts, texts = (step.step, step.operator, step.collapsed), generation.completions
+        yield step, Round(*facts, generation.prompt, group, texts, reading)
 
 
 def recorded_seed(directory: Path) -> Member:

@@ -1,7 +1,7 @@
 """All checks on a checkout, problem by problem."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from search_to_signal.hosts.conformance.states import collapse, components, stag
 from search_to_signal.hosts.released.checkout import NAMES, Checkout, opened
 from search_to_signal.hosts.released.host import quiet, released_host
 from search_to_signal.hosts.released.interface import offered, require_interface
-from search_to_signal.hosts.released.revision import require_pinned
+from search_to_signal.hosts.released.revision import require_checkout, require_pinned
 from search_to_signal.hosts.released.trainer import settings_of
 from search_to_signal.problems import get_problem
 
@@ -40,7 +40,7 @@ def conform(
     draws: int,
     split: str = "train",
     any_revision: bool = False,
-) -> Iterator[tuple[str, str, Finding]]:
+) -> Generator[tuple[str, str, Finding], None, None]:
     """Yield (problem, check, finding) as they are made.
 
     Without ``problems`` or ``checks``, all; a problem of which the checkout has nothing is then not compared
@@ -50,6 +50,7 @@ def conform(
     code of the checkout runs, for another revision (unless ``any_revision``, D40) and another interface.
     """
     path, problems = path.resolve(), None if problems is None else list(problems)
+    require_checkout(path)
     if not any_revision:
         require_pinned(path)
     found = offered(path)

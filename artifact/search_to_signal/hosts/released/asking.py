@@ -1,8 +1,11 @@
 """What a round of the released host asks: its one prompt, the operator that it names, and tokens."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from search_to_signal.hosts.base import HostError
 from search_to_signal.hosts.released.trainer import content, operator_named
@@ -39,6 +42,22 @@ def _words(values: Iterable[Any]) -> Iterator[str]:
         word = value.name if isinstance(value, Enum) else value
         if isinstance(word, str) and word.isidentifier():
             yield word
+
+
+def sent(chat: Any) -> str:
+    """A prompt as a record shows it: the JSON of its messages, as one to an endpoint, or its text."""
+    if isinstance(chat, str):
+        return chat
+    told = [{name: str(message[name]) for name in ("role", "content") if name in message} for message in chat]
+    return json.dumps(told, ensure_ascii=False)
+
+
+def asked_text(prompt: str) -> str:
+    """What the last message of a recorded prompt says; a text that is no list of messages is that itself."""
+    try:
+        return content(msgspec.json.decode(prompt, type=list[dict[str, str]]))
+    except (msgspec.MsgspecError, UnicodeError, LookupError):
+        return prompt
 
 
 def count_with(tokenizer: Any) -> Count:

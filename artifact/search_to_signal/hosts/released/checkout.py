@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from search_to_signal.hosts.base import HostError
+from search_to_signal.hosts.released.extras import remedy
 from search_to_signal.hosts.released.place import copied, linked
 from search_to_signal.progress import one_line
 
@@ -18,6 +19,7 @@ NAMES = {"tsp": "tsp", "obp": "obp", "cvrp": "cvrp_aco", "op": "op_aco"}
 """The released host's names of our problems."""
 
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+_QUIET_WORKERS = "RAY_LOG_TO_DRIVER"
 _NEEDED = ("calm_trainer.py", "heuristic.py", "args.py", "problems", "configs")
 
 
@@ -32,10 +34,11 @@ class Checkout:
         try:
             return importlib.import_module(name)
         except Exception as error:  # code of others: whatever stops it is what we report
-            file = f"{name.replace('.', '/')}.py"
+            what = f"{type(error).__name__}: {one_line(str(error))}"
+            missing = error.name if isinstance(error, ModuleNotFoundError) else None
+            what_to_do = remedy(missing) if missing else "it may need a GPU, or another version of a package"
             raise HostError(
-                f"{file} does not import here ({type(error).__name__}: {one_line(str(error))}): "
-                "it may need a GPU, or a package that this environment lacks"
+                f"{name.replace('.', '/')}.py does not import here ({what}): {what_to_do}"
             ) from error
 
     def configured(self, problem: str, name: str) -> str:
@@ -57,7 +60,8 @@ def opened(path: Path, place: Path | None = None) -> Iterator[Checkout]:
 
     The working directory is a temporary one with links to what the checkout holds, or ``place``, a copy of
     it in which what the host writes stays. The host takes its own ``main.py`` for the main module, whose
-    place it derives its directories from. Afterwards directory, search path and modules are as before.
+    place it derives its directories from. Afterwards directory, search path, modules and environment are as
+    before.
     Raises HostError when the path is no such checkout.
     """
     path = path.resolve()
@@ -97,16 +101,17 @@ def _imported_from(directory: Path, own: set[str]) -> Iterator[None]:
 def _contained_children() -> Iterator[None]:
     """Let child processes write no bytecode into the checkout, and end a Ray session that begins meanwhile.
 
-    Workers of Ray import from the directory that goes away with the checkout.
+    Workers of Ray import from the directory that goes away with the checkout; what they print stays in Ray's
+    own logs. The host sets variables of the environment for its own children, such as the one graphics card
+    that it takes: they go with it.
     """
-    before, told = sys.modules.get("ray"), os.environ.get(_NO_BYTECODE)
-    os.environ[_NO_BYTECODE] = "1"
+    before, told = sys.modules.get("ray"), dict(os.environ)
+    os.environ |= {_NO_BYTECODE: "1", _QUIET_WORKERS: "0"}
     try:
         yield
     finally:
-        os.environ.pop(_NO_BYTECODE)
-        if told is not None:
-            os.environ[_NO_BYTECODE] = told
+        os.environ.clear()
+        os.environ.update(told)
         ray = sys.modules.get("ray")
         if ray is not None and ray is not before and ray.is_initialized():
             ray.shutdown()

@@ -13,8 +13,9 @@ from typing import Any
 
 from search_to_signal.errors import S2SError
 from search_to_signal.hosts.base import HostError
-from search_to_signal.hosts.released.asking import asked_operator, count_with, only_prompt
+from search_to_signal.hosts.released.asking import asked_operator, only_prompt
 from search_to_signal.hosts.released.checkout import Checkout
+from search_to_signal.hosts.released.lengths import lengths_of
 from search_to_signal.hosts.released.observer import Observer
 from search_to_signal.hosts.released.rounds import ReleasedRound
 from search_to_signal.hosts.released.trainer import content, heuristics_made, snapshot
@@ -40,8 +41,19 @@ def intervene(checkout: Checkout, observer: Observer, seed: int) -> type[Any]:
                 if hasattr(value, "seed") and hasattr(value, "learning_rate"):
                     value.seed = seed
             super().__init__(*arguments, **named)
+            observer.stop.check()  # Ray has begun by now
             if not observer.step:
                 observer.clock.timing(0)  # what came before is set-up
+
+        @property
+        def log_step(self) -> int:
+            """Rounds so far. The host asks for them between two rounds, where no except is in the way."""
+            observer.refuse()
+            return int(self.__dict__.get("log_step", 0))
+
+        @log_step.setter
+        def log_step(self, rounds: int) -> None:
+            self.__dict__["log_step"] = rounds
 
         def reward_func(self, prompts: Any, completions: Any, **others: Any) -> list[float]:
             """Evaluate and move the population as released; return the observer's rewards."""
@@ -50,24 +62,25 @@ def intervene(checkout: Checkout, observer: Observer, seed: int) -> type[Any]:
                 asked = asked_operator(self.used_prompts, content(chat))
                 with heuristics_made(policy) as seen, observer.clock.phase("evaluation"):
                     native = super().reward_func(prompts=prompts, completions=completions, **others)
-                tokenizer = getattr(self, "processing_class", None)
-                if tokenizer is not None:
-                    observer.count, observer.counted_by = count_with(tokenizer), "trainer"
+                observer.stop.check()  # the host may have taken it for a failure of a heuristic
+                texts = tuple(content(completion) for completion in completions)
+                found = lengths_of(self, chat, texts, others, observer.requests, observer.count)
+                observer.counted_by = found.counted_by
                 played = ReleasedRound(
                     step=observer.step,
                     chat=chat,
-                    texts=tuple(content(completion) for completion in completions),
+                    texts=texts,
                     native=tuple(native),
                     seen=tuple(seen),
                     before=before,
                     after=snapshot(self),
                     settings=observer.plan.settings,
                     asked=asked,
-                    count=observer.count,
+                    lengths=found.each,
                 )
                 return observer.observe(played)
 
-    for name in ("prepare_dataset", "train"):
+    for name in ("prepare_dataset", "train", "query_all"):
         if hasattr(released, name):
             setattr(ObservedTrainer, name, _noting_errors(getattr(released, name), observer))
     for name in ("__name__", "__qualname__", "__module__"):  # pickled by name, as the released one is
@@ -100,6 +113,7 @@ def play(checkout: Checkout, options: Any, observer: Observer, rounds: int) -> N
         stopped = end if end.code else None
     except Exception as error:  # noqa: BLE001 - code of others: whatever stops it is what we report
         stopped = error
+    observer.stop.check()
     first = observer.error or stopped
     if isinstance(first, S2SError | KeyboardInterrupt):
         raise first

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
 
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.hosts.released.asking import Count
 from search_to_signal.hosts.released.files import Clock, HostRecord
+from search_to_signal.hosts.released.lengths import CountedBy, Requests
 from search_to_signal.hosts.released.plan import Plan
 from search_to_signal.hosts.released.rounds import ReleasedRound, Rescore, round_records, step_of
+from search_to_signal.hosts.released.stopping import Stop
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.groups import batch_of
@@ -20,6 +21,8 @@ from search_to_signal.search.state import SearchState
 
 NATIVE = "native"
 AGAIN = "give the same command again, which sets this attempt aside"
+PATIENCE = 10
+"""Errors of the host between two recorded rounds, after which it would go on for ever."""
 
 
 @dataclass
@@ -28,10 +31,11 @@ class Observer:
 
     ``host`` takes the host's own rewards.
     ``rescore`` evaluates a program where the host does not say how well it did. ``count`` counts tokens where
-    the trainer has no tokenizer, ``counted_by`` says whose.
+    neither trainer nor endpoint does (``requests``); ``counted_by`` says whose the last ones were.
     ``error`` is the first that came up in a call of the reward function: the host goes on after any, and is
-    refused every further round then. ``missed`` is the first that the host met elsewhere in a round.
-    ``agreeing`` counts the groups whose native rewards follow from our records to the bit.
+    refused every further round then. ``missed`` is the first that the host met elsewhere in a round; with
+    too many of these and no round between them, the last is ``error``. ``stop`` says that somebody asked for
+    the end. ``agreeing`` counts the groups whose native rewards follow from our records to the bit.
     """
 
     plan: Plan
@@ -40,20 +44,28 @@ class Observer:
     host: RecordWriter
     clock: Clock
     rescore: Rescore
-    count: Count
-    counted_by: Literal["trainer", "model"] | None
+    count: Count | None = None
+    requests: Requests = lambda texts: ()
+    counted_by: CountedBy | None = None
     after_round: Callable[[int, SearchState], None] = lambda done, after: None
     step: int = 0
     agreeing: int = 0
     last: SearchState | None = field(default=None, repr=False)
     error: BaseException | None = None
     missed: BaseException | None = None
+    missed_since: list[BaseException] = field(default_factory=list, repr=False)
+    stop: Stop = field(default_factory=Stop)
+
+    def refuse(self) -> None:
+        """Raise again what ends the run, where there is such a thing."""
+        self.stop.check()
+        if self.error is not None:
+            raise self.error
 
     @contextmanager
     def run_errors(self) -> Iterator[None]:
         """Within it every error is the run's; raises the first again where there was one."""
-        if self.error is not None:
-            raise self.error
+        self.refuse()
         try:
             yield
         except BaseException as error:
@@ -63,12 +75,15 @@ class Observer:
     @contextmanager
     def host_errors(self) -> Iterator[None]:
         """Within it an error is the host's own affair; raises the first of the run where there was one."""
-        if self.error is not None:
-            raise self.error
+        self.refuse()
         try:
             yield
         except Exception as error:
             self.missed = self.missed or error
+            if error not in self.missed_since:  # it may pass through here twice
+                self.missed_since.append(error)
+            if self.error is None and len(self.missed_since) >= PATIENCE:
+                self.error = error
             raise
 
     def observe(self, played: ReleasedRound) -> list[float]:
@@ -78,8 +93,14 @@ class Observer:
         again = get_mapping(NATIVE)(batch_of([records])).reward[0]
         native = tuple(float(reward) for reward in played.native)
         recomputed = tuple(float(one) for one in again)
+        told = tuple(length.request for length in played.lengths if length.request is not None)
         generation = GenerationRecord(
-            step=played.step, prompt=played.prompt, prompt_ids=(), completion_ids=(), completions=played.texts
+            step=played.step,
+            prompt=played.sent,
+            prompt_ids=(),
+            completion_ids=tuple(length.ids for length in played.lengths),
+            completions=played.texts,
+            requests=told,
         )
         with storage_errors(self.files.directory, AGAIN):
             for record in records:
@@ -91,7 +112,7 @@ class Observer:
             self.files.steps.write(self._step(played, records))
             self.files.timings.write(self.clock.timing(played.step))
         self.agreeing += native == recomputed
-        self.step, self.last = self.step + 1, played.after
+        self.step, self.last, self.missed_since = self.step + 1, played.after, []
         self.after_round(self.step, played.after)
         if self.mapping.name == NATIVE:
             return list(played.native)

@@ -6,15 +6,16 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from traceback import extract_tb
 from typing import NamedTuple
 
 from search_to_signal.hosts.base import HostError
 from search_to_signal.hosts.released.checkout import NAMES, Checkout
+from search_to_signal.hosts.released.extras import BRINGS, NVML, remedy
 from search_to_signal.hosts.released.plan import Plan
 from search_to_signal.progress import one_line
 
 _MODULES = ("main", "args", "calm_trainer", "heuristic", "utils")
-_EXTRAS = {"pynvml": "gpu", "unsloth": "gpu", "vllm": "gpu", "bitsandbytes": "gpu", "ray": "cluster"}
 
 
 class _Import(NamedTuple):
@@ -26,16 +27,18 @@ class _Import(NamedTuple):
     later: bool
 
     def __str__(self) -> str:
-        extra = _EXTRAS.get(self.package)
-        remedy = f": uv sync --extra {extra}" if extra else ""
-        return f"{self.file}:{self.line} imports {self.package}, which is not installed{remedy}"
+        told = f"{self.file}:{self.line} imports {self.package}, which is not installed"
+        return f"{told}: {remedy(self.package)}"
 
 
 def require_packages(checkout: Checkout, plan: Plan) -> None:
     """Raise HostError, naming file and line, for every package that is needed and not here."""
     missing = [one for one in _needed(checkout, plan) if not _is_here(one.package)]
-    if missing:
-        raise HostError("; ".join(map(str, missing)))
+    lines = [str(one) for one in missing]
+    if any((one.package, one.file) == (NVML, "main.py") for one in missing):
+        lines.append(_nvml_needs(checkout.path / "main.py"))
+    if lines:
+        raise HostError("; ".join(lines))
 
 
 def import_later(checkout: Checkout, plan: Plan) -> None:
@@ -55,9 +58,47 @@ def import_later(checkout: Checkout, plan: Plan) -> None:
             ) from error
 
 
+def import_main(checkout: Checkout) -> None:
+    """Import ``main.py``, which asks NVML for the graphics cards meanwhile, whatever the configuration.
+
+    Raises HostError where it does not import; where NVML is missing, with what a stand-in for it needs.
+    """
+    try:
+        checkout.module("main")
+    except HostError as error:
+        main = checkout.path / "main.py"
+        lines = {
+            frame.lineno
+            for frame in extract_tb(getattr(error.__cause__, "__traceback__", None))
+            if Path(frame.filename) == main
+        }
+        if lines.isdisjoint(node.lineno for node in _nvml_calls(main)):
+            raise
+        raise HostError(f"{error}; {_nvml_needs(main)}") from error
+
+
+def _nvml_calls(main: Path) -> list[ast.Attribute]:
+    """Where a file names something of NVML, in order."""
+    named = (
+        node
+        for node in ast.walk(ast.parse(main.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+    )
+    found = [node for node in named if isinstance(node.value, ast.Name) and node.value.id == NVML]
+    return sorted(found, key=lambda node: (node.lineno, node.col_offset))
+
+
+def _nvml_needs(main: Path) -> str:
+    names = ", ".join(dict.fromkeys(node.attr for node in _nvml_calls(main)))
+    return (
+        "main.py asks NVML for the graphics cards while it is imported; for a model behind an endpoint, a "
+        f"module {NVML} on PYTHONPATH with {names} stands in for it"
+    )
+
+
 def _needed(checkout: Checkout, plan: Plan) -> list[_Import]:
     """What a plan imports for certain; of what is imported later, what a local model is known to need."""
-    later = set() if plan.served else set(_EXTRAS)
+    later = set() if plan.served else set(BRINGS)
     found = _imports(checkout.path, plan.problem)
     return [one for one in found if not one.later or one.package in later]
 

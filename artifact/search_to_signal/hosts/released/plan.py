@@ -2,21 +2,24 @@
 
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.errors import ConfigError, GenerationError
+from search_to_signal.errors import ConfigError
 from search_to_signal.hosts.base import HostError
 from search_to_signal.hosts.released.checkout import NAMES, Checkout
+from search_to_signal.hosts.released.endpoint import (
+    ListModels,
+    is_served,
+    remarks,
+    require_served,
+    served_name,
+)
 from search_to_signal.hosts.released.trainer import settings_of
 from search_to_signal.progress import one_line
 from search_to_signal.rewards.base import SEVERITY
 from search_to_signal.search.settings import SearchSettings
-
-ListModels = Callable[[str, str], tuple[str, ...] | None]
-"""The names of the models at an endpoint, by its address and key; None where it does not list them."""
 
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _SECRET = re.compile("key|token|secret|password", re.IGNORECASE)
@@ -27,7 +30,8 @@ class Plan:
     """A configuration: ``options`` is the host's own object, ``problem`` our name of its problem.
 
     It has ``groups`` rounds of ``group_size`` completions. ``model`` is a name or path as the host, or the
-    endpoint, knows it. ``served`` says that an endpoint answers, and nothing is trained here.
+    endpoint, knows it. ``served`` says that an endpoint answers, and nothing is trained here: one completion
+    a round, and ``n_generations`` times as many rounds. ``remarks`` are what a user may not expect.
     """
 
     config: str
@@ -38,6 +42,7 @@ class Plan:
     group_size: int
     model: str
     served: bool
+    remarks: tuple[str, ...] = ()
 
     def recorded(self) -> dict[str, str | int | float | bool | None]:
         """The host's plain options by name, without what might be a secret."""
@@ -69,19 +74,31 @@ def planned(checkout: Checkout, config: str, problem: str | None) -> Plan:
     if options.n_prompts != 1:
         raise HostError(f"{config}: n_prompts is {options.n_prompts}, but a group is one prompt: set it to 1")
     _require_released_failures(config, options)
-    for name in ("seed_algo_fp", "template_fp"):
-        if not (checkout.path / getattr(options, name)).is_file():
-            raise HostError(f"{config}: {name} names {getattr(options, name)}, which is not there")
+    ours = _problem(config, options.problem_name, problem)
+    _require_files(checkout, config, options)
+    served = is_served(options)
     return Plan(
         config,
         options,
-        _problem(config, options.problem_name, problem),
+        ours,
         settings,
-        groups=options.max_steps,
-        group_size=options.n_generations,
-        model=str(options.model_name),
-        served=bool(options.base_url),
+        groups=options.max_steps * (options.n_generations if served else 1),
+        group_size=1 if served else options.n_generations,
+        model=served_name(config, options) if served else str(options.model_name),
+        served=served,
+        remarks=remarks(config, options),
     )
+
+
+def _require_files(checkout: Checkout, config: str, options: Any) -> None:
+    """Seed and template have to be there; an empty path is the host's own file (HOST.md, point 27)."""
+    for name, file in (("seed_algo_fp", "seed.py"), ("template_fp", "template.py")):
+        given = getattr(options, name)
+        if not isinstance(given, str):
+            raise HostError(f"{config}: {name} is {given!r}, give a path, or '' for the host's own {file}")
+        path = given or f"configs/{options.problem_name}/{file}"
+        if not (checkout.path / path).is_file():
+            raise HostError(f"{config}: {name} names {path}, which is not there")
 
 
 def _require_released_failures(config: str, options: Any) -> None:
@@ -107,7 +124,7 @@ def require_model(plan: Plan, list_models: ListModels) -> None:
     if not plan.model:
         raise HostError(f"{plan.config}: model_name is empty")
     if plan.served:
-        _require_served(plan, list_models)
+        require_served(plan.config, plan.options, list_models)
     elif _is_path(plan.model):
         if not (Path(plan.model) / "config.json").is_file():
             raise HostError(f"{plan.config}: model_name is {plan.model}, where no config.json lies")
@@ -115,17 +132,6 @@ def require_model(plan: Plan, list_models: ListModels) -> None:
         raise HostError(
             f"{plan.config}: model_name is {plan.model}, which is not in the cache, and HF_HUB_OFFLINE keeps "
             "it from being downloaded: give the path of a directory"
-        )
-
-
-def _require_served(plan: Plan, list_models: ListModels) -> None:
-    try:
-        names = list_models(plan.options.base_url, plan.options.api_key or "")
-    except GenerationError as error:
-        raise HostError(f"{plan.config}: {error}") from error
-    if names is not None and plan.model not in names:
-        raise HostError(
-            f"{plan.config}: model_name is {plan.model}, the endpoint has {', '.join(names) or 'no model'}"
         )
 
 

@@ -27,6 +27,18 @@ def revision_of(path: Path) -> tuple[Path, str] | None:
     return None
 
 
+def require_checkout(path: Path) -> None:
+    """Raise HostError for a path that is no directory, or the one that ``artifact/calm/fetch.sh`` made.
+
+    That one holds the tree beside its revision and checksums.
+    """
+    if not path.is_dir():
+        raise HostError(f"there is no directory {path}: give that of a CALM checkout")
+    tree = path / "source"
+    if (tree / "args.py").is_file() and not (path / "args.py").is_file():
+        raise HostError(f"{path} is what fetch.sh made: give {tree}, which holds the checkout")
+
+
 def require_pinned(path: Path) -> None:
     """Raise HostError when a checkout says that it is another revision than the pinned one (D40)."""
     found = revision_of(path)

@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from search_to_signal.hosts.base import HostError
-from search_to_signal.hosts.released.asking import Count
+from search_to_signal.hosts.released.asking import sent
+from search_to_signal.hosts.released.lengths import Length
 from search_to_signal.hosts.released.trainer import (
     bases_of,
     content,
@@ -40,7 +41,8 @@ Rescore = Callable[[str], float | None]
 class ReleasedRound:
     """One call of the released reward function; ``native`` is what it returned, ``seen`` what it made.
 
-    ``chat`` holds the messages of the prompt. ``asked`` is the operator that the host's own prompt names.
+    ``chat`` holds the messages of the prompt. ``asked`` is the operator that the host's own prompt names,
+    ``lengths`` is of each completion.
     """
 
     step: int
@@ -52,12 +54,17 @@ class ReleasedRound:
     after: SearchState
     settings: SearchSettings
     asked: Operator | None
-    count: Count
+    lengths: tuple[Length, ...]
 
     @property
     def prompt(self) -> str:
         """What the last message says."""
         return content(self.chat)
+
+    @cached_property
+    def sent(self) -> str:
+        """The whole prompt, as records hold it."""
+        return sent(self.chat)
 
     @cached_property
     def bases(self) -> tuple[Member, ...]:
@@ -139,8 +146,7 @@ def _records(
 ) -> list[CompletionRecord]:
     archive, bases = played.before.archive, played.bases
     reach = exposures(played.before, results, played.settings)
-    prompt, shown = sha256_text(played.prompt), {base.id for base in bases}
-    prompt_tokens = played.count(played.chat)
+    prompt, shown = sha256_text(played.sent), {base.id for base in bases}
     return [
         CompletionRecord(
             step=played.step,
@@ -161,15 +167,17 @@ def _records(
             matches_base_code=result.program in shown,
             archive_gap=None if result.score is None else archive_gap(archive, result.score),
             exposure=reach[index],
-            prompt_tokens=prompt_tokens,
-            completion_tokens=played.count(text),
-            truncated=False,
+            prompt_tokens=length.prompt,
+            completion_tokens=length.completion,
+            truncated=length.truncated,
             archive_event=event_of(result, index in admitted),
             components=None,
             reward=None,
             advantage=None,
         )
-        for index, (text, result) in enumerate(zip(played.texts, results, strict=True))
+        for index, (text, result, length) in enumerate(
+            zip(played.texts, results, played.lengths, strict=True)
+        )
     ]
 
 

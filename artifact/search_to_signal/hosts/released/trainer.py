@@ -26,7 +26,7 @@ _function = lru_cache(maxsize=4096)(function_of)  # for members, which are never
 
 
 THRESHOLD_SHARE = 20
-"""Without a collapse threshold of its own (-1) the host takes this share of its steps."""
+"""With a negative collapse threshold the host takes this share of its steps (HOST.md, point 25)."""
 
 
 def settings_of(options: Any) -> SearchSettings:
@@ -38,8 +38,9 @@ def settings_of(options: Any) -> SearchSettings:
         injection=options.ub_injection,
         replacement=options.ub_replacement,
         crossover=options.ub_crossover,
-        collapse_threshold=options.max_steps // THRESHOLD_SHARE if threshold == -1 else threshold,
+        collapse_threshold=options.max_steps // THRESHOLD_SHARE if threshold < 0 else threshold,
         collapse_speed=options.speed_collapse,
+        prompts="released",
     )
 
 

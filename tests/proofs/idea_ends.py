@@ -1,0 +1,69 @@
+"""How many recorded completions of the shipped evidence the host's own reading would change (D37).
+
+    python -m tests.proofs.idea_ends
+
+Every packed run was recorded under ``bare_fence``; each text is read under both. Prints, per results
+directory and in all, how many completions there are, how many are read otherwise, how many are a proposal
+under one reading alone, and how many of those were recorded as valid.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from search_to_signal.evidence.container import read_container
+from search_to_signal.evidence.packing import packed_results, packed_runs
+from search_to_signal.evidence.runs import RECORDS
+from search_to_signal.package_data import EVIDENCE
+from search_to_signal.programs.parsing import Failure, parse
+from search_to_signal.records.manifest import read_manifest
+from search_to_signal.records.reader import COMPLETIONS, GENERATIONS
+from search_to_signal.records.schema import ANY_FENCE, BARE_FENCE
+
+ALL, IDEA, PROPOSAL, VALID = "completions", "read otherwise", "a proposal under one alone", "of them valid"
+
+
+def recorded(run: Path) -> Iterator[tuple[str, str]]:
+    """Text and recorded outcome of every completion of a packed run, in order."""
+    parts = read_container(run / RECORDS)
+    texts, outcomes = (
+        [msgspec.json.decode(line, type=dict[str, Any]) for line in (data or b"").splitlines()]
+        for name in (GENERATIONS, COMPLETIONS)
+        for data in [parts.get(name, parts.get(f"whole:{name}"))]
+    )
+    whole = [text for line in texts for text in line["completions"]]
+    yield from zip(whole, (line["outcome"] for line in outcomes), strict=True)
+
+
+def counted(run: Path) -> "Counter[str]":
+    """What the completions of a run count as; raises ValueError for a run of another reading."""
+    if read_manifest(run).facts.idea_end != BARE_FENCE:
+        raise ValueError(f"{run} was recorded under the host's reading: leave it out")
+    found: Counter[str] = Counter()
+    for text, outcome in recorded(run):
+        before, after = parse(text, BARE_FENCE), parse(text, ANY_FENCE)
+        alone = isinstance(before, Failure) != isinstance(after, Failure)
+        valid = alone and outcome == "valid"
+        found.update({ALL: 1, IDEA: before != after, PROPOSAL: alone, VALID: valid})
+    return found
+
+
+def main() -> None:
+    """Count, directory by directory."""
+    total: Counter[str] = Counter()
+    for packed in packed_results(EVIDENCE):
+        found = sum((counted(packed / run) for run in packed_runs(packed)), Counter[str]())
+        total += found
+        _tell(packed.name, found)
+    _tell("all", total)
+
+
+def _tell(name: str, found: "Counter[str]") -> None:
+    print(f"{name}: {', '.join(f'{found[column]:,} {column}' for column in (ALL, IDEA, PROPOSAL, VALID))}")
+
+
+if __name__ == "__main__":
+    main()
