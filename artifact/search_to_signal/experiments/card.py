@@ -26,16 +26,16 @@ def require_card(profile: Profile) -> None:
     free = free_memory_mib()
     if free is None:
         raise ConfigError(
-            'model.device = "cuda" asks for an NVIDIA card, and nvidia-smi finds none on this machine: run it '
-            "on one that has a card; the profile embedded needs none"
+            'model.device = "cuda" asks for an NVIDIA card, and nvidia-smi finds none on this machine: run it on '
+            "one that has a card; the profile embedded needs none"
         )
     model, most = max(needed, key=itemgetter(1))
     if profile.jobs * most > free:
         fitting = free // most
         remedy = f"set jobs = {fitting}" if fitting else 'use another card, or model.quantization = "nf4"'
         raise ConfigError(
-            f"{profile.jobs} runs of {model} side by side take up to {profile.jobs * most:,} MiB of the card, "
-            f"which has {free:,} MiB free: {remedy}"
+            f"{profile.jobs} runs of {model} side by side take up to {profile.jobs * most:,} MiB of the "
+            f"card, which has {free:,} MiB free: {remedy}"
         )
 
 
@@ -44,8 +44,8 @@ def card_warnings(profile: Profile) -> Iterator[str]:
     served = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", _MPS)).exists()
     if _loading(profile).device == "cuda" and profile.jobs > 1 and not served:
         yield (
-            f"warning: {profile.jobs} runs take turns on one card: nvidia-cuda-mps-control -d, started before, "
-            "lets them compute side by side, about twice as many groups in all"
+            f"warning: {profile.jobs} runs take turns on one card: nvidia-cuda-mps-control -d, started "
+            "before, lets them compute side by side, about twice as many groups in all"
         )
 
 

@@ -87,7 +87,6 @@ def require_parts(profile: Profile, results: Path) -> None:
 
 def warnings_of(profile: Profile) -> Iterator[str]:
     """One line per setting that runs, and hardly does what it is for."""
-    yield from card_warnings(profile)
     yield from _slow_models(profile)
     yield from _short_runs(profile)
 
@@ -133,7 +132,7 @@ def reproduce(
     require_parts(profile, results)
     asked = Reproduction(profile, results, how, progress)
     progress.say(f"running {', '.join(layer.key for layer in chosen)} into {results}")
-    for line in warnings_of(profile):
+    for line in (*card_warnings(profile), *warnings_of(profile)):
         progress.say(line)
     with storage_errors(results):
         for layer in chosen:
