@@ -11,6 +11,7 @@ from search_to_signal.analysis.report import report
 from search_to_signal.claims.report import write_ledger
 from search_to_signal.errors import ConfigError, RunDirectoryError, reason
 from search_to_signal.experiments import layers
+from search_to_signal.experiments.card import card_warnings, require_card
 from search_to_signal.experiments.configuration import FROZEN, Profile
 from search_to_signal.experiments.implementation import implementation
 from search_to_signal.experiments.layer_settings import AuditCell, BreadthCell
@@ -69,15 +70,17 @@ def require_place(results: Path) -> None:
 def require_parts(profile: Profile, results: Path) -> None:
     """Raise, before the first run starts, where a later one could not.
 
-    ModelFileError for a model that is not here as its list says, DataHashError for instances other than the
-    recorded ones, RunDirectoryError for a results directory that is none, MappingError for a mapping or
-    normalizer that fails on made-up groups. The layers hash the weights.
+    ConfigError for a card that is missing or too small, ModelFileError for a model that is not here as its
+    list says, DataHashError for instances other than the recorded ones, RunDirectoryError for a results
+    directory that is none, MappingError for a mapping or normalizer that fails on made-up groups. The layers
+    hash the weights.
     """
     require_place(results)
     try_conditions(profile)
     parts: list[Profile | BreadthCell | AuditCell] = [profile, *profile.breadth, *profile.audit]
     for model in sorted({model_name(part.model) for part in parts}):
         require_model(profile.generation, model)
+    require_card(profile)
     for problem, split in sorted({(part.problem, part.split) for part in parts}):
         get_problem(problem).instances(split)
 
@@ -129,7 +132,7 @@ def reproduce(
     require_parts(profile, results)
     asked = Reproduction(profile, results, how, progress)
     progress.say(f"running {', '.join(layer.key for layer in chosen)} into {results}")
-    for line in warnings_of(profile):
+    for line in (*card_warnings(profile), *warnings_of(profile)):
         progress.say(line)
     with storage_errors(results):
         for layer in chosen:

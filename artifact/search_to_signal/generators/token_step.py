@@ -1,8 +1,7 @@
-"""The arithmetic of one token per row in Qwen2- and Llama-like models, over a cache of fixed size.
+"""One token per row through Qwen2- and Llama-like models, over a cache of fixed size, with plain tensors.
 
-It is that of transformers: the base in its own precision, the adapter's two factors beside it in float32, as
-PEFT computes them, logits in float32. Places of the cache that are not yet written are hidden. Plain
-functions of tensors on any device, that ``static_sampler`` compiles.
+The arithmetic is that of transformers: the base in its own precision, the adapter's two factors beside it in
+float32, as PEFT computes them, logits in float32. ``card_step`` does the same with kernels of its own.
 """
 
 from collections.abc import Sequence
@@ -19,16 +18,22 @@ Tensor = torch.Tensor
 
 
 class Matrix(NamedTuple):
-    """What a layer multiplies with: (output, input), a bias, and the adapter's factors or none.
+    """Projections of one input as one matrix: (outputs, inputs), a bias, the adapter's factors or none.
 
-    ``down`` (ranks, input) and ``up`` (output, ranks) are float32; ``up`` holds the scale, and zeros where a
-    projection that was joined with others is not adapted by a rank.
+    ``sizes`` are the outputs of each projection. ``down`` (projections * rank, inputs) and ``up`` (outputs,
+    rank) are float32; ``up`` holds the scale.
     """
 
     weight: Tensor
     bias: Tensor | None
+    sizes: tuple[int, ...]
     down: Tensor | None
     up: Tensor | None
+
+    @property
+    def rank(self) -> int:
+        """The adapter's rank, 0 without one."""
+        return 0 if self.up is None else self.up.size(1)
 
 
 class Layer(NamedTuple):
@@ -38,6 +43,28 @@ class Layer(NamedTuple):
     mlp_norm: Tensor
     gate_up: Matrix
     down: Matrix
+
+
+class Weights(NamedTuple):
+    """What a step computes with; ``cos`` and ``sin`` are (places, d), ``head`` (vocabulary, width)."""
+
+    embedding: Tensor
+    layers: Sequence[Layer]
+    norm: Tensor
+    head: Tensor
+    cos: Tensor
+    sin: Tensor
+    epsilon: float
+    heads: int
+
+
+class State(NamedTuple):
+    """What a step reads and changes: ``position`` (1) is where the tokens stand, a cache per layer holds keys
+    and values (rows, key heads, places, d), ``logits`` (rows, vocabulary) are float32."""
+
+    caches: Sequence[tuple[Tensor, Tensor]]
+    position: Tensor
+    logits: Tensor
 
 
 def _norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
@@ -50,7 +77,9 @@ def _times(x: Tensor, matrix: Matrix) -> Tensor:
     found = functional.linear(x, matrix.weight, matrix.bias)
     if matrix.down is None or matrix.up is None:
         return found
-    change = functional.linear(functional.linear(x.float(), matrix.down), matrix.up)
+    inner = torch.split(functional.linear(x.float(), matrix.down), matrix.rank, dim=-1)
+    ups = torch.split(matrix.up, list(matrix.sizes))
+    change = torch.cat([functional.linear(one, up) for one, up in zip(inner, ups, strict=True)], dim=-1)
     return (found.float() + change).to(x.dtype)
 
 
@@ -59,53 +88,57 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat([-second, first], dim=-1) * sin
 
 
-def read_tokens(
-    x: Tensor, layer: Layer, cos: Tensor, sin: Tensor, heads: int, epsilon: float
-) -> tuple[Tensor, ...]:
-    """Queries (rows, heads, d), keys and values (rows, K, d) of the tokens x (rows, width)."""
-    width = cos.size(-1)
-    qkv = _times(_norm(x, layer.norm, epsilon), layer.qkv).view(x.size(0), -1, width)
-    others = (qkv.size(1) - heads) // 2
-    q, k, v = torch.split(qkv, [heads, others, others], dim=1)
-    return _turned(q, cos, sin), _turned(k, cos, sin), v
+def read_tokens(tokens: Tensor, weights: Weights, state: State) -> None:
+    """Read a token (rows) of every row: its keys and values go into the cache, its logits into the state."""
+    x = functional.embedding(tokens, weights.embedding)
+    for layer, cache in zip(weights.layers, state.caches, strict=True):
+        x = x + _times(_attention(x, layer, cache, weights, state.position), layer.out)
+        gate, up = _times(_norm(x, layer.mlp_norm, weights.epsilon), layer.gate_up).chunk(2, dim=-1)
+        x = x + _times(functional.silu(gate) * up, layer.down)
+    x = _norm(x, weights.norm, weights.epsilon)
+    state.logits.copy_(x.float() @ weights.head.float().t())
 
 
-def layer_output(
-    x: Tensor, q: Tensor, keys: Tensor, values: Tensor, seen: Tensor, layer: Layer, epsilon: float
+def _attention(
+    x: Tensor, layer: Layer, cache: tuple[Tensor, Tensor], weights: Weights, position: Tensor
 ) -> Tensor:
-    """The layer's output; keys and values are (rows, K, places, d), ``seen`` (places) hides later places."""
+    """What the tokens x (rows, width) see of the cache and of themselves, (rows, heads * d)."""
+    keys, values = cache
     rows, others, places, width = keys.shape
-    q = q.reshape(rows, others, -1, 1, width).float()
+    cos, sin = (table.index_select(0, position) for table in (weights.cos, weights.sin))
+    qkv = _times(_norm(x, layer.norm, weights.epsilon), layer.qkv).view(rows, -1, width)
+    q, k, v = torch.split(qkv, [weights.heads, others, others], dim=1)
+    keys.index_copy_(2, position, _turned(k, cos, sin)[:, :, None])
+    values.index_copy_(2, position, v[:, :, None])
+    q = _turned(q, cos, sin).reshape(rows, others, -1, 1, width).float()
     scores = (q * keys[:, :, None].float()).sum(-1) * width**-0.5
+    seen = torch.arange(places, device=x.device) <= position
     shares = torch.softmax(scores.masked_fill(~seen, -torch.inf), dim=-1).to(x.dtype)
-    found = (shares[..., None].float() * values[:, :, None].float()).sum(-2).to(x.dtype)
-    x = x + _times(found.reshape(rows, -1), layer.out)
-    gate, up = _times(_norm(x, layer.mlp_norm, epsilon), layer.gate_up).chunk(2, dim=-1)
-    return x + _times(functional.silu(gate) * up, layer.down)
-
-
-def next_logits(x: Tensor, norm: Tensor, head: Tensor, epsilon: float) -> Tensor:
-    """Logits (rows, vocabulary) in float32."""
-    x = _norm(x, norm, epsilon).float()
-    if not x.is_cuda:
-        return x @ head.float().t()
-    # One pass over the head for all rows, added up in float32: a product of bfloat16 would be rounded to it.
-    return (head[:, None].float() * x).sum(-1).t()
+    return (shares[..., None].float() * values[:, :, None].float()).sum(-2).to(x.dtype).reshape(rows, -1)
 
 
 @dataclass(frozen=True)
-class Factor:
+class Factors:
     """One projection's adapter, and the parts of the joined factors that it is copied to."""
 
     linear: Any
     down: Tensor
     up: Tensor
 
-    def copy(self) -> None:
-        """Take up the adapter as it is now."""
-        for name in self.linear.active_adapters:
-            self.down.copy_(self.linear.lora_A[name].weight)
-            self.up.copy_(self.linear.lora_B[name].weight * self.linear.scaling[name])
+
+@torch.no_grad()
+def copy_adapter(factors: Sequence[Factors]) -> None:
+    """Take up the adapter as it is now; a few launches for all of its matrices."""
+    if not factors:
+        return
+    one = factors[0].linear
+    (name,) = one.active_adapters
+    torch._foreach_copy_(
+        [each.down for each in factors], [each.linear.lora_A[name].weight for each in factors]
+    )
+    ups = [each.up for each in factors]
+    torch._foreach_copy_(ups, [each.linear.lora_B[name].weight for each in factors])
+    torch._foreach_mul_(ups, float(one.scaling[name]))
 
 
 def _weight(linear: Any) -> Tensor:
@@ -118,34 +151,34 @@ def _weight(linear: Any) -> Tensor:
     return weight.data
 
 
-def _matrix(linears: Sequence[Any], factors: list[Factor]) -> Matrix:
+def _matrix(linears: Sequence[Any], factors: list[Factors]) -> Matrix:
     """Projections that read the same input as one matrix; the model's own become parts of it."""
     weights = [_weight(linear) for linear in linears]
+    sizes = tuple(len(one) for one in weights)
     weight, bias = weights[0], getattr(linears[0], "base_layer", linears[0]).bias
     if len(linears) > 1:
         weight = torch.cat(weights)
-        for linear, part in zip(linears, torch.split(weight, [len(one) for one in weights]), strict=True):
+        for linear, part in zip(linears, torch.split(weight, list(sizes)), strict=True):
             base = getattr(linear, "base_layer", linear)
             if not hasattr(base.weight, "quant_state"):
                 base.weight.data = part
         if bias is not None:
             bias = torch.cat([getattr(linear, "base_layer", linear).bias for linear in linears])
-    adapted = [linear for linear in linears if hasattr(linear, "lora_A")]
-    if not adapted:
-        return Matrix(weight, bias, None, None)
-    ranks = [linear.r[linear.active_adapters[0]] for linear in adapted]
-    down = torch.zeros(sum(ranks), weight.size(1), device=weight.device)
-    up = torch.zeros(weight.size(0), sum(ranks), device=weight.device)
-    row = column = 0
-    for linear, rank in zip(adapted, ranks, strict=True):
-        outputs = linear.out_features
-        part = up[row : row + outputs, column : column + rank]
-        factors.append(Factor(linear, down[column : column + rank], part))
-        row, column = row + outputs, column + rank
-    return Matrix(weight, bias, down, up)
+    if not hasattr(linears[0], "lora_A"):
+        return Matrix(weight, bias, sizes, None, None)
+    rank = linears[0].r[linears[0].active_adapters[0]]
+    down = torch.zeros(len(linears) * rank, weight.size(1), device=weight.device)
+    up = torch.zeros(weight.size(0), rank, device=weight.device)
+    start = 0
+    for number, (linear, size) in enumerate(zip(linears, sizes, strict=True)):
+        # Not torch.split, whose parts may not be written to.
+        part = down[number * rank : (number + 1) * rank]
+        factors.append(Factors(linear, part, up[start : start + size]))
+        start += size
+    return Matrix(weight, bias, sizes, down, up)
 
 
-def joined_layer(layer: Any, factors: list[Factor]) -> Layer:
+def joined_layer(layer: Any, factors: list[Factors]) -> Layer:
     """A layer of a model as ``layer_output`` reads it; its adapter's factors are added to ``factors``."""
     q, k, v, out, gate, up, down = projections(layer)
     return Layer(

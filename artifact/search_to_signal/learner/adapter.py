@@ -86,7 +86,19 @@ def adapter_tensors(model: Any) -> dict[str, torch.Tensor]:
     """The adapter's tensors by name, sorted, on the CPU."""
     # No embedding is adapted; PEFT would look for the base model's configuration to find that out.
     tensors = get_peft_model_state_dict(model, save_embedding_layers=False)  # type: ignore[no-untyped-call]
-    return {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
+    return _on_processor({name: tensors[name].detach() for name in sorted(tensors)})
+
+
+def _on_processor(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors on the CPU; from a card in one transfer, because each would cost as much as all."""
+    first = next(iter(tensors.values()))
+    if not first.is_cuda or any(tensor.dtype != first.dtype for tensor in tensors.values()):
+        return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    gathered = torch.cat([tensor.reshape(-1) for tensor in tensors.values()])
+    # Pinned memory takes a transfer at the bus's speed; torch keeps it for the next.
+    flat = torch.empty(gathered.shape, dtype=first.dtype, pin_memory=True).copy_(gathered)
+    parts = torch.split(flat, [tensor.numel() for tensor in tensors.values()])
+    return {name: part.view(tensors[name].shape) for name, part in zip(tensors, parts, strict=True)}
 
 
 def set_adapter(model: Any, tensors: Mapping[str, torch.Tensor]) -> None:

@@ -1,6 +1,7 @@
 """One GRPO step: one group, one optimizer opportunity."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from search_to_signal.errors import LearnerError, NotFiniteError
 from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import StepResult, TrainingGroup
+from search_to_signal.learner.captured import CapturedPasses, can_capture
 from search_to_signal.learner.checkpoint import dump_state, load_state
 from search_to_signal.learner.loss import TokenGroup, fitting_group, grpo_loss, token_log_probabilities
 from search_to_signal.learner.optimizers import build_optimizer, clipped_step
@@ -31,9 +33,11 @@ class GrpoLearner:
         # A fresh adapter is in training mode, where a reference would be checkpointed for no gradient.
         model.eval()
         if settings.gradient_checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            # Nothing here is random, and a captured pass could not read the state of what is.
+            model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
             # Unsloth checkpoints in the reentrant way all the same, which gives no gradient without this.
             model.enable_input_require_grads()
+        self._passes = CapturedPasses(model, settings.logit_temperature) if can_capture(model) else None
 
     def step(self, group: TrainingGroup) -> StepResult:
         """Update the adapter once; a gradient that is not finite leaves adapter and optimizer as they are.
@@ -84,6 +88,8 @@ class GrpoLearner:
     @torch.no_grad()
     def reference(self, group: TokenGroup) -> torch.Tensor:
         """Token log-probabilities of the base model, (G, C): computed with the adapter off, never merged."""
+        if self._passes is not None:
+            return self._passes.reference(group)
         with self.model.disable_adapter():
             parts = [token_log_probabilities(self.model, group.rows(part)) for part in self._parts(group)]
         return torch.cat(parts)
@@ -111,7 +117,7 @@ class GrpoLearner:
     def _parts(self, group: TokenGroup) -> list[slice]:
         """What is read at once: the group, or one completion after the other where memory is to be saved."""
         size = len(group.completion_ids)
-        rows = 1 if self._settings.gradient_checkpointing else size
+        rows = 1 if self._settings.gradient_checkpointing and self._passes is None else size
         return [slice(start, start + rows) for start in range(0, size, rows)]
 
     def _backward(
@@ -119,12 +125,13 @@ class GrpoLearner:
     ) -> tuple[float, float]:
         """Add up the gradient; loss and KL are means over completions, so the parts' mean is the group's."""
         parts = self._parts(group)
+        score = partial(token_log_probabilities, self.model) if self._passes is None else self._passes.policy
         losses, kls = [], []
         for part in parts:
             rows = group.rows(part)
-            loss, kl = grpo_loss(self.model, rows, reference[part], credit[part], self._settings.kl)
+            loss, kl = grpo_loss(score, rows, reference[part], credit[part], self._settings.kl)
             (share * loss / len(parts)).backward()  # type: ignore[no-untyped-call]
-            losses.append(share * float(loss))
+            losses.append(share * float(loss.detach()))
             kls.append(kl)
         return sum(losses) / len(parts), sum(kls) / len(parts)
 

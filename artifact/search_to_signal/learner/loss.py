@@ -161,11 +161,16 @@ def _credited(logps: torch.Tensor, group: TokenGroup) -> torch.Tensor:
 
 
 def grpo_loss(
-    model: Any, group: TokenGroup, reference: torch.Tensor, advantages: torch.Tensor, kl: float
+    score: Callable[[TokenGroup], torch.Tensor],
+    group: TokenGroup,
+    reference: torch.Tensor,
+    advantages: torch.Tensor,
+    kl: float,
 ) -> tuple[torch.Tensor, float]:
     """Return (loss, mean policy-reference KL) of the group by TRL's ``compute_loss``.
 
-    ``reference`` (G, C) are token log-probabilities of the reference policy, ``advantages`` (G,).
+    ``score`` gives the policy's token log-probabilities (G, C) with their gradient, ``reference`` (G, C) are
+    those of the reference policy, ``advantages`` (G,).
     """
     metrics: dict[str, list[float]] = defaultdict(list)
     # compute_loss reads four attributes of its trainer and nothing else.
@@ -173,7 +178,7 @@ def grpo_loss(
         beta=kl,
         accelerator=SimpleNamespace(gather_for_metrics=lambda tensor: tensor),
         _metrics=metrics,
-        _get_per_token_logps=lambda *_: _credited(token_log_probabilities(model, group), group),
+        _get_per_token_logps=lambda *_: _credited(score(group), group),
     )
     inputs = {
         "prompt_ids": group.prompt_ids,
@@ -183,5 +188,5 @@ def grpo_loss(
         "ref_per_token_logps": reference,
         "advantages": advantages,
     }
-    loss = GRPOTrainer.compute_loss(trainer, model, inputs)
+    loss = GRPOTrainer.compute_loss(trainer, None, inputs)
     return loss, metrics["kl"][0]

@@ -1,6 +1,7 @@
 """The loss is TRL's, and TRL's is the formula: mean over completions of the mean over their tokens."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -77,7 +78,9 @@ def test_loss_is_the_formula(model: Any) -> None:
     group = token_group(PROMPT, COMPLETIONS, pad_id=0)
     with torch.no_grad(), model.disable_adapter():
         reference = token_log_probabilities(model, group)
-    loss, kl = grpo_loss(model, group, reference, torch.tensor(ADVANTAGES), KL)
+    loss, kl = grpo_loss(
+        partial(token_log_probabilities, model), group, reference, torch.tensor(ADVANTAGES), KL
+    )
     parameters = [p for p in model.parameters() if p.requires_grad]
     gradient = torch.autograd.grad(loss, parameters)
 

@@ -1,0 +1,90 @@
+"""How much of a card's memory a run takes, from the sizes of its model alone: known before it starts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from search_to_signal.errors import ModelFileError
+from search_to_signal.generators.settings import GenerationSettings, ModelLoading
+from search_to_signal.learner.settings import LearnerSettings
+
+_MIB = 1 << 20
+# What CUDA itself holds of a process, and what torch keeps between two sizes of a tensor.
+_CONTEXT_MIB, _SLACK = 700, 1.15
+
+
+def required_mib(
+    directory: Path, loading: ModelLoading, generation: GenerationSettings, learner: LearnerSettings | None
+) -> int:
+    """Memory in MiB of a run at its longest prompt and completions; ``learner`` is None where it is frozen.
+
+    An estimate from above, held against measured runs in docs/performance.md. Raises ModelFileError for a
+    directory without a configuration.
+    """
+    sizes = _sizes(directory)
+    weights = _weights(sizes, loading) + _cache(sizes, loading, generation)
+    if learner is not None:
+        weights += _adapter(sizes, learner) + _update(sizes, loading, generation, learner)
+    return int(_SLACK * weights / _MIB) + _CONTEXT_MIB
+
+
+def _sizes(directory: Path) -> dict[str, int]:
+    try:
+        found: dict[str, Any] = json.loads((directory / "config.json").read_bytes())
+        names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+        sizes = {name: int(found[name]) for name in names}
+        sizes["num_key_value_heads"] = int(found.get("num_key_value_heads") or sizes["num_attention_heads"])
+        sizes["head_dim"] = int(found.get("head_dim") or sizes["hidden_size"] // sizes["num_attention_heads"])
+    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError, AttributeError) as error:
+        raise ModelFileError(f"{directory} has no config.json of a causal model: restore it") from error
+    return sizes
+
+
+def _projections(sizes: dict[str, int]) -> list[tuple[int, int]]:
+    """(outputs, inputs) of a layer's seven projections."""
+    hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
+    heads, others = (sizes[n] * sizes["head_dim"] for n in ("num_attention_heads", "num_key_value_heads"))
+    attention = [(heads, hidden), (others, hidden), (others, hidden), (hidden, heads)]
+    return [*attention, (inner, hidden), (inner, hidden), (hidden, inner)]
+
+
+def _bytes(loading: ModelLoading) -> int:
+    return 4 if loading.dtype == "float32" else 2
+
+
+def _weights(sizes: dict[str, int], loading: ModelLoading) -> int:
+    """The layers, the embedding, the output head in float32, and the head as the sampler reads it."""
+    layers = sizes["num_hidden_layers"] * sum(out * into for out, into in _projections(sizes))
+    table = sizes["vocab_size"] * sizes["hidden_size"]
+    size = _bytes(loading)
+    # The sampler unpacks what is stored in 4 bits.
+    stored = layers * size + (layers * 9 // 16 if loading.quantization == "nf4" else 0)
+    return stored + table * (size + 4 + size)
+
+
+def _cache(sizes: dict[str, int], loading: ModelLoading, generation: GenerationSettings) -> int:
+    """Keys and values of every row, logits, and the prompt's own pass."""
+    room = generation.max_prompt_tokens + generation.max_completion_tokens
+    place = 2 * sizes["num_key_value_heads"] * sizes["head_dim"] * _bytes(loading)
+    rows = generation.group_size + 1
+    return rows * (room * place * sizes["num_hidden_layers"] + 16 * sizes["vocab_size"])
+
+
+def _adapter(sizes: dict[str, int], learner: LearnerSettings) -> int:
+    """Adapter, gradient, two moments, the sampler's copy, and the one that is hashed, in float32."""
+    ranks = sum(out + into for out, into in _projections(sizes))
+    return 6 * 4 * sizes["num_hidden_layers"] * learner.lora_rank * ranks
+
+
+def _update(
+    sizes: dict[str, int], loading: ModelLoading, generation: GenerationSettings, learner: LearnerSettings
+) -> int:
+    """What the backward pass keeps of every token, and the logits of one completion."""
+    longest = generation.max_prompt_tokens + generation.max_completion_tokens
+    hidden, inner, layers = (
+        sizes[name] for name in ("hidden_size", "intermediate_size", "num_hidden_layers")
+    )
+    layer = 16 * hidden * _bytes(loading) + 7 * inner * _bytes(loading)
+    kept = layers * hidden * _bytes(loading) + layer if learner.gradient_checkpointing else layers * layer
+    logits = 3 * 4 * generation.max_completion_tokens * sizes["vocab_size"]
+    return generation.group_size * longest * kept + logits

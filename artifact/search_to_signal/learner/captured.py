@@ -1,0 +1,184 @@
+"""Token log-probabilities of a group on a card, by passes that are captured once per length and replayed.
+
+An update of a small model is thousands of launches, each longer than its kernel. So a forward and a backward
+pass are captured as CUDA graphs, for the whole group, its lengths rounded up; what fills them up stands on
+the right of a causal model, where no token that counts sees it. Logits are the largest tensor by far: they
+exist for one completion at a time, and the backward pass computes them again.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import functional
+from transformers import LlamaForCausalLM, Qwen2ForCausalLM
+
+from search_to_signal.learner.adapted import use_fewer_passes
+from search_to_signal.learner.loss import TokenGroup
+
+Tensor = torch.Tensor
+
+# Lengths of sequences and of completions are rounded up to these: each pair is captured once, in seconds.
+_LENGTH, _WIDTH = 512, 256
+
+
+def can_capture(model: Any) -> bool:
+    """Whether a PEFT model's passes can be captured: a plain base of a known kind on a CUDA device."""
+    base = model.get_base_model()
+    plain = not hasattr(base.config, "unsloth_version") and not getattr(base, "is_quantized", False)
+    return type(base) in (Qwen2ForCausalLM, LlamaForCausalLM) and base.device.type == "cuda" and plain
+
+
+def _times_head(rows: Tensor, head: Tensor) -> Tensor:
+    """rows (C, width) times head (width, vocabulary) or its like, through the card's matrix units.
+
+    Values of bfloat16 are exact in TF32, and so are their products; sums are float32. Shares, whose gradient
+    is rounded to bfloat16 next, lose less than that.
+    """
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        return rows @ head
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+class ChosenTokens(torch.autograd.Function):
+    """Log-probabilities (G, C) of the tokens ``ids`` (G, C) under hidden states (G, C, width).
+
+    ``head`` (vocabulary, width) is float32 and has no gradient; logits are divided by ``temperature``.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, head: Tensor, ids: Tensor, temperature: float) -> Tensor:
+        chosen, norms = [], []
+        for row, tokens in zip(hidden, ids, strict=True):
+            logits = _times_head(row.float(), head.t()).div_(temperature)
+            norms.append(torch.logsumexp(logits, dim=-1))
+            chosen.append(logits.gather(1, tokens[:, None])[:, 0] - norms[-1])
+        ctx.save_for_backward(hidden, head, ids, torch.stack(norms))
+        ctx.temperature = temperature
+        return torch.stack(chosen)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        hidden, head, ids, norms = ctx.saved_tensors
+        found = torch.empty_like(hidden)
+        rows = zip(found, hidden, ids, norms, gradients[0] / ctx.temperature, strict=True)
+        for target, row, tokens, norm, gradient in rows:
+            shares = _times_head(row.float(), head.t()).div_(ctx.temperature)
+            shares.sub_(norm[:, None]).exp_().mul_(gradient[:, None])
+            target.copy_(functional.embedding(tokens, head) * gradient[:, None] - _times_head(shares, head))
+        return found, None, None, None
+
+
+class _Scores(torch.nn.Module):
+    """Log-probabilities (G, C) of the tokens that follow the places which ``kept`` (C, L) marks with ones."""
+
+    def __init__(self, base: Any, temperature: float) -> None:
+        super().__init__()
+        self.base, self.temperature = base, temperature
+
+    def forward(self, ids: Tensor, kept: Tensor, chosen: Tensor) -> Tensor:
+        hidden = self.base.model(input_ids=ids, use_cache=False).last_hidden_state
+        # A product with ones and zeros picks places exactly, and its gradient adds up in one order.
+        picked = kept.expand(len(ids), -1, -1) @ hidden
+        found: Tensor = ChosenTokens.apply(  # type: ignore[no-untyped-call]
+            picked, self.base.lm_head.weight, chosen, self.temperature
+        )
+        return found
+
+
+class _Inputs(NamedTuple):
+    ids: Tensor
+    kept: Tensor
+    chosen: Tensor
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Completions, length, and width of the completions."""
+        return self.ids.size(0), self.ids.size(1), self.chosen.size(1)
+
+
+class _Captured(NamedTuple):
+    policy: Callable[..., Tensor]
+    reference: Callable[[_Inputs], Tensor]
+
+
+class CapturedPasses:
+    """Scores groups by an adapted model and by its base; graphs are captured as lengths come up."""
+
+    def __init__(self, model: Any, temperature: float) -> None:
+        self._model, self._temperature = model, temperature
+        self._base = model.get_base_model()
+        use_fewer_passes(model)
+        self._graphs: dict[tuple[int, int, int], _Captured] = {}
+        self._pool = torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
+
+    def policy(self, group: TokenGroup) -> Tensor:
+        """As ``token_log_probabilities``, with a gradient for the adapter."""
+        inputs = self._inputs(group)
+        return _fitting(self._captured(inputs).policy(*inputs), group)
+
+    @torch.no_grad()
+    def reference(self, group: TokenGroup) -> Tensor:
+        """The same of the base model, without a gradient."""
+        inputs = self._inputs(group)
+        return _fitting(self._captured(inputs).reference(inputs), group)
+
+    def _inputs(self, group: TokenGroup) -> _Inputs:
+        prompt, width = group.prompt_ids.size(1), group.completion_ids.size(1)
+        wide = -(-width // _WIDTH) * _WIDTH
+        length = -(-(prompt + wide) // _LENGTH) * _LENGTH
+        ids = torch.cat([group.prompt_ids, group.completion_ids], dim=1)
+        places = torch.arange(prompt - 1, prompt - 1 + wide, device=ids.device)
+        return _Inputs(
+            functional.pad(ids, (0, length - ids.size(1))),
+            functional.one_hot(places, length).to(self._base.dtype),
+            functional.pad(group.completion_ids, (0, wide - width)),
+        )
+
+    def _captured(self, inputs: _Inputs) -> _Captured:
+        if inputs.sizes not in self._graphs:
+            self._graphs[inputs.sizes] = _Captured(self._capture_policy(inputs), self._capture_base(inputs))
+        return self._graphs[inputs.sizes]
+
+    def _capture_policy(self, inputs: _Inputs) -> Callable[..., Tensor]:
+        training = self._model.training
+        # Checkpointing works in training mode alone, which changes nothing else: nothing here has a dropout.
+        self._model.train()
+        scores = _Scores(self._base, self._temperature)
+        with torch.enable_grad():  # type: ignore[no-untyped-call]
+            found: Callable[..., Tensor] = torch.cuda.make_graphed_callables(  # type: ignore[no-untyped-call]
+                scores, tuple(tensor.clone() for tensor in inputs), num_warmup_iters=1, pool=self._pool
+            )
+        self._model.train(training)
+        return found
+
+    @torch.no_grad()
+    def _capture_base(self, inputs: _Inputs) -> Callable[[_Inputs], Tensor]:
+        fixed = _Inputs(*(tensor.clone() for tensor in inputs))
+        graph = torch.cuda.CUDAGraph()  # type: ignore[no-untyped-call]
+        training = self._model.training
+        self._model.eval()
+        scores = _Scores(self._base, self._temperature)
+        with self._model.disable_adapter():
+            scores(*fixed)
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph, pool=self._pool):
+                found = scores(*fixed)
+        self._model.train(training)
+
+        def replay(given: _Inputs) -> Tensor:
+            for target, tensor in zip(fixed, given, strict=True):
+                target.copy_(tensor)
+            graph.replay()  # type: ignore[no-untyped-call]
+            answer: Tensor = found.clone()
+            return answer
+
+        return replay
+
+
+def _fitting(logps: Tensor, group: TokenGroup) -> Tensor:
+    """Scores as wide as the group, zero where its mask is 0."""
+    return logps[:, : group.completion_ids.size(1)].masked_fill(group.completion_mask == 0, 0.0)

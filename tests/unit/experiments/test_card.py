@@ -1,0 +1,79 @@
+"""What a profile asks of a card is known before its first run, and said in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from search_to_signal.cli import main
+from search_to_signal.generators.files import MODELS
+
+PROFILE = f"""
+purpose = "smoke"
+problem = "tsp"
+split = "train"
+conditions = ["frozen", "native"]
+seeds = [1]
+groups = 20
+jobs = 8
+idea_end = "any_fence"
+
+[model]
+name = "{MODELS / "qwen2-2.1m"}"
+device = "cuda"
+dtype = "bfloat16"
+"""
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    """A profile on a card."""
+    path = tmp_path / "mine.toml"
+    path.write_text(PROFILE)
+    return path
+
+
+def run(profile: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run it, and have it refused; returns the one line."""
+    out = profile.parent / "out"
+    assert main(["run", "--profile", str(profile), "--out", str(out)]) != 0
+    assert not out.exists()
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def with_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_mib: int) -> None:
+    """Stand in for the driver's tool."""
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\necho {free_mib}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent))
+
+
+def test_a_machine_without_a_card_is_told(
+    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No run begins, and the profile that needs no card is named."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    line = run(profile, capsys)
+    assert "asks for an NVIDIA card" in line
+    assert "embedded" in line
+
+
+def test_as_many_jobs_as_the_card_holds_are_named(
+    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line says how much is needed, how much there is, and which ``jobs`` would fit."""
+    with_card(tmp_path, monkeypatch, 5000)
+    line = run(profile, capsys)
+    assert "which has 5,000 MiB free: set jobs = " in line
+    fitting = int(line.rpartition("jobs = ")[2])
+    assert 0 < fitting < 8
+
+
+def test_a_card_that_holds_no_run_is_told(
+    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fewer jobs would not help."""
+    with_card(tmp_path, monkeypatch, 100)
+    assert "use another card" in run(profile, capsys)
