@@ -26,7 +26,7 @@ def require_card(profile: Profile) -> None:
     free = free_memory_mib()
     if free is None:
         raise ConfigError(
-            'model.device = "cuda" asks for an NVIDIA card, and nvidia-smi finds none on this machine: run it on '
+            'model.device = "cuda" asks for an NVIDIA card, and nvidia-smi finds none here: run it on '
             "one that has a card; the profile embedded needs none"
         )
     model, most = max(needed, key=itemgetter(1))
