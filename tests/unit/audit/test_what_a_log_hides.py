@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.audit import logs
 
-from search_to_signal.audit.importers.rows import Row, by_id
+from search_to_signal.audit.importers.gathering import by_id
+from search_to_signal.audit.importers.rows import Row
 from search_to_signal.cli import main
 
 REAL = Path(__file__).parent / "real" / "trl-1.16.0-two-iterations"

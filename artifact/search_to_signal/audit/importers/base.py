@@ -9,20 +9,9 @@ from typing import Any
 
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.documents import read_document
+from search_to_signal.audit.importers.gathering import Key, by_id, sampled_apart, until_damaged
 from search_to_signal.audit.importers.lines import read_lines
-from search_to_signal.audit.importers.rows import (
-    Evidence,
-    Group,
-    Key,
-    Row,
-    batches,
-    by_id,
-    consecutive,
-    numbers,
-    rows_of,
-    sampled_apart,
-    until_damaged,
-)
+from search_to_signal.audit.importers.rows import Evidence, Group, Row, batches, consecutive, numbers, rows_of
 from search_to_signal.audit.importers.sniffing import JSON, Sniffed, container_of
 from search_to_signal.errors import ConfigError, RecordError
 

@@ -19,17 +19,8 @@ from search_to_signal.audit.importers.base import (
     refuse_unknown_label,
     value_at,
 )
-from search_to_signal.audit.importers.rows import (
-    NAN,
-    Key,
-    Row,
-    batches,
-    by_id,
-    digest,
-    number,
-    rows_of,
-    until_damaged,
-)
+from search_to_signal.audit.importers.gathering import Key, by_id, until_damaged
+from search_to_signal.audit.importers.rows import NAN, Row, batches, digest, number, rows_of
 from search_to_signal.audit.importers.sniffing import JSONL, PARQUET
 from search_to_signal.audit.importers.tables import parquet_columns, read_table
 from search_to_signal.errors import RecordError

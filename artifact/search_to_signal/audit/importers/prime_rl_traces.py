@@ -19,18 +19,9 @@ from typing import Any
 
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
+from search_to_signal.audit.importers.gathering import gathered
 from search_to_signal.audit.importers.lines import first_record, read_lines
-from search_to_signal.audit.importers.rows import (
-    NAN,
-    Row,
-    batches,
-    digest,
-    gathered,
-    number,
-    numbers,
-    rows_of,
-    score,
-)
+from search_to_signal.audit.importers.rows import NAN, Row, batches, digest, number, numbers, rows_of, score
 from search_to_signal.audit.importers.sniffing import JSONL
 
 

@@ -21,7 +21,8 @@ from search_to_signal.audit.importers.base import (
     refuse_unknown_reward,
     value_at,
 )
-from search_to_signal.audit.importers.rows import Group, Key, Row, count, number, numbers, score
+from search_to_signal.audit.importers.gathering import Key
+from search_to_signal.audit.importers.rows import Group, Row, count, number, numbers, score
 from search_to_signal.audit.importers.sniffing import JSONL
 
 

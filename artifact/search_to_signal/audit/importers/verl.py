@@ -23,18 +23,9 @@ from search_to_signal.audit.importers.base import (
     refuse_unknown_reward,
     value_at,
 )
+from search_to_signal.audit.importers.gathering import gathered
 from search_to_signal.audit.importers.lines import first_record
-from search_to_signal.audit.importers.rows import (
-    Group,
-    Row,
-    assumed,
-    count,
-    digest,
-    gathered,
-    numbers,
-    score,
-    sizes,
-)
+from search_to_signal.audit.importers.rows import Group, Row, assumed, count, digest, numbers, score, sizes
 from search_to_signal.audit.importers.sniffing import JSONL
 
 _INPUTS = assumed(
