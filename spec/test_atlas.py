@@ -31,7 +31,7 @@ every = pytest.mark.parametrize("entry", list(entries().values()), ids=list(entr
 EXAMPLES = {
     "order": [0.0, 0.5, 1.0, 1.0],
     "negative_mean": [-1.0, -0.9, -0.85, 0.1],
-    "offset": [0.0, 0.0, 1.0, 1.0],
+    "offset": [0.0, 0.0, 0.0, 1.0],
     "scale": [0.0, 0.0, 0.0, 1.0],
     "ties": [0.0, 1.0, 1.0, 2.0],
     "tiny_spread": [0.0, 0.0, 0.0, 1.0],
@@ -183,6 +183,14 @@ def test_others_that_are_equal() -> None:
     assert made(nemo, np.array([1.0, *[0.3] * 7]), None)[0] == pytest.approx(7428.0, abs=1.0)
     # Where the rewards are exact, so is the zero, and the response is not divided.
     assert made(nemo, np.array([0.0, *[0.5] * 7]), None)[0] == -0.5
+
+
+def test_squares_that_cancel() -> None:
+    """R-ATL-22: In float32 NeMo-RL's mean of squares less the square of the mean hides a tight group."""
+    row = np.array([100.0, 100.01, 100.02, 100.03])
+    nemo = get_entry("nemo-grpo-with-self")
+    np.testing.assert_allclose(made(nemo, row, None), [-0.015, -0.005, 0.005, 0.015], atol=1e-5)
+    np.testing.assert_allclose(made(nemo, row), [-1.1618, -0.3873, 0.3873, 1.1618], atol=1e-4)
 
 
 def test_flat_that_is_not() -> None:

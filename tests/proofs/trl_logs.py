@@ -115,6 +115,7 @@ CASES: Mapping[str, Case] = {
     "group-8": case(size=8, loss_type="bnpo", old=True),
     "group-4-cispo": case(loss_type="cispo", rule=""),
     "group-3-two-updates": case(size=3, steps_per_generation=2, per_device_train_batch_size=6, rule=""),
+    "two-iterations": case(num_iterations=2, rule=""),
     "tight": case(functions=(tight,), others=("trl-grpo-none", "verl-grpo"), old=True),
     "conversation": case(talk=True, functions=(spoken,), old=True),
     "weights": case(reward_weights=[0.5, 2.0], read=WEIGHED, old=True),

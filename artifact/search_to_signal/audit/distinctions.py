@@ -21,6 +21,8 @@ MEANING = {
     "unscored": "groups with a reward that is no finite number",
     "flat": "groups of two and more rewards that are all equal",
     "silenced": "groups whose rewards differ and whose advantages do not",
+    "unadvised": "groups in which a completion with a reward has no advantage",
+    "scattered": "groups whose completions stand in several places of the log",
     "dead": "flat or silenced groups",
     "flat_credit": "flat groups with an advantage other than 0",
     "lone_credit": "singletons with an advantage other than 0",
@@ -36,7 +38,7 @@ MEANING = {
 class GroupFacts:
     """Of N groups, (N,) each: ranges of finite rewards and advantages (NaN without any), and ``flags``.
 
-    ``gain`` is advantage range over reward range, NaN where rewards do not differ.
+    ``gain`` is advantage range over the range of the rewards that have one, NaN where these do not differ.
     """
 
     reward_range: Floats
@@ -50,15 +52,18 @@ def group_facts(groups: RewardGroups, advantage: Floats) -> GroupFacts:
     """The facts of each group under advantages (R,), which may be NaN."""
     low, high = limits(groups, groups.reward)
     least, most = limits(groups, advantage)
+    answered = np.isfinite(advantage)
+    answered_low, answered_high = limits(groups, np.where(answered, groups.reward, np.nan))
     with np.errstate(invalid="ignore", over="ignore"):
         reward_range, advantage_range = high - low, most - least
-        gain = np.divide(advantage_range, reward_range, out=np.full(len(low), np.nan), where=reward_range > 0)
+        compared = answered_high - answered_low
+        gain = np.divide(advantage_range, compared, out=np.full(len(low), np.nan), where=compared > 0)
     largest = np.fmax(np.abs(least), np.abs(most))
     merged, reversed_ = _order_kept(groups, advantage, largest)
     alone = groups.sizes == 1
     scored = np.add.reduceat(groups.scored.astype(np.int64), groups.offsets[:-1])
     flat = (scored > 1) & (reward_range == 0)
-    silenced = (reward_range > 0) & (advantage_range == 0)
+    silenced = (compared > 0) & (advantage_range == 0)
     flags = {
         "singleton": alone,
         "unscored": np.logical_or.reduceat(~groups.scored, groups.offsets[:-1]),
@@ -67,12 +72,22 @@ def group_facts(groups: RewardGroups, advantage: Floats) -> GroupFacts:
         "dead": flat | silenced,
         "flat_credit": flat & (largest > ZERO),
         "lone_credit": alone & (largest > ZERO),
+        "unadvised": np.logical_or.reduceat(groups.scored & ~answered, groups.offsets[:-1]),
+        "scattered": _scattered(groups),
         "merged": merged,
         "reversed": reversed_,
         **repeat_flags(groups),
         "amplified": (gain >= GAIN) & (advantage_range >= 1),
     }
     return GroupFacts(reward_range, advantage_range, gain, largest, flags)
+
+
+def _scattered(groups: RewardGroups) -> Bools:
+    """(N,): groups between whose rows one of another group of the batch stands."""
+    order = np.lexsort((groups.group, groups.position))
+    group = groups.group[order]
+    begins = group[np.flatnonzero(np.diff(group, prepend=-1))]
+    return np.bincount(begins, minlength=len(groups.step)) > 1
 
 
 def limits(groups: RewardGroups, values: Floats) -> tuple[Floats, Floats]:

@@ -91,6 +91,13 @@ def _groups(found: Findings) -> Iterator[str]:
             else "no advantage"
         )
         yield f"{_count(found, 'singleton')} are singletons: {tail}{_see(found, 'singleton')}."
+    if found.counts["scattered"]:
+        yield (
+            f"{_count(found, 'scattered')} stand in several places of the log and were gathered: two "
+            f"samplings of one name would look like one{_see(found, 'scattered')}."
+        )
+    if found.logged and found.counts["unadvised"]:
+        yield f"{_count(found, 'unadvised')} lack a logged advantage{_see(found, 'unadvised')}."
     if found.counts["unscored"]:
         yield f"{_count(found, 'unscored')} hold a reward that is no number{_see(found, 'unscored')}."
     alive = found.groups - found.counts["dead"] - found.counts["singleton"]

@@ -36,7 +36,7 @@ def trl(directory: Path, step: int = 10, prompts: Sequence[str] = ("a", "a", "b"
     columns = {
         "step": [step] * rows,
         "prompt": list(prompts),
-        "completion": [f"answer {row % 3}" for row in range(rows)],
+        "completion": [f"answer {row % 3} of {step}" for row in range(rows)],
         "length": [float(row) for row in range(rows)],
         "format": [1.0, float("nan")] * (rows // 2),
         "note": ["easy", "hard"] * (rows // 2),

@@ -14,6 +14,8 @@ from search_to_signal.audit.importers import FORMATS
 from search_to_signal.audit.usual import USUAL
 from search_to_signal.cli import main
 
+WITH_SELF = "nemo-grpo-with-self"
+
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
@@ -130,6 +132,20 @@ def test_a_name_that_is_none_is_refused(
     """An unknown normalizer or format is an error of use."""
     assert main(["audit", str(log), *options]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_squares_that_cancel_are_recognized(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Advantages that NeMo-RL's own code gives a tight and a wide group are explained by its entry alone."""
+    source = Path(__file__).parents[3] / "spec" / "vectors" / "atlas" / "nemo.json"
+    cases = json.loads(source.read_text(encoding="utf-8"))["cases"]
+    (case,) = [one for one in cases if (one["entry"], one["case"]) == (WITH_SELF, "tight beside varied")]
+    rewards = [(group, reward) for group, row in enumerate(case["groups"]) for reward in row]
+    rows = [
+        {"group": group, "reward": reward, "advantage": advantage}
+        for (group, reward), advantage in zip(rewards, case["float32"], strict=True)
+    ]
+    assert main(["audit", str(logs.jsonl(tmp_path / "x.jsonl", rows))]) == 0
+    assert f"by {WITH_SELF}.\n" in capsys.readouterr().out
 
 
 def test_usual_normalizers_exist() -> None:

@@ -1,94 +1,170 @@
-"""Normalizers of the form (reward - baseline) / scale, in the precision of their framework.
+"""Normalizers of the form (reward - baseline) / scale, in the precision and the steps of their framework.
 
-A batch is summed group by group in one pass, so its speed is that of its values. Sums run through
-a group in order; torch may add in another one, so results agree to rounding.
+Where rewards are close to each other and far from 0 the steps show: of which squares a deviation is made,
+how a member is left out, in which order a sum is taken. ``entries.toml`` says it, and this follows.
 """
+
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.audit.atlas.batch import Reals, RewardBatch
 from search_to_signal.audit.atlas.entry import Entry, Scale
+from search_to_signal.audit.atlas.sums import SUMS, Sum
 
-Mask = NDArray[np.bool_]
+
+@dataclass(frozen=True)
+class _Given:
+    """Values (n,) of a batch; ``filled`` has 0 where one is not ``known``, and ``counts`` (N,) the known."""
+
+    batch: RewardBatch
+    values: Reals
+    filled: Reals
+    known: NDArray[np.bool_]
+    counts: Reals
+    added: Sum
+
+    def total(self, column: Reals) -> Reals:
+        """Sums of a column (n,) over groups, (N,), in the order of the framework."""
+        found: Reals = self.batch.total(column, self.added)
+        return found
+
+    def spread(self, numbers: Reals) -> Reals:
+        """A number of each group, (N,), given to its rows, (n,)."""
+        found: Reals = self.batch.spread(numbers)
+        return found
 
 
 def standardized(entry: Entry, batch: RewardBatch, values: Reals) -> Reals:
     """The first stage of an entry without a formula: (n,) -> (n,), NaN where it is undefined."""
-    known = ~np.isnan(values) if entry.nan == "ignored" else None
-    if known is not None and known.all():
-        known = None
-    filled = values if known is None else np.where(known, values, values.dtype.type(0))
-    counts = (batch.sizes if known is None else batch.total(known.astype(np.int64))).astype(values.dtype)
-    centred = values - batch.spread(_baseline(entry, batch, filled, counts))
-    result = centred if entry.scale is None else _divided(entry.scale, batch, values, centred, counts, known)
+    ignored = entry.nan == "ignored"
+    known = ~np.isnan(values) if ignored else np.ones(len(values), dtype=np.bool_)
+    filled = np.where(known, values, values.dtype.type(0))
+    counts = batch.total(known.astype(np.int64)).astype(values.dtype)
+    given = _Given(batch, values, filled, known, counts, SUMS[entry.sums])
     if entry.baseline == "others":
-        result = result * batch.spread(counts / (counts - 1))
-    return _with_singletons(entry, batch, values, result, counts)
+        return _with_singletons(entry, given, _without_self(entry.leaving, given))
+    mean = _baseline(entry, given)
+    result = values - given.spread(mean)
+    if entry.scale is not None:
+        result = _divided(entry.scale, given, result, mean)
+    return _with_singletons(entry, given, result)
 
 
-def _baseline(entry: Entry, batch: RewardBatch, filled: Reals, counts: Reals) -> Reals:
+def _baseline(entry: Entry, given: _Given) -> Reals:
     if entry.baseline == "none":
-        return np.zeros_like(counts)
+        return np.zeros_like(given.counts)
     if entry.baseline == "lengths":
-        tokens = batch.tokens.astype(filled.dtype)
-        return batch.total(tokens * filled) / batch.total(tokens)
-    return batch.total(filled) / counts
+        tokens = given.batch.tokens.astype(given.filled.dtype)
+        weighted: Reals = given.total(tokens * given.filled) / given.batch.total(tokens)
+        return weighted
+    return given.total(given.filled) / given.counts
 
 
-def _divided(
-    scale: Scale, batch: RewardBatch, values: Reals, centred: Reals, counts: Reals, known: Mask | None
-) -> Reals:
-    if scale.over == "batch":
-        measured = values if known is None else values[known]
-        spread = np.std(measured, ddof=int(scale.deviation == "sample"), dtype=values.dtype)
-        return centred / (np.asarray(spread, dtype=values.dtype) + scale.epsilon)
-    squares = centred * centred if known is None else np.where(known, centred * centred, 0)
-    variance = batch.total(squares.astype(values.dtype)) / (counts - int(scale.deviation == "sample"))
-    result: Reals = centred / batch.spread(divisor(scale, variance))
+def _without_self(leaving: str, given: _Given) -> Reals:
+    """The reward less the mean of the others, in the steps of the framework: (n,)."""
+    values, total = given.values, given.total(given.filled)
+    n, rest = given.spread(given.counts), given.spread(given.counts - 1)
+    steps: dict[str, Any] = {
+        "centred": lambda: (values - given.spread(total / given.counts)) * (n / rest),
+        "subtracted": lambda: values - (given.spread(total) - values) / rest,
+        "both scaled": lambda: values * n / rest - given.spread(total / given.counts) * n / rest,
+        "multiplied": lambda: (n * values - given.spread(total)) / rest,
+    }
+    result: Reals = steps[leaving]()
     return result
 
 
-def divisor(scale: Scale, variance: Reals) -> Reals:
+def _divided(scale: Scale, given: _Given, centred: Reals, mean: Reals) -> Reals:
+    dtype = given.values.dtype
+    if scale.over == "batch":
+        known = given.values[given.known]
+        whole = RewardBatch(known.astype(np.float64), np.array([0, len(known)]))
+        count = np.array([len(known)], dtype=dtype)
+        one = _Given(whole, known, known, np.ones(len(known), dtype=np.bool_), count, given.added)
+        middle = one.total(known) / count
+        spread = divisor(scale, _variance(scale, one, known - middle, middle), dtype)
+        return centred / spread
+    result = np.where(given.known, centred, dtype.type(0))
+    return centred / given.spread(divisor(scale, _variance(scale, given, result, mean), dtype))
+
+
+def _variance(scale: Scale, given: _Given, centred: Reals, mean: Reals) -> Reals:
+    """Of each group, (N,), from the squares that the scale says; in float64 where torch takes it so."""
+    counts, less = given.counts, int(scale.deviation == "sample")
+    if scale.measured == "centred":
+        return given.total(centred * centred) / counts * (counts / (counts - less))
+    squares = given.total(given.filled * given.filled)
+    difference: Reals
+    if scale.measured == "mean of squares":
+        difference = squares / counts - mean * mean
+        return difference * (counts / (counts - less))
+    if scale.measured == "sum of squares":
+        total = given.total(given.filled)
+        difference = squares - total * total / counts
+        return difference / (counts - less)
+    rounded = scale.measured == "rounded mean" or (len(counts) == 1 and scale.measured == "one row rounded")
+    return _in_float64(given, mean.astype(np.float64) if rounded else None) / (counts - less)
+
+
+def _in_float64(given: _Given, around: Reals | None) -> Reals:
+    """Squares around a mean (N,), or around the exact one, summed over groups: (N,)."""
+    wide = given.filled.astype(np.float64)
+    apart = wide - given.spread(given.batch.total(wide) / given.counts if around is None else around)
+    found: Reals = given.batch.total(apart * apart)
+    return found
+
+
+def divisor(scale: Scale, variance: Reals, dtype: "np.dtype[Any]") -> Reals:
     """What to divide by, where epsilon stands as ``scale`` says: (N,) variances -> (N,)."""
-    result: Reals
     if scale.at == "variance":
-        result = np.sqrt(variance + scale.epsilon)
-        return result
-    if scale.at.startswith("least variance"):
-        result = np.sqrt(np.maximum(variance, variance.dtype.type(scale.epsilon)))
-        return result + scale.epsilon if scale.at.endswith("deviation") else result
-    deviation = np.sqrt(variance)
-    whole = deviation + scale.epsilon
+        variance = variance + scale.epsilon
+    elif scale.at.startswith("least variance"):
+        variance = np.maximum(variance, variance.dtype.type(scale.epsilon))
+    deviation: Reals = np.sqrt(variance).astype(dtype)
+    result = deviation + scale.epsilon if scale.at.endswith("deviation") else deviation
     if scale.zero == "unscaled":
-        return np.where(deviation > 0, whole, variance.dtype.type(1))
-    return whole
+        # Where squares cancel, rounding can leave a variance below 0: it counts as none.
+        return np.where(deviation > 0, result, np.ones_like(result))
+    return result
 
 
-def _with_singletons(entry: Entry, batch: RewardBatch, values: Reals, result: Reals, counts: Reals) -> Reals:
-    alone = counts <= 1
+def _with_singletons(entry: Entry, given: _Given, result: Reals) -> Reals:
+    alone: NDArray[np.bool_] = given.counts <= 1
     if entry.singleton == "nan" or not alone.any():
         return result
-    given = np.zeros_like(values)
+    lone = np.zeros_like(given.values)
     if entry.singleton == "reward":
-        given = values / (1.0 + entry.scale.epsilon) if entry.scale else values
-    return np.where(batch.spread(alone), given, result)
+        lone = given.values / (1.0 + entry.scale.epsilon) if entry.scale else given.values
+    chosen: Reals = np.where(given.batch.spread(alone), lone, result)
+    return chosen
 
 
-def whitened(scale: Scale, batch: RewardBatch, values: Reals, ignore_nan: bool) -> Reals:
+def whitened(entry: Entry, scale: Scale, batch: RewardBatch, values: Reals) -> Reals:
     """The stage over the whole batch: centred and scaled over sequences, or over tokens: (n,) -> (n,)."""
     weights = batch.tokens.astype(values.dtype) if scale.over == "tokens" else np.ones_like(values)
-    if ignore_nan:
+    if entry.nan == "ignored":
         weights = np.where(np.isnan(values), values.dtype.type(0), weights)
         values = np.where(weights > 0, values, np.nan)
-    count = weights.sum()
-    centred = values - _weighted_sum(weights, values) / count
-    variance = _weighted_sum(weights, centred * centred) / (count - int(scale.deviation == "sample"))
-    result: Reals = centred / divisor(scale, np.asarray([variance], dtype=values.dtype))
-    return result
+    count, added = weights.sum(), SUMS[entry.sums]
+    every = count + values.dtype.type(scale.more)
+    mean = _weighted_sum(weights, values, added) / every
+    bessel = count / (count - int(scale.deviation == "sample"))
+    centred = values - mean
+    if scale.measured == "mean of squares":
+        spread = _weighted_sum(weights, values * values, added) / every - mean * mean
+    elif scale.measured == "rounded mean":
+        wide = values.astype(np.float64) - np.float64(mean)
+        spread = _weighted_sum(weights.astype(np.float64), wide * wide, added) / every
+    else:
+        spread = _weighted_sum(weights, centred * centred, added) / every
+    shifted: Reals = centred if scale.shift else values
+    return shifted / divisor(scale, np.asarray([spread * bessel]), values.dtype)
 
 
-def _weighted_sum(weights: Reals, values: Reals) -> Reals:
+def _weighted_sum(weights: Reals, values: Reals, added: Sum) -> Any:
     # A response without tokens takes no part, whatever it holds; a NaN that does shows.
-    total: Reals = np.where(weights > 0, weights * values, values.dtype.type(0)).sum()
-    return total
+    used: Reals = np.where(weights > 0, weights * values, values.dtype.type(0))
+    return added(used[None, :])[0]

@@ -86,9 +86,20 @@ class RewardBatch:
         ends = self.offsets[[0, -1]]
         return RewardBatch(self.rewards, ends, self.lengths, self.components, self.component_weights)
 
-    def total(self, values: Reals) -> Reals:
-        """Sum over each group: (n,) -> (N,), in the precision of ``values``."""
-        return np.add.reduceat(values, self.offsets[:-1])
+    def total(self, values: NDArray[Any], added: Callable[[Reals], Reals] | None = None) -> NDArray[Any]:
+        """Sum over each group: (n,) -> (N,), in the precision of ``values``.
+
+        ``added`` takes the groups of a size, (N, G), to their sums, (N,), where the order of adding matters.
+        """
+        if added is None:
+            return np.add.reduceat(values, self.offsets[:-1])
+        if self.is_even:
+            return added(values.reshape(len(self.sizes), -1))
+        result = np.empty(len(self.sizes), dtype=values.dtype)
+        for size in np.unique(self.sizes):
+            chosen = self.sizes == size
+            result[chosen] = added(values[self.offsets[:-1][chosen, None] + np.arange(size)])
+        return result
 
     def spread(self, numbers: NDArray[Any]) -> NDArray[Any]:
         """A number of each group given to each of its rows: (N,) -> (n,)."""

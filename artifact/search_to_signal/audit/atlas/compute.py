@@ -14,7 +14,8 @@ def advantages(entry: Entry, batch: RewardBatch, dtype: str | None = None) -> Fl
     """What the entry's framework gives each response, (n,) in float64; NaN where it gives NaN.
 
     ``dtype`` is the precision that the steps are taken in: the framework's own unless given. It agrees with
-    the framework to rounding in that precision, not bit for bit: sums may run in another order. Raises
+    the framework's code on a CPU to a few roundings in that precision; a matrix product or a sum over padded
+    tokens has no order of its own, so there another order's answer may come out. Raises
     IllFormedGroupError for a batch that the framework refuses, or that lacks lengths the entry weighs by.
     """
     _check(entry, batch)
@@ -23,7 +24,7 @@ def advantages(entry: Entry, batch: RewardBatch, dtype: str | None = None) -> Fl
     with np.errstate(all="ignore"):
         result = _first_stage(entry, layout, dtype or entry.dtype)
         if entry.whiten is not None:
-            result = whitened(entry.whiten, layout, result, entry.nan == "ignored")
+            result = whitened(entry, entry.whiten, layout, result)
     if entry.nan == "ignored":
         result = np.nan_to_num(result, nan=0.0)
     return result.astype(np.float64)
@@ -34,12 +35,14 @@ def _first_stage(entry: Entry, batch: RewardBatch, dtype: str) -> Reals:
     if not entry.components or not batch.components:
         return _of_groups(entry, batch, batch.rewards.astype(dtype))
     total = np.zeros(len(batch.rewards), dtype=dtype)
+    unscored = np.ones(len(total), dtype=np.bool_)
     for name, part in batch.components.items():
         given = _of_groups(entry, batch, part.astype(dtype))
         # A component that is NaN is left out of the sum.
-        kept = np.nan_to_num(given, nan=0.0) if entry.nan == "ignored" else given
+        kept = np.where(np.isnan(given), 0, given) if entry.nan in ("ignored", "as zero") else given
         total += batch.component_weights.get(name, 1.0) * kept
-    return total
+        unscored &= np.isnan(part)
+    return np.where(unscored, np.nan, total) if entry.nan == "ignored" else total
 
 
 def _of_groups(entry: Entry, batch: RewardBatch, values: Reals) -> Reals:

@@ -42,7 +42,17 @@ class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A division by a deviation.
 
     ``over``: whose deviation. ``at``: where epsilon stands: added to the deviation, added to the variance, or
-    the least variance. ``zero``: whether a deviation of 0 divides too.
+    the least variance. ``zero``: whether a deviation of 0 divides too. ``measured``: of which squares the
+    variance is made, which shows where rewards are close to each other and far from 0:
+
+    centred            those of the centred values, in the precision of the framework
+    exact              in float64 around the exact mean, as torch.std of several rows
+    rounded mean       in float64 around the mean as it was rounded, as torch.std of one row
+    one row rounded    ``rounded mean`` where the batch is one group, else ``exact``: torch.std over dim 1
+    mean of squares    E[x^2] - E[x]^2
+    sum of squares     (sum x^2 - (sum x)^2 / n) / (n - 1)
+
+    Of a whitening, ``shift`` takes the mean off, and ``more`` is added to the number of tokens.
     """
 
     deviation: Literal["sample", "population"]
@@ -52,6 +62,11 @@ class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "deviation"
     )
     zero: Literal["divided", "unscaled"] = "divided"
+    measured: Literal[
+        "centred", "exact", "rounded mean", "one row rounded", "mean of squares", "sum of squares"
+    ] = "centred"
+    shift: bool = True
+    more: float = 0.0
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,6 +75,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     First stage: the baseline is taken off and ``scale`` divides, or ``formula`` names a function of
     formulas.py with its ``options``. ``whiten`` then centres and scales over the batch. ``aggregation`` is
     the framework's usual second stage, from advantages to weights of tokens; ``aggregations`` are its others.
+    ``leaving``: how a member is left out of the baseline ``others``. ``sums``: the order in which rewards
+    of a group are added (sums.py).
     ``singleton``, ``flat``, ``nan``, ``uneven``: what such groups get before any whitening. ``breaks``: the
     properties that do not hold.
     """
@@ -78,6 +95,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: Literal["float32", "float64"] = "float32"
     order: str = "mean, centre, deviation, divide"
     baseline: Literal["mean", "others", "lengths", "none"] = "mean"
+    leaving: Literal["centred", "subtracted", "both scaled", "multiplied"] = "centred"
+    sums: Literal["blocked", "in turn", "pairwise"] = "blocked"
     scale: Scale | None = None
     whiten: Scale | None = None
     formula: str = ""

@@ -12,13 +12,16 @@ import numpy as np
 
 from search_to_signal import normalizer
 from search_to_signal.audit.atlas.batch import Reals, RewardBatch
+from search_to_signal.audit.atlas.sums import blocked
 from search_to_signal.errors import IllFormedGroupError
+from search_to_signal.numerics import Floats
 
 Options = Mapping[str, float]
 Formula = Callable[[RewardBatch, Reals, Options], Reals]
 Rule = Callable[[Reals, Options], Reals]
 
-_BISECTIONS = {"float32": 30, "float64": 60}
+_BISECTIONS = 60
+_AT_ONCE = 4096
 
 
 def rowwise(rule: Rule) -> Formula:
@@ -35,7 +38,7 @@ def maxrl(batch: RewardBatch, values: Reals, options: Options) -> Reals:
 
     ``singleton_mean`` is what the mean of a singleton counts as, its own unless given.
     """
-    mean = batch.total(values) / batch.sizes.astype(values.dtype)
+    mean = batch.total(values, blocked) / batch.sizes.astype(values.dtype)
     if "singleton_mean" in options:
         mean = np.where(batch.sizes == 1, values.dtype.type(options["singleton_mean"]), mean)
     divisor = mean + options["epsilon"]
@@ -50,7 +53,7 @@ def maxrl(batch: RewardBatch, values: Reals, options: Options) -> Reals:
 
 def gpg(batch: RewardBatch, values: Reals, options: Options) -> Reals:
     """(r - mean) times the number of responses over the number of rewards that are not 0."""
-    mean = batch.total(values) / batch.sizes.astype(values.dtype)
+    mean = batch.total(values, blocked) / batch.sizes.astype(values.dtype)
     mean = np.where(batch.sizes == 1, values.dtype.type(0), mean)
     factor = len(values) / max(int(np.count_nonzero(values)), 1)
     result: Reals = (values - batch.spread(mean)) * values.dtype.type(factor)
@@ -66,7 +69,8 @@ def leave_one_out(rows: Reals, options: Options) -> Reals:
     size = rows.shape[1]
     if size == 1:
         return np.zeros_like(rows)
-    mean, square = (_of_others(part) / rows.dtype.type(size - 1) for part in (rows, rows * rows))
+    # The framework multiplies by a matrix of 0 and 1, and 0 times an infinity is NaN.
+    mean, square = ((_of_others(part) + 0 * part) / rows.dtype.type(size - 1) for part in (rows, rows * rows))
     bessel = np.divide(rows.dtype.type(size - 1), rows.dtype.type(size - 2))
     deviation = np.nan_to_num(np.sqrt((square - mean * mean) * bessel), nan=0.0)
     divisor = np.where(deviation > 0, deviation + options["epsilon"], 1)
@@ -92,7 +96,7 @@ def best_of_group(rows: Reals, options: Options) -> Reals:
         )
     ordered = np.sort(rows, axis=1)
     # Sorting puts NaN last, as the framework's choice of the greatest does.
-    gain = (ordered[:, -1] - ordered[:, -2]) / (rows.std(axis=1, ddof=1) + options["epsilon"])
+    gain = (ordered[:, -1] - ordered[:, -2]) / (_deviation(rows) + options["epsilon"])
     result = np.zeros_like(rows)
     result[np.arange(len(rows)), rows.argmax(axis=1)] = gain
     return result
@@ -124,14 +128,17 @@ def pkpo_binary(rows: Reals, options: Options) -> Reals:
     """
     if np.isnan(rows).any():
         raise IllFormedGroupError("a reward is NaN: this entry counts right answers, and cannot count that")
+    if np.isinf(rows).any():
+        raise IllFormedGroupError(
+            "a reward is infinite: this entry counts right answers, and cannot count that"
+        )
     size, k = rows.shape[1], int(options["k"])
     right = np.round(rows)
-    count = right.sum(axis=1).astype(np.int64)
-    if count.size and (count.min() < 0 or count.max() > size):
-        raise IllFormedGroupError("rewards are not 0 and 1: this entry counts right answers")
     total = comb(size - 1, k - 1)
-    others = np.array([comb(size - c, k - 1) / total if total else np.nan for c in range(size + 1)])
-    share: Reals = others[count][:, None] * right
+    # Rewards other than 0 and 1 are counted too, so a count may be below 0 or above the size.
+    wrong = [max(size - int(count), 0) for count in right.sum(axis=1)]
+    others = np.array([comb(one, k - 1) / total if total else np.nan for one in wrong])
+    share: Reals = others[:, None] * right
     # A right singleton has nobody whose share to take off.
     if size > 1:
         share = (share * size - share.sum(axis=1, keepdims=True)) / (size - 1)
@@ -161,37 +168,43 @@ def entropic(rows: Reals, options: Options) -> Reals:
     With ``target``, beta is bisected per group until KL(softmax(beta r) || uniform) is the target, and stays
     at ``largest`` where that is not reached; else it is ``beta``.
     """
-    columns = np.ascontiguousarray(rows.T)
-    size = len(columns)
-    gap = columns - columns.max(axis=0)
-    beta: Any = options["beta"] if "beta" in options else _beta(gap, options["target"], options["largest"])
+    size = rows.shape[1]
+    gap = rows - rows.max(axis=1, keepdims=True)
+    beta: Any = options["beta"] if "beta" in options else _betas(gap, options)
     weight = np.exp(beta * gap)
     # A singleton is compared with itself.
-    others = (weight.sum(axis=0) - weight) / (size - 1) if size > 1 else weight
-    result: Reals = (weight / (others + options["epsilon"]) - 1).T
+    others = (blocked(weight)[:, None] - weight) / rows.dtype.type(size - 1) if size > 1 else weight
+    result: Reals = weight / (others + options["epsilon"]) - 1
     return result
+
+
+def _betas(gap: Reals, options: Options) -> Reals:
+    """(N, G) -> (N, 1), so many groups at a time as a processor's cache holds."""
+    parts = [gap[start : start + _AT_ONCE] for start in range(0, len(gap), _AT_ONCE)]
+    return np.concatenate([_beta(part, options["target"], options["largest"]) for part in parts])
 
 
 def _beta(gap: Reals, target: float, largest: float) -> Reals:
-    low: Reals = np.zeros_like(gap[0])
-    high: Reals = np.ones_like(gap[0])
+    """(N, G) -> (N, 1): halved in float64, tried in the precision of the rewards."""
+    low, high = np.zeros(len(gap)), np.ones(len(gap))
     while (grows := (high < largest) & (_divergence(gap, high) < target)).any():
         high = np.where(grows, 2 * high, high)
     solvable = ~(_divergence(gap, high) < target)
-    for _ in range(_BISECTIONS[gap.dtype.name]):
+    for _ in range(_BISECTIONS):
+        if (low.astype(gap.dtype) == high.astype(gap.dtype))[solvable].all():
+            break
         middle = (low + high) / 2
         below = solvable & (_divergence(gap, middle) < target)
         low, high = np.where(below, middle, low), np.where(solvable & ~below, middle, high)
-    return high
+    return high.astype(gap.dtype)[:, None]
 
 
-def _divergence(gap: Reals, beta: Reals) -> Reals:
-    """KL(softmax(beta gap) || uniform): (G, N) and (N,) -> (N,)."""
-    logits = beta * gap
-    weight = np.exp(logits)
-    total = weight.sum(axis=0)
-    result: Reals = (weight * logits).sum(axis=0) / total - np.log(total) + np.log(gap.dtype.type(len(gap)))
-    return result
+def _divergence(gap: Reals, beta: Floats) -> Floats:
+    """KL(softmax(beta gap) || uniform): (N, G) and (N,) -> (N,)."""
+    logits = beta.astype(gap.dtype)[:, None] * gap
+    log_share = logits - np.log(blocked(np.exp(logits)))[:, None]
+    whole = np.exp(log_share) * (log_share + np.log(gap.dtype.type(gap.shape[1])))
+    return blocked(whole).astype(np.float64)
 
 
 def risk_seeking(rows: Reals, options: Options) -> Reals:
@@ -200,7 +213,9 @@ def risk_seeking(rows: Reals, options: Options) -> Reals:
     soft = np.zeros_like(rows[:, :1])
     if rows.shape[1] > 1:
         top = beta * rows.max(axis=1, keepdims=True)
-        whole = top + np.log(np.exp(beta * rows - top).sum(axis=1, keepdims=True))
+        # An infinite maximum is not taken off, as in torch.logsumexp.
+        top = np.where(np.isinf(top), rows.dtype.type(0), top)
+        whole = top + np.log(blocked(np.exp(beta * rows - top)))[:, None]
         soft = (whole - np.log(rows.dtype.type(rows.shape[1]))) / beta
     result: Reals = (np.exp(beta * (rows - soft)) - 1) / beta
     return result
@@ -210,11 +225,30 @@ def rvar(rows: Reals, options: Options) -> Reals:
     """Rewards cut off at two quantiles, from -1 to 0, over the sample deviation (RiskPO)."""
     if rows.shape[1] == 1:
         return np.where(np.isnan(rows), rows, 0)
-    low, high = (np.quantile(rows, options[name], axis=1, keepdims=True) for name in ("low", "high"))
+    low, high = (_quantile(rows, options[name]) for name in ("low", "high"))
     cut = np.maximum(rows - low, 0) - np.maximum(rows - high, 0) + low - high
-    deviation = rows.std(axis=1, ddof=1, keepdims=True)
-    result: Reals = cut / (high - low + options["epsilon"]) / (deviation + options["epsilon"])
+    result: Reals = cut / (high - low + options["epsilon"]) / (_deviation(rows)[:, None] + options["epsilon"])
     return result
+
+
+def _quantile(rows: Reals, share: float) -> Reals:
+    """As torch.quantile: (N, G) -> (N, 1), between neighbours, from the nearer of them; NaN where one is."""
+    ordered = np.sort(rows, axis=1)
+    rank = rows.dtype.type(share) * rows.dtype.type(rows.shape[1] - 1)
+    first = int(np.floor(rank))
+    weight = rank - rows.dtype.type(first)
+    low, high = ordered[:, first], ordered[:, min(first + 1, rows.shape[1] - 1)]
+    between = low + weight * (high - low) if weight < 0.5 else high - (high - low) * (1 - weight)
+    found: Reals = np.where(np.isnan(ordered[:, -1]), ordered[:, -1], between)
+    return found[:, None].astype(rows.dtype)
+
+
+def _deviation(rows: Reals) -> Reals:
+    """As torch.std of one row: (N, G) -> (N,), in float64 around the mean as it was rounded."""
+    mean = blocked(rows) / rows.dtype.type(rows.shape[1])
+    apart = rows.astype(np.float64) - mean.astype(np.float64)[:, None]
+    found: Reals = np.sqrt((apart * apart).sum(axis=1) / (rows.shape[1] - 1)).astype(rows.dtype)
+    return found
 
 
 def _ours(name: str, batch: RewardBatch, values: Reals, options: Options) -> Reals:

@@ -1,9 +1,11 @@
 """Logs of other frameworks as reward-level groups: one file per format, recognized by what a file holds."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path, PurePath
 
-from search_to_signal.audit.groups import RewardGroups
+from search_to_signal.audit.groups import Assumption, RewardGroups
 from search_to_signal.audit.importers import (
     llm4ad,
     neutral,
@@ -44,20 +46,44 @@ FORMATS: tuple[Format, ...] = (
 )
 
 
+_REPEATED = "a file with the rows of the one before it is the same batch written again, and is left out"
+
+
 def read(path: Path, format: str | None = None, options: ReadOptions | None = None) -> Iterator[RewardGroups]:
     """Batches of the groups of a log file, or of every file of a log directory, in order.
 
     The format is recognized unless it is named. What was assumed is with each batch (``groups.summed``).
     Raises RecordError for a path that holds no log, ConfigError for a format that does not exist or that has
-    no use for named components.
+    no use for named components, or for a named reward.
     """
     found, files = find(path, format)
     options = options or ReadOptions()
     if (options.components or options.weights) and not found.sums:
         able = ", ".join(one.name for one in FORMATS if one.sums)
         raise ConfigError(f"{found.name} says what the reward is: components are named for {able} alone")
-    for file in files:
-        yield from found.read(file, options)
+    if options.reward is not None and not found.several:
+        able = ", ".join(one.name for one in FORMATS if one.several)
+        raise ConfigError(f"{found.name} says what the reward is: one of several is named for {able} alone")
+    for _, run in groupby(files, key=lambda file: _contents(found, file)):
+        same = list(run)
+        yield from _told(found.read(same[0], options), len(same) - 1)
+
+
+def _contents(format: Format, file: Path) -> bytes:
+    """Equal for files that hold one batch; a file that cannot be read is like no other."""
+    try:
+        return format.contents(file) if format.contents else bytes(file)
+    except RecordError:
+        return bytes(file)
+
+
+def _told(batches: Iterator[RewardGroups], copies: int) -> Iterator[RewardGroups]:
+    """The batches of a file; the first says how many files after it hold the same."""
+    for number, batch in enumerate(batches):
+        if copies and not number:
+            left_out = Assumption("repeated_files", _REPEATED, {"files": copies})
+            batch = replace(batch, assumptions=(*batch.assumptions, left_out))
+        yield batch
 
 
 def find(path: Path, format: str | None = None) -> tuple[Format, list[Path]]:

@@ -9,8 +9,9 @@ from typing import Any
 
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.documents import read_document
+from search_to_signal.audit.importers.gathering import Key, by_id, sampled_apart, until_damaged
 from search_to_signal.audit.importers.lines import read_lines
-from search_to_signal.audit.importers.rows import Evidence, Group, Row, batches, consecutive, rows_of
+from search_to_signal.audit.importers.rows import Evidence, Group, Row, batches, consecutive, numbers, rows_of
 from search_to_signal.audit.importers.sniffing import JSON, Sniffed, container_of
 from search_to_signal.errors import ConfigError, RecordError
 
@@ -47,7 +48,9 @@ class Format:
 
     ``needs`` are the columns without which a file is none of this format. ``patterns`` find the files below a
     directory: the first pattern with any wins, so that one rollout is not counted in two of them.
-    ``sums``: the reward is the weighted sum of columns that a caller may name.
+    ``sums``: the reward is the weighted sum of columns that a caller may name. ``several``: a row has several
+    rewards, of which a caller may name one. ``contents``: a digest of a file without its step, for a writer
+    that may write a batch twice.
     ``writer`` is repository, path, commit and date of the writer; ``met`` says what files were read.
     """
 
@@ -59,6 +62,8 @@ class Format:
     writer: str
     met: str
     sums: bool = False
+    several: bool = False
+    contents: Callable[[Path], bytes] | None = None
 
     def score(self, sniffed: Sniffed) -> int:
         """How many needed columns the file has; 0 unless it has all of them."""
@@ -90,19 +95,29 @@ def read_json(
     row: Callable[[dict[str, Any], int], Row],
     grouped: Callable[[Iterable[Row]], Iterable[Group]] = consecutive,
     evidence: Evidence | None = None,
+    key: Callable[[dict[str, Any], int], Key] | None = None,
 ) -> Iterator[RewardGroups]:
     """Batches of a log of JSON records, one per line or all in one list; ``row`` makes a row of each.
 
-    ``grouped`` and ``evidence`` say which rows are a group, and what was assumed there. Raises RecordError
-    for a record that cannot be read.
+    ``grouped`` and ``evidence`` say which rows are a group, and what was assumed there. With ``key``, which
+    reads step and group of a record, rows of one group may stand anywhere, and the log is read twice.
+    Raises RecordError for a record that cannot be read.
     """
-    records: Iterator[tuple[int, dict[str, Any]]] = read_lines(path)
-    if container_of(path) == JSON:
-        records = enumerate(read_document(path))
+    records = _records(path)
     first = next(records, None)
     refuse_unknown_label(path, first[1] if first else {}, options.label)
     rows = rows_of(path, chain([first] if first else [], records), row)
-    yield from batches(str(path), grouped(rows), options.rows, evidence)
+    if key is None:
+        groups = grouped(rows)
+    else:
+        groups = sampled_apart(by_id(until_damaged(rows_of(path, _records(path), key)), rows))
+    yield from batches(str(path), groups, options.rows, evidence)
+
+
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    if container_of(path) == JSON:
+        return enumerate(read_document(path))
+    return read_lines(path)
 
 
 def value_at(record: Mapping[str, Any], name: str | None) -> str:
@@ -111,6 +126,22 @@ def value_at(record: Mapping[str, Any], name: str | None) -> str:
     for part in name.split(".") if name else ():
         value = value.get(part) if isinstance(value, Mapping) else None
     return str(value) if name and isinstance(value, str | int | float) else ""
+
+
+def refuse_unknown_reward(
+    path: Path, name: str | None, rewards: Callable[[dict[str, Any]], Mapping[str, Any]]
+) -> None:
+    """Raise RecordError where no record has a reward of that name: a slip is not a log without rewards.
+
+    ``rewards`` says what a record has. Records are read up to the first with such a reward.
+    """
+    seen: dict[str, float] = {}
+    for _, record in _records(path) if name is not None else ():
+        if name in (found := rewards(record)):
+            return
+        seen |= numbers(found)
+    if name is not None:
+        raise RecordError(f"{path} has no reward {name}: choose one of {', '.join(seen) or 'those it has'}")
 
 
 def refuse_unknown_label(path: Path, record: Mapping[str, Any], label: str | None) -> None:

@@ -20,7 +20,7 @@ from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
 from search_to_signal.audit.importers.candidates import candidates
 from search_to_signal.audit.importers.documents import read_document
-from search_to_signal.audit.importers.rows import NAN, Group, Row, consecutive, count, digest, number
+from search_to_signal.audit.importers.rows import NAN, Group, Row, consecutive, count, digest, score
 from search_to_signal.audit.importers.sniffing import JSON
 from search_to_signal.errors import RecordError
 
@@ -69,14 +69,16 @@ def _over_the_best(rows: Iterable[Row], best: float) -> Iterator[Row]:
         best = max(best, row.reward) if math.isfinite(row.reward) else best
 
 
-def _score(path: Path, score: object, objective: str | None) -> float:
-    if not isinstance(score, list):
-        return number(score)
-    if objective is None or not re.fullmatch(r"\d+", objective) or int(objective) >= len(score):
+def _score(path: Path, found: object, objective: str | None) -> float:
+    if not isinstance(found, list):
+        if objective is not None and found is not None:
+            raise RecordError(f"{path}: a score is one number, without a name: leave `reward` out")
+        return score(found)
+    if objective is None or not re.fullmatch(r"\d+", objective) or int(objective) >= len(found):
         raise RecordError(
-            f"{path}: a score has {len(score)} objectives; name one of them as `reward`, from 0 on"
+            f"{path}: a score has {len(found)} objectives; name one of them as `reward`, from 0 on"
         )
-    return number(score[int(objective)]) if score else NAN
+    return score(found[int(objective)]) if found else NAN
 
 
 FORMAT = Format(
@@ -85,6 +87,7 @@ FORMAT = Format(
     needs=("sample_order", "function", "score", "program"),
     patterns=("samples/samples_*~*.json", "samples_*~*.json"),
     read=read,
+    several=True,
     writer="Optima-CityU/LLM4AD llm4ad/tools/profiler/profile.py "
     "e8d848fea67db0626a1669718685afbe338547b2 2026-04-15",
     met="real writer: _write_json of ProfilerBase and EoHProfiler, called with given functions",

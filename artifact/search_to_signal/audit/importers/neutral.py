@@ -1,7 +1,7 @@
 """The neutral log: one rollout per line of JSON Lines or row of Parquet, by ``rollouts.schema.json``.
 
-The rows of one group stand together. Columns beyond the schema are left alone; ``label`` may name one of
-them.
+Rows of one ``step`` and ``group`` are one group, wherever they stand. Columns beyond the schema are left
+alone; ``label`` may name one of them.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,8 @@ from search_to_signal.audit.importers.base import (
     refuse_unknown_label,
     value_at,
 )
-from search_to_signal.audit.importers.rows import NAN, Row, batches, consecutive, digest, number, rows_of
+from search_to_signal.audit.importers.gathering import Key, by_id, until_damaged
+from search_to_signal.audit.importers.rows import NAN, Row, batches, digest, number, rows_of
 from search_to_signal.audit.importers.sniffing import JSONL, PARQUET
 from search_to_signal.audit.importers.tables import parquet_columns, read_table
 from search_to_signal.errors import RecordError
@@ -28,7 +29,8 @@ SCHEMA = Path(__file__).with_name("rollouts.schema.json")
 
 
 class Rollout(msgspec.Struct, frozen=True):
-    """One rollout. Rows of one ``group`` stand together; a higher ``reward`` is better, null means none.
+    """One rollout. Rows of one ``step`` and ``group`` are one group, in any order; a higher ``reward`` is
+    better, null means none.
 
     ``tokens`` counts the response tokens that are trained. ``components`` are named parts of the reward
     before their ``weights``. Equal ``response`` texts, or ids, mean equal responses. ``label`` is a class
@@ -52,7 +54,7 @@ COLUMNS = tuple(Rollout.__struct_fields__)
 
 def read_jsonl(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of a JSON Lines file; raises RecordError, naming the line, for one that breaks the schema."""
-    return read_json(path, options, lambda record, at: _row(path, at, record, options))
+    return read_json(path, options, lambda record, at: _row(path, at, record, options), key=_key)
 
 
 def read_parquet(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
@@ -61,7 +63,20 @@ def read_parquet(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     refuse_unknown_label(path, dict.fromkeys(columns), options.label)
     wanted = [name for name in columns if name in COLUMNS or name == (options.label or "").split(".")[0]]
     rows = rows_of(path, read_table(path, wanted), lambda record, at: _row(path, at, record, options))
-    yield from batches(str(path), consecutive(rows), options.rows)
+    named = [name for name in columns if name in ("step", "group")]
+    keys = rows_of(path, read_table(path, named), _key)
+    yield from batches(str(path), by_id(until_damaged(keys), rows), options.rows)
+
+
+def _key(record: dict[str, Any], _: int) -> Key:
+    """Step and group, as ``_row`` has them; what breaks the schema is left for it to name."""
+    step, group = (_whole(record.get(name)) for name in ("step", "group"))
+    return UNKNOWN if step is None else step, group
+
+
+def _whole(value: Any) -> Any:
+    """A whole number that was written as 3.0, as a whole number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _row(path: Path, position: int, record: dict[str, Any], options: ReadOptions) -> Row:

@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.audit.groups import RewardGroups
-from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
+from search_to_signal.audit.importers.base import (
+    Format,
+    ReadOptions,
+    read_json,
+    refuse_unknown_reward,
+    value_at,
+)
 from search_to_signal.audit.importers.candidates import candidates
 from search_to_signal.audit.importers.rows import Row, count, digest, numbers
 from search_to_signal.audit.importers.sniffing import JSON, JSONL
@@ -30,6 +36,7 @@ _EVIDENCE = candidates(
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Candidates of a trace; raises RecordError for one that cannot be read."""
+    refuse_unknown_reward(path, options.reward, lambda record: numbers(record.get("child_metrics")))
     return read_json(path, options, lambda record, at: _row(record, at, options), evidence=_EVIDENCE)
 
 
@@ -74,6 +81,7 @@ FORMAT = Format(
     needs=("iteration", "parent_id", "child_id", "parent_metrics", "child_metrics"),
     patterns=("evolution_trace.jsonl*",),
     read=read,
+    several=True,
     writer="codelion/openevolve openevolve/evolution_trace.py "
     "75bc29894b188b2434bf32c0db601f9dfbb41d5f 2025-12-24",
     met="real writer: EvolutionTracer, called with given programs",

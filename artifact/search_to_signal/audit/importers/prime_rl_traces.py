@@ -19,17 +19,9 @@ from typing import Any
 
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
+from search_to_signal.audit.importers.gathering import gathered
 from search_to_signal.audit.importers.lines import first_record, read_lines
-from search_to_signal.audit.importers.rows import (
-    NAN,
-    Row,
-    batches,
-    digest,
-    gathered,
-    number,
-    numbers,
-    rows_of,
-)
+from search_to_signal.audit.importers.rows import NAN, Row, batches, digest, number, numbers, rows_of, score
 from search_to_signal.audit.importers.sniffing import JSONL
 
 
@@ -58,14 +50,14 @@ def _rows(episode: dict[str, Any], position: int, step: int, options: ReadOption
         rewards = {
             name: given for name, given in (trace.get("rewards") or {}).items() if isinstance(given, dict)
         }
-        components = {name: number(given.get("score")) for name, given in rewards.items()}
+        components = {name: score(given.get("score")) for name, given in rewards.items()}
         weights = {name: number(given.get("weight", 1.0)) for name, given in rewards.items()}
         yield Row(
             group=group,
             position=position,
             step=step,
             reward=sum(components[name] * weights[name] for name in rewards) if rewards else NAN,
-            advantage=number((trace.get("info") or {}).get("advantage")),
+            advantage=score((trace.get("info") or {}).get("advantage")),
             tokens=_trained_tokens(trace),
             response=digest(_replies(trace)),
             label=value_at({**episode, **trace}, options.label),

@@ -23,7 +23,10 @@ _NUMBERS = (bool, int, float, np.floating, np.integer)
 
 @dataclass(frozen=True)
 class Row:
-    """One rollout or candidate; ``group`` is equal for the rows of one group. Columns as in RewardGroups."""
+    """One rollout or candidate; ``group`` is equal for the rows of one group. Columns as in RewardGroups.
+
+    ``member`` is the number of a row within its group, where the log has one: it tells two samplings apart.
+    """
 
     group: Hashable
     position: int
@@ -39,6 +42,7 @@ class Row:
     components: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
+    member: Hashable = None
 
 
 Group = Sequence[Row]
@@ -61,6 +65,20 @@ def number(value: object) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+def score(value: object) -> float:
+    """A reward or an advantage: NaN for none; a text that reads as a number is that number.
+
+    Raises ValueError for anything else, which would be lost as NaN.
+    """
+    if value is None:
+        return NAN
+    if isinstance(value, str):
+        return float(value)
+    if not isinstance(value, _NUMBERS):
+        raise ValueError(f"{value!r} is no number")
+    return number(value)
 
 
 def numbers(values: object, without: Iterable[str] = ()) -> dict[str, float]:
@@ -97,15 +115,6 @@ def consecutive(rows: Iterable[Row]) -> Iterator[Group]:
     """Rows of one group stand together: nothing but the group at hand is held."""
     for _, members in groupby(rows, key=lambda row: row.group):
         yield list(members)
-
-
-def gathered(rows: Iterable[Row]) -> Iterator[Group]:
-    """Rows of one group stand anywhere within their step: the numbers of one step are held, not its texts."""
-    for _, members in groupby(rows, key=lambda row: row.step):
-        groups: dict[Hashable, list[Row]] = {}
-        for row in members:
-            groups.setdefault(row.group, []).append(row)
-        yield from groups.values()
 
 
 def batches(

@@ -18,7 +18,7 @@ from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.candidates import candidates
 from search_to_signal.audit.importers.lines import parse_json
-from search_to_signal.audit.importers.rows import NAN, Row, batches, consecutive, count, digest, number
+from search_to_signal.audit.importers.rows import NAN, Row, batches, consecutive, count, digest, number, score
 from search_to_signal.audit.importers.sniffing import SQLITE
 from search_to_signal.audit.importers.sqlite import read_only, table_columns
 
@@ -54,16 +54,16 @@ def _rows(path: Path, columns: Sequence[str], options: ReadOptions) -> Iterator[
 
 
 def _program(row: sqlite3.Row, options: ReadOptions) -> Row:
-    score = number(row["combined_score"])
+    fitness = score(row["combined_score"])
     return Row(
         group=("program", row["position"]),
         position=int(row["position"]),
         step=count(row["generation"]),
-        reward=score,
+        reward=fitness,
         response=digest(row["code"] if isinstance(row["code"], str) else None),
         label=value_at(dict(row), options.label),
         status="correct" if row["correct"] else "incorrect",
-        improvement=score - number(row["parent_score"]),
+        improvement=fitness - number(row["parent_score"]),
         admitted=int(row["admitted"]),
         metrics={"correct": number(row["correct"])},
     )

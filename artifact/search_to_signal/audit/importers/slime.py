@@ -14,17 +14,9 @@ from typing import Any
 
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
+from search_to_signal.audit.importers.gathering import gathered
 from search_to_signal.audit.importers.plain_pickle import load_plain
-from search_to_signal.audit.importers.rows import (
-    Row,
-    batches,
-    count,
-    digest,
-    gathered,
-    number,
-    numbers,
-    rows_of,
-)
+from search_to_signal.audit.importers.rows import Row, batches, count, digest, numbers, rows_of, score
 from search_to_signal.audit.importers.sniffing import TORCH, samples_in
 from search_to_signal.errors import RecordError
 
@@ -74,13 +66,15 @@ def _row(
 def _reward(path: Path, position: int, reward: Any, options: ReadOptions) -> tuple[float, dict[str, float]]:
     """The reward of a sample, and what came with it; of several, the one that the caller names."""
     if not isinstance(reward, Mapping):
-        return number(reward), {}
+        if options.reward is not None:
+            raise RecordError(f"{path}: sample {position} has one reward without a name: leave `reward` out")
+        return score(reward), {}
     if options.reward not in reward:
         raise RecordError(
             f"{path}: sample {position} has several rewards ({', '.join(map(str, reward))}): "
             "name the one that was trained as `reward`"
         )
-    return number(reward[options.reward]), numbers(reward, without=[str(options.reward)])
+    return score(reward[options.reward]), numbers(reward, without=[str(options.reward)])
 
 
 def _trained_tokens(sample: Mapping[str, Any]) -> int:
@@ -100,6 +94,7 @@ FORMAT = Format(
     needs=("group_index", "index", "reward", "status", "response"),
     patterns=("rollout_data/[0-9]*.pt", "[0-9]*.pt", "rollout_[0-9]*.pt"),
     read=read,
+    several=True,
     writer="THUDM/slime slime/observability/rollout_data_utils.py "
     "624b824a898ab0ec1fcb4d373004c7f3852bf515 2026-08-21",
     met="real writer: save_debug_rollout_data, called with given samples",

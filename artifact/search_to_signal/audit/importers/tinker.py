@@ -8,19 +8,44 @@ is no text and no advantage. Groups that failed were left out before they were c
 gaps.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import UNKNOWN, RewardGroups
-from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
-from search_to_signal.audit.importers.rows import Row, count, number, numbers
+from search_to_signal.audit.groups import UNKNOWN, Assumption, RewardGroups
+from search_to_signal.audit.importers.base import (
+    Format,
+    ReadOptions,
+    read_json,
+    refuse_unknown_reward,
+    value_at,
+)
+from search_to_signal.audit.importers.gathering import Key
+from search_to_signal.audit.importers.rows import Group, Row, count, number, numbers, score
 from search_to_signal.audit.importers.sniffing import JSONL
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one file; raises RecordError for a line that cannot be read."""
-    return read_json(path, options, lambda record, at: _row(record, at, options))
+    refuse_unknown_reward(path, options.reward, dict)
+    return read_json(path, options, lambda record, at: _row(record, at, options), evidence=_again, key=_key)
+
+
+def _key(record: dict[str, Any], _: int) -> Key:
+    return count(record.get("iteration")), _group(record)
+
+
+def _group(record: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(value_at(record, name) for name in ("split", "iteration", "group_idx"))
+
+
+def _again(groups: Sequence[Group]) -> tuple[Assumption, ...]:
+    """Groups that a run which went on from an earlier point wrote a second time."""
+    known = Counter(group[0].group for group in groups)
+    again = sum(times - 1 for times in known.values())
+    says = "a group whose traj_idx comes again was sampled again: each sampling is a group"
+    return (Assumption("sampled_again", says, {"groups": again}),) if again else ()
 
 
 def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
@@ -29,10 +54,11 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
     final = number(record.get("final_reward"))
     lengths = [step["ac_len"] for step in steps if isinstance(step.get("ac_len"), int)]
     return Row(
-        group=(value_at(record, "split"), iteration, record.get("group_idx")),
+        group=(count(iteration), _group(record)),
+        member=value_at(record, "traj_idx") or None,
         position=position,
         step=count(iteration),
-        reward=number(record.get(options.reward or "total_reward")),
+        reward=score(record.get(options.reward or "total_reward")),
         tokens=sum(lengths) if lengths else UNKNOWN,
         label=value_at(record, options.label)
         if options.label
@@ -53,6 +79,7 @@ FORMAT = Format(
         "*_rollout_summaries.jsonl",
     ),
     read=read,
+    several=True,
     writer="thinking-machines-lab/tinker-cookbook tinker_cookbook/rl/rollout_logging.py "
     "9dfcc3a2cf44432d621a01005073dc6d76a1e87a 2026-08-19",
     met="real writer: serialize_rollout_summaries, called with given trajectories",

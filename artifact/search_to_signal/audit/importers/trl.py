@@ -9,12 +9,13 @@ Columns: step, prompt, completion, one per reward function, then those that rewa
 themselves, then advantage. Rewards and logged extras cannot be told apart by the file, weights stand in the
 trainer's configuration, and there is no group id: the rows of one group stand together. A file holds the
 last generation batch before its step: steps may be missing, a batch that trains two updates stands in two
-files, and an evaluation at the same step overwrites training.
+files, of which the first is read, and an evaluation at the same step overwrites training.
 """
 
+import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ from search_to_signal.audit.importers.rows import (
     batches,
     count,
     digest,
-    number,
     rows_of,
+    score,
 )
 from search_to_signal.audit.importers.sniffing import PARQUET
 from search_to_signal.audit.importers.tables import number_columns, parquet_columns, read_table
@@ -44,6 +45,20 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one file; raises RecordError for a damaged file or one without a reward column."""
     columns = parquet_columns(path)
     return read_rows(path, columns, number_columns(path), lambda names: read_table(path, names), options)
+
+
+def contents_of(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """A digest of rows without their step: a batch that trains twice is written twice, under two steps."""
+    found = hashlib.blake2b(digest_size=16)
+    for row in rows:
+        found.update(
+            repr([value for name, value in row.items() if name != "step"]).encode("utf-8", "replace")
+        )
+    return found.digest()
+
+
+def _contents(path: Path) -> bytes:
+    return contents_of(record for _, record in read_table(path, parquet_columns(path)))
 
 
 def read_rows(
@@ -74,7 +89,7 @@ def _components(
 
 
 def _row(record: dict[str, Any], position: int, components: Sequence[str], options: ReadOptions) -> Row:
-    values = {name: number(record[name]) for name in components}
+    values = {name: score(record[name]) for name in components}
     weights = {name: options.weights.get(name, 1.0) for name in components}
     scored = [weights[name] * value for name, value in values.items() if not math.isnan(value)]
     return Row(
@@ -82,7 +97,7 @@ def _row(record: dict[str, Any], position: int, components: Sequence[str], optio
         position=position,
         step=count(record["step"]),
         reward=sum(scored) if scored else NAN,
-        advantage=number(record.get("advantage")),
+        advantage=score(record.get("advantage")),
         response=digest(_text(record["completion"])),
         label=value_at(record, options.label),
         components=values,
@@ -125,4 +140,5 @@ FORMAT = Format(
     writer="huggingface/trl trl/trainer/grpo_trainer.py f2cd57710ae345ea6428ae95363267fcf38a3dc8 2026-07-24",
     met="real writer: GRPOTrainer of 1.16.0, training (tests/proofs/trl_logs.py)",
     sums=True,
+    contents=_contents,
 )

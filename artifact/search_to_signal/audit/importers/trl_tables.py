@@ -6,7 +6,7 @@ its own; wandb/wandb, wandb/sdk/data_types/table.py (``bind_to_run``),
 
 One JSON object with columns and data. 0.15.1 has step (a text), prompt, completion and reward, the weighted
 sum; later versions have the columns of their Parquet files. A table holds one generation batch of a logged
-step, at most 10,000 rows of it.
+step, at most 10,000 rows of it. The last batch is stored a second time when training ends.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,16 +17,13 @@ from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions
 from search_to_signal.audit.importers.lines import first_record
 from search_to_signal.audit.importers.sniffing import JSONL
-from search_to_signal.audit.importers.trl import read_rows
+from search_to_signal.audit.importers.trl import contents_of, read_rows
 from search_to_signal.errors import RecordError
 
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one table; raises RecordError for one that is damaged or has not TRL's columns."""
-    table = first_record(path)
-    columns, data = table.get("columns"), table.get("data")
-    if not isinstance(columns, list) or not isinstance(data, list) or not all(map(_is_row(columns), data)):
-        raise RecordError(f"{path}: not a table: columns and rows of one length are due; export it again")
+    columns, data = _table(path)
     missing = [name for name in ("step", "prompt", "completion") if name not in columns]
     if missing:
         raise RecordError(
@@ -37,12 +34,24 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     return read_rows(path, columns, numeric, lambda names: _records(columns, data), options)
 
 
+def _table(path: Path) -> tuple[list[Any], list[list[Any]]]:
+    table = first_record(path)
+    columns, data = table.get("columns"), table.get("data")
+    if not isinstance(columns, list) or not isinstance(data, list) or not all(map(_is_row(columns), data)):
+        raise RecordError(f"{path}: not a table: columns and rows of one length are due; export it again")
+    return columns, data
+
+
+def _contents(path: Path) -> bytes:
+    return contents_of(record for _, record in _records(*_table(path)))
+
+
 def _is_row(columns: Sequence[Any]) -> Any:
     return lambda row: isinstance(row, list) and len(row) == len(columns)
 
 
 def _is_number(value: object) -> bool:
-    return value is None or value == "NaN" or isinstance(value, int | float)
+    return value is None or value in ("NaN", "Infinity", "-Infinity") or isinstance(value, int | float)
 
 
 def _records(columns: Sequence[Any], data: Sequence[Sequence[Any]]) -> Iterable[tuple[int, dict[str, Any]]]:
@@ -59,4 +68,5 @@ FORMAT = Format(
     "00dca15b8e07f9ef8fd971303bc697b5976f1103",
     met="real writer: GRPOTrainer of 0.15.1, training, and wandb 0.19.11 (tests/proofs/trl_logs.py)",
     sums=True,
+    contents=_contents,
 )

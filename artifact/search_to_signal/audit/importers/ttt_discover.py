@@ -12,8 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.audit.groups import RewardGroups
-from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
-from search_to_signal.audit.importers.rows import Group, Row, assumed, count, digest, number, numbers
+from search_to_signal.audit.importers.base import (
+    Format,
+    ReadOptions,
+    read_json,
+    refuse_unknown_reward,
+    value_at,
+)
+from search_to_signal.audit.importers.rows import Group, Row, assumed, count, digest, number, numbers, score
 from search_to_signal.audit.importers.sniffing import JSONL
 
 _EVIDENCE = assumed(
@@ -23,6 +29,7 @@ _EVIDENCE = assumed(
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one file; raises RecordError for a line that cannot be read."""
+    refuse_unknown_reward(path, options.reward, dict)
     return read_json(path, options, lambda record, at: _row(record, at, options), _counted, _EVIDENCE)
 
 
@@ -33,7 +40,7 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
         group=record.get("trajectory_index"),
         position=position,
         step=count(record.get("train_step")),
-        reward=number(record.get(options.reward or "total_reward")),
+        reward=score(record.get(options.reward or "total_reward")),
         response=digest("\x1e".join(str(one.get("ac_text")) for one in steps)) if steps else 0,
         label=value_at(record, options.label)
         if options.label
@@ -66,6 +73,7 @@ FORMAT = Format(
     needs=("trajectory_index", "total_reward", "steps"),
     patterns=("trajectories.jsonl",),
     read=read,
+    several=True,
     writer="test-time-training/discover tinker_cookbook/rl/train.py "
     "96df74ffa7c4de04fb0be1c2ac332c7455fb4010 2026-01-23",
     met="real writer: _write_trajectory_logs, called with given trajectories",

@@ -16,20 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.audit.groups import Assumption, RewardGroups
-from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
-from search_to_signal.audit.importers.lines import first_record
-from search_to_signal.audit.importers.rows import (
-    Group,
-    Row,
-    assumed,
-    consecutive,
-    count,
-    digest,
-    gathered,
-    number,
-    numbers,
-    sizes,
+from search_to_signal.audit.importers.base import (
+    Format,
+    ReadOptions,
+    read_json,
+    refuse_unknown_reward,
+    value_at,
 )
+from search_to_signal.audit.importers.gathering import gathered
+from search_to_signal.audit.importers.lines import first_record
+from search_to_signal.audit.importers.rows import Group, Row, assumed, count, digest, numbers, score, sizes
 from search_to_signal.audit.importers.sniffing import JSONL
 
 _INPUTS = assumed(
@@ -41,9 +37,10 @@ _BASE = ("input", "output", "gts", "score", "step", "uid", "request_id")
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one step's file; raises RecordError for a line that cannot be read."""
+    refuse_unknown_reward(path, options.reward, dict)
     named = "uid" in first_record(path)
-    grouped, evidence = (consecutive, _sessions) if named else (gathered, _INPUTS)
-    return read_json(path, options, lambda record, at: _row(record, at, options), grouped, evidence)
+    evidence = _sessions if named else _INPUTS
+    return read_json(path, options, lambda record, at: _row(record, at, options), gathered, evidence)
 
 
 def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
@@ -55,7 +52,7 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
         group=(step, prompt),
         position=position,
         step=step,
-        reward=number(record.get(options.reward or "score")),
+        reward=score(record.get(options.reward or "score")),
         response=digest(record.get("output")),
         label=value_at(record, options.label),
         metrics={**metrics, "session": float(session)} if session else metrics,
@@ -82,6 +79,7 @@ FORMAT = Format(
     needs=("input", "output", "score", "step"),
     patterns=("[0-9]*.jsonl",),
     read=read,
+    several=True,
     writer="verl-project/verl verl/trainer/ppo/v1/trainer_base.py, ray_trainer.py "
     "1dda039b9c6311889a9c9a26040677e1254814f9 2026-08-22",
     met="real writer: both _write_generations, called with given rows",

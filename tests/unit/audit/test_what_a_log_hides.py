@@ -1,0 +1,165 @@
+"""Logs that an audit could take wrong without a word: rows out of turn, batches written twice, slips."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.audit import logs
+
+from search_to_signal.audit.importers.gathering import by_id
+from search_to_signal.audit.importers.rows import Row
+from search_to_signal.cli import main
+
+REAL = Path(__file__).parent / "real" / "trl-1.16.0-two-iterations"
+TOLD = "stand in several places of the log"
+
+
+def in_turn(steps: int = 1) -> list[dict[str, Any]]:
+    """Eight groups of eight in each step, a row of each in turn; the reward is the turn."""
+    return [
+        {"group": f"g{group}", "step": step, "reward": float(turn), "advantage": turn - 3.5}
+        for step in range(steps)
+        for turn in range(8)
+        for group in range(8)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_groups_are_gathered_by_their_name(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows of eight groups in turn are eight groups, it is told, and their advantages are explained."""
+    rows, path = in_turn(), tmp_path / f"log.{kind}"
+    if kind == "jsonl":
+        logs.jsonl(path, rows)
+    else:
+        logs.parquet(path, {name: [row[name] for row in rows] for name in rows[0]})
+    assert main(["audit", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "8 groups with 64 completions in 1 step (groups: 8 of 8)." in out
+    assert f"8 of 8 groups (100.0 %) {TOLD}" in out
+    assert "are explained bit for bit by" in out
+
+
+def test_a_name_in_two_steps_is_two_groups(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Even where the rows of two steps take turns; each step is one run of groups in the table of steps."""
+    one, two = in_turn(2)[:64], in_turn(2)[64:]
+    rows = [row for pair in zip(one, two, strict=True) for row in pair]
+    path, out = logs.jsonl(tmp_path / "log.jsonl", rows), tmp_path / "out"
+    assert main(["audit", str(path), "--out", str(out)]) == 0
+    assert "16 groups with 128 completions in 2 steps (groups: 16 of 8)." in capsys.readouterr().out
+    steps = (out / "steps.csv").read_text(encoding="utf-8").splitlines()
+    assert [line.split(",")[1:4] for line in steps[1:]] == [["0", "8", "64"], ["1", "8", "64"]]
+
+
+def test_groups_that_stand_together_are_not_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is said of a log in order; a row out of place is one group of the eight, with its line."""
+    rows = sorted(in_turn(), key=lambda row: row["group"])
+    assert main(["audit", str(logs.jsonl(tmp_path / "log.jsonl", rows))]) == 0
+    assert TOLD not in capsys.readouterr().out
+    path = logs.jsonl(tmp_path / "log.jsonl", rows[1:] + rows[:1])
+    assert main(["audit", str(path), "--fail-on", "scattered=0"]) == 1
+    assert f"1 of 8 groups (12.5 %) {TOLD}" in capsys.readouterr().out
+
+
+def test_no_more_is_held_than_is_open() -> None:
+    """Groups that stand together are given one by one; of groups in turn one comes with its last row."""
+    read: list[int] = []
+
+    def rows(groups: list[int]) -> Iterator[Row]:
+        for position, group in enumerate(groups):
+            read.append(position)
+            yield Row(group=(0, group), position=position, reward=0.0, step=0)
+
+    for groups, needed in (([1, 1, 2, 2, 3, 3], 3), ([1, 2, 1, 2, 3, 3], 4), ([1, 1, 2, 3, 2, 3], 3)):
+        read.clear()
+        assert len(next(by_id([(0, group) for group in groups], rows(groups)))) == 2
+        assert len(read) == needed
+
+
+def test_a_group_of_tinker_that_was_sampled_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that went on before its last iteration wrote it twice: four groups, and it is told."""
+    path = logs.tinker(tmp_path)
+    path.write_text(path.read_text(encoding="utf-8") * 2, encoding="utf-8")
+    assert main(["audit", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "4 groups with 6 completions in 1 step (groups: 2 of 1, 2 of 2)." in out
+    assert "was sampled again: each sampling is a group (2 groups)" in out
+
+
+@pytest.mark.parametrize(
+    ("kind", "again"), [(REAL / "completions", 1), (REAL / "media" / "table", 2)], ids=["parquet", "wandb"]
+)
+def test_a_batch_that_is_written_twice_counts_once(
+    kind: Path, again: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """TRL 1.16 with two iterations writes each batch twice, and the last table of wandb once more."""
+    assert main(["audit", str(kind)]) == 0
+    out = capsys.readouterr().out
+    assert "8 groups with 32 completions in 2 steps (groups: 8 of 4)." in out
+    assert f"the same batch written again, and is left out ({again} files)" in out
+
+
+def test_a_missing_advantage_is_no_equal_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A group of which one completion has an advantage is not dead: what it lacks is told."""
+    rows = [
+        {"group": group, "reward": reward, "advantage": advantage}
+        for group, reward, advantage in ((1, 0.0, None), (1, 1.0, 0.5), (2, 0.0, -0.5), (2, 1.0, 0.5))
+    ]
+    path = logs.jsonl(tmp_path / "log.jsonl", rows)
+    assert main(["audit", str(path), "--fail-on", "dead=0", "--fail-on", "silenced=0"]) == 0
+    assert "1 of 2 groups (50.0 %) lack a logged advantage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("build", [logs.verl_v0, logs.tinker, logs.ttt, logs.openevolve, logs.slime])
+def test_a_reward_that_no_row_has_is_refused(
+    build: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A slip in a name is an error of one line, not a log without rewards."""
+    assert main(["audit", str(build(tmp_path)), "--reward", "nope"]) == 5
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "reward" in err
+
+
+@pytest.mark.parametrize("build", [logs.trl, logs.own_records, logs.shinka])
+def test_a_reward_is_named_where_there_are_several(
+    build: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A format that says what the reward is has no use for a name, and would have left it out."""
+    assert main(["audit", str(build(tmp_path)), "--reward", "nope"]) == 2
+    assert "one of several is named for verl," in capsys.readouterr().err
+
+
+def test_a_reward_of_verl_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the reward function returned beside the score can be audited in its place."""
+    assert main(["audit", str(logs.verl_v0(tmp_path)), "--reward", "acc"]) == 0
+    assert "2 of 2 groups (100.0 %) are dead" in capsys.readouterr().out
+
+
+def verl_scores(directory: Path, scores: list[Any]) -> Path:
+    """A step of verl whose rows have these scores and one prompt."""
+    rows = [json.loads(line) for line in logs.verl_v0(directory).read_text(encoding="utf-8").splitlines()]
+    given = [row | {"input": "q", "score": one} for row, one in zip(rows, scores, strict=True)]
+    return logs.jsonl(directory / "3.jsonl", given)
+
+
+def test_a_score_that_is_a_text_is_its_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Texts of numbers are these numbers: the group is scored, and not flat."""
+    path = verl_scores(tmp_path, ["0.5", "1", 0.25, "-1e-3"])
+    assert main(["audit", str(path), "--fail-on", "unscored=0", "--fail-on", "flat=0"]) == 0
+    assert "1 group with 4 completions" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("score", ["high", "", [1.0], {"all": 1.0}])
+def test_a_score_that_is_no_number_is_refused(
+    score: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line with the place: as NaN it would have been lost."""
+    path = verl_scores(tmp_path, [0.5, 1.0, score, 0.0])
+    assert main(["audit", str(path)]) == 5
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert f"{path}:3:" in err
