@@ -104,6 +104,21 @@ def test_what_python_itself_holds_is_not_called(
     assert "'builtins:print' is code of somebody's own, which is not run unasked" in told
 
 
+@pytest.mark.parametrize("place", ["a\0b", "../../../../etc", "/etc"])
+@pytest.mark.parametrize("command", ["rerun", "retrain"])
+def test_a_parent_elsewhere_is_one_line(
+    make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, place: str
+) -> None:
+    """A run that begins where no path leads, or outside, is told before anything runs."""
+    config = msgspec.to_builtins(load_profile("smoke").run("native", 42, groups=4))
+    config["parent"] = {"run": place, "adapter_sha256": None, "completions_sha256": "0" * 64}
+    run = make_run(tmp_path / "results" / "native-s42", "native", config=config)
+    code = main([command, str(run.parent), run.name, "--out", str(tmp_path / "out")])
+    told = capsys.readouterr().err
+    assert (code, told.count("\n")) == (ConfigError.exit_code, 1)
+    assert "has no run " in told
+
+
 def test_a_mapping_that_was_allowed_is_found(make_run: Make, tmp_path: Path, monkeypatch) -> None:
     """After the user named it, a run of somebody's own mapping is checked against that mapping."""
     (tmp_path / "own_rewards.py").write_text(

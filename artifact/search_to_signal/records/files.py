@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +14,8 @@ from search_to_signal.errors import UNREADABLE, RunDirectoryError, reason
 
 # A name that ends so is a file that was never finished.
 TEMPORARY = ".tmp"
+# Directories within directories: no record lies deeper, and making them calls itself for each.
+_DEEPEST = 100
 _KINDS = {stat.S_IFLNK: "symbolic link", stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket"}
 T = TypeVar("T")
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
@@ -33,6 +35,10 @@ def write_atomically(path: Path, data: bytes) -> None:
     try:
         write_all(descriptor, data)
         os.fsync(descriptor)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
     finally:
         os.close(descriptor)
     os.replace(temporary, path)
@@ -62,8 +68,9 @@ def is_component(name: str) -> bool:
 
 
 def is_place(name: str) -> bool:
-    """Whether a name is a relative path whose every part is a component."""
-    return all(is_component(part) for part in name.split("/"))
+    """Whether a name is a relative path whose every part is a component, and no deeper than records lie."""
+    parts = name.split("/")
+    return len(parts) <= _DEEPEST and all(is_component(part) for part in parts)
 
 
 def entries_below(directory: Path) -> Iterator[os.DirEntry[str]]:

@@ -73,8 +73,8 @@ def _maps() -> tuple[tuple[str, int, int], ...]:
     """Name, start and size of every mapping; first read while files can be."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         lines = [line.split() for line in maps]
-    places = [(line[-1], *(int(part, 16) for part in line[0].split("-"))) for line in lines]
-    return tuple((name, start, end - start) for name, start, end in places)
+    places = [(line[-1], *line[0].split("-")) for line in lines]
+    return tuple((name, int(start, 16), int(end, 16) - int(start, 16)) for name, start, end in places)
 
 
 def _mappings(kind: str) -> list[tuple[int, int]]:
