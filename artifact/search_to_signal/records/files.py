@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from search_to_signal.errors import UNREADABLE, RunDirectoryError, reason
+from search_to_signal.errors import UNREADABLE, RunDirectoryError, StorageError, reason
 
 # A name that ends so is a file that was never finished.
 TEMPORARY = ".tmp"
@@ -122,7 +122,7 @@ def sync_directory(directory: Path) -> None:
 
 @contextmanager
 def storage_errors(directory: Path, then: str = "go on with --resume") -> Iterator[None]:
-    """A full or failing disk is a RunDirectoryError of one line; every other OSError passes.
+    """A full or failing disk is a StorageError of one line; every other OSError passes.
 
     ``then`` is what to do once it can be written.
     """
@@ -132,6 +132,6 @@ def storage_errors(directory: Path, then: str = "go on with --resume") -> Iterat
         if error.errno not in _STORAGE:
             raise
         remedy = "have it writable" if error.errno == errno.EROFS else "make room"
-        raise RunDirectoryError(
+        raise StorageError(
             f"cannot write below {directory} ({error.strerror}): {remedy}, then {then}"
         ) from error

@@ -231,6 +231,18 @@ def test_unpacking_into_no_directory_of_its_own_touches_nothing(
     assert sorted(evidence.parent.rglob("*")) == before
 
 
+@pytest.mark.parametrize("cell", [b"\xff", b"\0", b"1" * 200_000], ids=["bytes", "zero", "long"])
+def test_a_shipped_table_that_is_none_is_a_problem(
+    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], cell: bytes
+) -> None:
+    """Its name is told beside what else is found."""
+    table = evidence / "main" / "report" / "core_results.csv"
+    table.write_bytes(table.read_bytes() + b'"' + cell + b'",1\n')
+    list_evidence(evidence)
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 1
+    assert "PROBLEM main/report/core_results.csv: it is no table (" in capsys.readouterr().out
+
+
 def test_evidence_without_runs_is_no_success(
     evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
