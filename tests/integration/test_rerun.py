@@ -111,6 +111,24 @@ def test_a_full_disk_says_what_was_written(cohort: Path, tmp_path: Path) -> None
     assert not list((tmp_path / "out").rglob("adapter*.*"))
 
 
+def test_nothing_is_written_over(cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An adapter that lies where one would go, and records that an output links to, stay as they are."""
+    mine = tmp_path / "mine" / "native-s42" / "adapter" / "adapter_model.safetensors"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    code, _, err = said(capsys, "retrain", cohort, "native-s42", "--out", tmp_path / "mine")
+    assert (code, f"{mine} is none of the recorded adapter" in err) == (2, True)
+    assert mine.read_text() == "mine"
+    copy = Path(shutil.copytree(cohort, tmp_path / "copy"))
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "native-s42").symlink_to(copy / "native-s42")
+    before = sorted(copy.rglob("*"))
+    for command in ("retrain", "rerun"):
+        code, _, err = said(capsys, command, copy, "native-s42", "--out", tmp_path / "links")
+        assert (code, "lies in the directory that is checked" in err) == (2, True)
+    assert sorted(copy.rglob("*")) == before
+
+
 TOKENS = {
     "a token that its model does not have": lambda line: line["completion_ids"][0].append(1 << 40),
     "the model has 2048 places": lambda line: line.update(prompt_ids=[5] * 20_000),

@@ -81,6 +81,8 @@ def rerun(
     refuse_special_files(directory)
     refuse_inside(out, directory)
     manifests = with_parents(directory, names)
+    for name in manifests:
+        refuse_inside(out / name, directory)
     left = {name: runnable_config(manifest, models) for name, manifest in manifests.items()}
     done: dict[str, Rerun] = {}
     while left:
