@@ -1,13 +1,17 @@
 """Anyone executes a recorded run again: equal here, and one edited record is named."""
 
+import resource
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from tests.forging import edit_line, edit_manifest
 
 from search_to_signal.cli import main
+from search_to_signal.errors import RunFailedError
 from search_to_signal.evidence.container import read_container
+from search_to_signal.runtime import command_line
 
 Said = tuple[int, str, str]
 
@@ -91,6 +95,57 @@ def test_an_adapter_that_cannot_be_made_is_one_line(
     given = (text.format(cohort=cohort, out=tmp_path / "out") for text in arguments)
     code, _, err = said(capsys, "retrain", cohort, *given)
     assert (code, message in err) == (2, True)
+
+
+def test_a_full_disk_says_what_was_written(cohort: Path, tmp_path: Path) -> None:
+    """The reason stands in the line of the command that was given, not in a log that has no room for it."""
+    done = subprocess.run(
+        command_line("retrain", str(cohort), "native-s42", "--out", str(tmp_path / "out")),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (RunFailedError.exit_code, 1)
+    assert "(File too large): make room, then give the command again" in done.stderr
+    assert not list((tmp_path / "out").rglob("adapter*.*"))
+
+
+def test_nothing_is_written_over(cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An adapter that lies where one would go, and records that an output links to, stay as they are."""
+    mine = tmp_path / "mine" / "native-s42" / "adapter" / "adapter_model.safetensors"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    code, _, err = said(capsys, "retrain", cohort, "native-s42", "--out", tmp_path / "mine")
+    assert (code, f"{mine} is none of the recorded adapter" in err) == (2, True)
+    assert mine.read_text() == "mine"
+    copy = Path(shutil.copytree(cohort, tmp_path / "copy"))
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "native-s42").symlink_to(copy / "native-s42")
+    before = sorted(copy.rglob("*"))
+    for command in ("retrain", "rerun"):
+        code, _, err = said(capsys, command, copy, "native-s42", "--out", tmp_path / "links")
+        assert (code, "lies in the directory that is checked" in err) == (2, True)
+    assert sorted(copy.rglob("*")) == before
+
+
+TOKENS = {
+    "a token that its model does not have": lambda line: line["completion_ids"][0].append(1 << 40),
+    "the model has 2048 places": lambda line: line.update(prompt_ids=[5] * 20_000),
+    "does not hold the tokens of every completion": lambda line: line["completion_ids"].pop(),
+}
+
+
+@pytest.mark.parametrize("told", TOKENS)
+def test_tokens_that_no_model_has_read_are_one_line(
+    cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], told: str
+) -> None:
+    """What somebody wrote into the records is named; it is no crash that a log is to explain."""
+    copy = Path(shutil.copytree(cohort, tmp_path / "copy"))
+    edit_line(copy / "native-s42" / "generations.jsonl", 1, TOKENS[told])
+    code, _, err = said(capsys, "retrain", copy, "native-s42", "--out", tmp_path / "out")
+    assert code == RunFailedError.exit_code
+    assert told in err
 
 
 def test_code_and_models_that_a_directory_names_do_not_run(

@@ -12,6 +12,9 @@ report or audit with what the untouched records give. Either is part of what the
 find goes through the whole of verify, and what is not listed then through the whole of ``--tables``.
 """
 
+import tests.proofs.fixed_kernels  # noqa: F401
+
+# isort: split
 import argparse
 import json
 import shutil

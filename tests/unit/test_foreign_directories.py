@@ -6,14 +6,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from tests.forging import edit_manifest
 
 from search_to_signal import plugins
 from search_to_signal.analysis.results import Results
+from search_to_signal.cli import main
 from search_to_signal.config import canonical_sha256
 from search_to_signal.errors import ConfigError, RunDirectoryError
+from search_to_signal.experiments.configuration import load_profile
 from search_to_signal.progress import LINE_LIMIT, one_line
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.provenance.verify import verify
@@ -64,6 +68,55 @@ def test_a_condition_is_not_imported(make_run: Make, tmp_path: Path) -> None:
     problems = verify(run).problems
     assert sum("'antigravity:x' is code of somebody's own" in problem for problem in problems) == 1
     assert "antigravity" not in sys.modules
+
+
+PARTS = ("condition", "normalizer", "problem", "host", "learning_rule")
+
+
+@pytest.mark.parametrize(
+    ("command", "key"),
+    [
+        *(("verify --recompute", key) for key in PARTS[:-1]),
+        *((command, key) for command in ("rerun", "retrain") for key in PARTS),
+    ],
+)
+def test_what_python_itself_holds_is_not_called(
+    make_run: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str], command: str, key: str
+) -> None:
+    """Functions that every process of Python has loaded are called by no directory's word for them."""
+    config = msgspec.to_builtins(load_profile("smoke").run("native", 42, groups=4))
+    run = make_run(tmp_path / "results" / "native-s42", "native", config=config)
+    named = "native+builtins:print" if (key, command) == ("condition", "rerun") else "builtins:print"
+
+    def name(manifest: dict[str, Any]) -> None:
+        manifest["config"][key] = named
+        manifest["host"] = manifest["config"]["host"]
+        if named.startswith("native+"):
+            manifest["config"]["normalizer"] = "builtins:print"
+
+    edit_manifest(run, name)
+    write_sums(run)
+    write_sums(run.parent)
+    more = [] if command.startswith("verify") else [run.name, "--out", str(tmp_path / "out")]
+    code = main([*command.split(), str(run.parent), *more])
+    told = "".join(capfd.readouterr())
+    assert code != 0
+    assert "'builtins:print' is code of somebody's own, which is not run unasked" in told
+
+
+@pytest.mark.parametrize("place", ["a\0b", "../../../../etc", "/etc"])
+@pytest.mark.parametrize("command", ["rerun", "retrain"])
+def test_a_parent_elsewhere_is_one_line(
+    make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, place: str
+) -> None:
+    """A run that begins where no path leads, or outside, is told before anything runs."""
+    config = msgspec.to_builtins(load_profile("smoke").run("native", 42, groups=4))
+    config["parent"] = {"run": place, "adapter_sha256": None, "completions_sha256": "0" * 64}
+    run = make_run(tmp_path / "results" / "native-s42", "native", config=config)
+    code = main([command, str(run.parent), run.name, "--out", str(tmp_path / "out")])
+    told = capsys.readouterr().err
+    assert (code, told.count("\n")) == (ConfigError.exit_code, 1)
+    assert "has no run " in told
 
 
 def test_a_mapping_that_was_allowed_is_found(make_run: Make, tmp_path: Path, monkeypatch) -> None:

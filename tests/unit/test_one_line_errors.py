@@ -45,7 +45,10 @@ def is_one_line(err: str) -> bool:
     return err.startswith("s2s: error: ") and err.count("\n") == 1
 
 
-CONFIGS: list[dict[str, Any]] = [{}, {"seed": "x"}, {"generation": 3}, {"groups": None}, {"parent": []}]
+CONFIGS: list[dict[str, Any]] = [
+    *({}, {"seed": "x"}, {"generation": 3}, {"groups": None}, {"parent": []}, {"groups": 10**30}),
+    {"groups": 1 << 62},
+]
 
 
 @pytest.mark.parametrize("changes", CONFIGS, ids=str)

@@ -10,6 +10,7 @@ import pytest
 
 from search_to_signal import runtime
 
+ROOT = Path(__file__).parents[2]
 CODE = "from search_to_signal.cli import main; main(['verify', '/nowhere']); import torch; torch.ones(1)"
 
 
@@ -90,3 +91,14 @@ def test_nothing_is_fixed_without_the_instructions(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(runtime, "_CPU_FACTS", tmp_path / "cpuinfo")
     runtime.fix_kernels()
     assert not set(runtime.KERNELS) & set(os.environ)
+
+
+def test_a_proof_that_compares_bits_takes_the_kernels_of_every_command() -> None:
+    """Whatever variables are set, it chooses them before numpy is loaded, which reads them then."""
+    asked = ["-X", "importtime", "-m", "tests.proofs.resealed_edits", "--help"]
+    clean = {name: value for name, value in os.environ.items() if name not in runtime.KERNELS}
+    done = subprocess.run(
+        [sys.executable, *asked], capture_output=True, text=True, check=True, env=clean, cwd=ROOT
+    )
+    loaded = [line.rpartition("|")[2].strip() for line in done.stderr.splitlines()]
+    assert loaded.index("tests.proofs.fixed_kernels") < loaded.index("numpy")

@@ -74,12 +74,29 @@ def _retrain(arguments: argparse.Namespace) -> None:
     configs = {name: runnable_config(manifests[name], arguments.model) for name in arguments.run}
     if frozen := [name for name, config in configs.items() if not config.trained]:
         raise ConfigError(f"{', '.join(frozen)}: not trained, so there is no adapter to make")
+    for name in configs:
+        refuse_inside(arguments.out / name, arguments.directory)
     with readable(arguments.directory, list(configs), True) as recorded, progress_display() as progress:
         places = [
             Place(config, arguments.out / name, recorded=recorded / name) for name, config in configs.items()
         ]
+        for name in configs:
+            _refuse_other_adapter(arguments.out / name, recorded / name)
         execute(places, Execution(jobs=arguments.jobs, resume=True), progress)
     print(f"s2s: {counted(len(configs), 'adapter')} as recorded, in {arguments.out}")
+
+
+def _refuse_other_adapter(place: Path, run: Path) -> None:
+    """Raise ConfigError for an adapter in the place of one to make that is not the recorded one."""
+    from search_to_signal.provenance.adapters import ADAPTER
+    from search_to_signal.provenance.checksums import read_sums, sha256_file
+    from search_to_signal.records.files import TEMPORARY
+
+    listed, there = read_sums(run), place / ADAPTER
+    found = sorted(there.iterdir()) if there.exists() else []
+    for path in (path for path in found if not path.name.endswith(TEMPORARY)):
+        if not path.is_file() or listed.get(f"{ADAPTER}/{path.name}") != sha256_file(path):
+            raise ConfigError(f"{path} is none of the recorded adapter: give another --out, or move it away")
 
 
 def _refuse_loose_options(arguments: argparse.Namespace) -> None:

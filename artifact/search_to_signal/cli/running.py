@@ -6,10 +6,11 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.cli.base import Add, add_repeated, allow_code, load_allowed, show
+from search_to_signal.cli.base import AGAIN, Add, add_repeated, allow_code, load_allowed, show
 from search_to_signal.errors import UNREADABLE, ConfigError, S2SError
 from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import one_line, progress_display
+from search_to_signal.records.files import storage_errors
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -56,7 +57,8 @@ def _run_one(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"standard input holds no run configuration: {error}") from error
     try:
         if arguments.retrain is not None:
-            retrain(config, arguments.retrain, arguments.out, Relay())
+            with storage_errors(arguments.out, AGAIN):
+                retrain(config, arguments.retrain, arguments.out, Relay())
             return
         manifest = run(
             config,

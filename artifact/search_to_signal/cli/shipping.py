@@ -38,7 +38,8 @@ def _unpack(arguments: argparse.Namespace) -> int:
         raise RunDirectoryError(f"{arguments.directory} holds nothing packed: give artifact/evidence")
     wrong = 0
     for packed in found:
-        out = arguments.out / packed.name
+        name = packed.resolve().name
+        out = arguments.out / name
         with storage_errors(out, AGAIN), progress_display() as progress:
             problems = unpack(packed, out, arguments.model, progress)
         left_out = [problem for problem in problems if is_left_out(problem, problems)]
@@ -46,18 +47,18 @@ def _unpack(arguments: argparse.Namespace) -> int:
         others = [problem for problem in problems if problem not in (*left_out, *remade)]
         wrong += len(others)
         for problem in others[:_SHOWN]:
-            print(f"PROBLEM {packed.name}: {one_line(problem)}")
+            print(f"PROBLEM {name}: {one_line(problem)}")
         if others[_SHOWN:]:
             print(f"... and {len(others) - _SHOWN} more")
         if left_out:
             print(
-                f"{packed.name}: {len(left_out)} files are not shipped: final adapters, "
+                f"{name}: {len(left_out)} files are not shipped: final adapters, "
                 "which s2s retrain makes, and what interrupted runs left"
             )
         if remade:
-            print(f"{packed.name}: {len(remade)} files of its report come out otherwise with this version")
+            print(f"{name}: {len(remade)} files of its report come out otherwise with this version")
         if not others:
-            print(f"{packed.name}: every other file has its recorded bytes")
+            print(f"{name}: every other file has its recorded bytes")
     print(f"s2s: {'FAILED' if wrong else 'OK'}: unpacked into {arguments.out}, {counted(wrong, 'problem')}")
     return 1 if wrong else 0
 

@@ -125,6 +125,8 @@ def _start(control_fd: int, variation: Variation, wanted: Barrier) -> "subproces
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "MALLOC_ARENA_MAX": "1",
+        # Otherwise the kernel keeps the processor's number in every thread's memory.
+        "GLIBC_TUNABLES": "glibc.pthread.rseq=0",
         "LC_ALL": "C.UTF-8",
         "PATH": os.defpath,
     }

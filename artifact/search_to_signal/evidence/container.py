@@ -7,19 +7,30 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.errors import UNREADABLE, RunDirectoryError, reason
-from search_to_signal.records.files import is_place
+from search_to_signal.records.files import is_place, write_atomically
 
 # Text of few kinds: more context of the letters before, none of positions. Equal input, equal bytes.
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
 # Records shrink to a seventieth at most; whoever forged a container shall not fill the memory.
-_LARGEST, _SHRINKS, _SMALL = 1 << 30, 256, 1 << 20
+_LARGEST, _SHRINKS, _SMALL = 1 << 28, 256, 1 << 20
+_MEMORY = 1 << 28
 
 
 def write_container(path: Path, parts: Mapping[str, bytes]) -> None:
-    """Write named parts, in their order."""
+    """Write named parts, in their order; a container that stops being written has another name.
+
+    Raises RunDirectoryError for what ``read_container`` would refuse.
+    """
     head = msgspec.json.encode([[name, len(data)] for name, data in parts.items()])
     whole = b"".join([head, b"\n", *parts.values()])
-    path.write_bytes(lzma.compress(whole, format=lzma.FORMAT_XZ, check=lzma.CHECK_CRC32, filters=_FILTERS))
+    data = lzma.compress(whole, format=lzma.FORMAT_XZ, check=lzma.CHECK_CRC32, filters=_FILTERS)
+    if len(whole) > _most(len(data)):
+        name, size = max(((name, len(part)) for name, part in parts.items()), key=lambda one: one[1])
+        raise RunDirectoryError(
+            f"{path} would hold {len(whole)} bytes in {len(data)}, which is refused when it is read: "
+            f"{name} has {size}; take it out of the results, or shorten it"
+        )
+    write_atomically(path, data)
 
 
 def read_container(path: Path) -> dict[str, bytes]:
@@ -43,9 +54,14 @@ def read_container(path: Path) -> dict[str, bytes]:
     return parts
 
 
+def _most(size: int) -> int:
+    """Bytes that a container of that size may hold."""
+    return min(_LARGEST, _SMALL + _SHRINKS * size)
+
+
 def _expanded(data: bytes) -> bytes:
-    most = min(_LARGEST, _SMALL + _SHRINKS * len(data))
-    decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
+    most = _most(len(data))
+    decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_MEMORY)
     whole = decoder.decompress(data, max_length=most + 1)
     if len(whole) > most:
         raise ValueError(f"its {len(data)} bytes hold more than {most}")

@@ -26,6 +26,8 @@ _SHORT = (GENERATIONS, COMPLETIONS, HEURISTICS, STEPS, TIMINGS)
 _WHOLE = "whole:"
 # Heuristics are the answers that were admitted, and those that the archive began with.
 _BEGINNING = 10_000
+# Bytes of a short line at least.
+_SHORTEST = 16
 TOKENS = "the tokenizer of its model is not here with the recorded checksums"
 
 
@@ -96,8 +98,8 @@ def _shortened(files: Mapping[str, bytes], manifest: Manifest, found: Tokenizer 
 
 
 def _decoded(data: bytes, most: int | None = None) -> list[Line]:
-    """Lines as objects; raises ValueError for more than ``most``, before any is decoded."""
-    if most is not None and data.count(b"\n") > most:
+    """Lines as objects; raises ValueError for more than ``most`` or shorter ones, before any is decoded."""
+    if most is not None and data.count(b"\n") > min(most, _BEGINNING + len(data) // _SHORTEST):
         raise ValueError("it has more lines than its run has answers")
     return [msgspec.json.decode(line, type=dict[str, Any]) for line in data.split(b"\n") if line]
 
@@ -116,8 +118,8 @@ def restored(
     files = {name.removeprefix(_WHOLE): data for name, data in parts.items() if name.startswith(_WHOLE)}
     most = _BEGINNING + facts.groups * facts.group_size
     short = {name: _decoded(data, most) for name, data in parts.items() if not name.startswith(_WHOLE)}
-    generations = {line["step"]: line for line in short.get(GENERATIONS, _lines(files, GENERATIONS))}
-    source = short.get(COMPLETIONS, _lines(files, COMPLETIONS))
+    generations = {line["step"]: line for line in short.get(GENERATIONS, _lines(files, GENERATIONS, most))}
+    source = short.get(COMPLETIONS, _lines(files, COMPLETIONS, most))
     source = shorthand.placed_completions(source, facts.group_size)
     completions = {(line["step"], line["index"]): line for line in source}
     if HEURISTICS in short:
@@ -128,8 +130,8 @@ def restored(
     if TIMINGS in short:
         files[TIMINGS] = _encoded(shorthand.whole_timings(short[TIMINGS]))
     if COMPLETIONS in short:
-        told = _lines(files, HEURISTICS), _lines(files, STEPS)
-        context = shorthand.context_of(generations, *told, facts.idea_end)
+        whole = _lines(files, HEURISTICS, most), _lines(files, STEPS, most)
+        context = shorthand.context_of(generations, *whole, facts.idea_end)
         lines = list(shorthand.whole_completions(source, context))
         files[COMPLETIONS] = _encoded(shorthand.with_credit(lines, shorthand.credit_of(lines, facts)))
     if GENERATIONS in short and tokens:
@@ -137,8 +139,8 @@ def restored(
     return files
 
 
-def _lines(files: Mapping[str, bytes], name: str) -> list[Line]:
-    return _decoded(files.get(name, b""))
+def _lines(files: Mapping[str, bytes], name: str, most: int) -> list[Line]:
+    return _decoded(files.get(name, b""), most)
 
 
 def _with_tokens(lines: list[Line], found: Tokenizer | None) -> Iterable[Line]:

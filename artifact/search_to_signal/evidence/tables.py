@@ -21,7 +21,10 @@ def table_differences(shipped: Path, rebuilt: Path) -> Iterator[str]:
         elif name not in names:
             yield f"{name}: the records give it, and it is not shipped"
         elif (shipped / name).read_bytes() != (rebuilt / name).read_bytes():
-            yield from (f"{name}: {line}" for line in _cells(shipped / name, rebuilt / name))
+            try:
+                yield from (f"{name}: {line}" for line in _cells(shipped / name, rebuilt / name))
+            except (csv.Error, UnicodeDecodeError) as error:
+                yield f"{name}: it is no table ({error})"
 
 
 def _cells(shipped: Path, rebuilt: Path) -> Iterator[str]:

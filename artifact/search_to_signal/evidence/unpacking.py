@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evidence.container import read_container, write_files
 from search_to_signal.evidence.packing import FILES, OPEN_NAMES, TABLES, packed_results, packed_runs
 from search_to_signal.evidence.runs import RECORDS, tokenizer, unpack_run
@@ -122,17 +122,19 @@ def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) 
     """Restore a whole results directory into an empty place; returns what is not as in its own lists.
 
     Reports are made again from the records and the block index from all files. Final adapters that were not
-    packed are missing by name, and so is what interrupted runs left. Raises RunDirectoryError for unreadable
-    containers, ConfigError where ``out`` is not empty.
+    packed are missing by name, and so is what interrupted runs left. Lists come first: what is stopped lacks
+    what they name. Raises RunDirectoryError for unreadable containers, and where there is no run, ConfigError
+    where ``out`` is no empty directory or lies in the evidence.
     """
     from search_to_signal.experiments.reproduction import write_report
 
     refuse_special_files(packed)
-    if out.exists() and any(out.iterdir()):
-        raise ConfigError(f"{out} is not empty: give another --out")
+    _refuse_place(out, packed)
     names = packed_runs(packed)
-    unpack_runs(packed, out, names, models, True, progress)
+    if not names:
+        raise RunDirectoryError(f"{packed} holds no run: restore it")
     unpack_rest(packed, out)
+    unpack_runs(packed, out, names, models, True, progress)
     sealed = read_sums(out) if (out / SUMS).is_file() else {}
     if any(name.startswith(f"{REPORT}/") for name in sealed):
         write_report(out, out / REPORT)
@@ -144,6 +146,17 @@ def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) 
         for place in lists
         for name, what in sum_problems(place).items()
     ]
+
+
+def _refuse_place(out: Path, packed: Path) -> None:
+    """Raise ConfigError for an output that is no empty directory, or would lie among the evidence."""
+    if out.resolve().is_relative_to(packed.resolve()):
+        raise ConfigError(f"{out} lies in the evidence that is unpacked: give another --out")
+    there = next(place for place in (out, *out.parents) if place.exists())
+    if out.is_symlink() or not there.is_dir():
+        raise ConfigError(f"{out} is no directory: give another --out")
+    if out.exists() and any(out.iterdir()):
+        raise ConfigError(f"{out} is not empty: give another --out")
 
 
 def is_left_out(problem: str, problems: Sequence[str]) -> bool:

@@ -162,5 +162,5 @@ def _told(layer: Iterator[str]) -> Iterator[str]:
         yield str(error)
     except OSError as error:
         yield f"cannot read {error.filename}: {reason(error)}; restore it"
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
         yield f"a manifest cannot be read ({type(error).__name__}: {error})"

@@ -9,6 +9,7 @@ from search_to_signal.config import canonical_sha256
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.provenance.completion_texts import ParsedTexts, answer_problems
 from search_to_signal.provenance.manifests import LAYERS
+from search_to_signal.records.files import is_component
 from search_to_signal.records.layers import COHORT, PROBE
 from search_to_signal.records.manifest import Manifest, read_manifest, run_directories
 from search_to_signal.records.probe import (
@@ -67,7 +68,7 @@ def _setting_problems(manifest: ProbeManifest, cohort: dict[str, Manifest]) -> I
 
 
 def _bank_problems(cohort: Path, bank: list[BankPrompt], manifest: ProbeManifest) -> Iterator[str]:
-    if [entry.prompt for entry in bank] != list(range(manifest.prompts)):
+    if len(bank) != manifest.prompts or any(entry.prompt != at for at, entry in enumerate(bank)):
         yield f"{BANK} does not hold {manifest.prompts} prompts in order"
     for name in sorted({entry.run for entry in bank}):
         place = cohort / name
@@ -77,7 +78,7 @@ def _bank_problems(cohort: Path, bank: list[BankPrompt], manifest: ProbeManifest
         groups = {group[0].step: group[0] for group in read_groups(place)}
         texts = {one.step: one.prompt for one in read_records(place / GENERATIONS, GenerationRecord)}
         for entry in (entry for entry in bank if entry.run == name):
-            asked = groups.get(entry.step)
+            asked = groups.get(entry.step) if entry.step in texts else None
             same = ("operator", "prompt_sha256", "base_scores", "frontier")
             if asked is None or any(getattr(entry, field) != getattr(asked, field) for field in same):
                 yield f"{BANK}: prompt {entry.prompt} is not that of {name}, step {entry.step}"
@@ -106,8 +107,8 @@ def _checkpoint_problems(checkpoint: ProbedCheckpoint, run: Manifest | None) -> 
 def _answer_problems(
     folder: Path, manifest: ProbeManifest, checkpoint: ProbedCheckpoint, parsed: ParsedTexts, reading: IdeaEnd
 ) -> Iterator[str]:
-    if Path(checkpoint.name).name != checkpoint.name:
-        yield "its name is a path"
+    if not is_component(checkpoint.name):
+        yield "its name is none of a file"
         return
     file = folder / f"{checkpoint.name}.jsonl"
     if checkpoint.bank_sha256 != manifest.bank_sha256:
@@ -115,8 +116,9 @@ def _answer_problems(
     if sha256_file(file) != checkpoint.records_sha256:
         yield "its records are not the recorded ones"
     answers = list(read_records(file, ProbeRecord))
-    due = [(p, i) for p in range(manifest.prompts) for i in range(manifest.completions)]
-    if [(answer.prompt, answer.position) for answer in answers] != due:
+    placed = [divmod(number, max(1, manifest.completions)) for number in range(len(answers))]
+    whole = len(answers) == manifest.prompts * manifest.completions
+    if not whole or [(answer.prompt, answer.position) for answer in answers] != placed:
         yield f"it does not answer every prompt {manifest.completions} times"
     config = {"problem": manifest.problem, "split": manifest.split, "idea_end": reading}
     for line, answer in enumerate(answers, start=1):

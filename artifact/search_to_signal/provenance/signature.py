@@ -11,6 +11,8 @@ from search_to_signal.records.files import refuse_special_files, storage_errors,
 # A signature made for another purpose does not count for this one.
 NAMESPACE = "search-to-signal"
 _TOLD = 300
+# ssh-keygen takes hours for a signature of megabytes; one has some hundred bytes, or kilobytes of RSA.
+_LARGEST = 1 << 16
 
 
 def sign(directory: Path, key: Path) -> Path:
@@ -28,7 +30,7 @@ def sign(directory: Path, key: Path) -> Path:
     made = _ssh_keygen("sign", "-f", str(key), "-n", NAMESPACE, said=(directory / SUMS).read_bytes())
     if made.returncode != 0:
         raise SignatureError(f"ssh-keygen cannot sign with {key}: {_told(made)}")
-    with storage_errors(directory):
+    with storage_errors(directory, "give the command again"):
         write_atomically(directory / SIGNATURE, made.stdout)
     return directory / SIGNATURE
 
@@ -43,6 +45,8 @@ def signer(directory: Path, signers: Path, identity: str | None = None) -> str:
     for path in (listing, signature, signers):
         if not path.is_file() or (path.is_symlink() and path != signers):
             raise SignatureError(f"there is no file {path}: without it no signature can be checked")
+    if signature.stat().st_size > _LARGEST:
+        raise SignatureError(f"{signature} is no signature: it has more than {_LARGEST} bytes")
     if signers.resolve().is_relative_to(directory.resolve()):
         raise SignatureError(
             f"{signers} lies in the directory that it should vouch for: use a list of your own"

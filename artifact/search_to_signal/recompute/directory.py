@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from search_to_signal.errors import ConfigError, S2SError, SandboxError
+from search_to_signal.errors import ConfigError, S2SError, SandboxError, StorageError
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
@@ -65,7 +65,8 @@ def recompute(directory: Path, options: Options, progress: Progress) -> Recomput
     """Parse every recorded text and execute every program again; nothing below the directory is written.
 
     Raises RunDirectoryError for a link or pipe in it and for an unusable state file, ConfigError for a state
-    file inside it, SandboxError where programs cannot be isolated here.
+    file inside it, SandboxError where programs cannot be isolated here, StorageError where the state finds
+    no room.
     """
     refuse_special_files(directory)
     if options.state is not None and options.state.resolve().is_relative_to(directory.resolve()):
@@ -102,7 +103,7 @@ def _elsewhere(directory: Path) -> tuple[str, ...]:
 def _guarded(name: str, findings: Callable[[Tools], Iterator[Finding]], tools: Tools) -> Iterator[Finding]:
     try:
         yield from findings(tools)
-    except SandboxError:
+    except (SandboxError, StorageError):
         raise
     except S2SError as error:
         yield Finding("not recomputed to its end", str(error))

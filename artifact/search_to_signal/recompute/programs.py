@@ -128,7 +128,7 @@ class Evaluations:
 
     def _write(self, line: bytes) -> None:
         if self._state is not None:
-            with storage_errors(self._state.parent):
+            with storage_errors(self._state.parent, "give the command again, which goes on"):
                 write_all(self._descriptor, line)
 
 

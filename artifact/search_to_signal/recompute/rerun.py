@@ -24,7 +24,7 @@ from search_to_signal.progress import Progress
 from search_to_signal.recompute.equality import Difference, facts_that_differ, first_difference
 from search_to_signal.recompute.runs import run_config
 from search_to_signal.recompute.tools import Sample
-from search_to_signal.records.files import refuse_special_files
+from search_to_signal.records.files import is_place, refuse_special_files
 from search_to_signal.records.manifest import MANIFEST, Manifest, finished_manifest, read_manifest, runs_below
 from search_to_signal.rewards import find_mapping
 
@@ -81,6 +81,8 @@ def rerun(
     refuse_special_files(directory)
     refuse_inside(out, directory)
     manifests = with_parents(directory, names)
+    for name in manifests:
+        refuse_inside(out / name, directory)
     left = {name: runnable_config(manifest, models) for name, manifest in manifests.items()}
     done: dict[str, Rerun] = {}
     while left:
@@ -113,13 +115,20 @@ def with_parents(directory: Path, names: Sequence[str]) -> dict[str, Manifest]:
         name = asked.pop(0)
         if name in found:
             continue
-        run = directory / name
-        if not run.resolve().is_relative_to(directory.resolve()) or not (run / MANIFEST).is_file():
+        if not _is_run_of(directory, name):
             known = [path.relative_to(directory).as_posix() for path in runs_below(directory)]
             raise ConfigError(f"{directory} has no run {name!r}: choose one of {', '.join(known)}")
-        found[name] = read_manifest(run)
+        found[name] = read_manifest(directory / name)
         asked += _parents(name, run_config(found[name]))
     return found
+
+
+def _is_run_of(directory: Path, name: str) -> bool:
+    """Whether a name, which a manifest may have made up, is that of a run directory below another."""
+    if name != "." and not is_place(os.path.normpath(name)):
+        return False
+    run = directory / name
+    return run.resolve().is_relative_to(directory.resolve()) and (run / MANIFEST).is_file()
 
 
 def _parents(name: str, config: RunConfig) -> list[str]:

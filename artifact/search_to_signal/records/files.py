@@ -4,16 +4,18 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from search_to_signal.errors import UNREADABLE, RunDirectoryError, reason
+from search_to_signal.errors import UNREADABLE, RunDirectoryError, StorageError, reason
 
 # A name that ends so is a file that was never finished.
 TEMPORARY = ".tmp"
+# Directories within directories: no record lies deeper, and making them calls itself for each.
+_DEEPEST = 100
 _KINDS = {stat.S_IFLNK: "symbolic link", stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket"}
 T = TypeVar("T")
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
@@ -33,6 +35,10 @@ def write_atomically(path: Path, data: bytes) -> None:
     try:
         write_all(descriptor, data)
         os.fsync(descriptor)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
     finally:
         os.close(descriptor)
     os.replace(temporary, path)
@@ -62,8 +68,9 @@ def is_component(name: str) -> bool:
 
 
 def is_place(name: str) -> bool:
-    """Whether a name is a relative path whose every part is a component."""
-    return all(is_component(part) for part in name.split("/"))
+    """Whether a name is a relative path whose every part is a component, and no deeper than records lie."""
+    parts = name.split("/")
+    return len(parts) <= _DEEPEST and all(is_component(part) for part in parts)
 
 
 def entries_below(directory: Path) -> Iterator[os.DirEntry[str]]:
@@ -115,7 +122,7 @@ def sync_directory(directory: Path) -> None:
 
 @contextmanager
 def storage_errors(directory: Path, then: str = "go on with --resume") -> Iterator[None]:
-    """A full or failing disk is a RunDirectoryError of one line; every other OSError passes.
+    """A full or failing disk is a StorageError of one line; every other OSError passes.
 
     ``then`` is what to do once it can be written.
     """
@@ -125,6 +132,6 @@ def storage_errors(directory: Path, then: str = "go on with --resume") -> Iterat
         if error.errno not in _STORAGE:
             raise
         remedy = "have it writable" if error.errno == errno.EROFS else "make room"
-        raise RunDirectoryError(
+        raise StorageError(
             f"cannot write below {directory} ({error.strerror}): {remedy}, then {then}"
         ) from error

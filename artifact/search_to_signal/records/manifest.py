@@ -30,6 +30,8 @@ MANIFEST = "manifest.json"
 ROSTER = "runs.json"
 # Beside the directories of the layers (``layers.py``).
 REPORT = "report"
+# More groups, and completions of one, than any configuration may have.
+_MOST = (1_000_000, 1024)
 # Where a cohort keeps its unfinished runs; no reader takes them for runs.
 INTERRUPTED = "interrupted"
 
@@ -250,7 +252,8 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         facts = msgspec.convert(manifest.config, RunFacts)
         msgspec.convert(manifest.config, _Tables)
-        if min(facts.groups, facts.group_size) < 1:
+        size = (facts.groups, facts.group_size)
+        if min(size) < 1 or any(number > most for number, most in zip(size, _MOST, strict=True)):
             raise msgspec.ValidationError(f"{facts.groups} groups of {facts.group_size} are no run")
     except msgspec.ValidationError as error:
         raise RunDirectoryError(f"{directory / MANIFEST}: config: {error}; restore the file") from error

@@ -7,6 +7,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,7 +57,8 @@ def many_lines(run: Path) -> None:
 
 
 def far_too_large(run: Path) -> None:
-    write_container(run / "records.xz", {"steps.jsonl": b"{}\n" * (32 << 20)})
+    whole = b'[["steps.jsonl", 100663296]]\n' + b"{}\n" * (32 << 20)
+    (run / "records.xz").write_bytes(lzma.compress(whole))
 
 
 def a_name_twice(run: Path) -> None:
@@ -89,6 +91,32 @@ def brackets(run: Path) -> None:
     (run / "records.xz").write_bytes(lzma.compress(b"[" * 100_000 + b"\n"))
 
 
+def folders_without_end(run: Path) -> None:
+    name = "whole:" + "d/" * 2000 + "x"
+    write_container(run / "records.xz", {**read_container(run / "records.xz"), name: b""})
+
+
+def many_whole_lines(run: Path) -> None:
+    parts = read_container(run / "records.xz")
+    texts = b"{}\n" * 5_000_000 + os.urandom(60_000)
+    write_container(run / "records.xz", {**parts, "whole:generations.jsonl": texts})
+
+
+def many_groups(run: Path) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["config"]["groups"] = 10**30
+    (run / "manifest.json").write_text(json.dumps(manifest))
+
+
+def a_dictionary_of_gigabytes(run: Path) -> None:
+    data = bytearray(lzma.compress(b"[]\n", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 20}]))
+    # The size of the dictionary, in the header of the first block; 37 is 1.5 GiB.
+    assert data[12 + 4] == 16
+    data[12 + 4] = 37
+    data[20:24] = zlib.crc32(data[12:20]).to_bytes(4, "little")
+    (run / "records.xz").write_bytes(data)
+
+
 def no_completions(run: Path) -> None:
     manifest = json.loads((run / "manifest.json").read_text())
     manifest["config"]["generation"]["group_size"] = 0
@@ -117,6 +145,7 @@ def a_record_of_the_rest(run: Path) -> None:
 FORGED = (
     *(many_lines, far_too_large, a_name_twice, bytes_after_the_end, a_second_stream, a_name_of_zero),
     *(a_lone_surrogate, brackets, no_completions, a_link, a_pipe, a_record_of_the_rest),
+    *(folders_without_end, many_whole_lines, many_groups, a_dictionary_of_gigabytes),
 )
 ATTACKS = [(command, forge) for command in ("rebuild", "unpack") for forge in FORGED]
 
@@ -141,9 +170,14 @@ def test_damage_is_one_line(
     assert told.count("\n") == 1
 
 
-def test_a_small_container_takes_little_memory(evidence: Path, tmp_path: Path) -> None:
-    """Five kilobytes that hold 96 megabytes of empty lines are refused within a gigabyte of addresses."""
-    far_too_large(evidence / "main" / "cohort" / "native-s2")
+@pytest.mark.parametrize(
+    ("forge", "told"), [(far_too_large, "hold more than"), (many_whole_lines, "more lines than")]
+)
+def test_a_small_container_takes_little_memory(
+    evidence: Path, tmp_path: Path, forge: Callable[[Path], None], told: str
+) -> None:
+    """A few kilobytes that hold many megabytes of empty lines are refused within a gigabyte of addresses."""
+    forge(evidence / "main" / "cohort" / "native-s2")
     list_evidence(evidence)
     command = [sys.executable, "-m", "search_to_signal.cli", "unpack", str(evidence)]
     found = subprocess.run(
@@ -153,8 +187,103 @@ def test_a_small_container_takes_little_memory(evidence: Path, tmp_path: Path) -
         check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (GIGABYTE, GIGABYTE)),
     )
-    assert "hold more than" in found.stderr
+    assert told in found.stderr
     assert found.stderr.count("\n") == 1
+
+
+def test_unpacking_writes_below_its_output_alone(
+    evidence: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packed evidence that is given as .. or . has its own name there."""
+    monkeypatch.chdir(evidence / "main" / "cohort")
+    for given in ("..", "../../main"):
+        out = tmp_path / given.replace("/", "-").replace(".", "x") / "out"
+        assert main(["unpack", given, "--out", str(out)]) == 0
+        assert [path.name for path in out.iterdir()] == ["main"]
+        assert [path.name for path in out.parent.iterdir()] == ["out"]
+
+
+def within_the_evidence(evidence: Path) -> Path:
+    return evidence / "main" / "cohort"
+
+
+def a_file(evidence: Path) -> Path:
+    (evidence.parent / "file").write_text("mine")
+    return evidence.parent / "file"
+
+
+def a_link_to_nothing(evidence: Path) -> Path:
+    (evidence.parent / "links").mkdir()
+    (evidence.parent / "links" / "main").symlink_to(evidence.parent / "nowhere")
+    return evidence.parent / "links"
+
+
+@pytest.mark.parametrize("place", [within_the_evidence, a_file, a_link_to_nothing])
+def test_unpacking_into_no_directory_of_its_own_touches_nothing(
+    evidence: Path, capsys: pytest.CaptureFixture[str], place: Callable[[Path], Path]
+) -> None:
+    """The evidence itself, a file, and a link are refused before a byte is written."""
+    out = place(evidence)
+    before = sorted(evidence.parent.rglob("*"))
+    capsys.readouterr()
+    assert main(["unpack", str(evidence), "--out", str(out)]) == 2
+    assert "give another --out" in capsys.readouterr().err
+    assert sorted(evidence.parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize("cell", [b"\xff", b"\0", b"1" * 200_000], ids=["bytes", "zero", "long"])
+def test_a_shipped_table_that_is_none_is_a_problem(
+    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], cell: bytes
+) -> None:
+    """Its name is told beside what else is found."""
+    table = evidence / "main" / "report" / "core_results.csv"
+    table.write_bytes(table.read_bytes() + b'"' + cell + b'",1\n')
+    list_evidence(evidence)
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 1
+    assert "PROBLEM main/report/core_results.csv: it is no table (" in capsys.readouterr().out
+
+
+def test_evidence_without_runs_is_no_success(
+    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where every run was taken out, nothing has its recorded bytes."""
+    shutil.rmtree(evidence / "main" / "cohort")
+    list_evidence(evidence)
+    assert main(["unpack", str(evidence), "--out", str(tmp_path / "out")]) == 4
+    assert f"{evidence / 'main'} holds no run" in capsys.readouterr().err
+
+
+def test_what_was_unpacked_by_halves_says_so(evidence: Path, tmp_path: Path) -> None:
+    """A disk that fills up is one line; the rosters are there already, and name the runs that are not."""
+    command = [sys.executable, "-m", "search_to_signal.cli", "unpack", str(evidence)]
+    largest = (evidence / "main" / "cohort" / "native-s3" / "manifest.json").stat().st_size
+    found = subprocess.run(
+        [*command, "--out", str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest)),
+    )
+    assert (found.returncode, found.stderr.count("\n")) == (4, 1), found.stderr
+    assert "make room, then give the command again" in found.stderr
+    left = tmp_path / "out" / "main"
+    assert (left / "cohort" / "runs.json").is_file()
+    assert main(["verify", str(left)]) != 0
+    assert main(["report", str(left), "--out", str(tmp_path / "page")]) != 0
+
+
+def test_nothing_is_packed_that_could_not_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that shrinks more than a reader allows is named, and an earlier container stays."""
+    run = tmp_path / "main" / "cohort" / "frozen-s1"
+    write_synthetic_run(run, "frozen", 1)
+    command = ["pack", str(tmp_path / "main"), "--into", str(tmp_path / "evidence")]
+    assert main(command) == 0
+    before = (tmp_path / "evidence" / "main" / "files.xz").read_bytes()
+    (tmp_path / "main" / "cohort" / "frozen-s1.log").write_bytes(bytes(8 << 20))
+    capsys.readouterr()
+    assert main(command) == 4
+    assert "cohort/frozen-s1.log has 8388608; take it out" in capsys.readouterr().err
+    assert (tmp_path / "evidence" / "main" / "files.xz").read_bytes() == before
 
 
 def cut_to_one_seed(evidence: Path) -> None:

@@ -1,7 +1,9 @@
 """A signature says who vouches for a list: the right key on the right list passes, all else is one line."""
 
+import resource
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from search_to_signal.provenance.levels import SIGNATURE as LEVEL
 from search_to_signal.provenance.levels import VERIFY, promise
 from search_to_signal.provenance.signature import sign, signer
 from search_to_signal.provenance.verify import verify
+from search_to_signal.runtime import command_line
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
 
@@ -137,3 +140,31 @@ def test_what_is_missing_is_one_line(
     out, err = capsys.readouterr()
     assert (out, err.count("\n"), err.startswith("s2s: error: ")) == ("", 1, True)
     assert not (run / SIGNATURE).exists()
+
+
+def test_a_signature_of_megabytes_is_refused_at_once(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ssh-keygen would read in it for hours."""
+    signers = allowed(tmp_path, me=key(tmp_path, "mine"))
+    with (run / SIGNATURE).open("wb") as file:
+        file.truncate(200 << 20)
+    began = time.monotonic()
+    assert main(["verify", str(run), "--signer", str(signers)]) == SignatureError.exit_code
+    assert "SHA256SUMS.sig is no signature: it has more than 65536 bytes" in capsys.readouterr().err
+    assert time.monotonic() - began < 30.0
+
+
+def test_a_disk_that_is_full_leaves_no_half_signature(run: Path, tmp_path: Path) -> None:
+    """One line says what to do, and what is not written whole has no file."""
+    mine = key(tmp_path, "mine")
+    done = subprocess.run(
+        command_line("seal", "--sign", str(mine), str(run)),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50, 50)),
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (4, 1)
+    assert "make room, then give the command again" in done.stderr
+    assert [path.name for path in run.glob("SHA256SUMS*")] == ["SHA256SUMS"]

@@ -1,6 +1,8 @@
 """Recomputing a directory: honest runs agree, forgeries that verify accepts do not, and nothing does harm."""
 
+import resource
 import shutil
+import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -33,6 +35,7 @@ from search_to_signal.records.manifest import Manifest, write_manifest
 from search_to_signal.records.probe import ProbeRecord
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import ANY_FENCE, Outcome, StepRecord
+from search_to_signal.runtime import command_line
 
 Line = dict[str, Any]
 NO_TOKENIZER = "token ids: its model's tokenizer is not here with the recorded checksums (--model)"
@@ -92,6 +95,20 @@ def test_a_forged_score_passes_verify_and_not_recompute(copied: Path, gain: floa
     assert verify(copied).problems == ()
     (problem,) = found(copied).problems
     assert f"step {step}, completion {index}: score {score} is recorded" in problem
+
+
+def test_a_state_without_room_is_no_problem_of_the_directory(honest: Path, tmp_path: Path) -> None:
+    """A full disk ends the command by its own code, and nobody reads that an honest directory failed."""
+    done = subprocess.run(
+        command_line("verify", "--recompute", "--state", str(tmp_path / "state"), str(honest)),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300)),
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (RunDirectoryError.exit_code, 1), done.stderr
+    assert "make room, then give the command again, which goes on" in done.stderr
+    assert "FAILED" not in done.stdout
 
 
 EDITS: dict[str, tuple[str, Callable[[Line], object], str]] = {

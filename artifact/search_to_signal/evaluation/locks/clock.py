@@ -1,6 +1,7 @@
 """No clock: the processor's traps, and the vDSO, which needs no system call for it, is overwritten.
 
-The vDSO also has entropy: glibc 2.41 and later draw from it, with a key from before the locks.
+The vDSO also has entropy: glibc 2.41 and later draw from it, with a key from before the locks. It names the
+processor, too. The times that it calculates from lie in memory beside it, which the kernel keeps writing.
 """
 
 import ctypes
@@ -26,7 +27,10 @@ _REPLACEMENTS = {
     "__vdso_gettimeofday": _END,
     "__vdso_time": _REFUSE,
     "__vdso_getrandom": _REFUSE,
+    "__vdso_clock_getres": _REFUSE,
+    "__vdso_getcpu": _REFUSE,
 }
+_CODE, _DATA = "[vdso]", "[vvar"
 
 
 def trap_clock() -> bool:
@@ -36,6 +40,8 @@ def trap_clock() -> bool:
         for name, address in _functions().items():
             ctypes.memmove(address, _REPLACEMENTS[name], len(_REPLACEMENTS[name]))
         _protect(_READ | _EXECUTE)
+        if not all(syscall("munmap", start, size) == 0 for start, size in _mappings(_DATA)):
+            return False
     return (replaced or not LOCKS_READ_CLOCK) and prctl(_SET_TSC, _TSC_SIGSEGV) == 0
 
 
@@ -63,14 +69,20 @@ def _functions() -> dict[str, int]:
 
 
 @functools.cache
-def _mapping() -> tuple[int, int]:
-    """Start and size of the vDSO, whose protection changes as a whole; first read while files can be."""
+def _maps() -> tuple[tuple[str, int, int], ...]:
+    """Name, start and size of every mapping; first read while files can be."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        lines = [line.split() for line in maps if line.endswith("[vdso]\n")]
-    start, end = (int(part, 16) for part in lines[0][0].split("-")) if lines else (0, 0)
-    return start, end - start
+        lines = [line.split() for line in maps]
+    places = [(line[-1], *line[0].split("-")) for line in lines]
+    return tuple((name, int(start, 16), int(end, 16) - int(start, 16)) for name, start, end in places)
+
+
+def _mappings(kind: str) -> list[tuple[int, int]]:
+    """Start and size of every mapping whose name begins so."""
+    return [(start, size) for name, start, size in _maps() if name.startswith(kind)]
 
 
 def _protect(protection: int) -> bool:
-    start, size = _mapping()
-    return not _functions() or (size > 0 and syscall("mprotect", start, size, protection) == 0)
+    """Change the protection of the whole vDSO."""
+    found = [syscall("mprotect", start, size, protection) == 0 for start, size in _mappings(_CODE)]
+    return not _functions() or (bool(found) and all(found))

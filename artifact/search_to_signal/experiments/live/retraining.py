@@ -1,9 +1,11 @@
 """A recorded run's final adapter, made again by its recorded updates: nothing is sampled or evaluated."""
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.experiments.configuration import ADAPTER, RunConfig
 from search_to_signal.experiments.live.learning import (
     begin_learner,
@@ -28,17 +30,24 @@ def retrain(config: RunConfig, recorded: Path, directory: Path, progress: Progre
     """Write the final adapter of a finished run below a directory, from the run's tokens and advantages.
 
     Each step's adapter is compared with the recorded checksum. Where rounds begin anew, the last one alone is
-    trained. Raises RunDirectoryError for a run without final adapter, and at the first that differs.
+    trained. Raises RunDirectoryError for a run without final adapter, and at the first that differs, and
+    RecordError for records that no update can be made of.
     """
     if read_manifest(recorded).final_adapter_sha256 is None:
         raise RunDirectoryError(f"{recorded} ended with no adapter: it was frozen, or is not finished")
     keep_freed_memory()
     prepare_processor(config.threads)
     pad_id = load_tokenizer(model_directory(config.model)).pad_token_id
-    learner = begin_learner(config, model_of_files(config), pad_id)
+    model = model_of_files(config)
+    shape = model.config
+    learner = begin_learner(config, model, pad_id)
     steps = list(read_records(recorded / STEPS, StepRecord))
     last = _last_round(steps)
-    for step, group in zip(steps, _groups(config, recorded), strict=True):
+    for step, group in zip_longest(steps, _groups(config, recorded, shape)):
+        if step is None or group is None:
+            raise RecordError(
+                f"{recorded} holds {len(steps)} steps, and another number of groups: restore it"
+            )
         with rule_code(config.learning_rule):
             if isinstance(learner, RoundLearner) and step.step < last:
                 learner.collect(group)
@@ -58,9 +67,31 @@ def _last_round(steps: list[StepRecord]) -> int:
     return max((step.step for step in steps if step.training_tokens), default=len(steps) - 1)
 
 
-def _groups(config: RunConfig, recorded: Path) -> Iterator[TrainingGroup]:
+def _groups(config: RunConfig, recorded: Path, shape: Any) -> Iterator[TrainingGroup]:
+    """The groups of a run; raises RecordError for one that no model of this shape has answered."""
     credited = credited_tokens(config)
     generations = read_records(recorded / GENERATIONS, GenerationRecord)
-    for texts, records in zip(generations, read_groups(recorded), strict=True):
+    for texts, records in zip_longest(generations, read_groups(recorded)):
+        if texts is None or records is None or len(texts.completion_ids) != len(records):
+            raise RecordError(f"{recorded} does not hold the tokens of every completion: restore it")
+        if wrong := _strange_tokens(texts, shape):
+            raise RecordError(f"{recorded}/{GENERATIONS}: step {texts.step}: {wrong}: restore it")
+        if any(record.advantage is None for record in records):
+            raise RecordError(
+                f"{recorded}: step {texts.step} has no advantages: it was frozen, or is damaged"
+            )
         truncated = [record.truncated for record in records]
         yield training_group(texts.prompt_ids, texts.completion_ids, truncated, records, credited)
+
+
+def _strange_tokens(texts: GenerationRecord, shape: Any) -> str:
+    """What of a group's tokens the model cannot have read or written; empty where it can."""
+    longest = len(texts.prompt_ids) + max(map(len, texts.completion_ids))
+    if longest > shape.max_position_embeddings:
+        return f"{longest} tokens, the model has {shape.max_position_embeddings} places"
+    if not texts.prompt_ids or not all(texts.completion_ids):
+        return "a prompt or completion without tokens"
+    ids = (*texts.prompt_ids, *(token for one in texts.completion_ids for token in one))
+    if not all(0 <= token < shape.vocab_size for token in ids):
+        return "a token that its model does not have"
+    return ""

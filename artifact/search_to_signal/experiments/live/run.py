@@ -78,7 +78,8 @@ def run(
     refuse_occupied(directory, resume)
     keep_freed_memory()
     prepare_processor(config.threads)
-    with storage_errors(directory), lock_directory(directory, wait_s) as descriptor:
+    then = "give the same command again" if resume else "go on with --resume"
+    with storage_errors(directory, then), lock_directory(directory, wait_s) as descriptor:
         refuse_occupied(directory, resume)
         manifest, point = open_run(directory, descriptor, config, plan or msgspec.UNSET)
         if manifest.status == "running":
