@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from spec.synthetic_runs import plain_manifest
 
 from search_to_signal.corpus.pairs import pairs
 from search_to_signal.corpus.recipe import sources
@@ -22,6 +23,7 @@ from search_to_signal.hosts.reference import ReferenceHost
 from search_to_signal.problems import get_problem
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.programs.parsing import Failure, parse
+from search_to_signal.records.manifest import write_manifest
 from search_to_signal.records.reader import read_groups
 from search_to_signal.records.schema import (
     CompletionRecord,
@@ -131,6 +133,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, RunConfig]:
         for name, record in _played(config):
             with (directory / f"{name}.jsonl").open("ab") as file:
                 file.write(msgspec.json.encode(record) + b"\n")
+        write_manifest(directory, plain_manifest(msgspec.to_builtins(config)))
         made[directory] = config
     return made
 

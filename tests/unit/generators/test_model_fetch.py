@@ -206,7 +206,7 @@ def test_a_file_that_makes_no_model_leaves_nothing(
 
 
 def run(*arguments: str | Path, cwd: Path, **environment: str) -> "subprocess.Popen[str]":
-    """The command in a process of its own."""
+    """The command in a process of its own, which Ctrl-C ends even where a shell put this one behind."""
     return subprocess.Popen(
         command_line("model", "fetch", *map(str, arguments)),
         cwd=cwd,
@@ -214,6 +214,7 @@ def run(*arguments: str | Path, cwd: Path, **environment: str) -> "subprocess.Po
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 

@@ -14,7 +14,7 @@ from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGrou
 from search_to_signal.learner.entropic import EntropicLearner, WaitingGroup
 from search_to_signal.learner.entropic_settings import EntropicSettings
 from search_to_signal.learner.settings import LearnerSettings
-from search_to_signal.provenance.batches import GROUPS_PER_BATCH
+from search_to_signal.records.abilities import facts_of_rule
 
 LEARNER = LearnerSettings(lora_rank=4, lora_alpha=8, learning_rate=5e-3, max_grad_norm=1e9, optimizer="sgd")
 Make = Callable[..., EntropicLearner]
@@ -117,7 +117,7 @@ def test_a_stopped_learner_goes_on_to_the_same_adapters(learner: Make) -> None:
 
 def test_the_check_of_batches_knows_the_default() -> None:
     """Verifying takes no model library, and so has the default from elsewhere."""
-    assert EntropicSettings().groups_per_batch == GROUPS_PER_BATCH
+    assert facts_of_rule("entropic", {}).groups_per_step == EntropicSettings().groups_per_batch
 
 
 def test_what_is_not_finite_never_reaches_a_weight(learner: Make) -> None:
