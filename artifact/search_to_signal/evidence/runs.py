@@ -130,8 +130,8 @@ def restored(
     if TIMINGS in short:
         files[TIMINGS] = _encoded(shorthand.whole_timings(short[TIMINGS]))
     if COMPLETIONS in short:
-        whole = _lines(files, HEURISTICS, most), _lines(files, STEPS, most)
-        context = shorthand.context_of(generations, *whole, facts.idea_end)
+        told = _lines(files, HEURISTICS, most), _lines(files, STEPS, most)
+        context = shorthand.context_of(generations, *told, facts.idea_end)
         lines = list(shorthand.whole_completions(source, context))
         files[COMPLETIONS] = _encoded(shorthand.with_credit(lines, shorthand.credit_of(lines, facts)))
     if GENERATIONS in short and tokens:
