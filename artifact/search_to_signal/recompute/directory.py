@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from search_to_signal.errors import ConfigError, S2SError, SandboxError, StorageError
+from search_to_signal.errors import ConfigError, S2SError, SandboxError
 from search_to_signal.hosts import RELEASED
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.environment import environment
@@ -18,7 +18,7 @@ from search_to_signal.recompute.programs import Bench, Evaluations
 from search_to_signal.recompute.runs import run_findings
 from search_to_signal.recompute.tokens import Tokenizers
 from search_to_signal.recompute.tools import Sample, Tools
-from search_to_signal.records.files import refuse_special_files
+from search_to_signal.records.files import StorageError, refuse_special_files
 from search_to_signal.records.heldout import HELDOUT_MANIFEST
 from search_to_signal.records.layers import HELDOUT, PROBE, UPDATES
 from search_to_signal.records.manifest import read_manifest, runs_below
