@@ -35,10 +35,6 @@ class RunDirectoryError(S2SError):
     exit_code = 4
 
 
-class StorageError(RunDirectoryError):
-    """A disk takes no more: nothing that is read is to blame."""
-
-
 class RecordError(S2SError):
     """A record line cannot be read, or contradicts its neighbours."""
 

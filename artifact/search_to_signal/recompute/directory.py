@@ -18,7 +18,7 @@ from search_to_signal.recompute.released import released_findings
 from search_to_signal.recompute.runs import run_findings
 from search_to_signal.recompute.tokens import Tokenizers
 from search_to_signal.recompute.tools import Sample, Tools
-from search_to_signal.records.files import refuse_special_files
+from search_to_signal.records.files import StorageError, refuse_special_files
 from search_to_signal.records.heldout import HELDOUT_MANIFEST
 from search_to_signal.records.layers import HELDOUT, PROBE, UPDATES
 from search_to_signal.records.manifest import read_manifest, runs_below

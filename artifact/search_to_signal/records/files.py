@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from search_to_signal.errors import UNREADABLE, RunDirectoryError, StorageError, reason
+from search_to_signal.errors import UNREADABLE, RunDirectoryError, reason
 
 # A name that ends so is a file that was never finished.
 TEMPORARY = ".tmp"
@@ -19,6 +19,10 @@ _DEEPEST = 100
 _KINDS = {stat.S_IFLNK: "symbolic link", stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket"}
 T = TypeVar("T")
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+
+
+class StorageError(RunDirectoryError):
+    """A disk takes no more; for checks alone, which blame it on nothing that they read."""
 
 
 def write_all(descriptor: int, data: bytes) -> None:
