@@ -3,12 +3,12 @@
     python -m tests.proofs.token_draws qwen2-2.1m --dtype bfloat16
     python -m tests.proofs.token_draws DIRECTORY --dtype bfloat16 --groups 12 --limit 192 --keep samples.jsonl
 
-Groups are sampled by our sampler in the given precision on a processor, a stand-in for a card, and read in float32.
-Then the same tokens are claimed for another temperature, another seed, and a model of so many more updates. One
-token of a completion is forged as a forger would: another draw of the model at that place, all behind it drawn
-anew, so that nothing else differs; places where another token has less than 1 % are left out, where it is
-always found. Beside the counts of what was sampled stands an exact chance: by the shares of both precisions at every
-place, over all numbers, that an honest token lies beyond the bound.
+Groups are sampled by our sampler in the given precision on a processor, a stand-in for a card, and read in
+float32. Then the same tokens are claimed for another temperature, another seed, and a model of so many more
+updates. One token of a completion is forged as a forger would: another draw of the model at that place, all
+behind it drawn anew, so that nothing else differs; places where all others together have less than 1 % are
+left out. Beside these counts stands an exact chance: by the shares of both precisions at every place, over
+all numbers, that an honest token lies beyond the bound.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_tokenizer
 from search_to_signal.generators.sampling import sample_group, uniform_numbers
 from search_to_signal.generators.settings import GenerationSettings, ModelLoading
-from search_to_signal.generators.token_intervals import bounds, open_for_reading
+from search_to_signal.generators.token_intervals import bounds, logits_by_slice, open_for_reading
 from search_to_signal.hosts import open_host
 from search_to_signal.hosts.base import HostSetup, begin
 from search_to_signal.learner.adapter import attach_adapter
@@ -46,7 +46,7 @@ from search_to_signal.search.state import seed_member
 from search_to_signal.seeding import derive_seed, stream
 
 Numbers = NDArray[np.float64]
-HONEST, FORGED = "honest", "one token of each"
+HONEST, FORGED, MORE = "honest", "one token of each", "a model with more updates"
 SEED, SIZE = 42, 4
 
 
@@ -98,12 +98,11 @@ def groups(
     return found
 
 
-@torch.no_grad()
-def logits(model: Any, group: Group, index: int) -> torch.Tensor:
-    """Those before every token of a completion (tokens, vocabulary)."""
-    ids = torch.tensor([group.prompt + group.completions[index]])
-    found: torch.Tensor = model(input_ids=ids).logits[0, len(group.prompt) - 1 : -1].float()
-    return found
+@torch.inference_mode()
+def logits(model: Any, group: Group) -> list[torch.Tensor]:
+    """Those before every token of each completion (tokens, vocabulary)."""
+    texts = logits_by_slice(model, group.prompt, group.completions)
+    return [torch.cat([part.float() for part in slices]) for slices in texts]
 
 
 def placed(
@@ -147,7 +146,7 @@ def chance_beyond(
         whole = torch.softmax(one / settings.temperature, dim=-1).double().cumsum(dim=-1)
         ends.append((whole / whole[:, -1:]).clamp(1e-12, 1 - 1e-12))
     read, drawn = ends
-    # A number is drawn too low where it lies further below its token's interval than the bound, and too high alike.
+    # A number is beyond where it lies further below its token's interval than the bound, or further above.
     start = torch.nn.functional.pad(drawn, (1, 0))[:, :-1]
     begin_ = torch.nn.functional.pad(read, (1, 0))[:, :-1].clamp(min=1e-12)
     low = torch.sigmoid(torch.logit(begin_) - bound)
@@ -190,9 +189,9 @@ class Measured:
         whole = self.whole
         found = self.places > 0 or whole.together > whole.allowed
         return (
-            f"{whole.unequal} of {whole.tokens} tokens differ, at most {whole.farthest:.2g} away in log-odds; found "
-            f"{self.completions[0]} of {self.completions[1]} completions, {self.groups[0]} of {self.groups[1]} groups, "
-            f"{'the whole' if found else 'not the whole'}"
+            f"{whole.unequal} of {whole.tokens} tokens differ, at most {whole.farthest:.2g} in log-odds; "
+            f"found: {self.completions[0]} of {self.completions[1]} completions, {self.groups[0]} of "
+            f"{self.groups[1]} groups, {'the whole' if found else 'not the whole'}"
         )
 
 
@@ -215,13 +214,15 @@ def main() -> int:
     sampled = groups(directory, given.dtype, honest, given.groups, given.keep)
     reader = open_for_reading(directory, ModelLoading(dtype=given.dtype))
     same = open_base_model(directory, ModelLoading(dtype=given.dtype)) if given.dtype != "float32" else None
-    names = [HONEST, *claims, "another seed", f"{given.updates} updates more", FORGED]
+    names = [HONEST, *claims, "another seed", MORE, FORGED]
     measured = {name: Measured(bound) for name in names}
-    chances, rng = [], stream(SEED, "forger")
+    chances: list[Numbers] = []
+    rng = stream(SEED, "forger")
     for number, group in enumerate(sampled):
         found: dict[str, list[Distances]] = {name: [] for name in names}
-        for index, tokens in enumerate(group.completions):
-            raw, at = logits(reader, group, index), numbers(group.seeds[index], tokens, honest)
+        sampled_by = logits(same, group) if same is not None else None
+        for index, (tokens, raw) in enumerate(zip(group.completions, logits(reader, group), strict=True)):
+            at = numbers(group.seeds[index], tokens, honest)
             found[HONEST].append(placed(raw, tokens, at, honest))
             for name, settings in claims.items():
                 found[name].append(placed(raw, tokens, at, settings))
@@ -229,8 +230,8 @@ def main() -> int:
             found["another seed"].append(placed(raw, tokens, other, honest))
             if (one := forged(raw, tokens, at, honest, rng)) is not None:
                 found[FORGED].append(one)
-            if same is not None:
-                chances.append(chance_beyond(raw, logits(same, group, index), honest, bound))
+            if sampled_by is not None:
+                chances.append(chance_beyond(raw, sampled_by[index], honest, bound))
         for name, group_found in found.items():
             if group_found:
                 measured[name].add(group_found)
@@ -238,9 +239,12 @@ def main() -> int:
     if given.updates:
         model = trained(directory, given.dtype, sampled, given.updates, given.rate)
         for group in sampled:
-            texts = enumerate(group.completions)
-            rows = [(logits(model, group, i), t, numbers(group.seeds[i], t, honest)) for i, t in texts]
-            measured[names[-2]].add([placed(raw, tokens, at, honest) for raw, tokens, at in rows])
+            texts = zip(group.completions, group.seeds, strict=True)
+            rows = [
+                (raw, t, numbers(seed, t, honest))
+                for raw, (t, seed) in zip(logits(model, group), texts, strict=True)
+            ]
+            measured[MORE].add([placed(raw, tokens, at, honest) for raw, tokens, at in rows])
     label = f"token_draws, {directory.name} {given.dtype}"
     command = (
         f"python -m tests.proofs.token_draws {directory.name} --dtype {given.dtype} --groups {given.groups} "

@@ -1,6 +1,6 @@
 """Where recorded tokens lie in the cumulative shares of a model that reads them, in one pass."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,35 +51,44 @@ def token_intervals(
     The shares are those that ``sampling`` draws from. Every id has to be one of the model's vocabulary, and
     no completion longer than the settings' limit.
     """
-    cache = DynamicCache()
-    ids = torch.tensor([list(prompt_ids)], device=model.device)
-    out = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
     numbers = uniform_numbers(seeds, settings.max_completion_tokens)
     found = []
-    for tokens, row in zip(completions, numbers, strict=True):
-        cache.crop(len(prompt_ids))
-        found.append(_intervals(model, cache, out.logits[0, -1:], tokens, row, settings))
+    logits = logits_by_slice(model, prompt_ids, completions)
+    for tokens, row, slices in zip(completions, numbers, logits, strict=True):
+        parts, done = [], 0
+        for part in slices:
+            ids = torch.tensor(list(tokens[done : done + len(part)]), device=part.device)
+            parts.append(bounds(part, ids, settings))
+            done += len(part)
+        below, above = (torch.cat(side).cpu().numpy() for side in zip(*parts, strict=True))
+        found.append(Intervals(below, above, row[: len(tokens)].numpy()))
     return tuple(found)
 
 
-def _intervals(
-    model: Any,
-    cache: DynamicCache,
-    first: torch.Tensor,
-    tokens: Sequence[int],
-    numbers: torch.Tensor,
-    settings: GenerationSettings,
-) -> Intervals:
-    ids = torch.tensor(list(tokens), device=model.device)
-    sought = numbers[: len(ids)].to(model.device)
-    parts = [bounds(first, ids[:1], settings)]
+def logits_by_slice(
+    model: Any, prompt_ids: Sequence[int], completions: Sequence[Sequence[int]]
+) -> Iterator[Iterator[torch.Tensor]]:
+    """Of every completion the logits (rows, vocabulary) before its tokens, in slices.
+
+    The prompt is read once, and a completion's slices have to be taken before those of the next.
+    """
+    cache = DynamicCache()
+    ids = torch.tensor([list(prompt_ids)], device=model.device)
+    out = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    for tokens in completions:
+        cache.crop(len(prompt_ids))
+        yield _slices(model, cache, out.logits[0, -1:], tokens)
+
+
+def _slices(
+    model: Any, cache: DynamicCache, first: torch.Tensor, tokens: Sequence[int]
+) -> Iterator[torch.Tensor]:
+    yield first
     # The last token is read by nobody.
-    for start in range(0, len(ids) - 1, _SLICE):
-        end = min(start + _SLICE, len(ids) - 1)
-        out = model(input_ids=ids[None, start:end], past_key_values=cache, use_cache=True)
-        parts.append(bounds(out.logits[0], ids[start + 1 : end + 1], settings))
-    below, above = (torch.cat(side).cpu().numpy() for side in zip(*parts, strict=True))
-    return Intervals(below, above, sought.cpu().numpy())
+    for start in range(0, len(tokens) - 1, _SLICE):
+        part = list(tokens[start : min(start + _SLICE, len(tokens) - 1)])
+        ids = torch.tensor([part], device=model.device)
+        yield model(input_ids=ids, past_key_values=cache, use_cache=True).logits[0]
 
 
 def bounds(
