@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from tests.forging import edit_line, reseal
 
+from search_to_signal.cli import main
 from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.experiments.configuration import Profile, load_profile
 from search_to_signal.experiments.layer_settings import (
@@ -131,6 +132,35 @@ def test_a_restart_begins_with_its_parents_final_adapter(results: Path) -> None:
     steps = (results / "restart" / "native-s42" / "steps.jsonl").read_text().splitlines()
     assert [json.loads(step)["training_tokens"] for step in steps] == [0, 0]
     assert not (results / "restart" / "native-s42" / "adapter").exists()
+
+
+def test_the_tokens_of_every_layers_runs_are_drawn_again(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A restart by its parent's adapter: the stored one, or one made again; without it, it is not checked."""
+    copy = Path(shutil.copytree(results, tmp_path / "copy"))
+    for layer in ("anchor", "audit", "breadth", "probe", "updates"):
+        shutil.rmtree(copy / layer)
+    (copy / "SHA256SUMS").unlink()
+    read = "restart/native-s42: 2 groups, "
+    assert (main(["verify", str(copy), "--draws"]), read in capsys.readouterr().out) == (0, True)
+
+    made = tmp_path / "made" / "cohort" / "native-s42"
+    made.mkdir(parents=True)
+    shutil.move(copy / "cohort" / "native-s42" / "adapter", made)
+    assert main(["verify", str(copy), "--draws"]) == 0
+    out = capsys.readouterr().out
+    reason = (
+        "the adapter of cohort/native-s42 is not stored: s2s retrain makes it, and --adapters DIR says where"
+    )
+    assert (read in out, f"NOT CHECKED 2 groups of restart/native-s42: {reason}" in out) == (False, True)
+    arguments = ["verify", str(copy), "--draws", "--adapters", str(tmp_path / "made")]
+    assert (main(arguments), read in capsys.readouterr().out) == (0, True)
+
+    tensors = made / "adapter" / "adapter_model.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-1] + b"\x01")
+    assert main(arguments) == 1
+    assert "PROBLEM restart/native-s42: not read to its end: the adapter in " in capsys.readouterr().out
 
 
 def test_the_anchors_prefix_is_the_cohorts_frozen_run(results: Path) -> None:

@@ -47,7 +47,7 @@ UNKNOWABLE = (
     Unknowable("*/preferences.jsonl", "round.margin", _RUN),
     Unknowable("*manifest.json", "initial_adapter_sha256", _RUN),
     Unknowable("*/generations.jsonl", "prompt_ids.*", "a tokenizer"),
-    Unknowable("*/generations.jsonl", "completion_ids.*", "a tokenizer"),
+    Unknowable("*/generations.jsonl", "completion_ids.*", "a tokenizer, or verify --draws"),
     Unknowable("*/generations.jsonl", "requests.*", "the endpoint"),
     Unknowable("updates/updates.jsonl", "grad_norms.*", _RUN),
     Unknowable("updates/updates.jsonl", "adapter_sha256", _RUN),

@@ -13,6 +13,7 @@ from search_to_signal.cli.base import (
     refuse_loose_sample,
     sample_seed,
 )
+from search_to_signal.cli.drawing import add_draws, draw_problems
 from search_to_signal.errors import ConfigError
 from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import counted, one_line, progress_display
@@ -24,13 +25,22 @@ if TYPE_CHECKING:
 # Places of one reason that are printed.
 _SHOWN = 3
 
+# Options, and the levels that they are for.
+_LEVELS_OF = (
+    (("state", "slots", "problem", "host"), ("recompute",)),
+    (("sample", "seed", "model"), ("recompute", "draws")),
+    (("adapters", "updates", "rule"), ("draws",)),
+)
+
 
 def _verify(arguments: argparse.Namespace) -> int:
     """Check checksums and records."""
     from search_to_signal.provenance import levels
+    from search_to_signal.provenance.verify import Verdict
+    from search_to_signal.records.manifest import runs_below
 
     _refuse_loose_options(arguments)
-    if arguments.recompute:
+    if arguments.recompute or arguments.draws:
         require(*EXTRAS["run"])
     load_allowed(arguments)
     used = [levels.VERIFY]
@@ -39,7 +49,11 @@ def _verify(arguments: argparse.Namespace) -> int:
 
         name = signer(arguments.directory, arguments.signer, arguments.identity)
         print(f"signed by {one_line(name)}")
-    verdict = _verdict(arguments)
+    if _without_list(arguments):
+        print("no list of checksums here: files and records are not compared, the tokens alone are read")
+        verdict, used = Verdict(0, len(runs_below(arguments.directory)), ()), []
+    else:
+        verdict = _verdict(arguments)
     problems = list(verdict.problems)
     if arguments.tables and _comparable(arguments.directory):
         problems += _table_problems(arguments.directory)
@@ -48,6 +62,9 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.recompute:
         problems += _recompute(arguments)
         used.append(levels.RECOMPUTE)
+    if arguments.draws:
+        problems += draw_problems(arguments)
+        used.append(levels.DRAWS)
     if arguments.signer is not None:
         used.append(levels.SIGNATURE)
     state = "FAILED" if problems else "OK"
@@ -58,6 +75,16 @@ def _verify(arguments: argparse.Namespace) -> int:
     for level in used:
         print(levels.promise(level))
     return 0
+
+
+def _without_list(arguments: argparse.Namespace) -> bool:
+    """Whether only --draws is asked for, of runs without a list over all, as ``s2s unpack`` leaves them."""
+    from search_to_signal.provenance.checksums import SUMS
+    from search_to_signal.records.manifest import runs_below
+
+    others = arguments.tables or arguments.recompute or arguments.signer is not None
+    listed = (arguments.directory / SUMS).is_file()
+    return arguments.draws and not others and not listed and bool(runs_below(arguments.directory))
 
 
 def _verdict(arguments: argparse.Namespace) -> "Verdict":
@@ -83,9 +110,13 @@ def _table_problems(directory: Path) -> list[str]:
 
 
 def _refuse_loose_options(arguments: argparse.Namespace) -> None:
-    for name in ("sample", "seed", "state", "slots", "model", "problem", "host"):
-        if getattr(arguments, name) not in (None, []) and not arguments.recompute:
-            raise ConfigError(f"--{name} is for --recompute: give both, or neither")
+    for names, levels in _LEVELS_OF:
+        if any(getattr(arguments, level) for level in levels):
+            continue
+        for name in names:
+            if getattr(arguments, name) not in (None, []):
+                either = " or ".join(f"--{level}" for level in levels)
+                raise ConfigError(f"--{name} is for {either}: give both, or neither")
     if arguments.identity is not None and arguments.signer is None:
         raise ConfigError("--identity is for --signer: give both, or neither")
     refuse_loose_sample(arguments, "slots")
@@ -148,13 +179,14 @@ def register(add: Add) -> None:
         action="store_true",
         help="parse every recorded text and execute every program again, in isolation",
     )
-    check.add_argument("--sample", type=int, metavar="N", help="execute only N groups of every run")
+    add_draws(check)
+    check.add_argument("--sample", type=int, metavar="N", help="execute or read only N groups of every run")
     check.add_argument("--seed", type=int, help="which groups --sample draws (default: drawn, and printed)")
     check.add_argument(
         "--state", type=Path, metavar="FILE", help="keep results here, and go on from them when interrupted"
     )
     check.add_argument("--slots", type=int, metavar="N", help="programs executed side by side (default: 1)")
-    text = "a model of your own whose tokenizer may be read to compare token ids"
+    text = "a model of your own that may be read, its tokenizer by --recompute, its weights by --draws"
     add_repeated(check, "--model", text, Path, "DIR")
     allow_code(check, "problem", "host", note="with --recompute: ")
     check.add_argument(

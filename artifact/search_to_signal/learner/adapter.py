@@ -67,6 +67,14 @@ def load_adapter(model: Any, directory: Path) -> Any:
     return adapted
 
 
+def read_tensors(directory: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a stored adapter by name, of whatever model; raises ModelFileError."""
+    try:
+        return load_file(directory / TENSORS)
+    except (OSError, SafetensorError) as error:
+        raise ModelFileError(f"cannot load the adapter in {directory}: {error}; restore its files") from error
+
+
 def _read_config(path: Path) -> LoraConfig:
     found = json.loads(path.read_bytes())
     if not isinstance(found, dict):

@@ -5,6 +5,7 @@ from types import MappingProxyType
 VERIFY = "verify"
 TABLES = "verify --tables"
 RECOMPUTE = "verify --recompute"
+DRAWS = "verify --draws"
 RERUN = "rerun"
 SIGNATURE = "verify --signer"
 
@@ -23,6 +24,10 @@ PROMISES = MappingProxyType(
             "and every recorded text was parsed and every program executed again on this machine: no forged "
             "score passes but what is counted as not compared or not executed; whether a model wrote these "
             "texts, what the learner did, and the tables are left open."
+        ),
+        DRAWS: (
+            "and every token that was read is, but for rounding, the one that the run's numbers draw from "
+            "its model; groups that were not read, and updates that were not made again, are left open."
         ),
         RERUN: (
             "and model, programs and learner gave the texts, scores and adapters of these runs again on this "

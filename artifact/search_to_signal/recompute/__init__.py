@@ -1,1 +1,1 @@
-"""``s2s verify --recompute``: what a results directory says of its texts is found again from the texts."""
+"""``s2s verify --recompute`` and ``--draws``: what is said of texts and tokens is found again from them."""

@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from search_to_signal.errors import ConfigError, S2SError, SandboxError, StorageError
+from search_to_signal.errors import ConfigError, S2SError, SandboxError
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source

@@ -155,10 +155,10 @@ def runnable_config(manifest: Manifest, models: Sequence[Path]) -> RunConfig:
         plugins.find(config.learning_rule, RULES, GROUP, "--rule")
     # Whatever was recorded, programs are isolated here.
     limits = msgspec.structs.replace(config.evaluation, require_seccomp=True)
-    return msgspec.structs.replace(config, model=_model(config, manifest, models), evaluation=limits)
+    return msgspec.structs.replace(config, model=model_here(config, manifest, models), evaluation=limits)
 
 
-def _model(config: RunConfig, manifest: Manifest, models: Sequence[Path]) -> str:
+def model_here(config: RunConfig, manifest: Manifest, models: Sequence[Path]) -> str:
     """The model by its recorded checksums, looked for among ours and ``models``; no path is followed."""
     if not manifest.model_files:
         raise ConfigError("its model stands behind an endpoint elsewhere, which nobody can ask again")

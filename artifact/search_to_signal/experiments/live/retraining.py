@@ -1,9 +1,9 @@
-"""A recorded run's final adapter, made again by its recorded updates: nothing is sampled or evaluated."""
+"""A recorded run's adapters, made again by its recorded updates: nothing is sampled or evaluated."""
 
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.experiments.configuration import ADAPTER, RunConfig
@@ -17,13 +17,64 @@ from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_tokenizer
 from search_to_signal.learner import rule_code
 from search_to_signal.learner.adapter import save_adapter
-from search_to_signal.learner.base import RoundLearner, TrainingGroup
+from search_to_signal.learner.base import RoundLearner, StepResult, TrainingGroup
 from search_to_signal.learner.device import prepare_processor
 from search_to_signal.progress import Progress
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import GENERATIONS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, StepRecord
 from search_to_signal.runtime import keep_freed_memory
+
+
+class Remade(NamedTuple):
+    """A model with its adapter as it is after an update that was made again.
+
+    ``result`` is None before the first update, and where a round was left out for a later one begins anew.
+    """
+
+    model: Any
+    step: StepRecord | None = None
+    result: StepResult | None = None
+
+    @property
+    def difference(self) -> str | None:
+        """What to say of an update that did not give the recorded adapter, None for one that did."""
+        if self.step is None or self.result is None:
+            return None
+        recorded, found = self.step.adapter_sha256, self.result.adapter_sha256
+        if found == recorded:
+            return None
+        return (
+            f"the update of step {self.step.step} comes out otherwise here: adapter {found}, recorded "
+            f"{recorded} (s2s rerun says what differs between the machines)"
+        )
+
+
+def remade_adapters(
+    config: RunConfig, recorded: Path, base: Any, *, last_round_only: bool = False
+) -> Iterator[Remade]:
+    """The model before the first update of a run and after each; it is one model, which the updates change.
+
+    With ``last_round_only``, where rounds begin anew, all but the last one that trained are left out.
+    Raises RecordError for records that no such run has left.
+    """
+    shape = base.config
+    learner = begin_learner(config, base, load_tokenizer(model_directory(config.model)).pad_token_id)
+    yield Remade(learner.model)
+    steps = list(read_records(recorded / STEPS, StepRecord))
+    last = _last_round(steps) if last_round_only else 0
+    for step, group in zip_longest(steps, _groups(config, recorded, shape)):
+        if step is None or group is None:
+            raise RecordError(
+                f"{recorded} holds {len(steps)} steps, and another number of groups: restore it"
+            )
+        result = None
+        with rule_code(config.learning_rule):
+            if isinstance(learner, RoundLearner) and step.step < last:
+                learner.collect(group)
+            else:
+                result = learner.step(group)
+        yield Remade(learner.model, step, result)
 
 
 def retrain(config: RunConfig, recorded: Path, directory: Path, progress: Progress) -> None:
@@ -37,29 +88,13 @@ def retrain(config: RunConfig, recorded: Path, directory: Path, progress: Progre
         raise RunDirectoryError(f"{recorded} ended with no adapter: it was frozen, or is not finished")
     keep_freed_memory()
     prepare_processor(config.threads)
-    pad_id = load_tokenizer(model_directory(config.model)).pad_token_id
-    model = model_of_files(config)
-    shape = model.config
-    learner = begin_learner(config, model, pad_id)
-    steps = list(read_records(recorded / STEPS, StepRecord))
-    last = _last_round(steps)
-    for step, group in zip_longest(steps, _groups(config, recorded, shape)):
-        if step is None or group is None:
-            raise RecordError(
-                f"{recorded} holds {len(steps)} steps, and another number of groups: restore it"
-            )
-        with rule_code(config.learning_rule):
-            if isinstance(learner, RoundLearner) and step.step < last:
-                learner.collect(group)
-                continue
-            found = learner.step(group).adapter_sha256
-        if found != step.adapter_sha256:
-            raise RunDirectoryError(
-                f"{recorded}: the update of step {step.step} comes out otherwise here: adapter {found}, "
-                f"recorded {step.adapter_sha256} (s2s rerun says what differs between the machines)"
-            )
-        progress.update(config.label, step.step + 1, len(steps), "update")
-    save_adapter(learner.model, directory / ADAPTER)
+    base = model_of_files(config)
+    for remade in remade_adapters(config, recorded, base, last_round_only=True):
+        if remade.difference is not None:
+            raise RunDirectoryError(f"{recorded}: {remade.difference}")
+        if remade.step is not None:
+            progress.update(config.label, remade.step.step + 1, config.groups, "update")
+    save_adapter(remade.model, directory / ADAPTER)
 
 
 def _last_round(steps: list[StepRecord]) -> int:
