@@ -12,7 +12,7 @@ EXTRAS = MappingProxyType(
         "parquet": ("pyarrow",),
         "run": (
             *("torch", "transformers", "tokenizers", "safetensors", "accelerate", "trl", "peft"),
-            *("numba", "openai", "gguf", "sentencepiece", "huggingface_hub"),
+            *("numba", "openai", "gguf", "sentencepiece", "huggingface_hub", "setuptools"),
         ),
         "tensorboard": ("tensorboard",),
     }

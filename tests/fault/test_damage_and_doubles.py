@@ -256,7 +256,7 @@ def test_no_space_left_is_the_same_error(
         return taken
 
     monkeypatch.setattr(os, "write", write)
-    with pytest.raises(RunDirectoryError, match=r"No space left on device.*--resume"):
+    with pytest.raises(RunDirectoryError, match=r"No space left on device.*same command"):
         go(config, tmp_path / "full")
     assert any(not data.endswith(b"\n") for data in tree(tmp_path / "full").values())
     room[0] = 1 << 30

@@ -20,6 +20,7 @@ from search_to_signal.rewards import ALTERNATIVES, MAPPINGS
 COMMANDS = (
     "run",
     "record",
+    "model",
     "run-one",
     "report",
     "trace",

@@ -106,14 +106,14 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_a_command_loads_its_own_file_alone() -> None:
-    """``s2s verify`` reads neither the other commands nor what only several processes need."""
+    """``s2s verify`` reads its own two files, neither the other commands nor what only several processes need."""
     code = (
         "import sys; from search_to_signal.cli import main\n"
         "try: main(['verify', '--help'])\n"
         "finally: print(sorted(m for m in sys.modules if m.startswith(('search_to_signal.cli.', 'concur'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    own = ["search_to_signal.cli.base", "search_to_signal.cli.checking"]
+    own = ["search_to_signal.cli.base", "search_to_signal.cli.checking", "search_to_signal.cli.drawing"]
     assert done.stdout.splitlines()[-1] == str(own)
 
 

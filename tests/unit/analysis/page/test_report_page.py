@@ -23,6 +23,7 @@ from search_to_signal.analysis.results import Origin, Results
 from search_to_signal.claims.tables import PUBLISHED
 from search_to_signal.cli import main
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.normalizer import get_normalizer
 from search_to_signal.numerics import Floats
 from search_to_signal.records.layers import LAYERS, in_paper_order
 
@@ -287,6 +288,7 @@ def doubled(rewards: Floats) -> Floats:
 def test_commands_allow_what_is_somebodys_own(make_run: Make, tmp_path: Path) -> None:
     """Copied from the page they work, where mapping and normalizer of a run are none of ours."""
     normalizer = f"{__name__}:doubled"
+    assert get_normalizer(normalizer) is doubled  # which a user names
     own = {"purpose": "formal", "normalizer": normalizer, "condition": f"nowhere:mine+{normalizer}"}
     make_run(tmp_path / "cohort" / "frozen-s42", "frozen")
     make_run(tmp_path / "cohort" / "native-s42", "native", config=own)
