@@ -40,7 +40,7 @@ from search_to_signal.learner.device import prepare_processor
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.problems import get_problem
-from search_to_signal.recompute.token_distances import BOUNDS, Distances, Tally, distances
+from search_to_signal.recompute.token_distances import BOUNDS, LEAST, Distances, Tally, distances
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import seed_member
 from search_to_signal.seeding import derive_seed, stream
@@ -144,15 +144,16 @@ def chance_beyond(
     ends = []
     for one in (raw, sampled):
         whole = torch.softmax(one / settings.temperature, dim=-1).double().cumsum(dim=-1)
-        ends.append((whole / whole[:, -1:]).clamp(1e-12, 1 - 1e-12))
+        ends.append(torch.nn.functional.pad((whole / whole[:, -1:]).clamp(max=1.0), (1, 0)))
     read, drawn = ends
-    # A number is beyond where it lies further below its token's interval than the bound, or further above.
-    start = torch.nn.functional.pad(drawn, (1, 0))[:, :-1]
-    begin_ = torch.nn.functional.pad(read, (1, 0))[:, :-1].clamp(min=1e-12)
-    low = torch.sigmoid(torch.logit(begin_) - bound)
-    high = torch.sigmoid(torch.logit(read) + bound)
-    below = (torch.minimum(drawn, low) - start).clamp(min=0).sum(-1)
-    above = (drawn - torch.maximum(start, high)).clamp(min=0).sum(-1)
+    # Beyond: further below its interval than the bound, or further above. At both ends of all, where
+    # the package no longer tells log-odds apart, nothing is.
+    low = torch.sigmoid(torch.logit(read[:, :-1]) - bound)
+    high = torch.sigmoid(torch.logit(read[:, 1:]) + bound)
+    low, high = torch.where(low < LEAST, 0.0, low), torch.where(high > 1.0 - LEAST, 1.0, high)
+    start, end = drawn[:, :-1], drawn[:, 1:]
+    below = (torch.minimum(end, low) - start).clamp(min=0.0).sum(-1)
+    above = (end - torch.maximum(start, high)).clamp(min=0.0).sum(-1)
     chance: Numbers = (below + above).numpy()
     return chance
 
@@ -216,7 +217,8 @@ def main() -> int:
     same = open_base_model(directory, ModelLoading(dtype=given.dtype)) if given.dtype != "float32" else None
     names = [HONEST, *claims, "another seed", MORE, FORGED]
     measured = {name: Measured(bound) for name in names}
-    chances: list[Numbers] = []
+    differing: list[Numbers] = []
+    beyond: list[Numbers] = []
     rng = stream(SEED, "forger")
     for number, group in enumerate(sampled):
         found: dict[str, list[Distances]] = {name: [] for name in names}
@@ -231,7 +233,8 @@ def main() -> int:
             if (one := forged(raw, tokens, at, honest, rng)) is not None:
                 found[FORGED].append(one)
             if sampled_by is not None:
-                chances.append(chance_beyond(raw, sampled_by[index], honest, bound))
+                for chances, most in ((differing, 0.0), (beyond, bound)):
+                    chances.append(chance_beyond(raw, sampled_by[index], honest, most))
         for name, group_found in found.items():
             if group_found:
                 measured[name].add(group_found)
@@ -253,11 +256,12 @@ def main() -> int:
     for name, one in measured.items():
         if one.groups[1]:
             print_figure(f"{label}, {name}", command, str(one))
-    if chances:
-        every = np.concatenate(chances)
-        print_figure(
-            f"{label}, exact", command, f"an honest token lies beyond the bound with {every.mean():.1e}"
+    if beyond:
+        shares = [float(np.concatenate(chances).mean()) for chances in (differing, beyond)]
+        printed = (
+            f"{100 * shares[0]:.2g} % of honest tokens differ, {shares[1]:.1e} of all lie beyond the bound"
         )
+        print_figure(f"{label}, exact", command, printed)
     return 0
 
 

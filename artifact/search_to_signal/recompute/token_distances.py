@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 
 # By the precision that was sampled in: how far, in log-odds, rounding moves the end of a share at most. It is
-# eight deviations of what was measured of bfloat16 (docs/performance.md).
+# many times what was measured of honest bfloat16 (docs/performance.md).
 BOUNDS = {"float32": 0.01, "bfloat16": 0.5}
 
 # Of the places that rounding might decide it decides few, by little: what they may lie apart in the mean.
 _MEAN = 1 / 25
 
 # Sums of shares in float32 are no better known at either end.
-_LEAST = 1e-6
+LEAST = 1e-6
 
 
 class Distances(NamedTuple):
@@ -46,7 +46,7 @@ def distances(below: Numbers, above: Numbers, number: Numbers) -> Distances:
 
 
 def _log_odds(shares: Numbers) -> Numbers:
-    kept = np.clip(shares, _LEAST, 1.0 - _LEAST)
+    kept = np.clip(shares, LEAST, 1.0 - LEAST)
     found: Numbers = np.log(kept) - np.log1p(-kept)
     return found
 
