@@ -1,5 +1,7 @@
 """A small plan for tests, as text."""
 
+import hashlib
+
 HEAD = """
 title = "A small plan"
 note = "For tests."
@@ -58,3 +60,8 @@ DEFAULTS = {
 def plan_text(*questions: dict[str, object], seeds: int = 3) -> str:
     """A plan of one study with these questions; what they leave out is ``DEFAULTS``."""
     return HEAD.format(seeds=seeds) + "".join(QUESTION.format(**{**DEFAULTS, **one}) for one in questions)
+
+
+def text_sha256(text: str) -> str:
+    """What the manifests of runs under that plan hold."""
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -17,6 +17,7 @@ from search_to_signal.claims.intervals import Interval, is_number, rounded
 from search_to_signal.config import load_toml
 from search_to_signal.errors import ConfigError, LedgerError, reason
 from search_to_signal.package_data import PUBLISHED
+from search_to_signal.records.files import refuse_special_files
 from search_to_signal.records.manifest import MANIFEST
 
 T = TypeVar("T")
@@ -193,9 +194,13 @@ def implementation_table(name: str, facts: Mapping[str, str]) -> Table:
 
 
 def load_report(directory: Path) -> dict[str, Table]:
-    """Every CSV table directly below a report directory by name, long form laid out wide."""
+    """Every CSV table directly below a report directory by name, long form laid out wide.
+
+    Raises LedgerError where there is none, RunDirectoryError for a link or pipe in it.
+    """
     if not directory.is_dir():
         raise LedgerError(f"there is no report in {directory}: run s2s report first")
+    refuse_special_files(directory)
     return {path.stem: _wide(_read(path)) for path in sorted(directory.glob("*.csv"))}
 
 

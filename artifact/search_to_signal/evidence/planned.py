@@ -2,9 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
-
-import msgspec
 
 from search_to_signal.errors import RunDirectoryError, reason
 from search_to_signal.progress import counted
@@ -14,6 +13,7 @@ from search_to_signal.records.manifest import (
     finished_manifest,
     read_manifest,
     read_roster,
+    run_directories,
     runs_below,
 )
 from search_to_signal.records.plan import PLAN, Plan, Question
@@ -30,11 +30,10 @@ def plan_problems(root: Path, unpacked: Path, plan: Plan, sha256: str) -> Iterat
     if read_sums(root).get(PLAN.name) != sha256:
         yield f"{PLAN.name}: {SUMS} does not list it with these bytes: the plan was changed; restore it"
     under = {run: read_manifest(run).plan_sha256 for run in runs_below(unpacked)}
-    if other := [
-        run for run, held in under.items() if held != sha256 and set(under.values()) != {msgspec.UNSET}
-    ]:
+    if other := [run for run, held in under.items() if held != sha256]:
         names = [run.relative_to(unpacked).as_posix() for run in sorted(other)]
-        yield f"{PLAN.name}: {counted(len(other), 'run')} recorded under another plan: {_some(names)}"
+        told = counted(len(other), "run")
+        yield f"{PLAN.name}: {told} recorded under another plan, or none: {_some(names)}"
     due: dict[str, dict[str, int]] = defaultdict(dict)
     for study in plan.studies:
         for question in study.questions:
@@ -64,18 +63,30 @@ def _side_problems(top: Path, side: str, due: dict[str, int], first: bool) -> It
     number = sum(there)
     if chosen := [name for name, one in list(zip(due, there, strict=True))[:number] if not one]:
         yield f"{side}: recorded seeds are not the plan's first {number}: {_some(chosen)} missing"
+    condition = side.rpartition("/")[2]
+    runs = [run.name for run in run_directories(directory) if run.name.rpartition("-s")[0] == condition]
+    if unasked := [name for name in runs if name not in due]:
+        told = counted(len(unasked), "run")
+        yield f"{side}: {told} of seeds that the plan does not ask for: {_some(unasked)}"
 
 
 def table_problems(page: Path, answer: str) -> Iterator[str]:
-    """The rows of an answer, a heading over a pipe table, that a page does not hold."""
+    """Where a page's table is not that of an answer, a heading over a pipe table, row by row."""
     try:
-        held = {line.strip() for line in page.read_text(encoding="utf-8").splitlines()}
+        lines = [line.strip() for line in page.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise RunDirectoryError(f"cannot read {page} ({reason(error)}): restore the file") from error
-    rows = [line for line in answer.splitlines() if line.startswith("|")]
+    rows = [line.strip() for line in answer.splitlines() if line.startswith("|")]
     for row in rows:
-        if row.strip() not in held:
+        if row not in lines:
             yield f"{page.name}: its table lacks the rebuilt row {row}"
+    for start in (number for number, line in enumerate(lines) if line == rows[0]):
+        held = list(takewhile(lambda line: line.startswith("|"), lines[start:]))
+        yield from (
+            f"{page.name}: its table has a row that is not rebuilt: {row}" for row in held if row not in rows
+        )
+        if set(held) == set(rows) and held != rows:
+            yield f"{page.name}: its table has the rebuilt rows in another order, or twice"
 
 
 def _some(names: Sequence[str]) -> str:

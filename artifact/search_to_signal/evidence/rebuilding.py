@@ -1,8 +1,7 @@
 """All that is shown of the shipped evidence, made again from its records and held against what ships."""
 
-import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,16 +13,25 @@ from search_to_signal.analysis.tables.catalogue import read_evidence
 from search_to_signal.claims.report import write_ledger
 from search_to_signal.claims.tables import first_of, load_report
 from search_to_signal.errors import ConfigError, RunDirectoryError
-from search_to_signal.evidence.packing import list_evidence, packed_results, packed_runs, planned_runs
+from search_to_signal.evidence.packing import (
+    FILES,
+    list_evidence,
+    packed_results,
+    packed_runs,
+    planned_runs,
+)
 from search_to_signal.evidence.planned import plan_problems, table_problems
 from search_to_signal.evidence.tables import table_differences
 from search_to_signal.evidence.unpacking import damages, keep_whole_seeds, unpack_rest, unpack_runs
 from search_to_signal.experiments.implementation import implementation
 from search_to_signal.progress import Progress
+from search_to_signal.records.files import write_atomically
 from search_to_signal.records.manifest import REPORT
 from search_to_signal.records.partial import Partial, write_partial
 from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
 from search_to_signal.runtime import mapped
+
+_TABLES = "*.csv"
 
 
 @dataclass(frozen=True)
@@ -44,15 +52,23 @@ def rebuild(
 ) -> Rebuilt:
     """Check packed evidence, make its tables, figures and pages below ``out``, and compare the tables.
 
-    With ``ship`` the tables made now become the shipped ones; ``readme`` is to hold the first study's. Raises
-    RunDirectoryError where nothing is packed and where a packed file is missing, cut or changed, naming every
-    one.
+    With ``ship`` the tables made now become the shipped ones; ``readme`` is to hold the first study's. What
+    lies below ``out`` already is neither compared nor removed. Raises RunDirectoryError where nothing is
+    packed below ``root``, and where a packed file is missing, cut or changed, naming every one.
     """
     names = _checked(root, out)
     progress.say(f"{len(names)} packed directories have the bytes of their list")
-    for _, made in _places(root, out, names):
-        for old in made.rglob("*.csv"):
-            old.unlink()
+    with TemporaryDirectory(prefix="s2s-") as temporary:
+        made = Path(temporary)
+        found = _rebuilt(root, made, names, progress, ship, readme)
+        _copy(made, out)
+    return replace(found, page=out / found.page.relative_to(made))
+
+
+def _rebuilt(
+    root: Path, out: Path, names: Sequence[str], progress: Progress, ship: bool, readme: Path | None
+) -> Rebuilt:
+    """``rebuild`` of evidence that was checked, into an empty directory."""
     plan = read_plan(root / PLAN.name)
     if ship:
         list_evidence(root)
@@ -87,6 +103,8 @@ def rebuild(
 def _checked(root: Path, out: Path) -> list[str]:
     """The names of the packed directories; raises as ``rebuild``."""
     found = packed_results(root)
+    if root in found:
+        raise RunDirectoryError(f"{root} holds {FILES} itself: give the directory above, where the plan lies")
     if not found:
         raise RunDirectoryError(f"{root} holds no packed evidence: s2s pack makes it")
     if out.resolve().is_relative_to(root.resolve()):
@@ -125,13 +143,18 @@ def _report(task: tuple[Path, Path]) -> tuple[list[Finding], str]:
 
 def _ship(root: Path, out: Path, names: Sequence[str]) -> None:
     for shipped, made in _places(root, out, names):
-        if shipped.is_dir():
-            shutil.rmtree(shipped)
-        for path in made.rglob("*.csv"):
-            place = shipped / path.relative_to(made)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(path.read_bytes())
+        for old in shipped.rglob(_TABLES):
+            old.unlink()
+        _copy(made, shipped, _TABLES)
     list_evidence(root)
+
+
+def _copy(source: Path, out: Path, pattern: str = "*") -> None:
+    for path in sorted(source.rglob(pattern)):
+        if path.is_file():
+            place = out / path.relative_to(source)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(place, path.read_bytes())
 
 
 def _places(root: Path, out: Path, names: Sequence[str]) -> list[tuple[Path, Path]]:

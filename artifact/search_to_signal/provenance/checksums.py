@@ -71,6 +71,8 @@ def _read(path: Path) -> dict[str, str]:
             raise RunDirectoryError(f"{path}:{number}: not a checksum line; restore the file")
         if not is_place(name):
             raise RunDirectoryError(f"{path}:{number}: {name!r} leads elsewhere; restore the file")
+        if name in sums:
+            raise RunDirectoryError(f"{path}:{number}: {name!r} stands there twice; restore the file")
         sums[name] = digest
     return sums
 

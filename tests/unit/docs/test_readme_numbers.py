@@ -47,6 +47,9 @@ def sentences() -> dict[str, str]:
     once = of_frozen("besides", f"main.distinct+{EACH_ONCE}", "Estimate")
     longer, side = shipped("report/continued"), "main/anchor/frozen"
     first, last = (int(longer[side, f"{end} further"]) for end in ("Fewest", "Most"))
+    changes = shipped("main/report/reward_changes")
+    ten = [f"{float(changes[name, 'Times ten (%)']):.0f} %" for name in ("native", "factorized")]
+    cubed = [float(changes[name, "Cubed (%)"]) for name in MAPPINGS]
     main = shipped("report/outcomes")
     mean, low, high = (
         float(main["main.mapping/factorized minus native", name]) for name in ("Estimate", "Low", "High")
@@ -62,6 +65,8 @@ def sentences() -> dict[str, str]:
         "other hosts": f"on other hosts validity rose by {listed(valid, '.1f')} points",
         "each once": f"scores still rise, by {listed(once, '.4f')}",
         "excluded": f"gains above {listed(excluded, '.4f')} are excluded",
+        "ten": f"Multiplying by ten changes {ten[0]} of native's groups, {ten[1]} of factorized's",
+        "cubed": f"cubing changes {min(cubed):.0f} to {max(cubed):.0f} %",
         "power": f"{least:.3f} to {most:.3f} would likely have been seen",
         "power elsewhere": f"(on other hosts {listed(elsewhere, '.3f')})",
         "ceiling": f"for {first} to {last} groups, gained {float(longer[side, 'Gain']):.4f}",
@@ -72,6 +77,13 @@ def sentences() -> dict[str, str]:
 def test_the_number_is_that_of_the_table(about: str) -> None:
     """Each sentence of a finding has the number that the shipped table has, rounded."""
     assert sentences()[about] in README
+
+
+def test_a_shift_changes_no_group() -> None:
+    """Of no mapping, which is what the second finding says."""
+    changes = shipped("main/report/reward_changes")
+    assert {float(changes[name, "Shift (%)"]) for name in MAPPINGS} == {0.0}
+    assert "Adding the frontier to the rewards changes no group's advantages" in README
 
 
 def test_what_fell_and_rose_did_so() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
-from tests.plans import plan_text
+from tests.plans import plan_text, text_sha256
 
 from search_to_signal.cli import main
 from search_to_signal.records.manifest import write_roster
@@ -34,18 +34,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What is made again of packed evidence of four seeds, two of them with a longer frozen run."""
     top = tmp_path_factory.mktemp("answers")
     results, names = top / "results" / "main", []
+    plan = plan_text(*({"seeds": 4, **question} for question in QUESTIONS), seeds=4)
+    under = text_sha256(plan)
     for seed in (1, 2, 3, 4):
         for condition in ("frozen", "native"):
             names.append(f"{condition}-s{seed}")
-            write_synthetic_run(results / "cohort" / names[-1], condition, seed)
+            write_synthetic_run(results / "cohort" / names[-1], condition, seed, plan_sha256=under)
     write_roster(results / "cohort", names)
     for seed, groups in LONGER.items():
         run = results / "anchor" / f"frozen-s{seed}"
-        write_synthetic_run(run, "frozen", seed, groups=groups, layer="anchor")
+        write_synthetic_run(run, "frozen", seed, groups=groups, layer="anchor", plan_sha256=under)
     write_roster(results / "anchor", [f"frozen-s{seed}" for seed in (1, 2, 3, 4)])
     assert main(["pack", str(results), "--into", str(top / "evidence")]) == 0
-    questions = ({"seeds": 4, **question} for question in QUESTIONS)
-    (top / "evidence" / "plan.toml").write_text(plan_text(*questions, seeds=4))
+    (top / "evidence" / "plan.toml").write_text(plan)
     assert main(["rebuild", str(top / "evidence"), "--out", str(top / "made"), "--ship"]) == 0
     return top / "made"
 

@@ -1,5 +1,6 @@
 """Packed evidence that somebody forged, its lists made again: refused in a line, or told as a problem."""
 
+import hashlib
 import json
 import lzma
 import os
@@ -7,13 +8,14 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
-from tests.plans import plan_text
+from tests.plans import plan_text, text_sha256
 
 from search_to_signal.cli import main
 from search_to_signal.evidence.container import read_container, write_container
@@ -31,7 +33,8 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     results = top / "results" / "main"
     for seed in SEEDS:
         for condition in CONDITIONS:
-            write_synthetic_run(results / "cohort" / f"{condition}-s{seed}", condition, seed)
+            run = results / "cohort" / f"{condition}-s{seed}"
+            write_synthetic_run(run, condition, seed, plan_sha256=text_sha256(plan_text({})))
     write_roster(results / "cohort", [f"{c}-s{seed}" for c in CONDITIONS for seed in SEEDS])
     assert main(["pack", str(results), "--into", str(top / "evidence")]) == 0
     (top / "evidence" / "plan.toml").write_text(plan_text({}))
@@ -64,8 +67,8 @@ def far_too_large(run: Path) -> None:
 def a_name_twice(run: Path) -> None:
     head, body = container(run)
     names = json.loads(head)
-    names.append([names[0][0], 0])
-    (run / "records.xz").write_bytes(lzma.compress(json.dumps(names).encode() + b"\n" + body))
+    head = json.dumps([*names, names[0]]).encode()
+    (run / "records.xz").write_bytes(lzma.compress(head + b"\n" + body + body[: names[0][1]]))
 
 
 def bytes_after_the_end(run: Path) -> None:
@@ -123,6 +126,11 @@ def no_completions(run: Path) -> None:
     (run / "manifest.json").write_text(json.dumps(manifest))
 
 
+def a_listed_name_twice(run: Path) -> None:
+    lines = (run / "SHA256SUMS").read_text().splitlines()
+    (run / "SHA256SUMS").write_text("\n".join([f"{'0' * 64}{lines[0][64:]}", *lines]) + "\n")
+
+
 def an_absolute_path(run: Path) -> None:
     (run.parent / "runs.json").write_text(json.dumps(["/etc-s1"]))
 
@@ -139,13 +147,15 @@ def a_pipe(run: Path) -> None:
 
 def a_record_of_the_rest(run: Path) -> None:
     rest = run.parents[1] / "files.xz"
-    write_container(rest, {**read_container(rest), f"cohort/{run.name}/steps.jsonl": b"{}\n"})
+    other = read_container(run / "records.xz")["whole:timings.jsonl"].replace(b"1.5", b"9.5")
+    write_container(rest, {**read_container(rest), f"cohort/{run.name}/timings.jsonl": other})
 
 
 FORGED = (
     *(many_lines, far_too_large, a_name_twice, bytes_after_the_end, a_second_stream, a_name_of_zero),
     *(a_lone_surrogate, brackets, no_completions, a_link, a_pipe, a_record_of_the_rest),
     *(folders_without_end, many_whole_lines, many_groups, a_dictionary_of_gigabytes),
+    a_listed_name_twice,
 )
 ATTACKS = [(command, forge) for command in ("rebuild", "unpack") for forge in FORGED]
 
@@ -160,14 +170,120 @@ def test_damage_is_one_line(
 ) -> None:
     """Its file is named, nothing hangs, nothing fills the memory, and no checked record is written over."""
     forge(evidence / "main" / "cohort" / "native-s2")
-    if forge not in (a_link, a_pipe):
-        list_evidence(evidence)
+    list_evidence(evidence)
     capsys.readouterr()
     code = main([command, str(evidence), "--out", str(tmp_path / "out")])
     told = capsys.readouterr().err
     assert code != 0
     assert told.startswith("s2s: error: ")
     assert told.count("\n") == 1
+
+
+def test_nothing_is_said_of_records_that_are_written_over(
+    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the rest holds a run's file, no line says that runs have the bytes of their lists."""
+    a_record_of_the_rest(evidence / "main" / "cohort" / "native-s2")
+    list_evidence(evidence)
+    capsys.readouterr()
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 4
+    told = capsys.readouterr()
+    assert "'cohort/native-s2/timings.jsonl', which another file of the evidence is" in told.err
+    assert "have the bytes of their lists" not in told.out
+
+
+@pytest.mark.parametrize("names", [["x-s{up}", "{up}"], ["{up}/x-s1", "native-s9"]])
+def test_no_name_leads_to_what_is_removed(
+    evidence: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]
+) -> None:
+    """Where one of two planned runs is missing its pair is left out, wherever its name leads: not outside."""
+    mine = tmp_path / "mine" / "x-s1"
+    mine.mkdir(parents=True)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    cohort = evidence / "main" / "cohort"
+    roster = [
+        *json.loads((cohort / "runs.json").read_text()),
+        *(one.format(up="../../../../mine") for one in names),
+    ]
+    (cohort / "runs.json").write_text(json.dumps(roster))
+    list_evidence(evidence)
+    code = main(["rebuild", str(evidence), "--out", str(tmp_path / "out")])
+    assert mine.is_dir()
+    assert code == 4
+
+
+@pytest.mark.parametrize(("given", "lead"), [("..", "main"), (".", "")])
+def test_evidence_that_is_packed_itself_removes_and_writes_nothing(
+    evidence: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    given: str,
+    lead: str,
+) -> None:
+    """Given as .. or . its name would be that of the output's parent, or none."""
+    shutil.copy(evidence / "main" / "files.xz", evidence / "files.xz")
+    list_evidence(evidence)
+    out = tmp_path / "home" / "out"
+    (out / "mine").mkdir(parents=True)
+    for place in (out.parent, out, out / "mine"):
+        (place / "mine.csv").write_text("mine")
+    before = sorted(out.parent.rglob("*"))
+    monkeypatch.chdir(evidence / lead)
+    assert main(["rebuild", given, "--out", str(out)]) == 4
+    assert sorted(out.parent.rglob("*")) == before
+    assert f"{given} holds files.xz itself" in capsys.readouterr().err
+
+
+def test_rebuilding_removes_nothing(evidence: Path, tmp_path: Path) -> None:
+    """A table of one's own below the output is neither compared nor lost; a shipped report's pages stay."""
+    own = tmp_path / "out" / "main" / "report" / "mine.csv"
+    own.parent.mkdir(parents=True)
+    own.write_text("mine")
+    kept = evidence / "main" / "report" / "README"
+    kept.write_text("kept")
+    list_evidence(evidence)
+    for _ in range(2):
+        assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out"), "--ship"]) == 0
+    assert (own.read_text(), kept.read_text()) == ("mine", "kept")
+    assert not list(evidence.rglob("mine.csv"))
+
+
+def a_linked_table(table: Path) -> None:
+    table.rename(table.parents[3] / "elsewhere.csv")
+    table.symlink_to(table.parents[3] / "elsewhere.csv")
+
+
+def a_table_that_is_a_pipe(table: Path) -> None:
+    table.unlink()
+    os.mkfifo(table)
+
+
+@pytest.mark.parametrize("forge", [a_linked_table, a_table_that_is_a_pipe])
+@pytest.mark.parametrize(
+    "command", [("claims", "--results"), ("trace",), ("report",)], ids=lambda one: one[0]
+)
+def test_every_reader_refuses_what_is_no_file(
+    evidence: Path,
+    tmp_path: Path,
+    forge: Callable[[Path], None],
+    command: tuple[str, ...],
+) -> None:
+    """Not the rebuilding alone: whoever reads packed evidence names the link or pipe and ends."""
+    forge(evidence / "main" / "report" / "core_results.csv")
+    rest = {"trace": ["core_results", "native", "Final best"], "report": ["--out", str(tmp_path / "page")]}
+    given = [*command, str(evidence / "main"), *rest.get(command[0], [])]
+    found = subprocess.run(
+        [sys.executable, "-m", "search_to_signal.cli", *given],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert found.returncode == 4, found.stdout
+    assert "core_results.csv is a " in found.stderr
+    assert found.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -304,14 +420,43 @@ def another_level(evidence: Path) -> None:
     plan.write_text(plan.read_text().replace("level = 0.95", "level = 0.5"))
 
 
+def seeds_behind_the_plan(evidence: Path) -> None:
+    cohort = evidence / "main" / "cohort"
+    for condition in CONDITIONS:
+        shutil.copytree(cohort / f"{condition}-s2", cohort / f"{condition}-s77")
+
+
+def another_level_with_its_list(evidence: Path) -> None:
+    another_level(evidence)
+    list_evidence(evidence)
+
+
+def without_any_plan(evidence: Path) -> None:
+    another_level(evidence)
+    for run in (evidence / "main" / "cohort").glob("*-s*"):
+        manifest = json.loads((run / "manifest.json").read_text())
+        del manifest["plan_sha256"]
+        (run / "manifest.json").write_text(json.dumps(manifest))
+        digest = hashlib.sha256((run / "manifest.json").read_bytes()).hexdigest()
+        sums = (run / "SHA256SUMS").read_text().splitlines()
+        lines = [f"{digest}  manifest.json" if one.endswith("  manifest.json") else one for one in sums]
+        (run / "SHA256SUMS").write_text("\n".join(lines) + "\n")
+
+
 @pytest.mark.parametrize(
     ("forge", "told"),
     [
         (cut_to_one_seed, "main/cohort/runs.json lacks 2 of 3 planned runs: native-s1, native-s3"),
         (without_a_chosen_seed, "main/cohort/native: recorded seeds are not the plan's first 2: native-s2"),
         (another_level, "plan.toml: SHA256SUMS does not list it with these bytes"),
+        (
+            seeds_behind_the_plan,
+            "main/cohort/native: 1 run of seeds that the plan does not ask for: native-s77",
+        ),
+        (another_level_with_its_list, "plan.toml: 6 runs recorded under another plan, or none: "),
+        (without_any_plan, "plan.toml: 6 runs recorded under another plan, or none: "),
     ],
-    ids=["shortened roster", "chosen seeds", "another level"],
+    ids=["shortened roster", "chosen seeds", "another level", "more seeds", "its list", "no plan"],
 )
 def test_what_is_planned_follows_from_the_plan(
     evidence: Path,
@@ -340,7 +485,10 @@ def test_manifests_hold_the_plan(evidence: Path, tmp_path: Path, capsys: pytest.
     (run / "SHA256SUMS").write_text("\n".join(kept) + "\n")
     list_evidence(evidence)
     assert main(["rebuild", str(evidence), "--out", str(tmp_path / "out")]) == 1
-    assert "plan.toml: 6 runs recorded under another plan" in capsys.readouterr().out
+    assert (
+        "plan.toml: 1 run recorded under another plan, or none: main/cohort/native-s2"
+        in capsys.readouterr().out
+    )
 
 
 def test_the_page_holds_the_rebuilt_table(
@@ -353,7 +501,15 @@ def test_the_page_holds_the_rebuilt_table(
     page.write_text("\n".join(rows))
     command = ["rebuild", str(evidence), "--out", str(tmp_path / "out"), "--readme", str(page)]
     assert main(command) == 0
-    page.write_text("\n".join([*rows[:-1], rows[-1].replace("1", "2")]))
-    capsys.readouterr()
-    assert main(command) == 1
-    assert f"README.md: its table lacks the rebuilt row {rows[-1]}" in capsys.readouterr().out
+    other = rows[-1].replace("1", "2")
+    for held, told in (
+        ([*rows[:-1], other], f"its table lacks the rebuilt row {rows[-1]}"),
+        ([*rows, other], f"its table has a row that is not rebuilt: {other}"),
+        ([*rows, "", *rows, other], f"its table has a row that is not rebuilt: {other}"),
+        ([*rows, rows[-1]], "its table has the rebuilt rows in another order, or twice"),
+        ([], f"its table lacks the rebuilt row {rows[0]}"),
+    ):
+        page.write_text("\n".join(held))
+        capsys.readouterr()
+        assert main(command) == 1
+        assert f"README.md: {told}" in capsys.readouterr().out

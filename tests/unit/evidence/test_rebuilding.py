@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
-from tests.plans import plan_text
+from tests.plans import plan_text, text_sha256
 
 from search_to_signal.claims.tables import load_reports
 from search_to_signal.cli import main
@@ -23,7 +23,8 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     results = top / "results" / "main"
     for seed in (1, 2, 3):
         for condition in CONDITIONS:
-            write_synthetic_run(results / "cohort" / f"{condition}-s{seed}", condition, seed)
+            run = results / "cohort" / f"{condition}-s{seed}"
+            write_synthetic_run(run, condition, seed, plan_sha256=text_sha256(plan_text({})))
     write_roster(results / "cohort", [f"{c}-s{seed}" for c in CONDITIONS for seed in (1, 2, 3)])
     assert main(["pack", str(results), "--into", str(top / "evidence")]) == 0
     (top / "evidence" / "plan.toml").write_text(plan_text({}))
