@@ -106,7 +106,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_a_command_loads_its_own_file_alone() -> None:
-    """``s2s verify`` reads its own two files, neither the other commands nor what only several processes need."""
+    """``s2s verify`` reads its own two files, no other command's, nor what only several processes need."""
     code = (
         "import sys; from search_to_signal.cli import main\n"
         "try: main(['verify', '--help'])\n"
