@@ -14,7 +14,6 @@ from search_to_signal import plugins
 from search_to_signal.errors import ConfigError
 from search_to_signal.experiments.configuration import ADAPTER, RunConfig
 from search_to_signal.generators.settings import ModelLoading
-from search_to_signal.hosts import RELEASED
 from search_to_signal.learner import GROUP, RULES
 from search_to_signal.recompute.rerun import model_here
 from search_to_signal.recompute.runs import run_config
@@ -64,7 +63,7 @@ def sampled_run(
     Raises ConfigError with the reason where none of its groups can be.
     """
     manifest = read_manifest(run)
-    if manifest.host == RELEASED:
+    if manifest.of_host.own_loop:
         raise ConfigError("the released host samples by itself")
     if manifest.status != "complete":
         raise ConfigError("the run is not complete")
