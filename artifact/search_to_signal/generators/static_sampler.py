@@ -74,11 +74,6 @@ class StaticSampler:
         self._prompts: dict[int, Callable[[], None]] = {}
         self._step = self._launched(self._one_step)
 
-    @property
-    def adapted(self) -> bool:
-        """Whether it reads an adapter."""
-        return bool(self._factors)
-
     @torch.no_grad()
     def sample(self, prompt_ids: Sequence[int], seeds: Sequence[int]) -> SampledGroup:
         """One completion of the prompt per seed."""
