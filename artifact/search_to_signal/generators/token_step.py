@@ -141,8 +141,8 @@ def copy_adapter(factors: Sequence[Factors]) -> None:
     torch._foreach_mul_(ups, float(one.scaling[name]))
 
 
-def _weight(linear: Any) -> Tensor:
-    """The base weight (output, input), unpacked where it is stored in 4 bits."""
+def base_weight(linear: Any) -> Tensor:
+    """The weight (outputs, inputs) of a linear layer, adapted or not, unpacked where it is in 4 bits."""
     weight: Tensor = getattr(linear, "base_layer", linear).weight
     if hasattr(weight, "quant_state"):
         library = import_module("bitsandbytes.functional")
@@ -153,7 +153,7 @@ def _weight(linear: Any) -> Tensor:
 
 def _matrix(linears: Sequence[Any], factors: list[Factors]) -> Matrix:
     """Projections that read the same input as one matrix; the model's own become parts of it."""
-    weights = [_weight(linear) for linear in linears]
+    weights = [base_weight(linear) for linear in linears]
     sizes = tuple(len(one) for one in weights)
     weight, bias = weights[0], getattr(linears[0], "base_layer", linears[0]).bias
     if len(linears) > 1:
