@@ -70,7 +70,7 @@ def free_memory_mib() -> int | None:
 
 
 def _card_facts(asked: str) -> str:
-    """A line of facts about the first card that CUDA_VISIBLE_DEVICES names, by number or UUID, else the first."""
+    """A line about the first card that CUDA_VISIBLE_DEVICES names, by number or UUID, or else the first."""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
     chosen = ("-i", first) if first else ()
     answer = _ask("nvidia-smi", *chosen, f"--query-gpu={asked}", "--format=csv,noheader,nounits")
