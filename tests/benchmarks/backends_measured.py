@@ -154,7 +154,7 @@ def numbers(backend: Backend) -> dict[str, Any]:
             sum(group.valid or 0 for group in evaluated), sum(group.completions for group in evaluated)
         ),
         "completion tokens": sum(group.tokens for group in groups),
-        "generation s": sum(group.generation for group in groups),
+        "generation s": sum(group.generation for group in groups) if groups else None,
         "tokens/s": _share(sum(g.tokens for g in groups), sum(g.generation for g in groups)),
         "tokens/s settled": _share(sum(g.tokens for g in settled), sum(g.generation for g in settled)),
         "update s, first": groups[0].update if groups else None,
@@ -184,11 +184,23 @@ def summary(backend: Backend) -> str:
     return ", ".join(f"{key} {_text(found[key])}" for key in ("groups", "tokens/s", "update s, median"))
 
 
-_COLUMNS = (
-    *("backend", "groups", "valid share", "completion tokens", "tokens/s", "tokens/s settled"),
-    *("update s, median", "update s, mean", "update s, mean settled", "s per group"),
-    *("s per group settled, without evaluation", "torch peak MiB", "card peak MiB"),
-)
+# The heading of a column and its figure.
+_COLUMNS = {
+    "backend": "backend",
+    "groups": "groups",
+    "valid": "valid share",
+    "completion tokens": "completion tokens",
+    "generation, s": "generation s",
+    "tokens/s": "tokens/s",
+    "settled": "tokens/s settled",
+    "update, median s": "update s, median",
+    "mean": "update s, mean",
+    "mean settled": "update s, mean settled",
+    "whole group, s": "s per group",
+    "generation and update, settled": "s per group settled, without evaluation",
+    "torch's peak, MiB": "torch peak MiB",
+    "the card's, MiB": "card peak MiB",
+}
 
 
 def _text(value: Any) -> str:
@@ -200,11 +212,17 @@ def _text(value: Any) -> str:
 
 
 def table(backends: Sequence[Backend]) -> str:
-    """The table in Markdown, and a line for each backend that failed."""
+    """The table in Markdown, and a line for each backend that failed; times are means unless they say more.
+
+    A group is settled that is not the first and in whose update nothing was captured or compiled.
+    """
     rows = [
         f"| {' | '.join(_COLUMNS)} |",
         f"| :-- |{' --: |' * (len(_COLUMNS) - 1)}",
-        *(f"| {' | '.join(_text(found[key]) for key in _COLUMNS)} |" for found in map(numbers, backends)),
+        *(
+            f"| {' | '.join(_text(found[key]) for key in _COLUMNS.values())} |"
+            for found in map(numbers, backends)
+        ),
     ]
     failed = [f"{one.name}: {one.error}" for one in backends if one.error]
     return "\n".join([*rows, *(["", *failed] if failed else [])])

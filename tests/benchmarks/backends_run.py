@@ -156,6 +156,9 @@ def stock_groups(config: RunConfig, out: Path, *, checkpointing: bool) -> tuple[
     trainer.add_callback(clock)
     with replayed([one.completion_ids for one in generations], tokenizer.eos_token_id):
         trainer.train()
+    for one, prepared in zip(generations, trainer.prepared, strict=True):
+        if prepared["prompt_ids"][0].tolist() != list(one.prompt_ids):
+            raise RuntimeError(f"the stock trainer read another prompt than the local run in step {one.step}")
     masks = [prepared["completion_mask"] for prepared in trainer.prepared]
     return tuple(
         Group(
