@@ -336,14 +336,14 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 def _check_loading(loading: ModelLoading | msgspec.UnsetType, backend: str) -> None:
     """An engine has settings of its own; beside vLLM's the learner loads a base as ``loading`` says."""
-    if backend in _ON_CARDS and loading not in (msgspec.UNSET, ModelLoading()):
-        if backend == "vllm" and loading.device == "cuda":
-            return
-        also = ', or device = "cuda" for the learner\'s base' if backend == "vllm" else ""
-        raise ConfigError(
-            f"generation.backend {backend!r} loads the model by its own settings: give [model] its name "
-            f"alone{also}"
-        )
+    if backend not in _ON_CARDS or loading is msgspec.UNSET or loading == ModelLoading():
+        return
+    if backend == "vllm" and loading.device == "cuda":
+        return
+    also = ', or device = "cuda" for the learner\'s base' if backend == "vllm" else ""
+    raise ConfigError(
+        f"generation.backend {backend!r} loads the model by its own settings: give [model] its name alone{also}"
+    )
 
 
 def _check_runs(part: Profile | BreadthCell | AuditCell, where: str) -> None:
