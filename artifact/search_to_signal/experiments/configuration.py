@@ -342,7 +342,8 @@ def _check_loading(loading: ModelLoading | msgspec.UnsetType, backend: str) -> N
         return
     also = ', or device = "cuda" for the learner\'s base' if backend == "vllm" else ""
     raise ConfigError(
-        f"generation.backend {backend!r} loads the model by its own settings: give [model] its name alone{also}"
+        f"generation.backend {backend!r} loads the model by its own settings: give [model] its name "
+        f"alone{also}"
     )
 
 
