@@ -65,6 +65,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--timeout-s", type=float, help="of a program's evaluation; the profile's unless given"
     )
+    parser.add_argument("--stock-groups", type=int, help="of trl, which takes many times as long")
     parser.add_argument("--limit-s", type=float, default=1200.0, help="of a backend")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     return parser

@@ -3,7 +3,7 @@
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +33,23 @@ _NF4 = ModelLoading(device="cuda", dtype="bfloat16", quantization="nf4")
 def run_backend(name: str, given: argparse.Namespace) -> None:
     """Run it, and write what no record holds."""
     profile = load_profile(given.profile)
+
+    def write(groups: tuple[Group, ...]) -> None:
+        peak = torch.cuda.max_memory_allocated() >> 20 if torch.cuda.is_initialized() else None
+        extra = Extra(torch_peak_mib=peak, groups=groups)
+        (given.out / f"{name}.extra.json").write_bytes(msgspec.json.encode(extra))
+
     groups: tuple[Group, ...] = ()
     try:
         if name.startswith("trl"):
             config = configuration("local", profile, given)
-            groups = stock_groups(config, given.out, checkpointing=name == "trl-checkpointed")
+            groups = stock_groups(config, given, write, checkpointing=name == "trl-checkpointed")
         else:
             config = configuration(name, profile, given)
             every = profile.checkpoint_every
             run(config, given.out / name, PlainProgress(), checkpoint_every=every)
     finally:
-        peak = torch.cuda.max_memory_allocated() >> 20 if torch.cuda.is_initialized() else None
-        extra = Extra(torch_peak_mib=peak, groups=groups)
-        (given.out / f"{name}.extra.json").write_bytes(msgspec.json.encode(extra))
+        write(groups)
 
 
 def configuration(name: str, profile: Profile, given: argparse.Namespace) -> RunConfig:
@@ -88,9 +92,10 @@ def card_mib() -> int:
 
 
 class Clock(TrainerCallback):  # type: ignore[misc]
-    """Wall seconds of each step of a trainer, and of the ``generate`` within it."""
+    """Wall seconds of each step of a trainer, and of the ``generate`` within it; ``told`` after each."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, told: Callable[["Clock"], None]) -> None:
+        self._told = told
         self.steps: list[float] = []
         self.generation: list[float] = []
         self._began = 0.0
@@ -112,6 +117,8 @@ class Clock(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """The optimizer has stepped."""
         self.steps.append(now() - self._began)
+        print(f"step {len(self.steps)}: {self.steps[-1]:.1f} s", flush=True)
+        self._told(self)
 
 
 def now() -> float:
@@ -121,15 +128,25 @@ def now() -> float:
     return time.perf_counter()
 
 
-def stock_groups(config: RunConfig, out: Path, *, checkpointing: bool) -> tuple[Group, ...]:
-    """TRL's stock trainer over prompts, tokens and rewards of the local run; raises where there is none."""
+def stock_groups(
+    config: RunConfig,
+    given: argparse.Namespace,
+    write: Callable[[tuple[Group, ...]], None],
+    *,
+    checkpointing: bool,
+) -> tuple[Group, ...]:
+    """TRL's stock trainer over prompts, tokens and rewards of the local run; raises where there is none.
+
+    What is done goes through ``write`` after every group: a trainer that is ended by its limit still counts.
+    """
+    out: Path = given.out
     sys.path.insert(0, str(Path(__file__).parents[1] / "oracles"))
     from stock_trainer import replayed, stock_trainer
 
     recorded = out / "local"
     if not (recorded / GENERATIONS).exists():
         raise FileNotFoundError(f"{recorded} has no generations: run the backend local first")
-    generations = list(read_records(recorded / GENERATIONS, GenerationRecord))
+    generations = list(read_records(recorded / GENERATIONS, GenerationRecord))[: given.stock_groups]
     rewards = iter([[record.reward or 0.0 for record in group] for group in read_groups(recorded)])
     prepare_processor(config.threads)
     path, on_card = model_directory(config.model), config.base.device == "cuda"
@@ -152,21 +169,30 @@ def stock_groups(config: RunConfig, out: Path, *, checkpointing: bool) -> tuple[
         gradient_checkpointing=checkpointing,
         gradient_checkpointing_kwargs={"use_reentrant": False} if checkpointing else None,
     )
-    clock = Clock(model)
+    clock = Clock(model, lambda clock: write(done_groups(clock, generations)))
     trainer.add_callback(clock)
     with replayed([one.completion_ids for one in generations], tokenizer.eos_token_id):
         trainer.train()
     for one, prepared in zip(generations, trainer.prepared, strict=True):
         if prepared["prompt_ids"][0].tolist() != list(one.prompt_ids):
             raise RuntimeError(f"the stock trainer read another prompt than the local run in step {one.step}")
-    masks = [prepared["completion_mask"] for prepared in trainer.prepared]
+        tokens = sum(map(len, one.completion_ids))
+        if int(prepared["completion_mask"].sum()) != tokens:
+            raise RuntimeError(
+                f"the stock trainer learned from other tokens than the local run, step {one.step}"
+            )
+    return done_groups(clock, generations)
+
+
+def done_groups(clock: Clock, generations: Sequence[GenerationRecord]) -> tuple[Group, ...]:
+    """The groups that a trainer has done so far."""
     return tuple(
         Group(
-            tokens=int(mask.sum()),
-            completions=len(mask),
+            tokens=sum(map(len, one.completion_ids)),
+            completions=len(one.completion_ids),
             generation=generation,
             update=step - generation,
             total=step,
         )
-        for mask, generation, step in zip(masks, clock.generation, clock.steps, strict=True)
+        for one, generation, step in zip(generations, clock.generation, clock.steps, strict=False)
     )
