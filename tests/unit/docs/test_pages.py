@@ -88,9 +88,14 @@ EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_examples_stand_in_the_page_word_for_word(example: Path) -> None:
-    """What the page shows is the file that tests run."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "adding.md").read_text("utf-8"), re.DOTALL)
+def test_examples_stand_in_a_page_word_for_word(example: Path) -> None:
+    """What a page shows is the file that tests run."""
+    pages = [ROOT / "docs" / name for name in ("adding.md", "live-loop.md")]
+    blocks = [
+        found
+        for page in pages
+        for found in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    ]
     assert example.read_text(encoding="utf-8") in blocks
 
 

@@ -1,0 +1,46 @@
+"""The loop on a page is the loop of recorded runs: same seed, same adapter."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from search_to_signal.cli import main
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "minimal_loop.py"
+GROUPS = 3
+PROFILE = f"""
+purpose = "smoke"
+problem = "tsp"
+split = "embedded"
+model = "qwen2-2.1m"
+conditions = ["factorized"]
+seeds = [42]
+groups = {GROUPS}
+idea_end = "any_fence"
+
+[generation]
+max_prompt_tokens = 1024
+max_completion_tokens = 320
+
+[learner]
+lora_rank = 16
+lora_alpha = 32
+learning_rate = 2e-4
+
+[evaluation]
+timeout_s = 5.0
+wall_factor = 6.0
+memory_mb = 256
+"""
+
+
+def test_the_loop_on_a_page_makes_the_adapter_of_a_recorded_run(tmp_path: Path) -> None:
+    """Search, sampling, evaluation, credit and update of the page are those of ``s2s run``, to the bit."""
+    (tmp_path / "mine.toml").write_text(PROFILE)
+    out = tmp_path / "out"
+    assert main(["run", "--profile", str(tmp_path / "mine.toml"), "--out", str(out)]) == 0
+    (manifest,) = out.glob("cohort/*/manifest.json")
+    command = [sys.executable, str(EXAMPLE), str(GROUPS)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    assert printed.splitlines()[-1] == f"adapter {json.loads(manifest.read_text())['final_adapter_sha256']}"
