@@ -14,7 +14,7 @@ import pytest
 from tests.unit.audit import logs
 
 from search_to_signal.audit.groups import RewardGroups
-from search_to_signal.audit.importers import FORMATS, find, neutral, read
+from search_to_signal.audit.importers import FORMATS, find, read, rollouts
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.importers.sniffing import sniff
 from search_to_signal.errors import RecordError
@@ -306,7 +306,7 @@ def test_neutral(kind: str, tmp_path: Path) -> None:
         logs.jsonl(path, rows)
     else:
         logs.parquet(
-            path, {name: [row.get(name) for row in rows] for name in neutral.COLUMNS if name != "status"}
+            path, {name: [row.get(name) for row in rows] for name in rollouts.COLUMNS if name != "status"}
         )
     groups = whole(path)
     assert groups.sizes.tolist() == [2, 1]
@@ -319,10 +319,10 @@ def test_neutral(kind: str, tmp_path: Path) -> None:
 
 def test_neutral_schema_is_what_is_read() -> None:
     """The schema beside the importer is that of the rows it accepts."""
-    schema = msgspec.json.schema(neutral.Rollout)
+    schema = msgspec.json.schema(rollouts.Rollout)
     definition = schema["$defs"]["Rollout"]
     definition["description"] = inspect.cleandoc(definition["description"])
-    assert json.loads(neutral.SCHEMA.read_text(encoding="utf-8")) == schema
+    assert json.loads(rollouts.SCHEMA.read_text(encoding="utf-8")) == schema
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])

@@ -24,7 +24,8 @@ class ReadOptions:
 
     ``label`` names the column that holds each row's class; ``a.b`` is column b within a. ``reward`` names the
     reward where a log holds several. ``components`` names the reward columns, and ``weights`` their weights.
-    ``group_size`` splits runs of equal prompts. ``rows`` bounds a batch.
+    ``group_size`` splits runs of equal prompts. ``columns`` says what the columns of the neutral form are
+    called in a file of anybody's own: ``{"reward": "score", "group": "prompt_id"}``. ``rows`` bounds a batch.
     """
 
     label: str | None = None
@@ -32,6 +33,7 @@ class ReadOptions:
     components: tuple[str, ...] | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
     group_size: int | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
     rows: int = BATCH
 
     def __post_init__(self) -> None:
@@ -50,7 +52,7 @@ class Format:
     directory: the first pattern with any wins, so that one rollout is not counted in two of them.
     ``sums``: the reward is the weighted sum of columns that a caller may name. ``several``: a row has several
     rewards, of which a caller may name one. ``contents``: a digest of a file without its step, for a writer
-    that may write a batch twice.
+    that may write a batch twice. ``maps``: a caller may say what its columns are called.
     ``writer`` is repository, path, commit and date of the writer; ``met`` says what files were read.
     """
 
@@ -64,11 +66,12 @@ class Format:
     sums: bool = False
     several: bool = False
     contents: Callable[[Path], bytes] | None = None
+    maps: bool = False
 
     def score(self, sniffed: Sniffed) -> int:
-        """How many needed columns the file has; 0 unless it has all of them."""
+        """How well a file fits, by how many columns are needed; 0 unless it has all of them."""
         fits = sniffed.container == self.container and not self.missing(sniffed)
-        return len(self.needs) if fits else 0
+        return 1 + len(self.needs) if fits else 0
 
     def missing(self, sniffed: Sniffed) -> tuple[str, ...]:
         """The needed columns that the file has not."""
