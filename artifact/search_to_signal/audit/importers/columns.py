@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import ne
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.audit.groups import Floats, Names, RewardGroups
-from search_to_signal.audit.importers.rows import digest, refuse_many_names, unscored
+from search_to_signal.audit.importers.rows import digests, refuse_many_names, unscored
 from search_to_signal.errors import RecordError
 
 Table = dict[str, NDArray[Any]]
@@ -24,37 +25,49 @@ class Codes:
 
     known: dict[str, int] = field(default_factory=dict)
 
-    def of(self, texts: Iterable[str]) -> NDArray[np.int32]:
+    def of(self, texts: Sequence[str]) -> NDArray[np.int32]:
         """(R,): the number of each text; new ones are added."""
         known = self.known
-        return np.array([known.setdefault(text, len(known)) for text in texts], dtype=np.int32)
+        for text in dict.fromkeys(texts):
+            known.setdefault(text, len(known))
+        return np.fromiter(map(known.__getitem__, texts), np.int32, len(texts))
 
 
 def table_of(
-    rows: Sequence[Any], classes: Iterable[str], positions: Sequence[int], labels: Codes, statuses: Codes
+    rows: Sequence[Any], classes: Sequence[str], positions: Sequence[int], labels: Codes, statuses: Codes
 ) -> Table:
     """Columns of rows with the fields of Rollout that were read together; the first is said not to begin."""
-    groups, steps = [row.group for row in rows], [row.step for row in rows]
-    begins = [False, *map(ne, groups[1:], groups)]
-    step = np.array(steps, dtype=np.int64)
-    table: Table = {
-        "begins": np.array(begins, dtype=np.bool_) | (np.diff(step, prepend=step[:1]) != 0),
-        "position": np.array(positions, dtype=np.int64),
+    groups = [row.group for row in rows]
+    step = np.array([row.step for row in rows], dtype=np.int64)
+    begins = np.fromiter(chain([False], map(ne, groups[1:], groups)), np.bool_, len(rows))
+    return {
+        "begins": begins | (np.diff(step, prepend=step[:1]) != 0),
+        "position": _positions(positions),
         "step": step,
         "reward": np.array([row.reward for row in rows], dtype=np.float64),
         "advantage": np.array([row.advantage for row in rows], dtype=np.float64),
         "tokens": np.array([row.tokens for row in rows], dtype=np.int64),
-        "response": np.array([digest(row.response) for row in rows], dtype=np.uint64),
+        "response": digests([row.response for row in rows]),
         "label": labels.of(classes),
         "status": statuses.of([row.status or "" for row in rows]),
+        **_parts_of([row.components or {} for row in rows], [row.weights or {} for row in rows]),
     }
-    parts = [row.components or {} for row in rows]
-    for name in dict.fromkeys(name for part in parts for name in part):
-        weights = [(row.weights or {}).get(name, 1.0) for row in rows]
-        table[_VALUE + name] = np.array([part.get(name) for part in parts], dtype=np.float64)
-        table[_WEIGHT + name] = np.array(weights, dtype=np.float64)
-        table[_PRESENT + name] = np.array([name in part for part in parts], dtype=np.bool_)
-    return table
+
+
+def _positions(given: Sequence[int]) -> NDArray[np.int64]:
+    if isinstance(given, range):
+        return np.arange(given.start, given.stop, dtype=np.int64)
+    return np.array(given, dtype=np.int64)
+
+
+def _parts_of(parts: Sequence[Mapping[str, Any]], weights: Sequence[Mapping[str, Any]]) -> Table:
+    found: Table = {}
+    for name in dict.fromkeys(chain.from_iterable(parts)):
+        present = np.fromiter((name in part for part in parts), np.bool_, len(parts))
+        found[_PRESENT + name] = present
+        found[_VALUE + name] = np.array([part.get(name) for part in parts], dtype=np.float64)
+        found[_WEIGHT + name] = np.array([weight.get(name, 1.0) for weight in weights], dtype=np.float64)
+    return found
 
 
 def assembled(

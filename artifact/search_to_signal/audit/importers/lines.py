@@ -4,9 +4,10 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from search_to_signal.audit.importers.streams import DAMAGED, opened
 from search_to_signal.errors import RecordError
@@ -21,12 +22,20 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
     Raises RecordError, naming file and line, for a line that is cut off, too long, or no JSON object.
     """
-    for first, chunk in read_chunks(path):
-        yield from records_of(path, first, chunk)
+    for lines in read_chunks(path):
+        yield from records_of(path, lines)
 
 
-def read_chunks(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield runs of whole lines, about ``CHUNK`` bytes each, with the number of the first line, from 1.
+class Lines(NamedTuple):
+    """A run of whole lines: the number of the first, from 1, and how many there are."""
+
+    first: int
+    count: int
+    text: bytes
+
+
+def read_chunks(path: Path) -> Iterator[Lines]:
+    """Yield the lines of a file, about ``CHUNK`` bytes at once.
 
     Raises RecordError where the file is damaged or a line is too long.
     """
@@ -36,8 +45,10 @@ def read_chunks(path: Path) -> Iterator[tuple[int, bytes]]:
             end = block.rfind(b"\n") + 1
             if end:
                 chunk = b"".join([*pieces, block[:end]])
-                yield number, chunk
-                number, pieces, held = number + chunk.count(b"\n"), [], 0
+                # Several times as fast as counting in bytes.
+                count = int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == ord("\n")))
+                yield Lines(number, count, chunk)
+                number, pieces, held = number + count, [], 0
             pieces.append(block[end:])
             held += len(pieces[-1])
             if held > LONGEST_LINE:
@@ -45,12 +56,12 @@ def read_chunks(path: Path) -> Iterator[tuple[int, bytes]]:
                     f"{path}:{number}: the line is longer than {LONGEST_LINE} bytes; is this JSON Lines?"
                 )
     if held:
-        yield number, b"".join(pieces)
+        yield Lines(number, 1, b"".join(pieces))
 
 
-def records_of(path: Path, first: int, chunk: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number and record of each line of a chunk that is not blank; errors as in ``read_lines``."""
-    for number, line in enumerate(io.BytesIO(chunk), first):
+def records_of(path: Path, lines: Lines) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number and record of each line that is not blank; errors as in ``read_lines``."""
+    for number, line in enumerate(io.BytesIO(lines.text), lines.first):
         if line.strip():
             yield number, _record(path, number, line)
 

@@ -5,8 +5,9 @@ alone; ``label`` may name one of them. A caller who says what columns are called
 has any such file read.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from search_to_signal.audit.importers.base import Format, ReadOptions, value_at
 from search_to_signal.audit.importers.columns import Codes, Table, assembled, table_of
 from search_to_signal.audit.importers.documents import read_document
 from search_to_signal.audit.importers.gathering import Key, joined, runs_of, until_damaged
-from search_to_signal.audit.importers.lines import read_chunks, read_lines, records_of
+from search_to_signal.audit.importers.lines import Lines, read_chunks, read_lines, records_of
 from search_to_signal.audit.importers.rollouts import Columns, refused
 from search_to_signal.audit.importers.rows import Row, batches, digest, number
 from search_to_signal.audit.importers.sniffing import CSV, JSON, JSONL, PARQUET, container_of, sniff
@@ -26,7 +27,7 @@ from search_to_signal.audit.importers.tables import parquet_columns, read_table
 from search_to_signal.errors import RecordError
 
 # Lines or rows that are read together, with the position of each.
-Chunk = tuple[list[int], list[Any]]
+Chunk = tuple[Sequence[int], list[Any]]
 Records = Iterable[tuple[int, dict[str, Any]]]
 # Rows that are made into columns at once where they are no lines of JSON.
 _ROWS = 4096
@@ -100,31 +101,32 @@ def _keys_of_lines(path: Path, columns: Columns) -> Iterator[Key]:
     step = msgspec.field(name=columns.of("step"), default=UNKNOWN)
     kind = msgspec.defstruct("Key", [("group", int | str, group), ("step", int, step)], gc=False)
     decoder = msgspec.json.Decoder(kind)
-    for first, chunk in read_chunks(path):
-        rows = _decoded(decoder, chunk) if columns.decoder else None
+    for lines in read_chunks(path):
+        rows = _decoded(decoder, lines) if columns.decoder else None
         if rows is None:
-            yield from _keys(path, records_of(path, first, chunk), columns)
+            yield from _keys(path, records_of(path, lines), columns)
         else:
-            yield from ((row.step, row.group) for row in rows)
+            keys = zip([row.step for row in rows], [row.group for row in rows], strict=True)
+            yield from (key for key, _ in groupby(keys))
 
 
-def _decoded(decoder: "msgspec.json.Decoder[Any]", chunk: bytes) -> list[Any] | None:
+def _decoded(decoder: "msgspec.json.Decoder[Any]", lines: Lines) -> list[Any] | None:
     """A row for each line; None where one is blank, or is not as the decoder wants it."""
     try:
-        rows = decoder.decode_lines(chunk)
+        rows = decoder.decode_lines(lines.text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return rows if len(rows) == chunk.count(b"\n") + (not chunk.endswith(b"\n")) else None
+    return rows if len(rows) == lines.count else None
 
 
 def _chunks_of_lines(path: Path, columns: Columns) -> Iterator[Chunk]:
     decoder = columns.decoder
-    for first, chunk in read_chunks(path):
-        rows = None if decoder is None else _decoded(decoder, chunk)
+    for lines in read_chunks(path):
+        rows = None if decoder is None else _decoded(decoder, lines)
         if rows is None:
-            yield from _chunks(path, records_of(path, first, chunk), columns)
+            yield from _chunks(path, records_of(path, lines), columns)
         else:
-            yield list(range(first, first + len(rows))), rows
+            yield range(lines.first, lines.first + lines.count), rows
 
 
 def _chunks(path: Path, records: Records, columns: Columns) -> Iterator[Chunk]:
@@ -150,7 +152,8 @@ def _chunks(path: Path, records: Records, columns: Columns) -> Iterator[Chunk]:
 def _tables(chunks: Iterable[Chunk], columns: Columns, labels: Codes, statuses: Codes) -> Iterator[Table]:
     last: Key | None = None
     for positions, rows in chunks:
-        classes = [_class(row, columns) for row in rows]
+        plain = columns.label is None
+        classes = [row.label or "" if plain else _class(row, columns) for row in rows]
         table = table_of(rows, classes, positions, labels, statuses)
         table["begins"][0] = (rows[0].step, rows[0].group) != last
         last = (rows[-1].step, rows[-1].group)

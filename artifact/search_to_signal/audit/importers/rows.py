@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from search_to_signal.audit.groups import UNKNOWN, Assumption, Floats, RewardGroups, named
 from search_to_signal.errors import RecordError
@@ -57,6 +58,15 @@ def digest(text: str | None) -> int:
     if text is None:
         return 0
     return hash(text) & _ALL_BITS or 1
+
+
+def digests(texts: Sequence[str | None]) -> NDArray[np.uint64]:
+    """(R,): the digest of each text."""
+    found = np.fromiter(map(hash, texts), np.int64, len(texts)).view(np.uint64)
+    found[found == 0] = 1
+    if None in texts:
+        found[[text is None for text in texts]] = 0
+    return found
 
 
 def number(value: object) -> float:
