@@ -8,12 +8,15 @@ from pathlib import Path, PurePath
 from search_to_signal.audit.groups import Assumption, RewardGroups
 from search_to_signal.audit.importers import (
     llm4ad,
+    nemo_rl,
     neutral,
     openevolve,
+    openevolve_checkpoints,
     own_records,
     prime_rl_tokens,
     prime_rl_traces,
     shinka,
+    skyrl,
     slime,
     theta_evolve,
     tinker,
@@ -23,7 +26,6 @@ from search_to_signal.audit.importers import (
     verl,
 )
 from search_to_signal.audit.importers.base import Format, ReadOptions
-from search_to_signal.audit.importers.rollouts import SCHEMA
 from search_to_signal.audit.importers.sniffing import Sniffed, sniff
 from search_to_signal.errors import ConfigError, RecordError
 
@@ -31,6 +33,8 @@ FORMATS: tuple[Format, ...] = (
     trl.FORMAT,
     trl_tables.FORMAT,
     verl.FORMAT,
+    nemo_rl.FORMAT,
+    skyrl.FORMAT,
     prime_rl_traces.FORMAT,
     prime_rl_tokens.FORMAT,
     tinker.FORMAT,
@@ -40,6 +44,7 @@ FORMATS: tuple[Format, ...] = (
     own_records.FORMAT,
     openevolve.FORMAT,
     openevolve.JSON_FORMAT,
+    openevolve_checkpoints.FORMAT,
     shinka.FORMAT,
     llm4ad.FORMAT,
     neutral.JSONL_FORMAT,
@@ -147,5 +152,5 @@ def _unknown(path: Path, sniffed: Sniffed, candidates: tuple[Format, ...]) -> Re
     near = min(alike, key=lambda one: (len(one.missing(sniffed)), -len(one.needs)))
     return RecordError(
         f"{found}; to be read as {near.name} it misses {', '.join(near.missing(sniffed))}: "
-        f"name another format, or write it by {SCHEMA.name}"
+        "name another format, or say by --map reward=COLUMN,group=COLUMN what its columns mean"
     )

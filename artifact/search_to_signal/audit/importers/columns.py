@@ -156,11 +156,12 @@ def _parts(source: str, table: Table) -> tuple[Mapping[str, Floats], Mapping[str
     names = [name.removeprefix(_VALUE) for name in table if name.startswith(_VALUE)]
     names = [name for name in names if table[_PRESENT + name].any()]
     refuse_many_names(source, len(names), len(table["step"]))
-    values, weights = {}, {}
+    values: dict[str, Floats] = {}
+    weights: dict[str, float] = {}
     for name in names:
         value, weight = table[_VALUE + name], table[_WEIGHT + name]
         given = weight[table[_PRESENT + name]]
         same = bool((given == given[0]).all())
-        values[name] = value if same else value * weight
+        values[name] = np.asarray(value if same else value * weight, dtype=np.float64)
         weights[name] = float(given[0]) if same else 1.0
     return values, weights

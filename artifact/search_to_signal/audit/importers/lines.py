@@ -30,7 +30,7 @@ class Lines(NamedTuple):
     """A run of whole lines: the number of the first, from 1, and how many there are."""
 
     first: int
-    count: int
+    size: int
     text: bytes
 
 

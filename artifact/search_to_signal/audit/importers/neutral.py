@@ -97,10 +97,9 @@ def _keys(path: Path, records: Records, columns: Columns) -> Iterator[Key]:
 
 
 def _keys_of_lines(path: Path, columns: Columns) -> Iterator[Key]:
-    group, step = (msgspec.field(name=columns.of(name)) for name in ("group", "step"))
-    step = msgspec.field(name=columns.of("step"), default=UNKNOWN)
-    kind = msgspec.defstruct("Key", [("group", int | str, group), ("step", int, step)], gc=False)
-    decoder = msgspec.json.Decoder(kind)
+    group: tuple[str, Any, Any] = ("group", int | str, msgspec.field(name=columns.of("group")))
+    step = ("step", int, msgspec.field(name=columns.of("step"), default=UNKNOWN))
+    decoder = msgspec.json.Decoder(msgspec.defstruct("Key", [group, step], gc=False))
     for lines in read_chunks(path):
         rows = _decoded(decoder, lines) if columns.decoder else None
         if rows is None:
@@ -116,7 +115,7 @@ def _decoded(decoder: "msgspec.json.Decoder[Any]", lines: Lines) -> list[Any] | 
         rows = decoder.decode_lines(lines.text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return rows if len(rows) == lines.count else None
+    return rows if len(rows) == lines.size else None
 
 
 def _chunks_of_lines(path: Path, columns: Columns) -> Iterator[Chunk]:
@@ -126,7 +125,7 @@ def _chunks_of_lines(path: Path, columns: Columns) -> Iterator[Chunk]:
         if rows is None:
             yield from _chunks(path, records_of(path, lines), columns)
         else:
-            yield range(lines.first, lines.first + lines.count), rows
+            yield range(lines.first, lines.first + lines.size), rows
 
 
 def _chunks(path: Path, records: Records, columns: Columns) -> Iterator[Chunk]:

@@ -1,8 +1,8 @@
 """CSV files as rows: comma, semicolon or tab, whichever the first line has most of; cells are texts."""
 
 import csv
-import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -42,23 +42,19 @@ def _header(path: Path) -> list[str]:
         return next(_rows(path, stream), (0, []))[1]
 
 
-def _rows(path: Path, stream: io.BufferedIOBase) -> Iterator[tuple[int, list[str]]]:
-    """Line number and cells of every row that is not blank."""
-    text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+def _rows(path: Path, stream: Iterable[bytes]) -> Iterator[tuple[int, list[str]]]:
+    """Number of the last line and cells of every row that is not blank."""
     number = 0
     try:
-        first = text.readline()
+        lines = (line.decode() for line in stream)
+        first = next(lines, "")
         separator = max(",;\t", key=first.count)
-        for start, lines in ((0, io.StringIO(first, newline="")), (1, text)):
-            reader = csv.reader(lines, delimiter=separator, strict=True)
-            for cells in reader:
-                number = start + reader.line_num
-                if cells:
-                    yield number, cells
+        reader = csv.reader(chain([first], lines), delimiter=separator, strict=True)
+        for cells in reader:
+            number = reader.line_num
+            if cells:
+                yield number, cells
     except (*DAMAGED, csv.Error) as error:
         raise RecordError(
             f"{path}:{number + 1}: unreadable from here on ({error}); save it again as CSV in UTF-8"
         ) from error
-    finally:
-        # The stream belongs to who opened it.
-        text.detach()
