@@ -89,12 +89,12 @@ def sampled_apart(groups: Iterable[Group]) -> Iterator[Group]:
 
 def runs_of(keys: Iterable[Key]) -> Runs:
     """What is read of a log before its rows: where groups and steps begin again."""
-    groups, steps = array("Q"), array("Q")
+    groups, steps, last = array("Q"), array("Q"), UNKNOWN
     for (step, group), _ in groupby(keys):
         groups.append(_stamp((step, group)))
-        mark = _stamp(step)
-        if step != UNKNOWN and not (steps and steps[-1] == mark):
-            steps.append(mark)
+        if step not in (last, UNKNOWN):
+            steps.append(_stamp(step))
+            last = step
     return Runs(_more_than_once(groups), _more_than_once(steps))
 
 
