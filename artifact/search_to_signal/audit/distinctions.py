@@ -110,15 +110,6 @@ def _order_kept(groups: RewardGroups, advantage: Floats, largest: Floats) -> tup
     return _any(where[higher & (change == 0)], groups), _any(where[higher & (change < -slack)], groups)
 
 
-def turned(groups: RewardGroups, one: Floats, other: Floats) -> Bools:
-    """(N,): groups that two columns order differently, beyond rounding."""
-    scale = [np.fmax(*map(np.abs, limits(groups, values))) for values in (one, other)]
-    group, first, second = _sorted(groups, one, other)
-    where = group[1:]
-    higher = (where == group[:-1]) & (np.diff(first) > ZERO * scale[0][where])
-    return _any(where[higher & (np.diff(second) < -ZERO * scale[1][where])], groups)
-
-
 def _sorted(groups: RewardGroups, one: Floats, other: Floats) -> tuple[Integers, Floats, Floats]:
     known = np.flatnonzero(np.isfinite(one) & np.isfinite(other))
     order = known[np.lexsort((other[known], one[known], groups.group[known]))]

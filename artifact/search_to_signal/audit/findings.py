@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from search_to_signal.audit import candidates
-from search_to_signal.audit.agreement import Agreement, Place, agreement, place_of, rounding
+from search_to_signal.audit.agreement import Agreement, Place, agreement, place_of, reference_of
 from search_to_signal.audit.applying import apply
 from search_to_signal.audit.atlas import entries, get_entry
 from search_to_signal.audit.credit import ClassCredit, ClassSums, class_sums, credit_table
@@ -25,6 +25,10 @@ _SHOWN = 3
 DEFAULT = "group"
 # The key of the assumption that advantages count only where the first groups have some.
 LATE_ADVANTAGES = "late_advantages"
+# The key of the assumption that a part of a long log speaks for the whole where normalizers are compared.
+IN_PART = "compared_in_part"
+# Up to so many groups every entry is compared; later an entry that does not explain sees one in so many.
+_ALL_COMPARED, _ONE_IN = 8_192, 32
 STEP_FLAGS = ("singleton", "flat", "silenced", "dead", "merged", "reversed", "amplified")
 
 
@@ -122,6 +126,9 @@ class _Tally:
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[Place]] = field(default_factory=dict)
     agreements: dict[str, Agreement] = field(default_factory=dict)
+    # Groups with advantages, and those of them with which every entry was compared.
+    advised: int = 0
+    compared: int = 0
     knobs: dict[str, Knob] = field(default_factory=dict)
     weights: dict[str, float | None] = field(default_factory=dict)
     repeats: RepeatSums = field(default_factory=RepeatSums)
@@ -161,9 +168,9 @@ def audit(
 
 def _explaining(batch: RewardGroups, usual: str) -> str | None:
     """The first entry that gives the logged advantages of a batch, the usual one before all others."""
-    slack = rounding(batch, group_facts(batch, batch.advantage))
+    logged = reference_of(batch, batch.advantage, group_facts(batch, batch.advantage))
     for name in dict.fromkeys((usual, *entries())):
-        if agreement(batch, batch.advantage, apply(get_entry(name), batch), slack).explains:
+        if agreement(logged, apply(get_entry(name), batch)).explains:
             return name
     return None
 
@@ -193,7 +200,7 @@ def _add(tally: _Tally, batch: RewardGroups, name: str, logged: bool) -> None:
         tally.lengths[rule] = tally.lengths.get(rule, LengthSums()) + lengths
     # Candidates of a search that trains nothing have no advantages to compare.
     if not _is_search(batch):
-        _compare(tally, batch, audited, facts)
+        _compare(tally, batch, audited, facts, {name: base})
         for knob, found in knobs(get_entry(name), batch, base).items():
             tally.knobs[knob] = tally.knobs.get(knob, Knob()) + found
 
@@ -216,11 +223,29 @@ def _statuses(batch: RewardGroups) -> dict[str, int]:
     }
 
 
-def _compare(tally: _Tally, batch: RewardGroups, audited: Floats, facts: GroupFacts) -> None:
-    slack = rounding(batch, facts)
+def _compare(
+    tally: _Tally, batch: RewardGroups, audited: Floats, facts: GroupFacts, known: Mapping[str, Floats]
+) -> None:
+    """Compare entries with a batch: all of them, or those that ``known`` has and that explain all so far."""
+    reference = reference_of(batch, audited, facts)
+    everything = tally.compared < max(_ALL_COMPARED, tally.advised // _ONE_IN)
+    tally.advised += len(batch.step)
+    tally.compared += len(batch.step) * everything
     for name, entry in entries().items():
-        found = agreement(batch, audited, apply(entry, batch), slack)
-        tally.agreements[name] = tally.agreements.get(name, Agreement()) + found
+        before = tally.agreements.get(name, Agreement())
+        if everything or name in known or before.explains:
+            given = known[name] if name in known else apply(entry, batch)
+            tally.agreements[name] = before + agreement(reference, given)
+
+
+def _in_part(tally: _Tally) -> tuple[Assumption, ...]:
+    """What a long log's comparisons stand on."""
+    says = (
+        "of a long log, normalizers that do not explain the advantages are compared with its first groups "
+        f"and with one in {_ONE_IN} of the later ones"
+    )
+    counts = {"groups": tally.advised, "compared": tally.compared}
+    return (Assumption(IN_PART, says, counts),) if tally.compared < tally.advised else ()
 
 
 def _count(tally: _Tally, batch: RewardGroups, facts: GroupFacts) -> None:
@@ -282,6 +307,8 @@ def _finished(tally: _Tally, name: str, logged: bool, named: bool) -> Findings:
         "sizes": dict(sorted(tally.sizes.items())),
         "statuses": dict(sorted(tally.statuses.items())),
         "classes": credit_table(classes) if credited else (),
+        "assumptions": (*tally.assumptions, *_in_part(tally)),
     }
-    carried = {key: value for key, value in vars(tally).items() if key != "seen"}
+    own = ("seen", "advised", "compared")
+    carried = {key: value for key, value in vars(tally).items() if key not in own}
     return Findings(logged=logged, normalizer=name, named=named, **carried | final)

@@ -45,7 +45,8 @@ def repeat_sums(groups: RewardGroups, advantage: Floats) -> RepeatSums:
     order, same = _neighbours(groups)
     logged = groups.response != 0
     gain = np.where(np.isfinite(advantage), np.maximum(advantage, 0.0), 0.0)
-    repeats = order[1:][same]
+    # In the order of the log: numbers of responses differ from process to process.
+    repeats = np.sort(order[1:][same])
     return RepeatSums(int(logged.sum()), len(repeats), float(gain[repeats].sum()), float(gain[logged].sum()))
 
 

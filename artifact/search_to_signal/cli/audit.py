@@ -4,15 +4,18 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_to_signal.cli.base import Add, add_repeated
 from search_to_signal.errors import ConfigError
+from search_to_signal.progress import PLAIN_SECONDS, one_line
 
 if TYPE_CHECKING:
     from search_to_signal.audit.findings import Findings
+    from search_to_signal.audit.groups import RewardGroups
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -30,9 +33,10 @@ def _audit(arguments: argparse.Namespace) -> int:
         components=tuple(weights) or None,
         weights=weights,
         group_size=arguments.group_size,
+        columns=_columns(arguments.map),
     )
-    form, _ = importers.find(arguments.path, arguments.format)
-    batches = importers.read(arguments.path, form.name, options)
+    form, _ = importers.find(arguments.path, arguments.format, bool(options.columns))
+    batches = _told(importers.read(arguments.path, form.name, options))
     found = audit(batches, arguments.normalizer, USUAL.get(form.name))
     if arguments.out is not None:
         writing.write(found, arguments.out, str(arguments.path))
@@ -42,6 +46,29 @@ def _audit(arguments: argparse.Namespace) -> int:
         print(f"Read as {form.name}.")
         print(writing.text(found))
     return _judged(found, limits)
+
+
+def _columns(given: Sequence[str]) -> dict[str, str]:
+    """``reward=score,group=prompt_id`` as columns by their meaning; raises ConfigError for anything else."""
+    pairs = [pair.partition("=") for one in given for pair in one.split(",")]
+    if wrong := [name + equals for name, equals, column in pairs if not name or not column]:
+        raise ConfigError(
+            f"--map {wrong[0] or ','.join(given)}: give columns as in reward=score,group=prompt_id"
+        )
+    return {name: column for name, _, column in pairs}
+
+
+def _told(batches: "Iterable[RewardGroups]") -> "Iterator[RewardGroups]":
+    """The same batches; while they come, a line now and then says how many did."""
+    rows = groups = 0
+    began = told = time.monotonic()
+    for batch in batches:
+        yield batch
+        rows, groups = rows + len(batch.reward), groups + len(batch.step)
+        if time.monotonic() - told >= PLAIN_SECONDS:
+            told = time.monotonic()
+            note = f"audited {groups:,} groups, {rows:,} completions in {told - began:.0f} s: {batch.source}"
+            print(f"s2s: {one_line(note)}", file=sys.stderr, flush=True)
 
 
 def _component(given: str) -> tuple[str, float]:
@@ -109,7 +136,9 @@ def register(add: Add) -> None:
     command.add_argument(
         "--reward", metavar="NAME", help="the reward that was trained, where a log has several"
     )
-    text = "of TRL's logs: a column that is part of the reward, and its weight"
+    text = "what the columns of any JSON, CSV or Parquet file mean: group, reward, step, advantage and others"
+    add_repeated(command, "--map", text, metavar="NAME=COLUMN,...")
+    text = "of TRL's logs and mapped files: a column that is part of the reward, and its weight"
     add_repeated(command, "--component", text, metavar="COLUMN[=WEIGHT]")
     command.add_argument(
         "--group-size", type=int, metavar="G", help="split runs of one prompt into groups of G"
