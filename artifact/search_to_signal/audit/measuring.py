@@ -66,25 +66,25 @@ def signal(groups: RewardGroups, advantage: Floats, facts: GroupFacts | None = N
             taught=int(np.count_nonzero(np.abs(advantage) > ZERO)),
             halved=float(_halved(groups).sum()),
             parted=parted,
-            gain=_greatest(facts.gain),
-            largest=_greatest(facts.largest),
-            ties=ties(groups, facts.flags["flat"]),
+            gain=greatest(facts.gain),
+            largest=greatest(facts.largest),
+            ties=ties(*limits(groups, groups.reward), facts.flags["flat"]),
             length=_length(groups, advantage),
             sizes=frozenset(np.unique(groups.sizes).tolist()),
             parts=parts,
         )
 
 
-def ties(groups: RewardGroups, flat: Bools) -> Ties:
-    """Which of the flat groups, (N,), stand at the least and the greatest reward of the batch."""
-    least, most = limits(groups, groups.reward)
+def ties(least: Floats, most: Floats, flat: Bools) -> Ties:
+    """How many of the flat groups stand at the least and the greatest reward of all; (N,) each."""
     if not np.isfinite(least).any():
         return Ties()
     low, high = float(np.nanmin(least)), float(np.nanmax(most))
     return Ties(low, int((flat & (most == low)).sum()), high, int((flat & (least == high)).sum()))
 
 
-def _greatest(values: Floats) -> float:
+def greatest(values: Floats) -> float:
+    """The largest finite value, 0 without one above it."""
     return float(np.max(values, where=np.isfinite(values), initial=0.0))
 
 

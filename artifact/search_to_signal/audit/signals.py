@@ -136,7 +136,8 @@ class Signal:
             return None
         size = next(iter(self.sizes))
         whole = self.flat / self.compared
-        return whole * min(1.0, whole / half) ** (size / (size - size // 2))
+        slope = math.log(min(1.0, whole / half)) / (size - size // 2)
+        return whole * math.exp(size * slope)
 
 
 def logged(one: Signal) -> dict[str, float]:
