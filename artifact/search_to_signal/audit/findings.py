@@ -1,5 +1,6 @@
 """The audit of a run: its batches are read once, and what is kept does not grow with the rows."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from search_to_signal.audit.knobs import Knob, knobs
 from search_to_signal.audit.lengths import LengthSums, length_sums
 from search_to_signal.audit.measuring import signal, ties
 from search_to_signal.audit.options import options_of
-from search_to_signal.audit.prompts import PromptSums, add_prompts, worst
+from search_to_signal.audit.prompts import PromptSums, add_prompts, hopeless, worst
 from search_to_signal.audit.repeats import RepeatSums, repeat_sums, seen_before
 from search_to_signal.audit.signals import Signal, Ties
 from search_to_signal.audit.steps import spans, whole_steps
@@ -85,7 +86,8 @@ class Findings:
     changes. ``lengths`` are by the rule that weighs tokens.
     ``sums_to_zero``: groups whose advantages differ and sum to 0.
     ``signal`` is what the update is made of, ``alternatives`` what other settings of the ``framework`` make
-    of the same groups, ``worst`` the prompts that cost most. ``digits``: the log rounds advantages to these.
+    of the same groups, ``worst`` the prompts that cost most, ``hopeless`` the sums of those that were sampled
+    twice or more and tied each time. ``digits``: the log rounds advantages to these.
     """
 
     groups: int
@@ -111,6 +113,7 @@ class Findings:
     framework: str
     alternatives: Mapping[str, Alternative]
     worst: tuple[PromptSums, ...]
+    hopeless: PromptSums | None
     digits: int | None
     assumptions: tuple[Assumption, ...]
 
@@ -128,7 +131,7 @@ class Findings:
         return ordered[0] if self.logged and ordered else None
 
     def by_nearness(self) -> tuple[str, ...]:
-        """Entries that take some of the groups, nearest first: by what they refuse, then by 1 - cosine.
+        """Entries that take some of the groups, nearest first: by what they refuse, by 1 - cosine, by size.
 
         Of entries that give the same, those of the log's framework come first, and our own last.
         """
@@ -140,6 +143,8 @@ class Findings:
                     not known[name].explains,
                     known[name].missing,
                     known[name].apart,
+                    abs(math.log(known[name].size or math.inf)),
+                    name != self.normalizer,
                     standing(name, self.framework),
                 ),
             )
@@ -345,7 +350,7 @@ def _keep(tally: _Tally, batch: RewardGroups, name: str, groups: Integers, rows:
 
 def _steps(batch: RewardGroups, audited: Floats, facts: GroupFacts) -> list[StepCounts]:
     found, taught = [], np.abs(audited) > ZERO
-    least, most = limits(batch, batch.reward)
+    _, most = limits(batch, batch.reward)
     for first, end in spans(batch):
         rewards = batch.reward[batch.offsets[first] : batch.offsets[end]]
         finite = rewards[np.isfinite(rewards)]
@@ -357,7 +362,7 @@ def _steps(batch: RewardGroups, audited: Floats, facts: GroupFacts) -> list[Step
                 completions=len(rewards),
                 mean_reward=float(finite.mean()) if len(finite) else float("nan"),
                 taught=int(np.count_nonzero(taught[batch.offsets[first] : batch.offsets[end]])),
-                ties=ties(least[first:end], most[first:end], facts.flags["flat"][first:end]),
+                ties=ties(most[first:end], facts.flags["flat"][first:end]),
                 flags={name: int(facts.flags[name][first:end].sum()) for name in STEP_FLAGS},
             )
         )
@@ -388,6 +393,7 @@ def _finished(tally: _Tally, name: str, logged: bool, named: bool, own: Mapping[
         "classes": credit_table(classes) if credited else (),
         "assumptions": (*tally.assumptions, *_in_part(tally)),
         "worst": worst(tally.prompts),
+        "hopeless": hopeless(tally.prompts),
     }
     passing = ("seen", "advised", "compared", "prompts")
     carried = {key: value for key, value in vars(tally).items() if key not in passing}

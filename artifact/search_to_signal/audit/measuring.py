@@ -57,6 +57,8 @@ def signal(groups: RewardGroups, advantage: Floats, facts: GroupFacts | None = N
     with np.errstate(all="ignore"):
         facts = group_facts(groups, advantage) if facts is None else facts
         parted, parts = _parts(groups, advantage)
+        least, most = limits(groups, groups.reward)
+        mixed = facts.reward_range > 0
         return Signal(
             groups=len(groups.step),
             completions=len(groups.reward),
@@ -68,19 +70,22 @@ def signal(groups: RewardGroups, advantage: Floats, facts: GroupFacts | None = N
             parted=parted,
             gain=greatest(facts.gain),
             largest=greatest(facts.largest),
-            ties=ties(*limits(groups, groups.reward), facts.flags["flat"]),
+            mixed=int(np.count_nonzero(mixed)),
+            middle=float(((least + most) / 2)[mixed].sum()),
+            ties=ties(most, facts.flags["flat"]),
             length=_length(groups, advantage),
             sizes=frozenset(np.unique(groups.sizes).tolist()),
             parts=parts,
         )
 
 
-def ties(least: Floats, most: Floats, flat: Bools) -> Ties:
-    """How many of the flat groups stand at the least and the greatest reward of all; (N,) each."""
-    if not np.isfinite(least).any():
+def ties(reward: Floats, flat: Bools) -> Ties:
+    """How many of the flat groups have the least and the greatest ``reward``; (N,) each."""
+    tied = reward[flat]
+    if not len(tied):
         return Ties()
-    low, high = float(np.nanmin(least)), float(np.nanmax(most))
-    return Ties(low, int((flat & (most == low)).sum()), high, int((flat & (least == high)).sum()))
+    low, high = float(tied.min()), float(tied.max())
+    return Ties(low, int((tied == low).sum()), high, int((tied == high).sum()))
 
 
 def greatest(values: Floats) -> float:

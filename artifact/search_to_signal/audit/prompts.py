@@ -45,6 +45,22 @@ def add_prompts(known: dict[str, PromptSums], groups: RewardGroups, facts: Group
             one.wasted += sizes[at]
 
 
+def hopeless(known: dict[str, PromptSums]) -> PromptSums | None:
+    """The sums of prompts with two groups or more, all of them dead; ``prompt`` says how many of how many."""
+    tried = [one for one in known.values() if one.groups > 1]
+    lost = [one for one in tried if one.dead == one.groups]
+    if not lost:
+        return None
+    return PromptSums(
+        f"{len(lost)} of {len(tried)}",
+        lost[0].place,
+        groups=sum(one.groups for one in lost),
+        dead=sum(one.dead for one in lost),
+        wasted=sum(one.wasted for one in lost),
+        reward=sum(one.reward for one in lost),
+    )
+
+
 def worst(known: dict[str, PromptSums], count: int = 10) -> tuple[PromptSums, ...]:
     """The prompts on which most completions were spent for nothing, most first."""
     wasted = [one for one in known.values() if one.wasted]

@@ -22,6 +22,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     """Say what a normalizer did to the rewards in a log of TRL, verl, slime and others."""
     from search_to_signal.audit import importers, writing
     from search_to_signal.audit.findings import audit
+    from search_to_signal.audit.group_rows import GroupTable
     from search_to_signal.audit.importers.base import ReadOptions
     from search_to_signal.audit.usual import USUAL
 
@@ -37,15 +38,27 @@ def _audit(arguments: argparse.Namespace) -> int:
     )
     form, _ = importers.find(arguments.path, arguments.format, bool(options.columns))
     batches = _told(importers.read(arguments.path, form.name, options))
-    found = audit(batches, arguments.normalizer, USUAL.get(form.name))
-    if arguments.out is not None:
-        writing.write(found, arguments.out, str(arguments.path))
+    usual = USUAL.get(form.name)
+    rows = GroupTable(_compared(arguments.normalizer, usual)) if arguments.out is not None else None
+    found = audit(batches, arguments.normalizer, usual, rows.add if rows else None)
+    if rows is not None:
+        writing.write(found, arguments.out, str(arguments.path), rows.data())
     if arguments.json:
         print(writing.as_json(found))
     else:
         print(f"Read as {form.name}.")
         print(writing.text(found))
     return _judged(found, limits)
+
+
+def _compared(*names: str | None) -> list[str]:
+    """Entries whose advantages of every group are written: those given, and what their framework offers."""
+    from search_to_signal.audit.atlas import get_entry, source_of
+    from search_to_signal.audit.options import options_of
+
+    known = [name for name in names if name] or ["trl-grpo"]
+    offered = [options_of(source_of(get_entry(name)).framework) for name in known]
+    return list(dict.fromkeys([*known, *(name for one in offered for name in one.scales.values())]))
 
 
 def _columns(given: Sequence[str]) -> dict[str, str]:
