@@ -18,15 +18,18 @@ import numpy as np
 
 from search_to_signal.audit.applying import apply
 from search_to_signal.audit.atlas import get_entry
-from search_to_signal.audit.distinctions import ZERO, group_facts
 from search_to_signal.audit.groups import Floats, RewardGroups, of_arrays
+from search_to_signal.audit.measuring import signal
+from search_to_signal.audit.signals import Signal, logged
 from search_to_signal.errors import ConfigError, IllFormedGroupError
 from search_to_signal.records.files import storage_errors, write_atomically
 
 PREFIX = "signal/"
 DEAD, BATCH, GAIN, SHARE = (
-    f"{PREFIX}{name}" for name in ("dead_share", "effective_batch", "largest_gain", "share_of/")
+    f"{PREFIX}{name}" for name in ("dead_share", "effective_batch", "largest_gain", "share/")
 )
+
+_KNOWN = frozenset(f"{PREFIX}{name}" for name in logged(Signal()))
 
 
 def numbers(
@@ -46,10 +49,12 @@ def numbers(
     of the mask counts; without them those of ``normalizer``, an entry of the atlas, are taken.
     components: name: (n,), parts of the reward before their ``weights`` (1).
 
-    Returned: the share of groups that are dead (no reward differs, or no advantage does), the completions
-    with an advantage other than 0, the largest gain (advantage per reward within a group; NaN where none
-    differs), and of each component its share of the variance of the advantages, negative for one that works
-    against the rest. Raises IllFormedGroupError for columns that do not fit.
+    Returned, by names that begin with ``signal/``: dead_share (groups in which no reward differs, or no
+    advantage does), all_right_share and all_wrong_share (groups tied at the greatest and least reward of the
+    batch), effective_batch (completions with an advantage other than 0), largest_gain (advantage per reward
+    within a group), largest_advantage, and share/NAME, each component's share of the variance of the
+    advantages, negative for one that works against the rest. Raises IllFormedGroupError for columns that do
+    not fit.
     """
     found = grouped(rewards, groups, advantages, mask=mask, components=components, weights=weights)
     return numbers_of(
@@ -59,15 +64,7 @@ def numbers(
 
 def numbers_of(groups: RewardGroups, advantage: Floats) -> dict[str, float]:
     """The numbers of groups under advantages (R,), as ``numbers`` returns them."""
-    with np.errstate(all="ignore"):
-        facts = group_facts(groups, advantage)
-        gains = facts.gain[np.isfinite(facts.gain)]
-        return {
-            DEAD: float(facts.flags["dead"].mean()),
-            BATCH: float(np.count_nonzero(np.abs(advantage) > ZERO)),
-            GAIN: float(gains.max()) if len(gains) else math.nan,
-            **{f"{SHARE}{name}": share for name, share in _shares(groups, advantage).items()},
-        }
+    return {f"{PREFIX}{name}": value for name, value in logged(signal(groups, advantage)).items()}
 
 
 def grouped(
@@ -85,8 +82,8 @@ def grouped(
     places: dict[Any, int] = {}
     numbered = [places.setdefault(name, len(places)) for name in _listed(groups)]
     advantage: Floats = np.full(len(reward), np.nan) if advantages is None else _of_tokens(advantages, mask)
-    lengths = {len(column) for column in (numbered, reward, advantage, *parts.values())}
-    if lengths != {len(reward)} or not numbered:
+    columns = [reward, advantage, *parts.values()]
+    if not numbered or any(len(column) != len(numbered) for column in columns):
         raise IllFormedGroupError(
             "columns are empty or differ in length: give one value of each per completion"
         )
@@ -126,30 +123,6 @@ def _of_tokens(values: Any, mask: Any) -> Floats:
     return np.divide(total, count, out=np.full(len(found), np.nan), where=count > 0)
 
 
-def _shares(groups: RewardGroups, advantage: Floats) -> dict[str, float]:
-    """Of each component its part of the sum of squared advantages.
-
-    Within a group an advantage is taken as gain times (reward - mean), and the reward as the weighted sum of
-    its components, so the parts add up to 1 where both hold.
-    """
-    starts = groups.offsets[:-1]
-    known = np.nan_to_num(advantage)
-    centred = {name: _centred(groups, w * groups.components[name]) for name, w in groups.weights.items()}
-    apart = np.asarray(sum(centred.values())) if centred else np.zeros_like(known)
-    squares = np.add.reduceat(apart * apart, starts)
-    gain = np.divide(np.add.reduceat(known * apart, starts), squares, out=0.0 * squares, where=squares > 0)
-    parts = {name: float(gain @ np.add.reduceat(known * one, starts)) for name, one in centred.items()}
-    whole = sum(parts.values())
-    return {name: part / whole if whole else math.nan for name, part in parts.items()}
-
-
-def _centred(groups: RewardGroups, values: Floats) -> Floats:
-    filled = np.nan_to_num(values)
-    mean = np.add.reduceat(filled, groups.offsets[:-1]) / groups.sizes
-    found: Floats = filled - np.repeat(mean, groups.sizes)
-    return found
-
-
 def numbers_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """The numbers of rows of the neutral form, which are one batch; components where there are several."""
     weights = dict(rows[0].get("weights") or {})
@@ -172,8 +145,8 @@ def exceeded(found: Mapping[str, float], limits: Mapping[str, float]) -> dict[st
     over = {}
     for name, limit in limits.items():
         full = name if name.startswith(PREFIX) else f"{PREFIX}{name}"
-        if full not in (DEAD, BATCH, GAIN) and not full.startswith(SHARE):
-            raise ConfigError(f"no number is called {name}: limit dead_share, largest_gain or share_of/NAME")
+        if full not in _KNOWN and not full.startswith(SHARE):
+            raise ConfigError(f"no number is called {name}: limit dead_share, largest_gain or share/NAME")
         value = found.get(full, math.nan)
         if value > limit:
             over[full] = f"{full} is {value:.4g}, over {limit:g}"

@@ -8,8 +8,8 @@
 ``s2s audit rollouts`` then reads what TRL's own completions log leaves out: groups, identities, weights of
 reward functions, tokens, and the batches between two logged steps; with ``--follow``, while they are written.
 Numbers of each batch go into TRL's own log (``live.numbers``), averaged over the batches of a logged step as
-TRL averages its own: ``signal/dead_share``, ``signal/effective_batch``, ``signal/largest_gain``, and
-``signal/share_of/NAME`` for each of several reward functions.
+TRL averages its own: ``signal/dead_share``, ``signal/effective_batch``, ``signal/largest_gain`` and others,
+and ``signal/share/NAME`` for each of several reward functions.
 
 Read as installed: TRL 0.15.1 and 1.16.0. Neither hands rewards or advantages to a callback, so while
 training the recorder stands before the method that samples and scores a batch, whose result has advantages,

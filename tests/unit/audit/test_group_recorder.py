@@ -177,11 +177,11 @@ def test_the_trainers_own_log_has_the_numbers(new_trainer: Callable[..., Any], t
         live.numbers_of_rows([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()])
         for path in sorted((tmp_path / "log").iterdir())
     ]
-    for name in ("dead_share", "effective_batch", "largest_gain", "share_of/length", "share_of/first"):
+    for name in ("dead_share", "effective_batch", "largest_gain", "share/length", "share/first"):
         values = [one[f"signal/{name}"] for one in found]
         assert logged[f"signal/{name}"] == pytest.approx(sum(values) / len(values)), name
     assert logged["signal/effective_batch"] == 2 * SIZE
-    assert logged["signal/share_of/length"] + logged["signal/share_of/first"] == pytest.approx(1.0)
+    assert logged["signal/share/length"] + logged["signal/share/first"] == pytest.approx(1.0)
 
 
 def test_a_dead_batch_warns_once(new_trainer: Callable[..., Any], tmp_path: Path) -> None:

@@ -33,8 +33,11 @@ def test_numbers_by_hand() -> None:
     found = live.numbers(REWARDS, GROUPS, ADVANTAGES)
     assert found == {
         "signal/dead_share": pytest.approx(1 / 3),
+        "signal/all_right_share": pytest.approx(1 / 3),
+        "signal/all_wrong_share": 0.0,
         "signal/effective_batch": 2.0,
         "signal/largest_gain": 1.0,
+        "signal/largest_advantage": 0.5,
     }
 
 
@@ -76,7 +79,7 @@ def test_shares_of_components() -> None:
         components={"right": right, "style": style, "flat": np.ones(4)},
         weights={"right": 2.0},
     )
-    shares = {name: found[f"signal/share_of/{name}"] for name in ("right", "style", "flat")}
+    shares = {name: found[f"signal/share/{name}"] for name in ("right", "style", "flat")}
     assert shares == {
         "right": pytest.approx(2 / 1.5),
         "style": pytest.approx(-0.5 / 1.5),
@@ -85,10 +88,12 @@ def test_shares_of_components() -> None:
 
 
 def test_all_dead_is_told_as_such() -> None:
-    """No gain is no number, and nothing divides by 0."""
+    """Without an advantage there is no gain and no share, and nothing divides by 0."""
     found = live.numbers([1.0, 1.0], [1, 1], [0.0, 0.0], components={"a": [1, 1], "b": [0, 0]})
     assert (found["signal/dead_share"], found["signal/effective_batch"]) == (1.0, 0.0)
-    assert all(math.isnan(found[f"signal/{name}"]) for name in ("largest_gain", "share_of/a", "share_of/b"))
+    assert found["signal/largest_gain"] == 0.0
+    assert not any(name.startswith("signal/share/") for name in found)
+    assert all(map(math.isfinite, found.values()))
 
 
 @pytest.mark.parametrize(
