@@ -81,7 +81,7 @@ def grouped(
     parts = {name: _of_sequences(part) for name, part in (components or {}).items()}
     places: dict[Any, int] = {}
     numbered = [places.setdefault(name, len(places)) for name in _listed(groups)]
-    advantage: Floats = np.full(len(reward), np.nan) if advantages is None else _of_tokens(advantages, mask)
+    advantage: Floats = np.full(len(reward), np.nan) if advantages is None else of_tokens(advantages, mask)
     columns = [reward, advantage, *parts.values()]
     if not numbered or any(len(column) != len(numbered) for column in columns):
         raise IllFormedGroupError(
@@ -110,7 +110,7 @@ def _of_sequences(values: Any) -> Floats:
     return found.sum(axis=1) if found.ndim == 2 else found
 
 
-def _of_tokens(values: Any, mask: Any) -> Floats:
+def of_tokens(values: Any, mask: Any) -> Floats:
     """(n,): the advantage of a sequence, the mean over the tokens of its mask; NaN without any."""
     found = np.array(_listed(values), dtype=np.float64)
     if found.ndim < 2:
