@@ -29,7 +29,9 @@ DEAD, BATCH, GAIN, SHARE = (
     f"{PREFIX}{name}" for name in ("dead_share", "effective_batch", "largest_gain", "share/")
 )
 
-_KNOWN = frozenset(f"{PREFIX}{name}" for name in logged(Signal()))
+# What the greatest and the least reward are, one batch does not say.
+_OF_A_RUN = ("all_right_share", "all_wrong_share")
+_KNOWN = frozenset(f"{PREFIX}{name}" for name in logged(Signal()) if name not in _OF_A_RUN)
 
 
 def numbers(
@@ -50,8 +52,7 @@ def numbers(
     components: name: (n,), parts of the reward before their ``weights`` (1).
 
     Returned, by names that begin with ``signal/``: dead_share (groups in which no reward differs, or no
-    advantage does), all_right_share and all_wrong_share (groups tied at the greatest and least reward of the
-    batch), effective_batch (completions with an advantage other than 0), largest_gain (advantage per reward
+    advantage does), effective_batch (completions with an advantage other than 0), largest_gain (advantage per reward
     within a group), largest_advantage, and share/NAME, each component's share of the variance of the
     advantages, negative for one that works against the rest. Raises IllFormedGroupError for columns that do
     not fit.
@@ -64,7 +65,8 @@ def numbers(
 
 def numbers_of(groups: RewardGroups, advantage: Floats) -> dict[str, float]:
     """The numbers of groups under advantages (R,), as ``numbers`` returns them."""
-    return {f"{PREFIX}{name}": value for name, value in logged(signal(groups, advantage)).items()}
+    found = logged(signal(groups, advantage))
+    return {f"{PREFIX}{name}": value for name, value in found.items() if name not in _OF_A_RUN}
 
 
 def grouped(

@@ -33,8 +33,6 @@ def test_numbers_by_hand() -> None:
     found = live.numbers(REWARDS, GROUPS, ADVANTAGES)
     assert found == {
         "signal/dead_share": pytest.approx(1 / 3),
-        "signal/all_right_share": pytest.approx(1 / 3),
-        "signal/all_wrong_share": 0.0,
         "signal/effective_batch": 2.0,
         "signal/largest_gain": 1.0,
         "signal/largest_advantage": 0.5,
