@@ -9,14 +9,21 @@ import numpy as np
 
 from search_to_signal.audit.agreement import place_of
 from search_to_signal.audit.applying import apply
-from search_to_signal.audit.atlas import get_entry
+from search_to_signal.audit.atlas import get_entry, source_of
 from search_to_signal.audit.distinctions import GroupFacts
 from search_to_signal.audit.groups import Floats, RewardGroups
+from search_to_signal.audit.options import options_of
 
 # Groups that are written: a million of them are no table to read.
 MOST = 20_000
 FLAGS = ("singleton", "unscored", "flat", "silenced", "dead", "merged", "reversed", "repeated", "amplified")
 _COLUMNS = ("number", "group", "prompt", "source", "step", "position", "size", "flags", "rewards", "logged")
+
+
+def compared(name: str | None) -> tuple[str, ...]:
+    """Entries whose advantages are written: the one that a log is compared with, and its alternatives."""
+    known = name or "trl-grpo"
+    return known, *options_of(source_of(get_entry(known)).framework).scales.values()
 
 
 class GroupTable:

@@ -6,25 +6,24 @@ import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_to_signal.cli.base import Add, add_repeated
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.progress import PLAIN_SECONDS, one_line
 
 if TYPE_CHECKING:
     from search_to_signal.audit.findings import Findings
     from search_to_signal.audit.groups import RewardGroups
+    from search_to_signal.audit.importers.base import ReadOptions
 
 
 def _audit(arguments: argparse.Namespace) -> int:
     """Say what a normalizer did to the rewards in a log of TRL, verl, slime and others."""
-    from search_to_signal.audit import importers, writing
-    from search_to_signal.audit.findings import audit
-    from search_to_signal.audit.group_rows import GroupTable
+    from search_to_signal.audit import writing
     from search_to_signal.audit.importers.base import ReadOptions
-    from search_to_signal.audit.usual import USUAL
 
     limits = _limits(arguments.fail_on)
     weights = dict(map(_component, arguments.component))
@@ -36,29 +35,57 @@ def _audit(arguments: argparse.Namespace) -> int:
         group_size=arguments.group_size,
         columns=_columns(arguments.map),
     )
-    form, _ = importers.find(arguments.path, arguments.format, bool(options.columns))
-    batches = _told(importers.read(arguments.path, form.name, options))
-    usual = USUAL.get(form.name)
-    rows = GroupTable(_compared(arguments.normalizer, usual)) if arguments.out is not None else None
-    found = audit(batches, arguments.normalizer, usual, rows.add if rows else None)
-    if rows is not None:
-        writing.write(found, arguments.out, str(arguments.path), rows.data())
+    if arguments.follow:
+        _follow(arguments, options)
+    format, found = _written(arguments, options)
     if arguments.json:
         print(writing.as_json(found))
     else:
-        print(f"Read as {form.name}.")
+        print(f"Read as {format}.")
         print(writing.text(found))
     return _judged(found, limits)
 
 
-def _compared(*names: str | None) -> list[str]:
-    """Entries whose advantages of every group are written: those given, and what their framework offers."""
-    from search_to_signal.audit.atlas import get_entry, source_of
-    from search_to_signal.audit.options import options_of
+def _written(arguments: argparse.Namespace, options: "ReadOptions") -> tuple[str, "Findings"]:
+    """The name of the format, and what was found, which is written where ``--out`` says so."""
+    from search_to_signal.audit import importers, writing
+    from search_to_signal.audit.findings import audit
+    from search_to_signal.audit.group_rows import GroupTable, compared
+    from search_to_signal.audit.usual import USUAL
 
-    known = [name for name in names if name] or ["trl-grpo"]
-    offered = [options_of(source_of(get_entry(name)).framework) for name in known]
-    return list(dict.fromkeys([*known, *(name for one in offered for name in one.scales.values())]))
+    form, _ = importers.find(arguments.path, arguments.format, bool(options.columns))
+    batches = _told(importers.read(arguments.path, form.name, options))
+    usual = USUAL.get(form.name)
+    if arguments.out is None:
+        return form.name, audit(batches, arguments.normalizer, usual)
+    rows = GroupTable(compared(arguments.normalizer or usual))
+    found = audit(batches, arguments.normalizer, usual, rows.add)
+    writing.write(found, arguments.out, str(arguments.path), rows.data())
+    return form.name, found
+
+
+def _follow(arguments: argparse.Namespace, options: "ReadOptions") -> None:
+    """Print steps as they come, and keep the files of ``--out`` up to date, until interrupted."""
+    from search_to_signal.audit.following import Following
+
+    if not 0 < arguments.every < math.inf:
+        raise ConfigError("--every is the time between two looks: give seconds above 0")
+    log = Following(arguments.path, arguments.format, options, arguments.normalizer)
+    changed, due = False, 0.0
+    with suppress(KeyboardInterrupt):
+        while True:
+            for line in log.look():
+                # With --json, standard output is one document.
+                print(one_line(line), file=sys.stderr if arguments.json else sys.stdout, flush=True)
+                changed = True
+            if changed and arguments.out is not None and time.monotonic() >= due:
+                begun, changed = time.monotonic(), False
+                # A file may be half-written just now; the next look meets it whole.
+                with suppress(RecordError):
+                    _written(arguments, options)
+                # Of a long log the page is made again in a tenth of the time, not in all of it.
+                due = time.monotonic() + 9.0 * (time.monotonic() - begun)
+            time.sleep(arguments.every)
 
 
 def _columns(given: Sequence[str]) -> dict[str, str]:
@@ -158,6 +185,11 @@ def register(add: Add) -> None:
     )
     command.add_argument("--out", type=Path, metavar="DIR", help="write a page, JSON and CSV there")
     command.add_argument("--json", action="store_true", help="print everything as JSON")
+    text = "print each step as it is written, until interrupted; then the report"
+    command.add_argument("--follow", action="store_true", help=text)
+    command.add_argument(
+        "--every", type=float, default=5.0, metavar="SECONDS", help="between two looks of --follow"
+    )
     text = "exit with 1 where the share of groups (of a search: candidates) is greater"
     add_repeated(command, "--fail-on", text, metavar="NAME=SHARE")
     atlas = add(_normalizers, "s2s normalizers verl --json")
