@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from search_to_signal.audit.findings import Findings
+from search_to_signal.audit.found import Findings
 from search_to_signal.audit.options import options_of
 
 # Findings that are given, and the share that one has to cost.

@@ -1,8 +1,7 @@
 """The audit of a run: its batches are read once, and what is kept does not grow with the rows."""
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +19,10 @@ from search_to_signal.audit.agreement import (
 )
 from search_to_signal.audit.alternatives import Alternative, alternative
 from search_to_signal.audit.applying import apply
-from search_to_signal.audit.atlas import entries, get_entry, source_of, sources
-from search_to_signal.audit.credit import ClassCredit, ClassSums, class_sums, credit_table
+from search_to_signal.audit.atlas import entries, get_entry, source_of
+from search_to_signal.audit.credit import ClassSums, class_sums, credit_table
 from search_to_signal.audit.distinctions import ZERO, GroupFacts, group_facts, limits
+from search_to_signal.audit.found import LATE_ADVANTAGES, STEP_FLAGS, Extreme, Findings, StepCounts, standing
 from search_to_signal.audit.groups import Assumption, Floats, Integers, RewardGroups, summed
 from search_to_signal.audit.knobs import Knob, knobs
 from search_to_signal.audit.lengths import LengthSums, length_sums
@@ -30,139 +30,27 @@ from search_to_signal.audit.measuring import signal, ties
 from search_to_signal.audit.options import options_of
 from search_to_signal.audit.prompts import PromptSums, add_prompts, hopeless, worst
 from search_to_signal.audit.repeats import RepeatSums, repeat_sums, seen_before
-from search_to_signal.audit.signals import Signal, Ties
+from search_to_signal.audit.signals import Signal
 from search_to_signal.audit.steps import spans, whole_steps
 from search_to_signal.errors import RecordError
 
 # Places that are kept of each kind.
 _SHOWN = 3
 DEFAULT = "group"
-# What the atlas calls the repository of our own entries.
-OURS = "this one"
-# The key of the assumption that advantages count only where the first groups have some.
-LATE_ADVANTAGES = "late_advantages"
 # The key of the assumption that a part of a long log speaks for the whole where normalizers are compared.
 IN_PART = "compared_in_part"
 # Up to so many groups every entry is compared; later an entry that does not explain sees one in so many.
 _ALL_COMPARED, _ONE_IN = 8_192, 32
-STEP_FLAGS = ("singleton", "flat", "silenced", "dead", "merged", "reversed", "amplified")
 
 
 @dataclass(frozen=True)
-class StepCounts:
-    """One step of one file: groups, completions, and how many groups have each flag of STEP_FLAGS.
+class _Course:
+    """How a log is audited, as in Findings."""
 
-    ``taught`` completions have an advantage other than 0; ``ties`` are by the least and greatest reward.
-    """
-
-    source: str
-    step: int
-    groups: int
-    completions: int
-    mean_reward: float
-    taught: int
-    ties: Ties
-    flags: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Extreme:
-    """The largest value of something, and where it is."""
-
-    value: float
-    place: Place
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What an audit found.
-
-    ``groups`` and ``completions`` are counted; ``counts`` and ``examples`` are by the names of
-    distinctions.MEANING (groups) and candidates.MEANING (completions). ``sizes`` counts groups by size,
-    ``statuses`` completions by how they ended.
-    ``logged``: advantages were in the log; else those of ``normalizer`` are audited in their place.
-    ``agreements`` compare every entry with the advantages that were audited. ``normalizer`` is the entry of
-    the knobs, ``named`` by the caller or chosen. ``weights`` are those of the components, None for one that
-    changes. ``lengths`` are by the rule that weighs tokens.
-    ``sums_to_zero``: groups whose advantages differ and sum to 0.
-    ``signal`` is what the update is made of, ``alternatives`` what other settings of the ``framework`` make
-    of the same groups, ``worst`` the prompts that cost most, ``hopeless`` the sums of those that were sampled
-    twice or more and tied each time. ``digits``: the log rounds advantages to these.
-    """
-
-    groups: int
-    completions: int
-    steps: Sequence[StepCounts]
-    sizes: Mapping[int, int]
-    statuses: Mapping[str, int]
-    counts: Mapping[str, int]
-    examples: Mapping[str, Sequence[Place]]
-    logged: bool
     normalizer: str
-    named: bool
-    agreements: Mapping[str, Agreement]
-    knobs: Mapping[str, Knob]
-    weights: Mapping[str, float | None]
-    repeats: RepeatSums
-    lengths: Mapping[str, LengthSums]
-    classes: tuple[ClassCredit, ...]
-    gain: Extreme | None
-    largest: Extreme | None
-    sums_to_zero: int
-    signal: Signal
+    logged: bool
     framework: str
-    alternatives: Mapping[str, Alternative]
-    worst: tuple[PromptSums, ...]
-    hopeless: PromptSums | None
     digits: int | None
-    assumptions: tuple[Assumption, ...]
-
-    @property
-    def explaining(self) -> tuple[str, ...]:
-        """Entries that give every logged advantage to rounding; none where none was logged."""
-        known = (name for name, one in self.agreements.items() if self.logged and one.explains)
-        return tuple(
-            sorted(known, key=lambda name: (name != self.normalizer, *standing(name, self.framework)))
-        )
-
-    @property
-    def nearest(self) -> str | None:
-        """The entry that gives most of the logged advantages, of several the one at the least distance."""
-        ordered = self.by_nearness()
-        return ordered[0] if self.logged and ordered else None
-
-    def by_nearness(self) -> tuple[str, ...]:
-        """Entries that take some of the groups, nearest first: by what they refuse, by 1 - cosine, by size.
-
-        Of entries that give the same, those of the log's framework come first, and our own last.
-        """
-        known = {name: one for name, one in self.agreements.items() if one.groups}
-        others = (name for name in known if not known[name].explains)
-        return (
-            *(name for name in known if known[name].explains and not self.logged),
-            *self.explaining,
-            *sorted(
-                others,
-                key=lambda name: (
-                    known[name].missing,
-                    known[name].apart,
-                    abs(math.log(known[name].size or math.inf)),
-                    standing(name, self.framework),
-                ),
-            ),
-        )
-
-    def share(self, name: str) -> float:
-        """A count over groups, or over completions where it counts those."""
-        whole = self.completions if name in candidates.MEANING else self.groups
-        return self.counts.get(name, 0) / whole
-
-
-def standing(name: str, framework: str) -> tuple[bool, bool, bool]:
-    """Sort key of entries that agree: those of a framework first, earlier versions later, our own last."""
-    of = source_of(get_entry(name))
-    newest = max(one.date for one in sources().values() if one.framework == of.framework)
-    return of.framework != framework, of.repository == OURS, of.date != newest
 
 
 @dataclass
@@ -210,25 +98,26 @@ def audit(
     Raises ConfigError for an unknown normalizer, RecordError where there are no groups.
     """
     stream = whole_steps([groups] if isinstance(groups, RewardGroups) else groups)
-    tally, logged, name, digits = _Tally(), False, normalizer or usual or DEFAULT, None
-    framework = source_of(get_entry(name)).framework if normalizer or usual else None
-    for number, batch in enumerate(stream):
+    tally, course = _Tally(), None
+    get_entry(normalizer or usual or DEFAULT)
+    for batch in stream:
         # Rewards that overflow or are no numbers are data; what they lead to is counted.
         with np.errstate(all="ignore"):
-            if number == 0:
-                logged = bool(np.isfinite(batch.advantage).any())
-                found, digits = _explaining(batch, normalizer or usual) if logged else (None, None)
-                name = normalizer or found or name
-                framework = framework or source_of(get_entry(name)).framework
-            audited, facts = _add(tally, batch, name, logged, digits)
-            if not _is_search(batch):
-                _try_others(tally, batch, framework or "")
+            course = course or _course(batch, normalizer, usual)
+            audited, facts = _add(tally, batch, course)
             if each is not None:
                 each(batch, audited, facts)
-    if not tally.groups:
+    if course is None:
         raise RecordError("no groups were given: give a log with rollouts in it")
-    own = {"framework": framework or "", "digits": digits}
-    return _finished(tally, name, logged, normalizer is not None, own)
+    return _finished(tally, course, normalizer is not None)
+
+
+def _course(batch: RewardGroups, normalizer: str | None, usual: str | None) -> _Course:
+    """What the first batch decides: whose advantages are audited, and beside which entry."""
+    logged = bool(np.isfinite(batch.advantage).any())
+    found, digits = _explaining(batch, normalizer or usual) if logged else (None, None)
+    name = normalizer or found or usual or DEFAULT
+    return _Course(name, logged, source_of(get_entry(normalizer or usual or name)).framework, digits)
 
 
 def _explaining(batch: RewardGroups, usual: str | None) -> tuple[str | None, int | None]:
@@ -240,27 +129,18 @@ def _explaining(batch: RewardGroups, usual: str | None) -> tuple[str | None, int
     facts = group_facts(batch, batch.advantage)
     framework = source_of(get_entry(usual)).framework if usual else ""
     names = sorted(entries(), key=lambda name: (name != usual, *standing(name, framework)))
-    computed = {name: apply(get_entry(name), batch) for name in names}
-    rounded = logged_digits(batch.advantage)
-    for digits in dict.fromkeys((None, rounded)):
+    for digits in dict.fromkeys((None, logged_digits(batch.advantage))):
         logged = reference_of(batch, batch.advantage, facts, digits)
-        for name, given in computed.items():
-            if agreement(logged, given).explains:
+        for name in names:
+            if agreement(logged, apply(get_entry(name), batch)).explains:
                 return name, digits
     return None, None
 
 
-def _try_others(tally: _Tally, batch: RewardGroups, framework: str) -> None:
-    for name in options_of(framework).scales.values():
-        before = tally.alternatives.get(name, Alternative())
-        tally.alternatives[name] = before + alternative(name, batch)
-
-
-def _add(
-    tally: _Tally, batch: RewardGroups, name: str, logged: bool, digits: int | None
-) -> tuple[Floats, GroupFacts]:
+def _add(tally: _Tally, batch: RewardGroups, course: _Course) -> tuple[Floats, GroupFacts]:
+    name = course.normalizer
     base = apply(get_entry(name), batch)
-    audited = batch.advantage if logged else base
+    audited = batch.advantage if course.logged else base
     facts = group_facts(batch, audited)
     tally.signal += signal(batch, audited, facts)
     add_prompts(tally.prompts, batch, facts)
@@ -268,7 +148,7 @@ def _add(
     tally.completions += len(batch.reward)
     tally.sizes.update(batch.sizes.tolist())
     tally.statuses.update(_statuses(batch))
-    tally.assumptions = summed((*tally.assumptions, *batch.assumptions, *_late(batch, logged)))
+    tally.assumptions = summed((*tally.assumptions, *batch.assumptions, *_late(batch, course.logged)))
     tally.repeats += repeat_sums(batch, audited)
     for component, weight in batch.weights.items():
         same = tally.weights.setdefault(component, weight) == weight
@@ -285,7 +165,8 @@ def _add(
         tally.lengths[rule] = tally.lengths.get(rule, LengthSums()) + lengths
     # Candidates of a search that trains nothing have no advantages to compare.
     if not _is_search(batch):
-        _compare(tally, reference_of(batch, audited, facts, digits), {name: base})
+        offered = options_of(course.framework).scales.values()
+        _compare(tally, reference_of(batch, audited, facts, course.digits), {name: base}, set(offered))
         for knob, found in knobs(get_entry(name), batch, base).items():
             tally.knobs[knob] = tally.knobs.get(knob, Knob()) + found
     return audited, facts
@@ -309,8 +190,13 @@ def _statuses(batch: RewardGroups) -> dict[str, int]:
     }
 
 
-def _compare(tally: _Tally, reference: Reference, known: Mapping[str, Floats]) -> None:
-    """Compare entries with a batch: all of them, or those that ``known`` has and that explain all so far."""
+def _compare(
+    tally: _Tally, reference: Reference, known: Mapping[str, Floats], offered: Collection[str]
+) -> None:
+    """Compare entries with a batch: all of them, or those that ``known`` has and that explain all so far.
+
+    Of those ``offered`` the trainer, it is counted as well what they make of its groups.
+    """
     batch = reference.groups
     everything = tally.compared < max(_ALL_COMPARED, tally.advised // _ONE_IN)
     tally.advised += len(batch.step)
@@ -320,6 +206,9 @@ def _compare(tally: _Tally, reference: Reference, known: Mapping[str, Floats]) -
         if everything or name in known or before.explains:
             given = known[name] if name in known else apply(entry, batch)
             tally.agreements[name] = before + agreement(reference, given)
+            if name in offered:
+                so_far = tally.alternatives.get(name, Alternative())
+                tally.alternatives[name] = so_far + alternative(batch, given)
 
 
 def _in_part(tally: _Tally) -> tuple[Assumption, ...]:
@@ -385,7 +274,7 @@ def _greatest(before: Extreme | None, batch: RewardGroups, values: Floats) -> Ex
     return found if before is None or found.value > before.value else before
 
 
-def _finished(tally: _Tally, name: str, logged: bool, named: bool, own: Mapping[str, Any]) -> Findings:
+def _finished(tally: _Tally, course: _Course, named: bool) -> Findings:
     labels = tally.classes[False]
     # Without a class column, the way in which completions ended stands in.
     classes = labels if set(labels) != {""} else tally.classes[True]
@@ -400,4 +289,4 @@ def _finished(tally: _Tally, name: str, logged: bool, named: bool, own: Mapping[
     }
     passing = ("seen", "advised", "compared", "prompts")
     carried = {key: value for key, value in vars(tally).items() if key not in passing}
-    return Findings(logged=logged, normalizer=name, named=named, **carried | final | dict(own))
+    return Findings(named=named, **vars(course), **carried | final)

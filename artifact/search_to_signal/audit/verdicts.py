@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from search_to_signal.audit.agreement import Place
 from search_to_signal.audit.atlas import get_entry
-from search_to_signal.audit.findings import LATE_ADVANTAGES, Findings, standing
+from search_to_signal.audit.found import LATE_ADVANTAGES, Findings, standing
 from search_to_signal.audit.groups import ASSUMED_REWARD
 from search_to_signal.audit.knobs import SCALE
 

@@ -13,7 +13,7 @@ import msgspec
 from search_to_signal.audit import candidates, distinctions
 from search_to_signal.audit.advice import advice
 from search_to_signal.audit.curves import KINDS, curves
-from search_to_signal.audit.findings import STEP_FLAGS, Findings
+from search_to_signal.audit.found import STEP_FLAGS, Findings
 from search_to_signal.audit.glossary import GLOSSARY
 from search_to_signal.audit.knobs import COMPONENT
 from search_to_signal.audit.verdicts import at, caution, verdicts

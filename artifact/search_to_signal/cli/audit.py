@@ -15,7 +15,7 @@ from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.progress import PLAIN_SECONDS, one_line
 
 if TYPE_CHECKING:
-    from search_to_signal.audit.findings import Findings
+    from search_to_signal.audit.found import Findings
     from search_to_signal.audit.groups import RewardGroups
     from search_to_signal.audit.importers.base import ReadOptions
 
