@@ -52,8 +52,8 @@ def numbers(
     components: name: (n,), parts of the reward before their ``weights`` (1).
 
     Returned, by names that begin with ``signal/``: dead_share (groups in which no reward differs, or no
-    advantage does), effective_batch (completions with an advantage other than 0), largest_gain (advantage per reward
-    within a group), largest_advantage, and share/NAME, each component's share of the variance of the
+    advantage does), effective_batch (completions with an advantage other than 0), largest_gain (advantage per
+    reward within a group), largest_advantage, and share/NAME, each component's share of the variance of the
     advantages, negative for one that works against the rest. Raises IllFormedGroupError for columns that do
     not fit.
     """
