@@ -11,6 +11,10 @@ from search_to_signal.audit.groups import Floats, Integers, RewardGroups, sorted
 
 # Unit roundoff of float32, and how many of them a few operations may cost.
 _ROUNDING = 4 * 2.0**-24
+# 1 - cosine of two vectors that are the same but for float32.
+_SAME = 1e-12
+# Digits to which logs round, and different numbers that have to be rounded for it to be no accident.
+_DIGITS, _ROUNDED = (2, 3, 4), 6
 
 
 @dataclass(frozen=True)
@@ -78,10 +82,11 @@ class Agreement:
         return max(-1.0, min(1.0, self.dot / norm)) if 0 < norm < math.inf else None
 
     @property
-    def distance(self) -> float:
-        """Squared distance of the two vectors; infinite where one of them is too large to square."""
-        distance = self.own + self.other - 2.0 * self.dot
-        return math.inf if math.isnan(distance) else distance
+    def apart(self) -> float:
+        """1 - cosine, 0 to 2, where less than rounding is 0; infinite where there is no cosine."""
+        if self.cosine is None:
+            return math.inf
+        return 0.0 if 1.0 - self.cosine < _SAME else 1.0 - self.cosine
 
     @property
     def size(self) -> float | None:
@@ -109,8 +114,19 @@ class Reference:
     where: Integers
 
 
-def reference_of(groups: RewardGroups, values: Floats, facts: GroupFacts) -> Reference:
-    """Advantages (R,) of a batch, sorted once for all entries that are compared with them."""
+def logged_digits(values: Floats) -> int | None:
+    """Decimal digits to which a log rounds its advantages (R,): 2 to 4; None where it does not."""
+    known = np.unique(np.abs(values[np.isfinite(values) & (values != 0)]))
+    if len(known) < _ROUNDED:
+        return None
+    whole = (digits for digits in _DIGITS if (np.abs(np.round(known, digits) - known) < 1e-6).all())
+    return next(whole, None)
+
+
+def reference_of(
+    groups: RewardGroups, values: Floats, facts: GroupFacts, digits: int | None = None
+) -> Reference:
+    """Advantages (R,) of a batch, sorted once for all entries; ``digits`` are those of a log that rounds."""
     group, asked = groups.group, np.isfinite(values)
     filled = np.where(asked, values, np.inf)
     order = sorted_within(groups, filled)
@@ -122,7 +138,8 @@ def reference_of(groups: RewardGroups, values: Floats, facts: GroupFacts) -> Ref
     with np.errstate(invalid="ignore"):
         rises = np.diff(level) > ZERO * scale
     higher = rises & (where[1:] == where[:-1])
-    return Reference(groups, values, rounding(groups, facts), asked, order, ties, higher, where[1:])
+    slack = rounding(groups, facts) + (0.0 if digits is None else 0.5 * 10.0**-digits)
+    return Reference(groups, values, slack, asked, order, ties, higher, where[1:])
 
 
 def agreement(reference: Reference, computed: Floats) -> Agreement:

@@ -1,28 +1,44 @@
 """The audit of a run: its batches are read once, and what is kept does not grow with the rows."""
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from search_to_signal.audit import candidates
-from search_to_signal.audit.agreement import Agreement, Place, agreement, place_of, reference_of
+from search_to_signal.audit.agreement import (
+    Agreement,
+    Place,
+    Reference,
+    agreement,
+    logged_digits,
+    place_of,
+    reference_of,
+)
+from search_to_signal.audit.alternatives import Alternative, alternative
 from search_to_signal.audit.applying import apply
-from search_to_signal.audit.atlas import entries, get_entry
+from search_to_signal.audit.atlas import entries, get_entry, source_of
 from search_to_signal.audit.credit import ClassCredit, ClassSums, class_sums, credit_table
-from search_to_signal.audit.distinctions import GroupFacts, group_facts
+from search_to_signal.audit.distinctions import ZERO, GroupFacts, group_facts, limits
 from search_to_signal.audit.groups import Assumption, Floats, Integers, RewardGroups, summed
 from search_to_signal.audit.knobs import Knob, knobs
 from search_to_signal.audit.lengths import LengthSums, length_sums
+from search_to_signal.audit.measuring import signal, ties
+from search_to_signal.audit.options import options_of
+from search_to_signal.audit.prompts import PromptSums, add_prompts, hopeless, worst
 from search_to_signal.audit.repeats import RepeatSums, repeat_sums, seen_before
+from search_to_signal.audit.signals import Signal, Ties
 from search_to_signal.audit.steps import spans, whole_steps
 from search_to_signal.errors import RecordError
 
 # Places that are kept of each kind.
 _SHOWN = 3
 DEFAULT = "group"
+# What the atlas calls the repository of our own entries.
+OURS = "this one"
 # The key of the assumption that advantages count only where the first groups have some.
 LATE_ADVANTAGES = "late_advantages"
 # The key of the assumption that a part of a long log speaks for the whole where normalizers are compared.
@@ -34,13 +50,18 @@ STEP_FLAGS = ("singleton", "flat", "silenced", "dead", "merged", "reversed", "am
 
 @dataclass(frozen=True)
 class StepCounts:
-    """One step of one file: groups, completions, and how many groups have each flag of STEP_FLAGS."""
+    """One step of one file: groups, completions, and how many groups have each flag of STEP_FLAGS.
+
+    ``taught`` completions have an advantage other than 0; ``ties`` are by the least and greatest reward.
+    """
 
     source: str
     step: int
     groups: int
     completions: int
     mean_reward: float
+    taught: int
+    ties: Ties
     flags: Mapping[str, int]
 
 
@@ -64,6 +85,9 @@ class Findings:
     the knobs, ``named`` by the caller or chosen. ``weights`` are those of the components, None for one that
     changes. ``lengths`` are by the rule that weighs tokens.
     ``sums_to_zero``: groups whose advantages differ and sum to 0.
+    ``signal`` is what the update is made of, ``alternatives`` what other settings of the ``framework`` make
+    of the same groups, ``worst`` the prompts that cost most, ``hopeless`` the sums of those that were sampled
+    twice or more and tied each time. ``digits``: the log rounds advantages to these.
     """
 
     groups: int
@@ -85,15 +109,20 @@ class Findings:
     gain: Extreme | None
     largest: Extreme | None
     sums_to_zero: int
+    signal: Signal
+    framework: str
+    alternatives: Mapping[str, Alternative]
+    worst: tuple[PromptSums, ...]
+    hopeless: PromptSums | None
+    digits: int | None
     assumptions: tuple[Assumption, ...]
 
     @property
     def explaining(self) -> tuple[str, ...]:
         """Entries that give every logged advantage to rounding; none where none was logged."""
-        names = dict.fromkeys((self.normalizer, *self.agreements))
-        return tuple(
-            name for name in names if self.logged and self.agreements.get(name, Agreement()).explains
-        )
+        known = (name for name, one in self.agreements.items() if self.logged and one.explains)
+        first = self.normalizer if self.named else None
+        return tuple(sorted(known, key=lambda name: (name != first, *standing(name, self.framework))))
 
     @property
     def nearest(self) -> str | None:
@@ -102,16 +131,35 @@ class Findings:
         return ordered[0] if self.logged and ordered else None
 
     def by_nearness(self) -> tuple[str, ...]:
-        """Entries that take some of the groups, nearest to the audited advantages first."""
+        """Entries that take some of the groups, nearest first: by what they refuse, by 1 - cosine, by size.
+
+        Of entries that give the same, those of the log's framework come first, and our own last.
+        """
         known = {name: one for name, one in self.agreements.items() if one.groups}
         return tuple(
-            sorted(known, key=lambda name: (-known[name].near, known[name].missing, known[name].distance))
+            sorted(
+                known,
+                key=lambda name: (
+                    not known[name].explains,
+                    known[name].missing,
+                    known[name].apart,
+                    abs(math.log(known[name].size or math.inf)),
+                    name != self.normalizer,
+                    standing(name, self.framework),
+                ),
+            )
         )
 
     def share(self, name: str) -> float:
         """A count over groups, or over completions where it counts those."""
         whole = self.completions if name in candidates.MEANING else self.groups
         return self.counts.get(name, 0) / whole
+
+
+def standing(name: str, framework: str) -> tuple[bool, bool]:
+    """Sort key of entries that agree: those of a framework first, our own last."""
+    of = source_of(get_entry(name))
+    return of.framework != framework, of.repository == OURS
 
 
 @dataclass
@@ -139,46 +187,80 @@ class _Tally:
     gain: Extreme | None = None
     largest: Extreme | None = None
     sums_to_zero: int = 0
+    signal: Signal = field(default_factory=Signal)
+    alternatives: dict[str, Alternative] = field(default_factory=dict)
+    prompts: dict[str, PromptSums] = field(default_factory=dict)
     assumptions: tuple[Assumption, ...] = ()
 
 
 def audit(
-    groups: RewardGroups | Iterable[RewardGroups], normalizer: str | None = None, usual: str | None = None
+    groups: RewardGroups | Iterable[RewardGroups],
+    normalizer: str | None = None,
+    usual: str | None = None,
+    each: Callable[[RewardGroups, Floats, GroupFacts], None] | None = None,
 ) -> Findings:
     """Audit groups, or batches of them in the order of the log.
 
     ``normalizer`` names the entry of the atlas whose knobs are tried, and whose advantages are audited where
     none are logged. Without it that is an entry that explains the first batch, else ``usual``.
+    ``each`` is called with every batch, the advantages (R,) that are audited, and the facts of its groups.
     Raises ConfigError for an unknown normalizer, RecordError where there are no groups.
     """
     stream = whole_steps([groups] if isinstance(groups, RewardGroups) else groups)
-    tally, logged, name = _Tally(), False, normalizer or usual or DEFAULT
-    get_entry(name)
+    tally, logged, name, digits = _Tally(), False, normalizer or usual or DEFAULT, None
+    framework = source_of(get_entry(name)).framework if normalizer or usual else None
     for number, batch in enumerate(stream):
         # Rewards that overflow or are no numbers are data; what they lead to is counted.
         with np.errstate(all="ignore"):
             if number == 0:
                 logged = bool(np.isfinite(batch.advantage).any())
-                name = normalizer or _explaining(batch, name) or name
-            _add(tally, batch, name, logged)
+                found, digits = _explaining(batch, normalizer or usual) if logged else (None, None)
+                name = normalizer or found or name
+                framework = framework or source_of(get_entry(name)).framework
+            audited, facts = _add(tally, batch, name, logged, digits)
+            if not _is_search(batch):
+                _try_others(tally, batch, framework or "")
+            if each is not None:
+                each(batch, audited, facts)
     if not tally.groups:
         raise RecordError("no groups were given: give a log with rollouts in it")
-    return _finished(tally, name, logged, normalizer is not None)
+    own = {"framework": framework or "", "digits": digits}
+    return _finished(tally, name, logged, normalizer is not None, own)
 
 
-def _explaining(batch: RewardGroups, usual: str) -> str | None:
-    """The first entry that gives the logged advantages of a batch, the usual one before all others."""
-    logged = reference_of(batch, batch.advantage, group_facts(batch, batch.advantage))
-    for name in dict.fromkeys((usual, *entries())):
-        if agreement(logged, apply(get_entry(name), batch)).explains:
-            return name
-    return None
+def _explaining(batch: RewardGroups, usual: str | None) -> tuple[str | None, int | None]:
+    """The first entry that gives the logged advantages of a batch, and the digits to which they are rounded.
+
+    The usual one comes before others of its framework, and our own last. Rounding is looked for only where
+    nothing explains without.
+    """
+    facts = group_facts(batch, batch.advantage)
+    framework = source_of(get_entry(usual)).framework if usual else ""
+    names = sorted(entries(), key=lambda name: (name != usual, *standing(name, framework)))
+    computed = {name: apply(get_entry(name), batch) for name in names}
+    rounded = logged_digits(batch.advantage)
+    for digits in dict.fromkeys((None, rounded)):
+        logged = reference_of(batch, batch.advantage, facts, digits)
+        for name, given in computed.items():
+            if agreement(logged, given).explains:
+                return name, digits
+    return None, None
 
 
-def _add(tally: _Tally, batch: RewardGroups, name: str, logged: bool) -> None:
+def _try_others(tally: _Tally, batch: RewardGroups, framework: str) -> None:
+    for name in options_of(framework).scales.values():
+        before = tally.alternatives.get(name, Alternative())
+        tally.alternatives[name] = before + alternative(name, batch)
+
+
+def _add(
+    tally: _Tally, batch: RewardGroups, name: str, logged: bool, digits: int | None
+) -> tuple[Floats, GroupFacts]:
     base = apply(get_entry(name), batch)
     audited = batch.advantage if logged else base
     facts = group_facts(batch, audited)
+    tally.signal += signal(batch, audited, facts)
+    add_prompts(tally.prompts, batch, facts)
     tally.groups += len(batch.step)
     tally.completions += len(batch.reward)
     tally.sizes.update(batch.sizes.tolist())
@@ -189,7 +271,7 @@ def _add(tally: _Tally, batch: RewardGroups, name: str, logged: bool) -> None:
         same = tally.weights.setdefault(component, weight) == weight
         tally.weights[component] = weight if same else None
     tally.sums_to_zero += _sum_to_zero(batch, audited, facts)
-    tally.steps.extend(_steps(batch, facts))
+    tally.steps.extend(_steps(batch, audited, facts))
     _count(tally, batch, facts)
     tally.gain = _greatest(tally.gain, batch, facts.gain)
     tally.largest = _greatest(tally.largest, batch, facts.largest)
@@ -200,9 +282,10 @@ def _add(tally: _Tally, batch: RewardGroups, name: str, logged: bool) -> None:
         tally.lengths[rule] = tally.lengths.get(rule, LengthSums()) + lengths
     # Candidates of a search that trains nothing have no advantages to compare.
     if not _is_search(batch):
-        _compare(tally, batch, audited, facts, {name: base})
+        _compare(tally, reference_of(batch, audited, facts, digits), {name: base})
         for knob, found in knobs(get_entry(name), batch, base).items():
             tally.knobs[knob] = tally.knobs.get(knob, Knob()) + found
+    return audited, facts
 
 
 def _late(batch: RewardGroups, logged: bool) -> tuple[Assumption, ...]:
@@ -223,11 +306,9 @@ def _statuses(batch: RewardGroups) -> dict[str, int]:
     }
 
 
-def _compare(
-    tally: _Tally, batch: RewardGroups, audited: Floats, facts: GroupFacts, known: Mapping[str, Floats]
-) -> None:
+def _compare(tally: _Tally, reference: Reference, known: Mapping[str, Floats]) -> None:
     """Compare entries with a batch: all of them, or those that ``known`` has and that explain all so far."""
-    reference = reference_of(batch, audited, facts)
+    batch = reference.groups
     everything = tally.compared < max(_ALL_COMPARED, tally.advised // _ONE_IN)
     tally.advised += len(batch.step)
     tally.compared += len(batch.step) * everything
@@ -267,8 +348,9 @@ def _keep(tally: _Tally, batch: RewardGroups, name: str, groups: Integers, rows:
         kept.append(place_of(batch, int(groups[number]), row))
 
 
-def _steps(batch: RewardGroups, facts: GroupFacts) -> list[StepCounts]:
-    found = []
+def _steps(batch: RewardGroups, audited: Floats, facts: GroupFacts) -> list[StepCounts]:
+    found, taught = [], np.abs(audited) > ZERO
+    _, most = limits(batch, batch.reward)
     for first, end in spans(batch):
         rewards = batch.reward[batch.offsets[first] : batch.offsets[end]]
         finite = rewards[np.isfinite(rewards)]
@@ -279,6 +361,8 @@ def _steps(batch: RewardGroups, facts: GroupFacts) -> list[StepCounts]:
                 groups=end - first,
                 completions=len(rewards),
                 mean_reward=float(finite.mean()) if len(finite) else float("nan"),
+                taught=int(np.count_nonzero(taught[batch.offsets[first] : batch.offsets[end]])),
+                ties=ties(most[first:end], facts.flags["flat"][first:end]),
                 flags={name: int(facts.flags[name][first:end].sum()) for name in STEP_FLAGS},
             )
         )
@@ -298,7 +382,7 @@ def _greatest(before: Extreme | None, batch: RewardGroups, values: Floats) -> Ex
     return found if before is None or found.value > before.value else before
 
 
-def _finished(tally: _Tally, name: str, logged: bool, named: bool) -> Findings:
+def _finished(tally: _Tally, name: str, logged: bool, named: bool, own: Mapping[str, Any]) -> Findings:
     labels = tally.classes[False]
     # Without a class column, the way in which completions ended stands in.
     classes = labels if set(labels) != {""} else tally.classes[True]
@@ -308,7 +392,9 @@ def _finished(tally: _Tally, name: str, logged: bool, named: bool) -> Findings:
         "statuses": dict(sorted(tally.statuses.items())),
         "classes": credit_table(classes) if credited else (),
         "assumptions": (*tally.assumptions, *_in_part(tally)),
+        "worst": worst(tally.prompts),
+        "hopeless": hopeless(tally.prompts),
     }
-    own = ("seen", "advised", "compared")
-    carried = {key: value for key, value in vars(tally).items() if key not in own}
-    return Findings(logged=logged, normalizer=name, named=named, **carried | final)
+    passing = ("seen", "advised", "compared", "prompts")
+    carried = {key: value for key, value in vars(tally).items() if key not in passing}
+    return Findings(logged=logged, normalizer=name, named=named, **carried | final | dict(own))

@@ -57,6 +57,8 @@ def signal(groups: RewardGroups, advantage: Floats, facts: GroupFacts | None = N
     with np.errstate(all="ignore"):
         facts = group_facts(groups, advantage) if facts is None else facts
         parted, parts = _parts(groups, advantage)
+        least, most = limits(groups, groups.reward)
+        mixed = facts.reward_range > 0
         return Signal(
             groups=len(groups.step),
             completions=len(groups.reward),
@@ -66,25 +68,28 @@ def signal(groups: RewardGroups, advantage: Floats, facts: GroupFacts | None = N
             taught=int(np.count_nonzero(np.abs(advantage) > ZERO)),
             halved=float(_halved(groups).sum()),
             parted=parted,
-            gain=_greatest(facts.gain),
-            largest=_greatest(facts.largest),
-            ties=ties(groups, facts.flags["flat"]),
+            gain=greatest(facts.gain),
+            largest=greatest(facts.largest),
+            mixed=int(np.count_nonzero(mixed)),
+            middle=float(((least + most) / 2)[mixed].sum()),
+            ties=ties(most, facts.flags["flat"]),
             length=_length(groups, advantage),
             sizes=frozenset(np.unique(groups.sizes).tolist()),
             parts=parts,
         )
 
 
-def ties(groups: RewardGroups, flat: Bools) -> Ties:
-    """Which of the flat groups, (N,), stand at the least and the greatest reward of the batch."""
-    least, most = limits(groups, groups.reward)
-    if not np.isfinite(least).any():
+def ties(reward: Floats, flat: Bools) -> Ties:
+    """How many of the flat groups have the least and the greatest ``reward``; (N,) each."""
+    tied = reward[flat]
+    if not len(tied):
         return Ties()
-    low, high = float(np.nanmin(least)), float(np.nanmax(most))
-    return Ties(low, int((flat & (most == low)).sum()), high, int((flat & (least == high)).sum()))
+    low, high = float(tied.min()), float(tied.max())
+    return Ties(low, int((tied == low).sum()), high, int((tied == high).sum()))
 
 
-def _greatest(values: Floats) -> float:
+def greatest(values: Floats) -> float:
+    """The largest finite value, 0 without one above it."""
     return float(np.max(values, where=np.isfinite(values), initial=0.0))
 
 

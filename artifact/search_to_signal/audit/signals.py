@@ -9,7 +9,7 @@ from search_to_signal.numerics import added
 
 @dataclass(frozen=True)
 class Ties:
-    """Groups of equal rewards at the least and at the greatest reward met; adding keeps the wider range."""
+    """Groups of equal rewards, at the least and at the greatest of these; adding keeps the wider range."""
 
     low: float = math.inf
     at_low: int = 0
@@ -21,11 +21,11 @@ class Ties:
         return Ties(low, self.wrong(low) + more.wrong(low), high, self.right(high) + more.right(high))
 
     def wrong(self, low: float) -> int:
-        """Groups of which every reward is ``low``, where that is the least of all."""
+        """Groups of which every reward is ``low``, where that is the least."""
         return self.at_low if self.low == low else 0
 
     def right(self, high: float) -> int:
-        """Groups of which every reward is ``high``, where that is the greatest of all."""
+        """Groups of which every reward is ``high``, where that is the greatest."""
         return self.at_high if self.high == high else 0
 
 
@@ -68,6 +68,7 @@ class Signal:
     ``compared`` groups have two and more rewards, ``flat`` of them equal ones; ``dead`` give no completion an
     advantage that differs. ``taught`` completions have an advantage other than 0. ``halved`` is the expected
     number of flat groups had half of each group been sampled. ``sizes`` are the group sizes met.
+    ``middle`` sums the midranges of the ``mixed`` groups, in which rewards differ.
     ``gain`` is the largest difference of advantages per difference of rewards, ``largest`` the largest
     advantage. ``parts`` are by component, of the ``parted`` sum of squares that follows the reward.
     """
@@ -80,6 +81,8 @@ class Signal:
     taught: int = 0
     halved: float = 0.0
     parted: float = 0.0
+    mixed: int = 0
+    middle: float = 0.0
     gain: float = 0.0
     largest: float = 0.0
     ties: Ties = field(default_factory=Ties)
@@ -114,6 +117,33 @@ class Signal:
         return 1.0 - self.taught / self.completions if self.completions else 0.0
 
     @property
+    def right_at(self) -> float | None:
+        """The reward of groups that are all right: the highest tie, if it is above what differing groups get.
+
+        None without one. Where no group differs, two kinds of ties are told apart by themselves.
+        """
+        return self.ties.high if self.ties.high > self._level else None
+
+    @property
+    def wrong_at(self) -> float | None:
+        """The reward of groups that are all wrong: the lowest tie, if below what differing groups get."""
+        return self.ties.low if self.ties.low < self._level else None
+
+    @property
+    def all_right(self) -> int:
+        """Groups of which every completion has the reward ``right_at``."""
+        return 0 if self.right_at is None else self.ties.at_high
+
+    @property
+    def all_wrong(self) -> int:
+        """Groups of which every completion has the reward ``wrong_at``."""
+        return 0 if self.wrong_at is None else self.ties.at_low
+
+    @property
+    def _level(self) -> float:
+        return self.middle / self.mixed if self.mixed else (self.ties.low + self.ties.high) / 2
+
+    @property
     def shares(self) -> Mapping[str, float]:
         """Each component's share of the advantage's variance, together 1; below 0 it works against them."""
         whole = self.parted
@@ -136,15 +166,16 @@ class Signal:
             return None
         size = next(iter(self.sizes))
         whole = self.flat / self.compared
-        return whole * min(1.0, whole / half) ** (size / (size - size // 2))
+        slope = math.log(min(1.0, whole / half)) / (size - size // 2)
+        return whole * math.exp(size * slope)
 
 
 def logged(one: Signal) -> dict[str, float]:
     """The numbers by name as a trainer logs them: shares of groups, what teaches, gain, components."""
     named = {
         "dead_share": one.dead_share,
-        "all_right_share": one.ties.at_high / one.groups if one.groups else 0.0,
-        "all_wrong_share": one.ties.at_low / one.groups if one.groups else 0.0,
+        "all_right_share": one.all_right / one.groups if one.groups else 0.0,
+        "all_wrong_share": one.all_wrong / one.groups if one.groups else 0.0,
         "effective_batch": float(one.taught),
         "largest_gain": one.gain,
         "largest_advantage": one.largest,

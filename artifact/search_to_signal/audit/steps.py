@@ -53,6 +53,8 @@ def part(groups: RewardGroups, first: int, end: int) -> RewardGroups:
         status=Names(groups.status.code[rows], groups.status.names),
         components={name: values[rows] for name, values in groups.components.items()},
         metrics={name: values[rows] for name, values in groups.metrics.items()},
+        name=groups.name[first:end],
+        prompt=groups.prompt[first:end],
         assumptions=groups.assumptions if first == 0 else (),
         **{name: getattr(groups, name)[rows] for name in _ROWS},
     )
@@ -70,6 +72,8 @@ def joined(one: RewardGroups, other: RewardGroups) -> RewardGroups:
         components=_table(one.components, other.components, counts),
         metrics=_table(one.metrics, other.metrics, counts),
         weights={**other.weights, **one.weights},
+        name=_texts(one.name, other.name, (len(one.step), len(other.step))),
+        prompt=_texts(one.prompt, other.prompt, (len(one.step), len(other.step))),
         assumptions=(*one.assumptions, *other.assumptions),
         **{name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in _ROWS},
     )
@@ -84,6 +88,12 @@ def _names(one: Names, other: Names) -> Names:
     names = tuple(dict.fromkeys((*one.names, *other.names)))
     code = np.array([names.index(name) for name in other.names], dtype=np.int32)
     return Names(np.concatenate([one.code, code[other.code]]), names)
+
+
+def _texts(one: tuple[str, ...], other: tuple[str, ...], counts: tuple[int, int]) -> tuple[str, ...]:
+    if not one and not other:
+        return ()
+    return (*(one or ("",) * counts[0]), *(other or ("",) * counts[1]))
 
 
 def _table(

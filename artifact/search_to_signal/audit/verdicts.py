@@ -28,6 +28,11 @@ def verdicts(found: Findings) -> tuple[str, ...]:
     )
 
 
+def caution(found: Findings) -> str:
+    """What makes everything else doubtful: logged advantages that no normalizer explains; else empty."""
+    return _origin(found) if found.logged and not found.explaining else ""
+
+
 def _size(found: Findings) -> str:
     steps = len({(step.source, step.step) for step in found.steps})
     sizes = ", ".join(f"{count} of {size}" for size, count in list(found.sizes.items())[:6])
@@ -49,7 +54,8 @@ def _origin(found: Findings) -> str:
     if found.explaining:
         names = found.explaining
         exact = [name for name in names if found.agreements[name].exact]
-        how = f"bit for bit by {_some(exact)}" if exact else f"to float32 rounding by {_some(names)}"
+        to = "float32 rounding" if found.digits is None else f"the {found.digits} digits logged"
+        how = f"bit for bit by {_some(exact)}" if exact else f"to {to} by {_some(names)}"
         return f"The logged advantages are explained {how}."
     text = f"No normalizer of the atlas explains the logged advantages. {_nearest(found)}"
     if any(one.key == ASSUMED_REWARD for one in found.assumptions):

@@ -50,13 +50,17 @@ def _written(arguments: argparse.Namespace, options: "ReadOptions") -> tuple[str
     """The name of the format, and what was found, which is written where ``--out`` says so."""
     from search_to_signal.audit import importers, writing
     from search_to_signal.audit.findings import audit
+    from search_to_signal.audit.group_rows import GroupTable, compared
     from search_to_signal.audit.usual import USUAL
 
     form, _ = importers.find(arguments.path, arguments.format, bool(options.columns))
     batches = _told(importers.read(arguments.path, form.name, options))
-    found = audit(batches, arguments.normalizer, USUAL.get(form.name))
-    if arguments.out is not None:
-        writing.write(found, arguments.out, str(arguments.path))
+    usual = USUAL.get(form.name)
+    if arguments.out is None:
+        return form.name, audit(batches, arguments.normalizer, usual)
+    rows = GroupTable(compared(arguments.normalizer or usual))
+    found = audit(batches, arguments.normalizer, usual, rows.add)
+    writing.write(found, arguments.out, str(arguments.path), rows.data())
     return form.name, found
 
 

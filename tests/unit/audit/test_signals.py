@@ -12,7 +12,7 @@ from search_to_signal.audit.signals import Signal, logged
 def test_ties_are_told_apart() -> None:
     """Three dead groups: at the highest reward, at the lowest, and in between; two completions teach."""
     one = signal_of([1, 1, 0, 0, 0.5, 0.5, 0, 1], list("aabbccdd"), [0, 0, 0, 0, 0, 0, -1, 1])
-    assert (one.groups, one.dead, one.ties.at_high, one.ties.at_low) == (4, 3, 1, 1)
+    assert (one.groups, one.dead, one.all_right, one.all_wrong) == (4, 3, 1, 1)
     assert (one.taught, one.waste) == (2, 0.75)
 
 
@@ -20,9 +20,9 @@ def test_a_tie_is_no_longer_right_once_more_is_reached() -> None:
     """Steps add up: what was the highest reward of the first step is a tie in between after the second."""
     first = signal_of([1, 1, 0, 1], list("aabb"), [0, 0, -1, 1])
     second = signal_of([2, 2, 0, 0], list("aabb"), [0, 0, 0, 0])
-    assert first.ties.at_high == 1
+    assert first.all_right == 1
     both = first + second
-    assert (both.ties.high, both.ties.at_high, both.ties.at_low, both.dead) == (2, 1, 1, 3)
+    assert (both.right_at, both.all_right, both.wrong_at, both.all_wrong, both.dead) == (2, 1, 0, 1, 3)
 
 
 def test_rows_stand_in_any_order() -> None:

@@ -1,6 +1,6 @@
 """Rows of the neutral form as columns, many at once: how a long log is read fast and with flat memory."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import ne
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.groups import Floats, Names, RewardGroups
+from search_to_signal.audit.groups import Floats, Names, RewardGroups, excerpt
 from search_to_signal.audit.importers.rows import digests, refuse_many_names, unscored
 from search_to_signal.errors import RecordError
 
@@ -40,8 +40,9 @@ def table_of(
     groups = [row.group for row in rows]
     step = np.array([row.step for row in rows], dtype=np.int64)
     begins = np.fromiter(chain([False], map(ne, groups[1:], groups)), np.bool_, len(rows))
+    begins |= np.diff(step, prepend=step[:1]) != 0
     return {
-        "begins": begins | (np.diff(step, prepend=step[:1]) != 0),
+        "begins": begins,
         "position": _positions(positions),
         "step": step,
         "reward": np.array([row.reward for row in rows], dtype=np.float64),
@@ -50,8 +51,20 @@ def table_of(
         "response": digests([row.response for row in rows]),
         "label": labels.of(classes),
         "status": statuses.of([row.status or "" for row in rows]),
+        "name": _at_beginnings(begins, groups),
+        "prompt": _at_beginnings(begins, [row.prompt for row in rows], excerpt),
         **_parts_of([row.components or {} for row in rows], [row.weights or {} for row in rows]),
     }
+
+
+def _at_beginnings(
+    begins: NDArray[np.bool_], values: Sequence[Any], made: Callable[[Any], str] = str
+) -> NDArray[Any]:
+    """(R,) texts where a group begins, and of the first row, which may begin one; empty elsewhere."""
+    found = np.full(len(values), "", dtype=object)
+    for row in (0, *np.flatnonzero(begins).tolist()):
+        found[row] = made(values[row])
+    return found
 
 
 def _positions(given: Sequence[int]) -> NDArray[np.int64]:
@@ -146,6 +159,8 @@ def _batch(source: str, table: Table, labels: Codes, statuses: Codes) -> RewardG
         improvement=np.full(rows, np.nan),
         admitted=np.full(rows, -1, dtype=np.int8),
         components=components,
+        name=tuple(table["name"][starts].tolist()),
+        prompt=tuple(table["prompt"][starts].tolist()),
         weights=weights,
         assumptions=unscored(table["reward"]),
     )

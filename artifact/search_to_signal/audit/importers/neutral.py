@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from search_to_signal.audit.groups import UNKNOWN, RewardGroups
+from search_to_signal.audit.groups import UNKNOWN, RewardGroups, excerpt
 from search_to_signal.audit.importers.base import Format, ReadOptions, value_at
 from search_to_signal.audit.importers.columns import Codes, Table, assembled, table_of
 from search_to_signal.audit.importers.documents import read_document
@@ -172,6 +172,8 @@ def _row(row: Any, position: int, columns: Columns) -> Row:
     weights = row.weights or {}
     return Row(
         group=(row.step, row.group),
+        name=str(row.group),
+        prompt=excerpt(row.prompt),
         position=position,
         step=row.step,
         reward=number(row.reward),

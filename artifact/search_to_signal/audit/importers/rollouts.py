@@ -26,7 +26,7 @@ class Rollout(msgspec.Struct, frozen=True, gc=False):
 
     ``tokens`` counts the response tokens that are trained. ``components`` are named parts of the reward
     before their ``weights``. Equal ``response`` texts, or ids, mean equal responses. ``label`` is a class
-    of your choice, ``status`` how the rollout ended.
+    of your choice, ``status`` how the rollout ended, ``prompt`` a text or messages to recognize it by.
     """
 
     group: int | str
@@ -37,6 +37,7 @@ class Rollout(msgspec.Struct, frozen=True, gc=False):
     response: str | None = None
     label: str | None = None
     status: str | None = None
+    prompt: Any = None
     components: dict[str, float | None] | None = None
     weights: dict[str, float | None] | None = None
 
@@ -107,6 +108,7 @@ class Columns:
             response=self._read(record, "response", _text),
             label=record.get(self.of("label")),
             status=self._read(record, "status", _text),
+            prompt=found(record, self.of("prompt")),
             components=components,
             weights=weights,
         )

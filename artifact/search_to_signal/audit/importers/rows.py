@@ -25,6 +25,7 @@ _NUMBERS = (bool, int, float, np.floating, np.integer)
 class Row(msgspec.Struct, frozen=True, gc=False):
     """One rollout or candidate; ``group`` is equal for the rows of one group. Columns as in RewardGroups.
 
+    ``name`` is what the log calls the group, ``prompt`` an excerpt of it; those of its first row count.
     ``member`` is the number of a row within its group, where the log has one: it tells two samplings apart.
     """
 
@@ -43,6 +44,8 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     weights: Mapping[str, float] = msgspec.field(default_factory=dict)
     metrics: Mapping[str, float] = msgspec.field(default_factory=dict)
     member: Hashable = None
+    name: str = ""
+    prompt: str = ""
 
 
 Group = Sequence[Row]
@@ -185,6 +188,8 @@ def _batch(source: str, groups: Sequence[Group], evidence: Evidence | None) -> R
         components=_components(source, rows, weights),
         weights=weights,
         metrics=_table(source, [row.metrics for row in rows]),
+        name=tuple(group[0].name for group in groups),
+        prompt=tuple(group[0].prompt for group in groups),
         assumptions=(*(evidence(groups) if evidence else ()), *unscored(reward)),
     )
 

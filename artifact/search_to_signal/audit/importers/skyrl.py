@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import UNKNOWN, RewardGroups
+from search_to_signal.audit.groups import UNKNOWN, RewardGroups, excerpt
 from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
 from search_to_signal.audit.importers.gathering import gathered
 from search_to_signal.audit.importers.rows import Row, assumed, digest, score
@@ -37,6 +37,7 @@ def _row(record: dict[str, Any], position: int, step: int, options: ReadOptions)
     given = record["score"]
     return Row(
         group=str(record["input_prompt"]),
+        prompt=excerpt(record["input_prompt"]),
         position=position,
         step=step,
         reward=sum(map(score, given)) if isinstance(given, list) else score(given),
