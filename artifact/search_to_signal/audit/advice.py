@@ -12,6 +12,8 @@ _MOST, _LEAST = 5, 0.02
 _SEVERE = {"high": 0.5, "medium": 0.15}
 # Of the squared advantages: from here on one reward decides, and below this one does not take part.
 _DECIDES, _IDLE = 0.8, 0.01
+# That one reward decides may be meant: it never counts as high.
+_DECIDED = 0.3
 _CUT = ("truncated", "length", "max_tokens", "overlong", "cut")
 
 
@@ -145,11 +147,9 @@ def _tight(found: Findings) -> Iterator[Advice]:
         if (made := found.alternatives.get(entry)) is not None and made.groups and made.gain < one.gain / 2
     }
     change = f"Set {' or '.join(known)}; or round" if known else "Round"
-    instead = "; ".join(
-        f"under {option} the largest gain falls from {_number(one.gain)} to {_number(made.gain)}"
-        for option, made in known.items()
-    )
-    yield _advice(cost, says, f"{change} rewards to what the task can tell apart.", _sentence(instead))
+    to = ", ".join(f"to {_number(made.gain)} under {option}" for option, made in known.items())
+    instead = f"The largest gain falls from {_number(one.gain)} {to}." if known else ""
+    yield _advice(cost, says, f"{change} rewards to what the task can tell apart.", instead)
 
 
 def _rewards(found: Findings) -> Iterator[Advice]:
@@ -167,12 +167,12 @@ def _rewards(found: Findings) -> Iterator[Advice]:
     if shares[first] >= _DECIDES:
         idle = [name for name, share in shares.items() if abs(share) < _IDLE and name not in flat]
         text.append(f"{first} decides" + (f"; {', '.join(idle)} hardly count." if idle else "."))
-        cost = (shares[first] - 1 / len(shares)) * len(shares) / (len(shares) - 1) / 2
+        cost = _DECIDED * min(shares[first], 1.0)
     for name, count in sorted(against.items(), key=lambda one: -one[1])[:2]:
         text.append(
             f"In {count} of {parts[name].varied} groups what {name} rates higher gets less advantage."
         )
-        cost = max(cost, count / alive)
+        cost = max(cost, count / alive * abs(shares[name]))
     if flat:
         text.append(f"{', '.join(flat)} never {_differs(flat)} within a group.")
         cost = max(cost, 0.05)

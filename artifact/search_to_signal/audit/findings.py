@@ -20,7 +20,7 @@ from search_to_signal.audit.agreement import (
 )
 from search_to_signal.audit.alternatives import Alternative, alternative
 from search_to_signal.audit.applying import apply
-from search_to_signal.audit.atlas import entries, get_entry, source_of
+from search_to_signal.audit.atlas import entries, get_entry, source_of, sources
 from search_to_signal.audit.credit import ClassCredit, ClassSums, class_sums, credit_table
 from search_to_signal.audit.distinctions import ZERO, GroupFacts, group_facts, limits
 from search_to_signal.audit.groups import Assumption, Floats, Integers, RewardGroups, summed
@@ -121,8 +121,9 @@ class Findings:
     def explaining(self) -> tuple[str, ...]:
         """Entries that give every logged advantage to rounding; none where none was logged."""
         known = (name for name, one in self.agreements.items() if self.logged and one.explains)
-        first = self.normalizer if self.named else None
-        return tuple(sorted(known, key=lambda name: (name != first, *standing(name, self.framework))))
+        return tuple(
+            sorted(known, key=lambda name: (name != self.normalizer, *standing(name, self.framework)))
+        )
 
     @property
     def nearest(self) -> str | None:
@@ -136,18 +137,19 @@ class Findings:
         Of entries that give the same, those of the log's framework come first, and our own last.
         """
         known = {name: one for name, one in self.agreements.items() if one.groups}
-        return tuple(
-            sorted(
-                known,
+        others = (name for name in known if not known[name].explains)
+        return (
+            *(name for name in known if known[name].explains and not self.logged),
+            *self.explaining,
+            *sorted(
+                others,
                 key=lambda name: (
-                    not known[name].explains,
                     known[name].missing,
                     known[name].apart,
                     abs(math.log(known[name].size or math.inf)),
-                    name != self.normalizer,
                     standing(name, self.framework),
                 ),
-            )
+            ),
         )
 
     def share(self, name: str) -> float:
@@ -156,10 +158,11 @@ class Findings:
         return self.counts.get(name, 0) / whole
 
 
-def standing(name: str, framework: str) -> tuple[bool, bool]:
-    """Sort key of entries that agree: those of a framework first, our own last."""
+def standing(name: str, framework: str) -> tuple[bool, bool, bool]:
+    """Sort key of entries that agree: those of a framework first, earlier versions later, our own last."""
     of = source_of(get_entry(name))
-    return of.framework != framework, of.repository == OURS
+    newest = max(one.date for one in sources().values() if one.framework == of.framework)
+    return of.framework != framework, of.repository == OURS, of.date != newest
 
 
 @dataclass

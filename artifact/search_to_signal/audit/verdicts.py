@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from search_to_signal.audit.agreement import Place
 from search_to_signal.audit.atlas import get_entry
-from search_to_signal.audit.findings import LATE_ADVANTAGES, Findings
+from search_to_signal.audit.findings import LATE_ADVANTAGES, Findings, standing
 from search_to_signal.audit.groups import ASSUMED_REWARD
 from search_to_signal.audit.knobs import SCALE
 
@@ -52,7 +52,9 @@ def _origin(found: Findings) -> str:
         without = 0 if given is None else found.completions - given.rows
         return f"{text} It gives none to {without} completions: see --normalizer." if without else text
     if found.explaining:
-        names = found.explaining
+        # Our own entries repeat a framework's in float64: they are named where nothing else explains.
+        theirs = [name for name in found.explaining if not standing(name, "")[1]]
+        names = theirs or found.explaining
         exact = [name for name in names if found.agreements[name].exact]
         to = "float32 rounding" if found.digits is None else f"the {found.digits} digits logged"
         how = f"bit for bit by {_some(exact)}" if exact else f"to {to} by {_some(names)}"
