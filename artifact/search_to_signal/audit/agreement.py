@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.audit.distinctions import ZERO, GroupFacts
-from search_to_signal.audit.groups import Floats, Integers, RewardGroups
+from search_to_signal.audit.groups import Floats, Integers, RewardGroups, sorted_within
 
 # Unit roundoff of float32, and how many of them a few operations may cost.
 _ROUNDING = 4 * 2.0**-24
@@ -129,7 +129,7 @@ def reference_of(
     """Advantages (R,) of a batch, sorted once for all entries; ``digits`` are those of a log that rounds."""
     group, asked = groups.group, np.isfinite(values)
     filled = np.where(asked, values, np.inf)
-    order = np.lexsort((filled, group))
+    order = sorted_within(groups, filled)
     ordered, within = filled[order], group[order]
     changes = (ordered[1:] != ordered[:-1]) | (within[1:] != within[:-1])
     ties = np.append(0, np.flatnonzero(changes) + 1)

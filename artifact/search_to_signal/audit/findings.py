@@ -129,10 +129,14 @@ def _explaining(batch: RewardGroups, usual: str | None) -> tuple[str | None, int
     facts = group_facts(batch, batch.advantage)
     framework = source_of(get_entry(usual)).framework if usual else ""
     names = sorted(entries(), key=lambda name: (name != usual, *standing(name, framework)))
-    for digits in dict.fromkeys((None, logged_digits(batch.advantage))):
+    computed: dict[str, Floats] = {}
+    rounded = logged_digits(batch.advantage)
+    for digits in dict.fromkeys((None, rounded)):
         logged = reference_of(batch, batch.advantage, facts, digits)
         for name in names:
-            if agreement(logged, apply(get_entry(name), batch)).explains:
+            if name not in computed:
+                computed[name] = apply(get_entry(name), batch)
+            if agreement(logged, computed[name]).explains:
                 return name, digits
     return None, None
 

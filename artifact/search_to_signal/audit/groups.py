@@ -116,6 +116,21 @@ class RewardGroups:
         return np.isfinite(self.reward)
 
 
+def sorted_within(groups: RewardGroups, *keys: NDArray[Any]) -> Integers:
+    """(R,): rows ordered within each group by the first key, then the second, ...; equal rows as they stand.
+
+    Groups of one size are sorted side by side, which takes a fraction of the time.
+    """
+    sizes = groups.sizes
+    if len(sizes) and (sizes == sizes[0]).all():
+        shape = (len(sizes), int(sizes[0]))
+        order = np.lexsort([key.reshape(shape) for key in reversed(keys)], axis=1)
+        found: Integers = (order + groups.offsets[:-1, None]).ravel()
+    else:
+        found = np.lexsort((*reversed(keys), groups.group))
+    return found
+
+
 def _columns(groups: RewardGroups) -> list[NDArray[np.generic]]:
     """Every column with one entry per row."""
     plain = [getattr(groups, f.name) for f in fields(groups) if f.name not in ("offsets", "step")]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from search_to_signal.audit.distinctions import ZERO, Bools, GroupFacts, group_facts, limits
-from search_to_signal.audit.groups import Floats, RewardGroups, of_arrays
+from search_to_signal.audit.groups import Floats, RewardGroups, of_arrays, sorted_within
 from search_to_signal.audit.signals import LengthTie, Part, Signal, Ties
 
 # A component varies in a group where it moves by more than this share of its size.
@@ -100,7 +100,7 @@ def _halved(groups: RewardGroups) -> Floats:
     """
     sizes = groups.sizes
     half = sizes // 2
-    order = np.lexsort((groups.reward, groups.group))
+    order = sorted_within(groups, groups.reward)
     reward, where = groups.reward[order], groups.group[order]
     begins = np.append(True, (reward[1:] != reward[:-1]) | (where[1:] != where[:-1]))
     starts = np.flatnonzero(begins)

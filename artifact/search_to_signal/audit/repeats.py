@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.groups import Floats, RewardGroups
+from search_to_signal.audit.groups import Floats, RewardGroups, sorted_within
 from search_to_signal.numerics import added
 
 Bools = NDArray[np.bool_]
@@ -53,7 +53,7 @@ def repeat_sums(groups: RewardGroups, advantage: Floats) -> RepeatSums:
 def _neighbours(groups: RewardGroups) -> tuple[NDArray[np.intp], Bools]:
     """Rows ordered by group and response, and which of them equal the one before; the order is stable."""
     group = groups.group
-    order = np.lexsort((groups.response, group))
+    order = sorted_within(groups, groups.response)
     response, where = groups.response[order], group[order]
     return order, (response[1:] == response[:-1]) & (where[1:] == where[:-1]) & (response[1:] != 0)
 

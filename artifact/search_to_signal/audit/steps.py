@@ -20,7 +20,7 @@ def whole_steps(batches: Iterable[RewardGroups]) -> Iterator[RewardGroups]:
     for batch in batches:
         if not len(batch.step):
             continue
-        if held is not None and _continues(held, batch):
+        if held is not None and _joins(held, batch):
             batch = joined(held, batch)
         elif held is not None:
             yield held
@@ -79,14 +79,18 @@ def joined(one: RewardGroups, other: RewardGroups) -> RewardGroups:
     )
 
 
-def _continues(one: RewardGroups, other: RewardGroups) -> bool:
+def _joins(one: RewardGroups, other: RewardGroups) -> bool:
+    """Whether a step that is held can go on, or be audited with what comes, since it is of the same kind."""
     same = one.source == other.source and dict(one.weights) == dict(other.weights)
-    return same and bool(one.step[-1] == other.step[0] != UNKNOWN)
+    return same and bool(one.step[-1] != UNKNOWN)
 
 
 def _names(one: Names, other: Names) -> Names:
+    if one.names == other.names[: len(one.names)]:
+        return Names(np.concatenate([one.code, other.code]), other.names)
     names = tuple(dict.fromkeys((*one.names, *other.names)))
-    code = np.array([names.index(name) for name in other.names], dtype=np.int32)
+    places = {name: place for place, name in enumerate(names)}
+    code = np.array([places[name] for name in other.names], dtype=np.int32)
     return Names(np.concatenate([one.code, code[other.code]]), names)
 
 

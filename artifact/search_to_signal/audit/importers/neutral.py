@@ -217,5 +217,5 @@ PARQUET_FORMAT = replace(
     name="neutral-parquet",
     container=PARQUET,
     patterns=("*.parquet",),
-    met="reconstruction: files that its schema allows",
+    met="real writer: pandas 2.2.3, DataFrame.to_parquet",
 )

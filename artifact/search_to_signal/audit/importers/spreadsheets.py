@@ -10,6 +10,7 @@ from search_to_signal.audit.importers.streams import DAMAGED, opened
 from search_to_signal.errors import RecordError
 
 SUFFIXES = (".csv", ".tsv")
+_UNREADABLE: tuple[type[Exception], ...] = (*DAMAGED, csv.Error)
 
 
 def csv_columns(path: Path) -> tuple[str, ...]:
@@ -54,7 +55,7 @@ def _rows(path: Path, stream: Iterable[bytes]) -> Iterator[tuple[int, list[str]]
             number = reader.line_num
             if cells:
                 yield number, cells
-    except (*DAMAGED, csv.Error) as error:
+    except _UNREADABLE as error:
         raise RecordError(
             f"{path}:{number + 1}: unreadable from here on ({error}); save it again as CSV in UTF-8"
         ) from error

@@ -4,7 +4,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -13,8 +13,17 @@ from typing import Any
 from search_to_signal.errors import ConfigError, RecordError
 
 GZIP, ZSTD, MARK = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
-# What reading raises where a packed file is damaged; ValueError stands for a zstd error of Python's own.
-DAMAGED = (EOFError, OSError, zlib.error, ValueError)
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    """What reading raises where a file is cut off, damaged or no text; zstd of Python 3.14 has its own."""
+    known: tuple[type[Exception], ...] = (EOFError, OSError, zlib.error, UnicodeDecodeError)
+    with suppress(ImportError):
+        known = (*known, import_module("compression.zstd").ZstdError)
+    return known
+
+
+DAMAGED = _damage()
 
 
 @contextmanager
