@@ -179,11 +179,18 @@ def test_comparison_is_sorted_by_nearness(tmp_path: Path) -> None:
         rows = list(csv.DictReader(lines))
     names = [row["normalizer"] for row in rows]
     assert rows[0]["explains"] == "yes"
-    assert names.index("trl-grpo") < names.index("group")
+    assert names.index("trl-grpo") < names.index("trl-0.15.1-grpo") < names.index("group")
     others = [row for row in rows if row["explains"] == "no" and row["groups"] == rows[0]["groups"]]
     apart = [float(row["1 - cosine"]) for row in others if row["1 - cosine"] != "-"]
     assert len(apart) > 5
     assert apart == sorted(apart)
+
+
+def test_of_entries_that_agree_the_frameworks_own_come_first(tmp_path: Path) -> None:
+    """A log of verl is explained by verl's entries, and then by those of others that say the same."""
+    log = logs.jsonl(tmp_path / "log.jsonl", rollouts(WASTEFUL, scale=0))
+    names = audit.audit(audit.read(log), usual="verl-grpo").explaining
+    assert names.index("verl-dr-grpo") < names.index("trl-grpo-none") < names.index("dr_grpo")
 
 
 def test_every_group_is_a_row(tmp_path: Path) -> None:
@@ -194,6 +201,7 @@ def test_every_group_is_a_row(tmp_path: Path) -> None:
     assert [row["group"] for row in rows] == [f"0-{number}" for number in range(6)]
     first, last = rows[0], rows[-1]
     assert (first["flags"], first["prompt"], first["position"]) == ("flat dead", "question 0", "1")
+    assert (first["number"], last["number"]) == ("1", "6")
     assert (last["rewards"], last["position"], last["step"]) == ("0 1 0 1", "21", "0")
     assert last["logged"].split()[0] == last["trl-grpo"].split()[0] == "-0.865875"
     assert last["trl-grpo-none"] == "-0.5 0.5 -0.5 0.5"
