@@ -4,7 +4,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.found import Findings
+from search_to_signal.audit.groups import ASSUMED_REWARD
 from search_to_signal.audit.options import options_of
 
 # Findings that are given, and the share that one has to cost.
@@ -113,7 +115,7 @@ def _broken(found: Findings) -> Iterator[Advice]:
         ),
         "reversed": (
             "give a higher reward a lower advantage",
-            "Check weights and signs of the rewards, and which column is the reward",
+            _unordered(found),
         ),
     }
     for name, (text, change) in says.items():
@@ -128,6 +130,16 @@ def _broken(found: Findings) -> Iterator[Advice]:
             f"{counts['lone_credit']} of {whole} groups have one completion, and credit without comparison."
         )
         yield _advice(share, text, f"Set {options_of(found.framework).size} to 2 or more.")
+
+
+def _unordered(found: Findings) -> str:
+    """Why a higher reward may get a lower advantage."""
+    if any(one.key == ASSUMED_REWARD for one in found.assumptions) and not found.explaining:
+        return "Name the parts of the reward by --component NAME=WEIGHT: this log does not say them"
+    if found.explaining and get_entry(found.explaining[0]).components:
+        name = found.explaining[0]
+        return f"{name} scales each part of the reward by itself: choose another if the sum has to decide"
+    return "Check weights and signs of the rewards, and which column is the reward"
 
 
 def _tight(found: Findings) -> Iterator[Advice]:

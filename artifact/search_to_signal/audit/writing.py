@@ -294,7 +294,7 @@ def page(found: Findings, title: str, groups: bool = False) -> str:
         trains=bool(found.knobs),
         caution=caution(found),
         curves=curves(found),
-        verdicts=verdicts(found),
+        verdicts=[line for line in verdicts(found) if line != caution(found)],
         assumptions=assumptions(found),
         tables=tables,
         files=(STEPS, ENTRIES, *((GROUPS,) if groups else ()), DOCUMENT),

@@ -109,6 +109,20 @@ def test_length_and_truncation_are_one_finding(tmp_path: Path) -> None:
     assert "max_completion_length" in found["change"]
 
 
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ("trl-1.16.0-columns-of-its-own", "Name the parts of the reward by --component"),
+        ("trl-1.16.0-gdpo", "trl-gdpo scales each part of the reward by itself"),
+    ],
+)
+def test_a_lower_advantage_for_a_higher_reward_has_its_reason(log: str, words: str) -> None:
+    """A reward that the log does not say, or a formula that weighs each part by itself."""
+    found = audit.audit(audit.read(Path(__file__).parent / "real" / log), usual="trl-grpo")
+    (one,) = [one for one in advice(found) if "lower advantage" in one.says]
+    assert words in one.change
+
+
 def test_findings_are_at_most_five_and_the_dearest_first() -> None:
     """A log with everything wrong gives five, in order of what they cost."""
     reward = [1.0, 1.0, 0.0, 1e-5, 0.0, 1.0, np.nan, 1.0]
@@ -191,6 +205,9 @@ def test_of_entries_that_agree_the_frameworks_own_come_first(tmp_path: Path) -> 
     log = logs.jsonl(tmp_path / "log.jsonl", rollouts(WASTEFUL, scale=0))
     names = audit.audit(audit.read(log), usual="verl-grpo").explaining
     assert names.index("verl-dr-grpo") < names.index("trl-grpo-none") < names.index("dr_grpo")
+    log = logs.jsonl(tmp_path / "log.jsonl", rollouts(WASTEFUL))
+    names = audit.audit(audit.read(log), usual="verl-grpo").explaining
+    assert names.index("trl-grpo") < names.index("trl-0.15.1-grpo") < names.index("group")
 
 
 def test_every_group_is_a_row(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def test_ties_are_told_apart() -> None:
 
 
 def test_the_only_tie_is_right_or_wrong_by_what_others_get() -> None:
-    """A tie above what differing groups get is right, and one below it wrong; without others it is neither."""
+    """A tie above what differing groups get is right, one below it wrong, and one alone is neither."""
     above = signal_of([1, 1, 0, 1], list("aabb"), [0, 0, -1, 1])
     below = signal_of([0, 0, 0, 1], list("aabb"), [0, 0, -1, 1])
     alone = signal_of([1, 1, 1, 1], list("aabb"), [0, 0, 0, 0])
