@@ -45,7 +45,9 @@ class GroupTable:
         if count <= 0:
             return
         given = [_cells(groups, apply(get_entry(name), groups), count) for name in self._names]
-        rewards, logged = (_cells(groups, values, count) for values in (groups.reward, groups.advantage))
+        # Rewards of a tight group differ in late digits.
+        rewards = _cells(groups, groups.reward, count, digits=12)
+        logged = _cells(groups, groups.advantage, count)
         flags = np.array([facts.flags[name] for name in FLAGS])
         for at in range(count):
             place = place_of(groups, at)
@@ -71,9 +73,9 @@ class GroupTable:
         return self._out.getvalue().encode("utf-8", "replace")
 
 
-def _cells(groups: RewardGroups, values: Floats, count: int) -> list[str]:
-    """Numbers of each group with six digits; empty where none of them is a number."""
+def _cells(groups: RewardGroups, values: Floats, count: int, digits: int = 6) -> list[str]:
+    """Numbers of each group; empty where none of them is a number."""
     bounds = groups.offsets[: count + 1].tolist()
-    texts = [f"{value:.6g}" for value in values[: bounds[-1]].tolist()]
+    texts = [f"{value:.{digits}g}" for value in values[: bounds[-1]].tolist()]
     known = np.isfinite(values)
     return [" ".join(texts[start:end]) if known[start:end].any() else "" for start, end in pairwise(bounds)]

@@ -224,6 +224,14 @@ def test_every_group_is_a_row(tmp_path: Path) -> None:
     assert last["trl-grpo-none"] == "-0.5 0.5 -0.5 0.5"
 
 
+def test_rewards_that_hardly_differ_are_told_apart(tmp_path: Path) -> None:
+    """A row shows the difference that a tight group is about."""
+    audited(rollouts([[1.5, 1.5000001]]), tmp_path)
+    with (tmp_path / "out" / "groups.csv").open(encoding="utf-8") as lines:
+        (row,) = csv.DictReader(lines)
+    assert row["rewards"] == "1.5 1.5000001"
+
+
 def test_trls_own_log_has_its_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Groups that the log does not name are known by how their prompt begins."""
     assert main(["audit", str(logs.trl(tmp_path).parent), "--out", str(tmp_path / "out")]) == 0
