@@ -98,9 +98,9 @@ def _retold(
     seed = next(read_records(run / "heuristics.jsonl", HeuristicRecord))
     start = initial_state(seed_member(problem.seed, seed.score))
     state = [start, *replay(start, before, config.search)][-1]
-    question = host.ask(state, stream(config.seed, "search", last.step))
+    request = host.propose(state, stream(config.seed, "search", last.step))
     results = last.results()
-    effect = host.play(question, results, last.step)
+    transition = host.update(request, results, last.step)
     told = list(read_records(run / "generations.jsonl", GenerationRecord))[len(before)]
     completions = tuple(
         Completion(ids, text, record.truncated)
@@ -109,9 +109,9 @@ def _retold(
     generation = Generation(told.prompt, told.prompt_ids, completions)
     pairs = zip(last.records, completions, strict=True)
     judged = [_judged(*pair, config.reading) for pair in pairs]
-    exposures = host.exposures(question, results)
+    exposures = host.exposures(request, results)
     records = completion_records(
-        question, last.step, config.problem, generation, judged, effect.events, exposures
+        request, last.step, config.problem, generation, judged, transition.events, exposures
     )
     rows = [
         msgspec.structs.replace(record, evaluation=known.evaluation)
@@ -121,8 +121,10 @@ def _retold(
         rows = assign_credit(rows, get_mapping(config.mapping), get_normalizer(config.normalizer))
     recorded = list(read_records(run / "steps.jsonl", StepRecord))[len(before)]
     learned = {name: getattr(recorded, name) for name in (*_LEARNED, "prompt_tokens_cut")}
-    step = msgspec.structs.replace(step_record(question, effect, generation, rows, config, None), **learned)
-    return rows, step, [heuristic_record(member) for member in effect.admitted]
+    step = msgspec.structs.replace(
+        step_record(request, transition, generation, rows, config, None), **learned
+    )
+    return rows, step, [heuristic_record(member) for member in transition.admitted]
 
 
 def keep_parents(results: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from search_to_signal.errors import ConfigError
-from search_to_signal.hosts.base import Effect, HostSetup, Question
+from search_to_signal.hosts.base import HostSetup, Request, Transition
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import ArchiveEvent, Operator
 from search_to_signal.search.prompts import build_prompt
@@ -27,16 +27,16 @@ class HillClimber:
         """The seed alone."""
         return (seed,)
 
-    def ask(self, state: Archive, rng: np.random.Generator) -> Question:
+    def propose(self, state: Archive, rng: np.random.Generator) -> Request:
         """Ask for a variant of one of the newest."""
         newest = state[-self._width :]
         parent = newest[rng.integers(len(newest))]
         prompt = build_prompt(self._problem, Operator.SIMPLIFICATION, (parent,))
-        return Question(prompt, Operator.SIMPLIFICATION, (parent,), (parent,), archive=state, state=state)
+        return Request(prompt, Operator.SIMPLIFICATION, (parent,), (parent,), archive=state, state=state)
 
-    def play(self, question: Question, results: Sequence[Evaluated], step: int) -> Effect:
+    def update(self, request: Request, results: Sequence[Evaluated], step: int) -> Transition:
         """Keep what beats everything before it; any other score counts as a duplicate."""
-        archive, events = list(question.archive), []
+        archive, events = list(request.archive), []
         for index, found in enumerate(results):
             if found.score is None:
                 events.append(ArchiveEvent.INVALID)
@@ -44,7 +44,7 @@ class HillClimber:
                 events.append(ArchiveEvent.DUPLICATE_SCORE)
             else:
                 events.append(ArchiveEvent.ADMITTED)
-                identity, operator = program_sha256(found.code), question.operator
+                identity, operator = program_sha256(found.code), request.operator
                 archive.append(Member(found.idea, found.code, found.score, operator, step, index, identity))
-        admitted = tuple(archive[len(question.archive) :])
-        return Effect(tuple(archive), tuple(events), admitted, archive=tuple(archive))
+        admitted = tuple(archive[len(request.archive) :])
+        return Transition(tuple(archive), tuple(events), admitted, archive=tuple(archive))

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import torch
 
-from search_to_signal.hosts.base import Effect, HostSetup, Question
+from search_to_signal.hosts.base import HostSetup, Request, Transition
 from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.checkpoint import dump_state, load_state
@@ -44,24 +44,24 @@ class Shelves:
         """The seed alone."""
         return State((seed,))
 
-    def ask(self, state: State, rng: np.random.Generator) -> Question:
+    def propose(self, state: State, rng: np.random.Generator) -> Request:
         """Ask for a variant of what is on the shelf."""
         parent = state.shelf[rng.integers(len(state.shelf))]
         prompt = build_prompt(self._problem, Operator.SIMPLIFICATION, (parent,))
-        return Question(prompt, Operator.SIMPLIFICATION, (parent,), (parent,), state.archive, state)
+        return Request(prompt, Operator.SIMPLIFICATION, (parent,), (parent,), state.archive, state)
 
-    def play(self, question: Question, results: Sequence[Evaluated], step: int) -> Effect:
+    def update(self, request: Request, results: Sequence[Evaluated], step: int) -> Transition:
         """Keep whatever has a score."""
         new = tuple(
-            Member(found.idea, found.code, found.score, question.operator, step, index, found.id)
+            Member(found.idea, found.code, found.score, request.operator, step, index, found.id)
             for index, found in enumerate(results)
             if found.score is not None
         )
         events = tuple(event_of(found, found.score is not None) for found in results)
-        after = State((*question.archive, *new), question.state.groups + 1)
-        return Effect(after, events, new, after.archive)
+        after = State((*request.archive, *new), request.state.groups + 1)
+        return Transition(after, events, new, after.archive)
 
-    def exposures(self, question: Question, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
+    def exposures(self, request: Request, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
         """Half for whatever is kept alone: the other place is taken."""
         return tuple(None if found.score is None else 1.0 / SHELF for found in results)
 

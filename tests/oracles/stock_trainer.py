@@ -35,7 +35,8 @@ def stock_trainer(
 ) -> Any:
     """A trainer of one step per prompt, in the order given; ``options`` go to GRPOConfig.
 
-    ``model`` carries its adapter; ``settings`` are the learner's. Nothing is logged or saved.
+    ``model`` carries its adapter; ``settings`` are the learner's. Nothing is logged or saved. It computes on
+    the processor unless ``options`` have ``use_cpu=False``.
     """
     config: dict[str, Any] = {
         "num_generations": 4,
@@ -49,6 +50,7 @@ def stock_trainer(
         "max_grad_norm": settings.max_grad_norm,
         "lr_scheduler_type": "constant",
         "optim": "adamw_torch",
+        "use_cpu": True,
         **options,
     }
     quiet = {"report_to": [], "save_strategy": "no", "logging_strategy": "no", "disable_tqdm": True}
@@ -57,7 +59,6 @@ def stock_trainer(
         str(out),
         per_device_train_batch_size=size,
         num_train_epochs=1,
-        use_cpu=True,
         seed=SEED,
         **quiet,
         **config,
@@ -78,7 +79,7 @@ def replayed(groups: Sequence[Sequence[Sequence[int]]], end_id: int) -> Iterator
 
     def given(probabilities: torch.Tensor, num_samples: int) -> torch.Tensor:
         draw(probabilities, num_samples)
-        return torch.tensor(next(columns))[:, None]
+        return torch.tensor(next(columns), device=probabilities.device)[:, None]
 
     with patch("torch.multinomial", given):
         yield

@@ -66,7 +66,7 @@ def prompts(directory: Path, count: int) -> Iterator[list[int]]:
     )
     state = begin(host, seed_member(problem.seed, -4.9358), ())
     for step in range(count):
-        yield encoded(tokenizer, messages(host.ask(state, stream(SEED, "search", step)).prompt))[1]
+        yield encoded(tokenizer, messages(host.propose(state, stream(SEED, "search", step)).prompt))[1]
 
 
 def groups(

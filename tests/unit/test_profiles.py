@@ -13,7 +13,8 @@ from search_to_signal.experiments.configuration import PROFILES, Profile, RunCon
 from search_to_signal.experiments.layer_settings import ApiReference, RestartSettings
 from search_to_signal.experiments.layers.api import references
 from search_to_signal.experiments.layers.cells import planned
-from search_to_signal.generators.settings import ModelLoading, ModelSettings
+from search_to_signal.experiments.live.learning import model_of_files
+from search_to_signal.generators.settings import GenerationSettings, ModelLoading, ModelSettings
 from search_to_signal.records.layers import LAYERS, Layer
 from search_to_signal.search.settings import SearchSettings
 
@@ -170,6 +171,33 @@ def test_how_a_model_is_loaded_reaches_its_runs() -> None:
     for run in (*profile.runs(), *cells):
         assert run.model == profile.model.name
         assert run.loading == profile.model.loading
+
+
+def with_engine(backend: str, loading: ModelLoading) -> RunConfig:
+    """A run whose completions an engine samples, with a table [model]."""
+    model = ModelSettings(name="qwen2-2.1m", **msgspec.structs.asdict(loading))
+    generation = GenerationSettings(backend=backend)  # type: ignore[arg-type]
+    return Profile(**{**PLAIN, "model": model, "generation": generation}).run("native", 42)
+
+
+def test_beside_vllm_the_base_of_the_learner_is_loaded_as_the_model_table_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On the card and in bfloat16, as the engine computes; without a card that is one line."""
+    config = with_engine("vllm", ModelLoading(device="cuda", dtype="bfloat16"))
+    assert (config.base.device, config.base.dtype) == ("cuda", "bfloat16")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ConfigError, match=r"asks for an NVIDIA card"):
+        model_of_files(config)
+
+
+def test_an_engine_that_shares_its_weights_takes_no_model_table() -> None:
+    """Unsloth loads once for both; a base on the processor stands beside no engine either."""
+    with pytest.raises(ConfigError, match=r"'unsloth' loads the model.* give \[model\] its name alone$"):
+        with_engine("unsloth", ModelLoading(device="cuda", dtype="bfloat16"))
+    with pytest.raises(ConfigError, match=r'name alone, or device = "cuda" for the learner'):
+        with_engine("vllm", ModelLoading(dtype="bfloat16"))
+    assert with_engine("unsloth", ModelLoading()).base.device == "cpu"
 
 
 def test_equal_configurations_have_equal_hashes() -> None:

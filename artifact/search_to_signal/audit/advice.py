@@ -146,7 +146,7 @@ def _tight(found: Findings) -> Iterator[Advice]:
         for option, entry in options.scales.items()
         if (made := found.alternatives.get(entry)) is not None and made.groups and made.gain < one.gain / 2
     }
-    change = f"Set {' or '.join(known)}; or round" if known else "Round"
+    change = f"Set {' or '.join(known)}, or round" if known else "Round"
     to = ", ".join(f"to {_number(made.gain)} under {option}" for option, made in known.items())
     instead = f"The largest gain falls from {_number(one.gain)} {to}." if known else ""
     yield _advice(cost, says, f"{change} rewards to what the task can tell apart.", instead)

@@ -15,7 +15,8 @@ KINDS = ("differ", "all right", "all wrong", "tie in between", "no effect")
 
 @dataclass(frozen=True)
 class Curve:
-    """A figure: what it shows, its least and greatest value, first and last step, and paths by class."""
+    """A figure: what it shows, its least and greatest value, first and last step, paths by class, and
+    the names of those, bottom first, that need a legend."""
 
     title: str
     low: str
@@ -23,7 +24,7 @@ class Curve:
     first: str
     last: str
     paths: Sequence[tuple[str, str]]
-    legend: bool = False
+    legend: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def curves(found: Findings) -> tuple[Curve, ...]:
     ends = (_name(found.steps[0]), _name(found.steps[-1]))
     shares = [[count / one.groups for count in one.kinds] for one in points]
     return (
-        Curve("Groups", "0 %", "100 %", *ends, _stacked(shares), legend=True),
+        Curve("Groups", "0 %", "100 %", *ends, _stacked(shares), _met(shares)),
         _line("Completions that teach, per step", [one.taught for one in points], ends, from_zero=True),
         _line("Mean reward", [one.reward for one in points], ends, from_zero=False),
     )
@@ -70,6 +71,10 @@ def _point(found: Findings, steps: Sequence[StepCounts]) -> _Point:
         sum(one.taught for one in steps) / len(steps),
         sum(one.mean_reward * one.completions for one in known) / rows if rows else math.nan,
     )
+
+
+def _met(shares: Sequence[Sequence[float]]) -> tuple[str, ...]:
+    return tuple(name for kind, name in enumerate(KINDS) if any(one[kind] for one in shares))
 
 
 def _stacked(shares: Sequence[Sequence[float]]) -> list[tuple[str, str]]:

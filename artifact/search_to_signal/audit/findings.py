@@ -1,7 +1,7 @@
 """The audit of a run: its batches are read once, and what is kept does not grow with the rows."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,12 +22,20 @@ from search_to_signal.audit.applying import apply
 from search_to_signal.audit.atlas import entries, get_entry, source_of
 from search_to_signal.audit.credit import ClassSums, class_sums, credit_table
 from search_to_signal.audit.distinctions import ZERO, GroupFacts, group_facts, limits
-from search_to_signal.audit.found import LATE_ADVANTAGES, STEP_FLAGS, Extreme, Findings, StepCounts, standing
+from search_to_signal.audit.found import (
+    LATE_ADVANTAGES,
+    OURS,
+    STEP_FLAGS,
+    Extreme,
+    Findings,
+    StepCounts,
+    standing,
+)
 from search_to_signal.audit.groups import Assumption, Floats, Integers, RewardGroups, summed
 from search_to_signal.audit.knobs import Knob, knobs
 from search_to_signal.audit.lengths import LengthSums, length_sums
 from search_to_signal.audit.measuring import signal, ties
-from search_to_signal.audit.options import options_of
+from search_to_signal.audit.options import offered, options_of
 from search_to_signal.audit.prompts import PromptSums, add_prompts, hopeless, worst
 from search_to_signal.audit.repeats import RepeatSums, repeat_sums, seen_before
 from search_to_signal.audit.signals import Signal
@@ -117,7 +125,8 @@ def _course(batch: RewardGroups, normalizer: str | None, usual: str | None) -> _
     logged = bool(np.isfinite(batch.advantage).any())
     found, digits = _explaining(batch, normalizer or usual) if logged else (None, None)
     name = normalizer or found or usual or DEFAULT
-    return _Course(name, logged, source_of(get_entry(normalizer or usual or name)).framework, digits)
+    told = normalizer or usual
+    return _Course(name, logged, source_of(get_entry(told)).framework if told else "", digits)
 
 
 def _explaining(batch: RewardGroups, usual: str | None) -> tuple[str | None, int | None]:
@@ -169,8 +178,7 @@ def _add(tally: _Tally, batch: RewardGroups, course: _Course) -> tuple[Floats, G
         tally.lengths[rule] = tally.lengths.get(rule, LengthSums()) + lengths
     # Candidates of a search that trains nothing have no advantages to compare.
     if not _is_search(batch):
-        offered = options_of(course.framework).scales.values()
-        _compare(tally, reference_of(batch, audited, facts, course.digits), {name: base}, set(offered))
+        _compare(tally, reference_of(batch, audited, facts, course.digits), {name: base})
         for knob, found in knobs(get_entry(name), batch, base).items():
             tally.knobs[knob] = tally.knobs.get(knob, Knob()) + found
     return audited, facts
@@ -194,12 +202,10 @@ def _statuses(batch: RewardGroups) -> dict[str, int]:
     }
 
 
-def _compare(
-    tally: _Tally, reference: Reference, known: Mapping[str, Floats], offered: Collection[str]
-) -> None:
+def _compare(tally: _Tally, reference: Reference, known: Mapping[str, Floats]) -> None:
     """Compare entries with a batch: all of them, or those that ``known`` has and that explain all so far.
 
-    Of those ``offered`` the trainer, it is counted as well what they make of its groups.
+    Of those that a trainer offers, it is counted as well what they make of its groups.
     """
     batch = reference.groups
     everything = tally.compared < max(_ALL_COMPARED, tally.advised // _ONE_IN)
@@ -210,7 +216,7 @@ def _compare(
         if everything or name in known or before.explains:
             given = known[name] if name in known else apply(entry, batch)
             tally.agreements[name] = before + agreement(reference, given)
-            if name in offered:
+            if name in offered():
                 so_far = tally.alternatives.get(name, Alternative())
                 tally.alternatives[name] = so_far + alternative(batch, given)
 
@@ -293,4 +299,13 @@ def _finished(tally: _Tally, course: _Course, named: bool) -> Findings:
     }
     passing = ("seen", "advised", "compared", "prompts")
     carried = {key: value for key, value in vars(tally).items() if key not in passing}
-    return Findings(named=named, **vars(course), **carried | final)
+    own = vars(course) | {"framework": course.framework or _framework(tally, course)}
+    return Findings(named=named, **own, **carried | final)
+
+
+def _framework(tally: _Tally, course: _Course) -> str:
+    """The framework whose entries explain the log; empty where those of several with other options do."""
+    known = {source_of(get_entry(name)) for name, one in tally.agreements.items() if one.explains}
+    found = sorted({source.framework for source in known if source.repository != OURS})
+    same = len({options_of(framework).filter for framework in found}) == 1
+    return found[0] if course.logged and same else ""

@@ -21,9 +21,11 @@ class Options:
 
 
 ANY = Options(
-    filter="leave groups of equal rewards out and sample on until the batch is full (dynamic sampling)",
-    size="the group size",
-    cap="the longest completion",
+    filter="sample on until the batch is full of groups that differ (verl: algorithm.filter_groups, "
+    "OpenRLHF: --dynamic_filtering, slime: --dynamic-sampling-filter-path, SkyRL: "
+    "dynamic_sampling.type=filter), or drop the prompts that groups.csv shows as always tied",
+    size="group size",
+    cap="the limit on the length of a completion",
     weights="the weights of the rewards",
     scales={"no division by the deviation": "dr_grpo"},
 )
@@ -85,6 +87,11 @@ OPTIONS: Mapping[str, Options] = {
         scales={},
     ),
 }
+
+
+def offered() -> frozenset[str]:
+    """Every entry that a setting of some framework stands for."""
+    return frozenset(name for one in (ANY, *OPTIONS.values()) for name in one.scales.values())
 
 
 def options_of(framework: str) -> Options:

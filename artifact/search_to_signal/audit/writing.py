@@ -12,7 +12,7 @@ import msgspec
 
 from search_to_signal.audit import candidates, distinctions
 from search_to_signal.audit.advice import advice
-from search_to_signal.audit.curves import KINDS, curves
+from search_to_signal.audit.curves import curves
 from search_to_signal.audit.found import STEP_FLAGS, Findings
 from search_to_signal.audit.glossary import GLOSSARY
 from search_to_signal.audit.knobs import COMPONENT
@@ -294,7 +294,6 @@ def page(found: Findings, title: str, groups: bool = False) -> str:
         trains=bool(found.knobs),
         caution=caution(found),
         curves=curves(found),
-        kinds=KINDS,
         verdicts=verdicts(found),
         assumptions=assumptions(found),
         tables=tables,

@@ -83,13 +83,13 @@ def _fetch(arguments: argparse.Namespace) -> None:
     from search_to_signal.extras import require
 
     require("gguf", "sentencepiece", "tokenizers", "safetensors", "huggingface_hub")
-    from search_to_signal.generators.fetching.fetching import Request, fetch
+    from search_to_signal.generators.fetching.fetching import FetchRequest, fetch
 
     out = arguments.out or Path(PLACE, arguments.name)
     signal.signal(signal.SIGTERM, _stop)
     with storage_errors(out, AGAIN), progress_display() as progress:
         made = fetch(
-            Request(arguments.name, arguments.given, arguments.sha256 and arguments.sha256.lower()),
+            FetchRequest(arguments.name, arguments.given, arguments.sha256 and arguments.sha256.lower()),
             out,
             progress,
         )

@@ -10,7 +10,7 @@ from search_to_signal.learner.settings import LearnerSettings
 
 _MIB = 1 << 20
 # What CUDA itself holds of a process, and what torch keeps between two sizes of a tensor.
-_CONTEXT_MIB, _SLACK = 700, 1.15
+_CONTEXT_MIB, _SLACK = 1000, 1.15
 
 
 def required_mib(

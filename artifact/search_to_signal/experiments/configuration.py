@@ -335,10 +335,16 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 def _check_loading(loading: ModelLoading | msgspec.UnsetType, backend: str) -> None:
-    if backend in _ON_CARDS and loading not in (msgspec.UNSET, ModelLoading()):
-        raise ConfigError(
-            f"generation.backend {backend!r} loads the model by its own settings: give [model] its name alone"
-        )
+    """An engine has settings of its own; beside vLLM's the learner loads a base as ``loading`` says."""
+    if backend not in _ON_CARDS or loading is msgspec.UNSET or loading == ModelLoading():
+        return
+    if backend == "vllm" and loading.device == "cuda":
+        return
+    also = ', or device = "cuda" for the learner\'s base' if backend == "vllm" else ""
+    raise ConfigError(
+        f"generation.backend {backend!r} loads the model by its own settings: give [model] its name "
+        f"alone{also}"
+    )
 
 
 def _check_runs(part: Profile | BreadthCell | AuditCell, where: str) -> None:

@@ -6,13 +6,13 @@ float32, as PEFT computes them, logits in float32. ``card_step`` does the same w
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
 
 from search_to_signal.generators.cpu_decoder import projections
+from search_to_signal.learner.quantization import base_weight
 
 Tensor = torch.Tensor
 
@@ -152,16 +152,6 @@ def copy_adapter(factors: Sequence[Factors]) -> None:
         pieces = [each.pieces[number] for each in factors]
         torch._foreach_copy_(pieces, rest)
         rest = list(torch._foreach_sub(rest, [piece.float() for piece in pieces]))
-
-
-def base_weight(linear: Any) -> Tensor:
-    """The weight (outputs, inputs) of a linear layer, adapted or not, unpacked where it is in 4 bits."""
-    weight: Tensor = getattr(linear, "base_layer", linear).weight
-    if hasattr(weight, "quant_state"):
-        library = import_module("bitsandbytes.functional")
-        unpacked: Tensor = library.dequantize_4bit(weight.data, weight.quant_state)
-        return unpacked
-    return weight.data
 
 
 def _matrix(linears: Sequence[Any], factors: list[Factors]) -> Matrix:

@@ -34,6 +34,9 @@ def open_unsloth(settings: GenerationSettings, model: Path, scratch: Path) -> Vl
     os.environ.setdefault("UNSLOTH_DISABLE_STATISTICS", "1")  # it would ask a server to count the start
     # Unsloth writes the code that it compiles into the working directory, when imported and when loading.
     with working_directory(scratch):
+        # Unsloth puts a trainer of its own in the place of TRL's, whose log-probabilities are None. What was
+        # imported before stays TRL's.
+        import_module("search_to_signal.learner.loss")
         try:
             unsloth = import_module("unsloth")
         except ImportError as error:

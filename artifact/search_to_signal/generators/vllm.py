@@ -28,6 +28,7 @@ from search_to_signal.generators.base import (
 from search_to_signal.generators.chat import encoded, end_ids
 from search_to_signal.generators.local import load_tokenizer
 from search_to_signal.generators.settings import GenerationSettings
+from search_to_signal.learner.device import fix_cublas
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,8 @@ def open_vllm(settings: GenerationSettings, model: Path, scratch: Path) -> VllmG
         vllm, adapters = import_module("vllm"), import_module("vllm.lora.request")
     except ImportError as error:
         raise ConfigError(f"vLLM cannot be imported ({error}): install the extra 'gpu'") from error
+    # The learner of this process comes later, and asks for it.
+    fix_cublas()
     knobs = settings.engine
     quantized = {"quantization": "bitsandbytes", "load_format": "bitsandbytes"} if knobs.load_in_4bit else {}
     llm = vllm.LLM(

@@ -14,7 +14,7 @@ from search_to_signal.records.abilities import FIRST_HOST
 REFERENCE, RELEASED = FIRST_HOST, "released"
 EVOTUNE, ENTROPIC = "evotune", "entropic"
 GROUP = "search_to_signal.hosts"
-_METHODS = ("start", "ask", "play")
+_METHODS = ("start", "propose", "update")
 
 
 def _released(setup: HostSetup) -> Host:

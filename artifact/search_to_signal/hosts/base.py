@@ -1,7 +1,7 @@
-"""What a search host is: it says what to ask the model next, and what an evaluated group changes.
+"""The protocol of a search host: ``propose`` the next group's prompt, ``update`` the search by its results.
 
-The loop does the rest: it samples, evaluates in isolation, credits, trains and records. ``ask`` and ``play``
-are pure, so a run that was stopped, and a check of its records, play the search again and get the same.
+The loop does the rest: it samples, evaluates in isolation, credits, trains and records. Both methods are
+pure, so that a run that was stopped, and a check of its records, replay the search and get the same.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,8 +41,8 @@ class HostSetup:
 
 
 @dataclass(frozen=True)
-class Question:
-    """What one group is asked, and what its completions are compared with.
+class Request:
+    """The prompt of one group, and what its completions are compared with.
 
     ``state`` is the host's own, as drawing left it, and comes back to it with the answers. ``parents`` are
     the heuristics that the prompt was made of, primary first; ``bases`` those that it shows, best first. The
@@ -59,8 +59,8 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Effect:
-    """What a group did to the search: the state and archive after it, and what became of each completion.
+class Transition:
+    """The search after a group: its state and archive, and what became of each completion.
 
     ``admitted`` are the new members in order of their completions, one for each event ``admitted``.
     ``stagnation`` counts groups without a new best; 0 where a host does not count.
@@ -79,18 +79,18 @@ class Host(Protocol):
     def start(self, seed: Member) -> Any:
         """The state before the first group; ``seed`` is the problem's evaluated seed heuristic."""
 
-    def ask(self, state: Any, rng: np.random.Generator) -> Question:
-        """Draw what the next group is asked; every draw comes from ``rng``, a stream of this step alone."""
+    def propose(self, state: Any, rng: np.random.Generator) -> Request:
+        """The next group's request; every draw comes from ``rng``, a stream of this step alone."""
 
-    def play(self, question: Question, results: Sequence[Evaluated], step: int) -> Effect:
-        """Move on by the answers to a question, (G,) in order of the completions; draws nothing."""
+    def update(self, request: Request, results: Sequence[Evaluated], step: int) -> Transition:
+        """The search after the results (G,) of a request, in order of the completions; draws nothing."""
 
 
 @runtime_checkable
 class HasExposures(Protocol):
     """A host that knows how likely a completion is to be shown again, which mapping search_exposure reads."""
 
-    def exposures(self, question: Question, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
+    def exposures(self, request: Request, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
         """(G,) probabilities in [0, 1] (paper, Search Exposure); None for a completion without a score."""
 
 
@@ -127,23 +127,23 @@ def begin(host: Host, seed: Member, population: Sequence[HeuristicRecord] = ()) 
     return host.start_with(seed, tuple(map(given_member, population)))
 
 
-def play(host: Host, question: Question, results: Sequence[Evaluated], step: int) -> Effect:
-    """``host.play``, held to what it promises; raises MappingError for an effect that no record can hold."""
-    effect = host.play(question, results, step)
-    admitted = [index for index, event in enumerate(effect.events) if event is ArchiveEvent.ADMITTED]
-    if len(effect.events) != len(results) or len(effect.admitted) != len(admitted):
+def update_search(host: Host, request: Request, results: Sequence[Evaluated], step: int) -> Transition:
+    """``host.update``, checked: raises MappingError for a transition that no record can hold."""
+    transition = host.update(request, results, step)
+    admitted = [index for index, event in enumerate(transition.events) if event is ArchiveEvent.ADMITTED]
+    if len(transition.events) != len(results) or len(transition.admitted) != len(admitted):
         raise MappingError(
-            f"step {step}: the host gave {len(effect.events)} events with {len(effect.admitted)} admitted "
-            f"members for {len(results)} completions: give one event each, and one member per admission"
+            f"step {step}: the host gave {len(transition.events)} events with {len(transition.admitted)} "
+            f"admitted members for {len(results)} completions: give one event each, one member per admission"
         )
-    return effect
+    return transition
 
 
-def exposures_of(host: Host, question: Question, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
+def exposures_of(host: Host, request: Request, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
     """Exposures (G,) by the host, all None where it has none; raises MappingError for what is none."""
     if not isinstance(host, HasExposures):
         return (None,) * len(results)
-    found = tuple(host.exposures(question, results))
+    found = tuple(host.exposures(request, results))
     lacking = [exposure is None for exposure in found] != [result.score is None for result in results]
     if lacking or any(exposure is not None and not 0.0 <= exposure <= 1.0 for exposure in found):
         raise MappingError(

@@ -1,4 +1,4 @@
-"""CALM's search as the loop asks it: room ``search`` behind the protocol of a host."""
+"""CALM's search behind the protocol of a host; its rules are in package ``search``."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from search_to_signal.errors import ConfigError
-from search_to_signal.hosts.base import Effect, HostSetup, Question
+from search_to_signal.hosts.base import HostSetup, Request, Transition
 from search_to_signal.problems.base import Problem
 from search_to_signal.search.exposure import exposures
 from search_to_signal.search.planning import Draw, plan_round
@@ -33,10 +33,10 @@ class ReferenceHost:
         """The seed heuristic and a given population; nothing is stagnant or injected yet (D45)."""
         return state_of((seed, *population), (seed,))
 
-    def ask(self, state: SearchState, rng: np.random.Generator) -> Question:
+    def propose(self, state: SearchState, rng: np.random.Generator) -> Request:
         """Collapse, listing, operator and parents (HOST.md, points 8 to 12 and 14)."""
         draw = plan_round(state, rng, self.settings, lambda draw: self._prompt(draw).user)
-        return Question(
+        return Request(
             prompt=self._prompt(draw),
             operator=draw.operator,
             parents=draw.parents,
@@ -46,18 +46,18 @@ class ReferenceHost:
             collapsed=draw.collapsed,
         )
 
-    def play(self, question: Question, results: Sequence[Evaluated], step: int) -> Effect:
+    def update(self, request: Request, results: Sequence[Evaluated], step: int) -> Transition:
         """Admission by score, stagnation and components (HOST.md, points 7, 13 and 15)."""
-        before: SearchState = question.state
+        before: SearchState = request.state
         after, events = transition(
-            before, results, operator=question.operator, step=step, settings=self.settings
+            before, results, operator=request.operator, step=step, settings=self.settings
         )
         admitted = after.archive[len(before.archive) :]
-        return Effect(after, events, admitted, after.archive, after.stagnation)
+        return Transition(after, events, admitted, after.archive, after.stagnation)
 
-    def exposures(self, question: Question, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
+    def exposures(self, request: Request, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
         """The chance of being drawn as a parent in the next round (D13)."""
-        return exposures(question.state, results, self.settings)
+        return exposures(request.state, results, self.settings)
 
     def _prompt(self, draw: Draw) -> Prompt:
         return build_prompt(

@@ -13,7 +13,7 @@ import torch
 from peft.tuners.lora import LoraLayer
 from torch.nn import functional
 
-from search_to_signal.generators.token_step import base_weight
+from search_to_signal.learner.quantization import base_weight
 
 Tensor = torch.Tensor
 
@@ -57,7 +57,7 @@ def use_fewer_passes(model: Any) -> None:
     """Have a PEFT model's adapted linear layers compute as above; switching its adapter off still works."""
     for module in model.modules():
         if isinstance(module, LoraLayer) and isinstance(module.base_layer, torch.nn.Linear):
-            module.forward = partial(_forward, module)  # type: ignore[method-assign, attr-defined]
+            module.forward = partial(_forward, module)  # type: ignore[attr-defined]
 
 
 def _forward(module: Any, x: Tensor) -> Tensor:

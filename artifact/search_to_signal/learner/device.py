@@ -60,6 +60,11 @@ def _protect(page: int, length: int, access: int) -> None:
         raise OSError(ctypes.get_errno(), "mprotect")
 
 
+def fix_cublas() -> None:
+    """Have cuBLAS add up in one order; it reads this once, at its first product in a process."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
 def prepare_device(device: Device) -> None:
     """Make the device give the same bits every time; raises ConfigError for one that this machine lacks."""
     if device == "cpu":
@@ -69,7 +74,7 @@ def prepare_device(device: Device) -> None:
             'device = "cuda" asks for an NVIDIA card, which torch does not find on this machine: set '
             'device = "cpu" in a copy of the file (equal seeds then give other bytes, after hours)'
         )
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    fix_cublas()
     torch.use_deterministic_algorithms(True)
     # Memory is written before it is read here: filling it first costs a tenth of the time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

@@ -45,3 +45,13 @@ def load_4bit(directory: Path) -> Any:
         trust_remote_code=False,
     )
     return model.eval()
+
+
+def base_weight(linear: Any) -> torch.Tensor:
+    """The weight (outputs, inputs) of a linear layer, adapted or not, unpacked where it is in 4 bits."""
+    weight: torch.Tensor = getattr(linear, "base_layer", linear).weight
+    if hasattr(weight, "quant_state"):
+        library = import_module("bitsandbytes.functional")
+        unpacked: torch.Tensor = library.dequantize_4bit(weight.data, weight.quant_state)
+        return unpacked
+    return weight.data

@@ -12,7 +12,7 @@ from search_to_signal.corpus.pairs import Parent, Source, draw_prompt
 from search_to_signal.corpus.recipe import sources
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.experiments.live.group import EvaluatedCompletion, judge
+from search_to_signal.experiments.live.group import EvaluatedCompletion, evaluate_group
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.files import CHECKSUMS
 from search_to_signal.generators.local import LocalGenerator, load_model, load_tokenizer
@@ -83,7 +83,7 @@ def _samples(
         generation = generator.generate(prompt, derive_seed(seed, "card", source.problem.name, number))
         scores = [e.score for e in pool.evaluate([parent.code for parent in parents])]
         best = max((score for score in scores if score is not None), default=None)
-        judged = judge(generation.completions, pool, ANY_FENCE)
+        judged = evaluate_group(generation.completions, pool, ANY_FENCE)
         samples += [_Sample(operator, parents, item, best) for item in judged]
         progress.update(f"card {source.problem.name}", number + 1, prompts)
     return samples

@@ -4,7 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from search_to_signal.evaluation.outcomes import Isolation
-from search_to_signal.experiments.live.group import EvaluatedCompletion, confirm, evaluation_kind, judge
+from search_to_signal.experiments.live.group import (
+    EvaluatedCompletion,
+    evaluate_group,
+    evaluation_kind,
+    replay_admitted,
+)
 from search_to_signal.generators.base import Completion
 from search_to_signal.programs.canonical import program_sha256, sha256_text
 from search_to_signal.programs.parsing import Proposal, parse
@@ -41,7 +46,7 @@ def text_findings(
     else:
         programs.skip([code for code in codes if code is not None])
         unusable = [text.completion for text, code in zip(texts, codes, strict=True) if code is None]
-        failed = iter(judge(unusable, programs, idea_end))
+        failed = iter(evaluate_group(unusable, programs, idea_end))
         found = [next(failed) if code is None else None for code in codes]
     for text, code, judged in zip(texts, codes, found, strict=True):
         yield from _hashes(text, code)
@@ -73,10 +78,10 @@ def _judged(texts: Sequence[Text], programs: RunPrograms, idea_end: IdeaEnd) -> 
 
 
 def _ran(texts: Sequence[Text], programs: RunPrograms, idea_end: IdeaEnd) -> list[EvaluatedCompletion]:
-    judged = judge([text.completion for text in texts], programs, idea_end)
+    judged = evaluate_group([text.completion for text in texts], programs, idea_end)
     # Only what enters an archive is decided twice.
     events = [getattr(text.record, "archive_event", ArchiveEvent.INVALID) for text in texts]
-    return confirm(judged, events, programs)
+    return replay_admitted(judged, events, programs)
 
 
 def _hashes(text: Text, code: str | None) -> Iterator[Finding]:

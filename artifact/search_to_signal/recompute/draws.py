@@ -15,7 +15,7 @@ from search_to_signal.experiments.runs.recorded import (
     replayed_rounds,
 )
 from search_to_signal.hosts import HOSTS
-from search_to_signal.hosts.base import HasDatabase, Question, exposures_of
+from search_to_signal.hosts.base import HasDatabase, Request, exposures_of
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.recompute.runs import run_config
 from search_to_signal.records.database import DATABASE, read_database
@@ -43,15 +43,15 @@ def draw_problems(run: Path) -> Iterator[str]:
     if not _given_a_last_archive(run, manifest, config.search):
         yield "the population that it was given is not the one that its parent ends with"
     state = recorded_start(run, host)
-    for played, question, effect in replayed_rounds(run, host, config):
-        reach = exposures_of(host, question, played.results())
-        found = [*_parent_problems(question, played), *_exposure_problems(played, reach)]
-        if not _asked(question.prompt.user, played.prompt):
+    for played, request, transition in replayed_rounds(run, host, config):
+        reach = exposures_of(host, request, played.results())
+        found = [*_parent_problems(request, played), *_exposure_problems(played, reach)]
+        if not _asked(request.prompt.user, played.prompt):
             found.append("the prompt is not the one that the search asks")
         if found:
             yield from (f"step {played.step}: {text}" for text in found)
             return
-        state = effect.state
+        state = transition.state
     if isinstance(host, HasDatabase) and host.database(state) != read_database(run):
         yield f"{DATABASE} is not the state that the search ends with"
 
@@ -75,8 +75,8 @@ def _asked(user: str, prompt: str) -> bool:
     return [message.get("content") for message in sent if message.get("role") == "user"] == [user]
 
 
-def _parent_problems(question: Question, played: Round) -> Iterator[str]:
-    parents, bases = tuple(p.id for p in question.parents), tuple(b.score for b in question.bases)
+def _parent_problems(request: Request, played: Round) -> Iterator[str]:
+    parents, bases = tuple(p.id for p in request.parents), tuple(b.score for b in request.bases)
     if any((record.parents, record.base_scores) != (parents, bases) for record in played.records):
         yield "the search draws other parents"
 

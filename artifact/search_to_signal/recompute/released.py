@@ -8,7 +8,7 @@ from pathlib import Path
 from search_to_signal.errors import RecordError
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.experiments.live.group import EvaluatedCompletion, judge
+from search_to_signal.experiments.live.group import EvaluatedCompletion, evaluate_group
 from search_to_signal.generators.base import Completion
 from search_to_signal.hosts.released.asking import asked_text
 from search_to_signal.problems import find_problem
@@ -145,7 +145,7 @@ def _programs(group: Group, texts: Sequence[str], check: _Check) -> Iterator[Fin
 
 def _judged(group: Group, completions: Sequence[Completion], check: _Check) -> list[EvaluatedCompletion]:
     """Every text as we judge it; what is cut off here and not there is given more time."""
-    found = judge(completions, check.programs, check.idea_end)
+    found = evaluate_group(completions, check.programs, check.idea_end)
     slow = [
         index
         for index, (record, item) in enumerate(zip(group, found, strict=True))
@@ -153,7 +153,7 @@ def _judged(group: Group, completions: Sequence[Completion], check: _Check) -> l
     ]
     if slow:
         with check.programs.with_more_time() as slower:
-            again = judge([completions[index] for index in slow], slower, check.idea_end)
+            again = evaluate_group([completions[index] for index in slow], slower, check.idea_end)
         for index, item in zip(slow, again, strict=True):
             found[index] = item
     return found

@@ -12,7 +12,7 @@ from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.live.group import EvaluatedCompletion, completion_records, step_record
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.hosts import host_code
-from search_to_signal.hosts.base import Host, Question, exposures_of, play
+from search_to_signal.hosts.base import Host, Request, exposures_of, update_search
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.normalizer import Normalizer
 from search_to_signal.problems.base import Problem
@@ -73,40 +73,40 @@ class Search:
         try:
             rng = stream(self.config.seed, "search", played.step.step)
             with host_code(self.config.host):
-                question = self.host.ask(state, rng)
-            findings = list(self._asked(where, question, played))
+                request = self.host.propose(state, rng)
+            findings = list(self._asked(where, request, played))
             if not findings:
-                return self._moved(where, question, played)
+                return self._moved(where, request, played)
         except S2SError as error:
             findings = [Finding(where, str(error))]
         return None, [*findings, Finding(where, "the search cannot be followed from here on")]
 
-    def _asked(self, where: str, question: Question, played: Played) -> Iterator[Finding]:
-        step, parents = played.step, tuple(parent.id for parent in question.parents)
+    def _asked(self, where: str, request: Request, played: Played) -> Iterator[Finding]:
+        step, parents = played.step, tuple(parent.id for parent in request.parents)
         told = (step.operator, step.collapsed, played.group[0].parents)
-        if told != (question.operator, question.collapsed, parents):
+        if told != (request.operator, request.collapsed, parents):
             yield Finding(where, "operator, collapse or parents are not those that its seed draws")
-        elif prompt_differs(played.generation.prompt, question.prompt, self.config.generation, self.tokens):
+        elif prompt_differs(played.generation.prompt, request.prompt, self.config.generation, self.tokens):
             yield Finding(where, "its prompt is not the one that the search asks there")
 
-    def _moved(self, where: str, question: Question, played: Played) -> tuple[Any, list[Finding]]:
+    def _moved(self, where: str, request: Request, played: Played) -> tuple[Any, list[Finding]]:
         config, number = self.config, played.step.step
         pairs = list(zip(played.group, played.generation.completions, strict=True))
         results = [evaluated(record, text, config.reading) for record, text in pairs]
         with host_code(config.host):
-            effect = play(self.host, question, results, number)
-            reach = exposures_of(self.host, question, results)
+            transition = update_search(self.host, request, results, number)
+            reach = exposures_of(self.host, request, results)
         generation = _generation(played)
         both = zip(played.group, generation.completions, strict=True)
         judged = [_judged(record, completion, config.reading) for record, completion in both]
         records = completion_records(
-            question, number, config.problem, generation, judged, effect.events, reach
+            request, number, config.problem, generation, judged, transition.events, reach
         )
         if self.credit is not None:
             records = assign_credit(records, *self.credit)
-        step = step_record(question, effect, generation, records, config, None)
-        admitted = [heuristic_record(member) for member in effect.admitted]
-        return effect.state, [
+        step = step_record(request, transition, generation, records, config, None)
+        admitted = [heuristic_record(member) for member in transition.admitted]
+        return transition.state, [
             *_completions(where, played.group, records),
             *_step(where, played.step, step, records, None if self.credit is None else config.mapping),
             *_admitted(where, played.heuristics, admitted),

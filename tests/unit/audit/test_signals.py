@@ -16,6 +16,14 @@ def test_ties_are_told_apart() -> None:
     assert (one.taught, one.waste) == (2, 0.75)
 
 
+def test_the_only_tie_is_right_or_wrong_by_what_others_get() -> None:
+    """A tie above what differing groups get is right, and one below it wrong; without others it is neither."""
+    above = signal_of([1, 1, 0, 1], list("aabb"), [0, 0, -1, 1])
+    below = signal_of([0, 0, 0, 1], list("aabb"), [0, 0, -1, 1])
+    alone = signal_of([1, 1, 1, 1], list("aabb"), [0, 0, 0, 0])
+    assert [(one.all_right, one.all_wrong) for one in (above, below, alone)] == [(1, 0), (0, 1), (0, 0)]
+
+
 def test_a_tie_is_no_longer_right_once_more_is_reached() -> None:
     """Steps add up: what was the highest reward of the first step is a tie in between after the second."""
     first = signal_of([1, 1, 0, 1], list("aabb"), [0, 0, -1, 1])

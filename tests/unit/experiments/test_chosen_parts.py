@@ -17,7 +17,7 @@ from search_to_signal.experiments.layers.heldout import heldout
 from search_to_signal.experiments.released import Order, run_released
 from search_to_signal.experiments.runs.recorded import recorded_states
 from search_to_signal.hosts import open_host
-from search_to_signal.hosts.base import Effect, HostSetup, play
+from search_to_signal.hosts.base import HostSetup, Transition, update_search
 from search_to_signal.learner import get_rule
 from search_to_signal.normalizer import (
     NORMALIZERS,
@@ -196,14 +196,14 @@ def test_an_effect_has_an_event_for_each_completion() -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(host, name)
 
-        def play(self, *arguments: Any) -> Effect:
-            effect = host.play(*arguments)
-            return Effect(effect.state, (ArchiveEvent.INVALID,), (), effect.archive)
+        def update(self, *arguments: Any) -> Transition:
+            transition = host.update(*arguments)
+            return Transition(transition.state, (ArchiveEvent.INVALID,), (), transition.archive)
 
-    question = host.ask(host.start(seed_member(problem.seed, -5.0)), np.random.default_rng(0))
+    request = host.propose(host.start(seed_member(problem.seed, -5.0)), np.random.default_rng(0))
     results = [Evaluated(Outcome.MISSING_CODE)] * 2
     with pytest.raises(MappingError, match="1 events with 0 admitted members for 2 completions"):
-        play(Forgetful(), question, results, 0)
+        update_search(Forgetful(), request, results, 0)
 
 
 def test_known_rules_are_found() -> None:

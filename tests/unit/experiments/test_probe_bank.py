@@ -18,7 +18,7 @@ from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.layers.probe_bank import build_bank, chosen_steps, spread
 from search_to_signal.experiments.live.group import EvaluatedCompletion, completion_records
 from search_to_signal.generators.base import Completion, Generation
-from search_to_signal.hosts.base import Effect, Question
+from search_to_signal.hosts.base import Request, Transition
 from search_to_signal.hosts.reference import ReferenceHost
 from search_to_signal.problems import get_problem
 from search_to_signal.programs.canonical import program_sha256
@@ -81,15 +81,15 @@ def _played(config: RunConfig) -> Iterator[tuple[str, msgspec.Struct]]:
     )
     shares = dict.fromkeys(("simplification", "injection", "replacement", "crossover", "creation"), 0.4)
     for step in range(config.groups):
-        question = host.ask(state, stream(config.seed, "search", step))
+        request = host.propose(state, stream(config.seed, "search", step))
         drawn = pairs(sources(["tsp"])[0], shares, np.random.default_rng(step))
         texts = tuple(pair.response for pair in itertools.islice(drawn, 4))
         judged = [_judged(text, -5.0 + 0.01 * step - 0.1 * i) for i, text in enumerate(texts)]
         results = [item.evaluated for item in judged]
-        effect = host.play(question, results, step)
-        state, prompt = effect.state, question.prompt.user
+        transition = host.update(request, results, step)
+        state, prompt = transition.state, request.prompt.user
         generation = Generation(prompt, (1,), tuple(item.completion for item in judged))
-        records = completion_records(question, step, "tsp", generation, judged, effect.events, [None] * 4)
+        records = completion_records(request, step, "tsp", generation, judged, transition.events, [None] * 4)
         yield from (("completions", record) for record in records)
         yield (
             "generations",
@@ -97,19 +97,19 @@ def _played(config: RunConfig) -> Iterator[tuple[str, msgspec.Struct]]:
                 step=step, prompt=prompt, prompt_ids=(1,), completion_ids=((1,),) * 4, completions=texts
             ),
         )
-        yield "steps", _step(question, effect, records)
+        yield "steps", _step(request, transition, records)
 
 
-def _step(question: Question, effect: Effect, records: list[CompletionRecord]) -> StepRecord:
+def _step(request: Request, transition: Transition, records: list[CompletionRecord]) -> StepRecord:
     return StepRecord(
         step=records[0].step,
-        operator=question.operator,
+        operator=request.operator,
         prompt_sha256=records[0].prompt_sha256,
-        collapsed=question.collapsed,
-        stagnation=effect.stagnation,
-        archive_size=len(effect.archive),
+        collapsed=request.collapsed,
+        stagnation=transition.stagnation,
+        archive_size=len(transition.archive),
         frontier_before=records[0].frontier,
-        frontier_after=frontier(effect.archive),
+        frontier_after=frontier(transition.archive),
         valid=sum(record.score is not None for record in records),
         admitted=0,
         mapping=None,

@@ -61,7 +61,7 @@ def test_an_adapter_is_offered_as_files(
 def test_reported_counts_are_recorded() -> None:
     """Where an endpoint gives no ids, a record holds the counts that it reported for that completion."""
     problem = get_problem("tsp")
-    question = ReferenceHost(problem, SearchSettings()).ask(
+    request = ReferenceHost(problem, SearchSettings()).propose(
         initial_state(seed_member(problem.seed, -7.0)), np.random.default_rng(1)
     )
     requests = [
@@ -82,6 +82,6 @@ def test_reported_counts_are_recorded() -> None:
         for completion in completions
     ]
     records = completion_records(
-        question, 0, "tsp", Generation("[]", (), completions), judged, [ArchiveEvent.INVALID] * 2, [None] * 2
+        request, 0, "tsp", Generation("[]", (), completions), judged, [ArchiveEvent.INVALID] * 2, [None] * 2
     )
     assert [(record.prompt_tokens, record.completion_tokens) for record in records] == [(90, 5), (91, 6)]

@@ -1,6 +1,7 @@
 """vLLM and Unsloth: our calls fit the locked releases' own signatures, and what comes back is checked."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import search_to_signal.learner.loss  # noqa: F401 - TRL asks what vLLM is: before a stand-in takes its name
 from search_to_signal.errors import ConfigError, GenerationError
 from search_to_signal.generators.base import messages, request_seeds
 from search_to_signal.generators.chat import encoded
@@ -168,6 +170,34 @@ def test_compiled_code_stays_with_the_run(
     assert Path.cwd() == tmp_path
     assert (tmp_path / "scratch" / "unsloth_compiled_cache").exists() is (backend == "unsloth")
     assert not (tmp_path / "unsloth_compiled_cache").exists()
+
+
+def test_the_learner_keeps_the_trainer_of_trl(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unsloth replaces TRL's trainer when it is imported; the loss that reads TRL's is loaded before."""
+
+    class Importing(ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            loaded.append("search_to_signal.learner.loss" in sys.modules)
+            raise ConfigError("far enough")
+
+    loaded: list[bool] = []
+    monkeypatch.setitem(sys.modules, "unsloth", Importing("unsloth"))
+    monkeypatch.delitem(sys.modules, "search_to_signal.learner.loss", raising=False)
+    with pytest.raises(ConfigError, match="far enough"):
+        opened("unsloth", model, tmp_path / "scratch")
+    assert loaded[-1]
+
+
+@pytest.mark.parametrize("backend", ["vllm"], indirect=True)
+def test_products_are_in_one_order_before_an_engine_starts(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    """The learner in vLLM's process demands it, and cuBLAS reads it once."""
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    opened(backend, model, tmp_path / "scratch")
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
 
 
 def test_each_completion_has_a_seed_and_no_filter(

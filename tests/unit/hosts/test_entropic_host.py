@@ -7,7 +7,7 @@ import pytest
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.hosts import open_host
-from search_to_signal.hosts.base import Host, HostSetup, exposures_of, play
+from search_to_signal.hosts.base import Host, HostSetup, exposures_of, update_search
 from search_to_signal.hosts.entropic.buffer import ReuseBuffer, chosen, extended, priors, values, visited
 from search_to_signal.hosts.entropic.settings import BufferSettings
 from search_to_signal.problems.tsp import Tsp
@@ -77,14 +77,14 @@ def test_a_visit_counts_for_all_ancestors() -> None:
 def test_the_best_few_new_children_are_kept() -> None:
     """Two of a group by default; copies, known programs and the rest count as duplicates."""
     made = host()
-    question = made.ask(made.start(SEED), np.random.default_rng(0))
+    request = made.propose(made.start(SEED), np.random.default_rng(0))
     results = [answer("b", -6.0), answer("c", -4.0), answer("c", -4.0), answer("d", None), answer("e", -5.0)]
-    effect = play(made, question, results, 0)
+    transition = update_search(made, request, results, 0)
     admitted, again, invalid = ArchiveEvent.ADMITTED, ArchiveEvent.DUPLICATE_SCORE, ArchiveEvent.INVALID
-    assert effect.events == (again, admitted, again, invalid, admitted)
-    assert [kept.id for kept in effect.admitted] == ["c", "e"]
-    question = made.ask(effect.state, np.random.default_rng(1))
-    assert play(made, question, [answer("c", -4.0)], 1).events == (again,)
+    assert transition.events == (again, admitted, again, invalid, admitted)
+    assert [kept.id for kept in transition.admitted] == ["c", "e"]
+    request = made.propose(transition.state, np.random.default_rng(1))
+    assert update_search(made, request, [answer("c", -4.0)], 1).events == (again,)
 
 
 def test_a_full_buffer_keeps_the_seed_and_the_best() -> None:
@@ -92,18 +92,18 @@ def test_a_full_buffer_keeps_the_seed_and_the_best() -> None:
     made = host(max_buffer_size=3, topk_children=0)
     state = made.start(SEED)
     for step, scores in enumerate([(-6.0, -6.5), (-5.0, -6.2), (-8.0, -7.5)]):
-        question = made.ask(state, np.random.default_rng(step))
+        request = made.propose(state, np.random.default_rng(step))
         results = [answer(f"{step}.{i}", score) for i, score in enumerate(scores)]
-        state = play(made, question, results, step).state
+        state = update_search(made, request, results, step).state
     assert [member.score for member in state.members] == [-7.0, -6.0, -5.0]
 
 
 def test_exposure_says_whether_a_program_would_be_next() -> None:
     """A far better child is built on next, a far worse one is not, a failure has none."""
     made = host(puct_c=0.01)
-    question = made.ask(made.start(SEED), np.random.default_rng(0))
+    request = made.propose(made.start(SEED), np.random.default_rng(0))
     results = [answer("b", -1.0), answer("c", -9.0), answer("d", None)]
-    assert exposures_of(made, question, results) == (1.0, 0.0, None)
+    assert exposures_of(made, request, results) == (1.0, 0.0, None)
 
 
 @pytest.mark.parametrize("settings", [{"c": 1.0}, {"puct_c": -1.0}, {"max_buffer_size": "all"}])

@@ -9,7 +9,7 @@ import pytest
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.hosts import open_host
-from search_to_signal.hosts.base import Host, HostSetup, Question, play
+from search_to_signal.hosts.base import Host, HostSetup, Request, update_search
 from search_to_signal.hosts.evotune.database import Database, best, kept_up, migrated, reset
 from search_to_signal.hosts.evotune.sampling import chance_of, clusters, in_percentile, percentile, shown
 from search_to_signal.hosts.evotune.settings import EvoTuneSettings
@@ -38,22 +38,22 @@ def host(**settings: Any) -> Host:
     return open_host("evotune", HostSetup(Tsp(), SearchSettings(), settings))
 
 
-def played(made: Host, groups: Sequence[Sequence[Evaluated]], seed: int = 0) -> tuple[Any, list[Question]]:
-    """The state after groups of answers, and the questions they answered."""
-    state, questions = made.start(SEED), []
+def played(made: Host, groups: Sequence[Sequence[Evaluated]], seed: int = 0) -> tuple[Any, list[Request]]:
+    """The state after groups of answers, and the requests they answered."""
+    state, requests = made.start(SEED), []
     for step, results in enumerate(groups):
-        questions.append(made.ask(state, np.random.default_rng([seed, step])))
-        state = play(made, questions[-1], results, step).state
-    return state, questions
+        requests.append(made.propose(state, np.random.default_rng([seed, step])))
+        state = update_search(made, requests[-1], results, step).state
+    return state, requests
 
 
 def test_programs_wait_for_the_end_of_their_batch() -> None:
     """A program counts as archived at once and is shown only when its batch of groups is over."""
     made = host(num_islands=1, num_cont_rounds=2)
-    _, questions = played(made, [[answer("b", -5.0)], [answer("c", -6.0)], []])
-    assert [len(question.bases) for question in questions] == [1, 1, 2]
-    assert [max(m.score for m in question.archive) for question in questions] == [-7.0, -5.0, -5.0]
-    assert [question.operator for question in questions] == [
+    _, requests = played(made, [[answer("b", -5.0)], [answer("c", -6.0)], []])
+    assert [len(request.bases) for request in requests] == [1, 1, 2]
+    assert [max(m.score for m in request.archive) for request in requests] == [-7.0, -5.0, -5.0]
+    assert [request.operator for request in requests] == [
         Operator.REPLACEMENT,
         Operator.REPLACEMENT,
         Operator.CROSSOVER,
@@ -64,13 +64,13 @@ def test_an_island_takes_a_program_once() -> None:
     """Equal programs are duplicates, in a group, waiting or registered; equal scores are none."""
     made = host(num_islands=1, num_cont_rounds=1)
     state, _ = played(made, [[answer("b", -5.0)]])
-    question = made.ask(state, np.random.default_rng(1))
+    request = made.propose(state, np.random.default_rng(1))
     results = [answer("c", -4.0), answer("c", -4.0), answer("b", -5.0), answer("d", -5.0), answer("e", None)]
-    effect = play(made, question, results, 1)
+    transition = update_search(made, request, results, 1)
     admitted, again, invalid = ArchiveEvent.ADMITTED, ArchiveEvent.DUPLICATE_SCORE, ArchiveEvent.INVALID
-    assert effect.events == (admitted, again, again, admitted, invalid)
-    assert [new.id for new in effect.admitted] == ["c", "d"]
-    assert len(effect.archive) == 4
+    assert transition.events == (admitted, again, again, admitted, invalid)
+    assert [new.id for new in transition.admitted] == ["c", "d"]
+    assert len(transition.archive) == 4
 
 
 def test_migration_passes_on_the_best_and_keeps_everything() -> None:
@@ -95,7 +95,7 @@ def test_a_reset_takes_the_weaker_half_and_never_the_best() -> None:
 
 
 def test_upkeep_comes_when_it_is_due() -> None:
-    """Registration, migration and reset have periods of their own; a question says when there was a reset."""
+    """Registration, migration and reset have periods of their own; a request says when there was a reset."""
     settings = EvoTuneSettings(num_islands=2, num_cont_rounds=2, migration_period=3, reset_period=4)
     waiting = Database(((SEED,), (SEED,)), ((1, member("b", -3.0)),))
     rng = np.random.default_rng(0)
@@ -166,9 +166,9 @@ def test_equal_streams_draw_equal_questions() -> None:
     first, again, other = (played(made, groups, seed)[1] for seed in (0, 0, 1))
     assert [q.prompt for q in first] == [q.prompt for q in again]
     assert [q.prompt for q in first] != [q.prompt for q in other]
-    best_scores = [max(m.score for m in question.archive) for question in first]
+    best_scores = [max(m.score for m in request.archive) for request in first]
     assert best_scores == sorted(best_scores)
-    assert any(question.collapsed for question in first)
+    assert any(request.collapsed for request in first)
 
 
 @pytest.mark.parametrize(

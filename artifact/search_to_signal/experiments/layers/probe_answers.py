@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from search_to_signal.errors import RecordError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.configuration import ADAPTER, RunConfig
-from search_to_signal.experiments.live.group import EvaluatedCompletion, evaluation_kind, judge
+from search_to_signal.experiments.live.group import EvaluatedCompletion, evaluate_group, evaluation_kind
 from search_to_signal.experiments.live.learning import base_model, load_stored_adapter, open_run_generator
 from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.learner.device import prepare_processor
@@ -82,7 +82,7 @@ def write_answers(
                 raise RecordError(
                     f"prompt {entry.prompt} of the bank is not the one that {entry.run} recorded"
                 )
-            judged = judge(generation.completions, pool, config.reading)
+            judged = evaluate_group(generation.completions, pool, config.reading)
             for record in _records(checkpoint.name, entry.prompt, generation, judged):
                 writer.write(record)
             progress.update(f"probe/{checkpoint.name}", done, len(bank))

@@ -10,7 +10,7 @@ import msgspec
 from search_to_signal.evaluation.outcomes import Evaluation
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.generators.base import Completion, Generation
-from search_to_signal.hosts.base import Effect, Question
+from search_to_signal.hosts.base import Request, Transition
 from search_to_signal.learner.base import StepResult
 from search_to_signal.programs.canonical import program_sha256, sha256_text
 from search_to_signal.programs.parsing import Failure, Proposal, parse
@@ -66,7 +66,9 @@ def _ran(completion: Completion, proposal: Proposal, evaluation: Evaluation) -> 
     )
 
 
-def judge(completions: Sequence[Completion], pool: Evaluator, idea_end: IdeaEnd) -> list[EvaluatedCompletion]:
+def evaluate_group(
+    completions: Sequence[Completion], pool: Evaluator, idea_end: IdeaEnd
+) -> list[EvaluatedCompletion]:
     """Parse and evaluate the completions of a group, in order; ``idea_end`` is its run's (D37)."""
     parsed = [parse(completion.text, idea_end) for completion in completions]
     codes = [item.code for item in parsed if isinstance(item, Proposal)]
@@ -79,56 +81,56 @@ def judge(completions: Sequence[Completion], pool: Evaluator, idea_end: IdeaEnd)
     ]
 
 
-def confirm(
-    judged: Sequence[EvaluatedCompletion], events: Sequence[ArchiveEvent], pool: Evaluator
+def replay_admitted(
+    evaluated: Sequence[EvaluatedCompletion], events: Sequence[ArchiveEvent], pool: Evaluator
 ) -> list[EvaluatedCompletion]:
     """Repeat what entered the archive in a differently seeded zygote; outcomes and scores stay (D20)."""
     codes = {
         index: item.proposal.code
-        for index, (item, event) in enumerate(zip(judged, events, strict=True))
+        for index, (item, event) in enumerate(zip(evaluated, events, strict=True))
         if event is ArchiveEvent.ADMITTED and item.proposal is not None
     }
-    confirmed = list(judged)
+    confirmed = list(evaluated)
     for index, again in zip(codes, pool.replay(list(codes.values())), strict=True):
-        if (evaluation := judged[index].evaluation) is not None:
+        if (evaluation := evaluated[index].evaluation) is not None:
             evaluation = replace(evaluation, isolation=again.isolation)
-            confirmed[index] = replace(judged[index], evaluation=evaluation)
+            confirmed[index] = replace(evaluated[index], evaluation=evaluation)
     return confirmed
 
 
-def evaluation_kind(judged: EvaluatedCompletion) -> str:
+def evaluation_kind(evaluated: EvaluatedCompletion) -> str:
     """How the evaluation ended, as a record's ``evaluation`` says it."""
-    if judged.evaluation is None:
+    if evaluated.evaluation is None:
         return "not_run"
-    notes = [judged.evaluation.isolation.value]
-    if judged.evaluation.score_path == "fallback":
+    notes = [evaluated.evaluation.isolation.value]
+    if evaluated.evaluation.score_path == "fallback":
         notes.append("fallback")
-    if judged.evaluation.repeat:
+    if evaluated.evaluation.repeat:
         notes.append("repeat")
     return ", ".join(notes)
 
 
 def completion_records(
-    question: Question,
+    request: Request,
     step: int,
     problem: str,
     generation: Generation,
-    judged: Sequence[EvaluatedCompletion],
+    evaluated: Sequence[EvaluatedCompletion],
     events: Sequence[ArchiveEvent],
     exposures: Sequence[float | None],
 ) -> list[CompletionRecord]:
     """The records of a group before any reward; everything in them was known to the search alone."""
     prompt = sha256_text(generation.prompt)
-    archive, bases = question.archive, question.bases
+    archive, bases = request.archive, request.bases
     base_programs = {base.id for base in bases}
     return [
         CompletionRecord(
             step=step,
             index=index,
             problem=problem,
-            operator=question.operator,
+            operator=request.operator,
             prompt_sha256=prompt,
-            parents=tuple(parent.id for parent in question.parents),
+            parents=tuple(parent.id for parent in request.parents),
             base_scores=tuple(base.score for base in bases),
             frontier=frontier(archive),
             archive_size=len(archive),
@@ -149,13 +151,13 @@ def completion_records(
             reward=None,
             advantage=None,
         )
-        for index, item in enumerate(judged)
+        for index, item in enumerate(evaluated)
     ]
 
 
 def step_record(
-    question: Question,
-    effect: Effect,
+    request: Request,
+    transition: Transition,
     generation: Generation,
     records: list[CompletionRecord],
     config: RunConfig,
@@ -165,13 +167,13 @@ def step_record(
     trained = result is not None
     return StepRecord(
         step=records[0].step,
-        operator=question.operator,
+        operator=request.operator,
         prompt_sha256=records[0].prompt_sha256,
-        collapsed=question.collapsed,
-        stagnation=effect.stagnation,
-        archive_size=len(effect.archive),
-        frontier_before=frontier(question.archive),
-        frontier_after=frontier(effect.archive),
+        collapsed=request.collapsed,
+        stagnation=transition.stagnation,
+        archive_size=len(transition.archive),
+        frontier_before=frontier(request.archive),
+        frontier_after=frontier(transition.archive),
         valid=sum(record.score is not None for record in records),
         admitted=sum(record.archive_event is ArchiveEvent.ADMITTED for record in records),
         mapping=config.mapping if trained else None,

@@ -104,7 +104,7 @@ def base_model(config: RunConfig, generator: Trainable) -> Any:
 
 
 def model_of_files(config: RunConfig) -> Any:
-    """The base model of a run as its files have it; Unsloth's and vLLM's learner has one in 4 bits."""
+    """The base model of a run as its files have it; beside an engine in 4 bits, or as ``[model]`` says."""
     path = model_directory(config.model)
     if config.generation.backend != "local" and config.learner.load_in_4bit:
         return load_4bit(path)

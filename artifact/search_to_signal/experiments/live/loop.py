@@ -13,9 +13,9 @@ from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.live.clock import StepClock
 from search_to_signal.experiments.live.group import (
     completion_records,
-    confirm,
+    evaluate_group,
     generation_record,
-    judge,
+    replay_admitted,
     step_record,
 )
 from search_to_signal.experiments.live.learning import Training
@@ -23,7 +23,7 @@ from search_to_signal.experiments.runs.files import EvaluationNote, save_checkpo
 from search_to_signal.experiments.runs.recorded import final_population
 from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.hosts import host_code
-from search_to_signal.hosts.base import Effect, Host, begin, exposures_of, play
+from search_to_signal.hosts.base import Host, Transition, begin, exposures_of, update_search
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.problems.base import Problem
 from search_to_signal.progress import Progress
@@ -108,43 +108,45 @@ def starting_position(live: Live) -> Position:
 
 
 def live_step(live: Live, state: Any, step: int, clock: StepClock) -> tuple[Any, StepRecord]:
-    """One round of the paper's loop: ask, generate, evaluate, move the search, train the model."""
+    """One round of the paper's loop: propose, sample, evaluate, update the search, train the model."""
     config, host = live.config, live.host
     with host_code(config.host):
-        question = host.ask(state, stream(config.seed, "search", step))
+        request = host.propose(state, stream(config.seed, "search", step))
     with clock.phase("generation"):
-        generation = live.generator.generate(question.prompt, derive_seed(config.seed, "sample", step))
+        generation = live.generator.generate(request.prompt, derive_seed(config.seed, "sample", step))
     with clock.phase("evaluation"):
-        judged = judge(generation.completions, live.pool, config.reading)
-    evaluated = [item.evaluated for item in judged]
+        evaluated = evaluate_group(generation.completions, live.pool, config.reading)
+    results = [item.evaluated for item in evaluated]
     with host_code(config.host):
-        effect = play(host, question, evaluated, step)
-        reach = exposures_of(host, question, evaluated)
+        transition = update_search(host, request, results, step)
+        exposures = exposures_of(host, request, results)
     with clock.phase("evaluation"):
-        judged = confirm(judged, effect.events, live.pool)
-    records = completion_records(question, step, config.problem, generation, judged, effect.events, reach)
+        evaluated = replay_admitted(evaluated, transition.events, live.pool)
+    records = completion_records(
+        request, step, config.problem, generation, evaluated, transition.events, exposures
+    )
     result = None
     if live.training is not None:
         records = assign_credit(records, live.training.mapping, live.training.normalizer)
         with clock.phase("update"):
             result = live.training.update(generation, records)
-    played = step_record(question, effect, generation, records, config, result)
-    _write(live, effect, generation, records, played)
+    record = step_record(request, transition, generation, records, config, result)
+    _write(live, transition, generation, records, record)
     if result is not None and result.pairs is not None and live.files.preferences is not None:
         live.files.preferences.write(result.pairs)
     live.files.timings.write(clock.timing(step))
-    return effect.state, played
+    return transition.state, record
 
 
 def run_live(live: Live, start: Position, progress: Progress) -> Any:
     """Run every group that is not done yet; returns the host's final state."""
     state, clock, groups = start.state, StepClock(), live.config.groups
     for done in range(start.done + 1, groups + 1):
-        state, played = live_step(live, state, done - 1, clock)
+        state, step = live_step(live, state, done - 1, clock)
         # The last group too: what a complete run says has to be on disk before it says it is complete.
         if done % live.checkpoint_every == 0 or done == groups:
             _checkpoint(live, done)
-        progress.update(live.config.name, done, groups, _note(played))
+        progress.update(live.config.name, done, groups, _note(step))
     if live.training is not None:
         live.training.save(live.files.directory / "adapter")
     return state
@@ -164,11 +166,15 @@ def _checkpoint(live: Live, done: int) -> None:
 
 
 def _write(
-    live: Live, effect: Effect, generation: Generation, records: list[CompletionRecord], played: StepRecord
+    live: Live,
+    transition: Transition,
+    generation: Generation,
+    records: list[CompletionRecord],
+    step: StepRecord,
 ) -> None:
     for record in records:
         live.files.completions.write(record)
     live.files.generations.write(generation_record(records[0].step, generation))
-    for member in effect.admitted:
+    for member in transition.admitted:
         live.files.heuristics.write(heuristic_record(member))
-    live.files.steps.write(played)
+    live.files.steps.write(step)

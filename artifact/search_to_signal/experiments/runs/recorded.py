@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from search_to_signal.errors import RecordError
 from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.hosts.base import Effect, Host, Question, begin, play
+from search_to_signal.hosts.base import Host, Request, Transition, begin, update_search
 from search_to_signal.problems.base import Heuristic
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.population import as_given, given
@@ -30,11 +30,11 @@ _FACTS = ("operator", "collapse", "archive size", "stagnation", "archive events"
 
 
 class ReplayedRound(NamedTuple):
-    """A recorded round, the question that the host draws for it again, and what its completions do to it."""
+    """A recorded round, the request that the host draws for it again, and what its completions do to it."""
 
     played: Round
-    question: Question
-    effect: Effect
+    request: Request
+    transition: Transition
 
 
 def recorded_rounds(directory: Path) -> Iterator[Round]:
@@ -91,18 +91,24 @@ def replayed_rounds(directory: Path, host: Host, config: RunConfig) -> Iterator[
     """
     state = recorded_start(directory, host)
     for step, played in _rounds(directory):
-        question = host.ask(state, stream(config.seed, "search", played.step))
-        effect = play(host, question, played.results(), played.step)
+        request = host.propose(state, stream(config.seed, "search", played.step))
+        transition = update_search(host, request, played.results(), played.step)
         events = tuple(record.archive_event for record in played.records)
         told = (step.operator, step.collapsed, step.archive_size, step.stagnation, events)
-        found = (question.operator, question.collapsed, len(effect.archive), effect.stagnation, effect.events)
+        found = (
+            request.operator,
+            request.collapsed,
+            len(transition.archive),
+            transition.stagnation,
+            transition.events,
+        )
         if differing := [fact for fact, a, b in zip(_FACTS, told, found, strict=True) if a != b]:
             raise RecordError(
                 f"{directory}: {', '.join(differing)} of step {played.step} cannot be drawn again and moved "
                 "on as recorded: check that the records are complete and were made with these settings"
             )
-        yield ReplayedRound(played, question, effect)
-        state = effect.state
+        yield ReplayedRound(played, request, transition)
+        state = transition.state
 
 
 def recorded_states(directory: Path, settings: SearchSettings) -> Iterator[tuple[Round, SearchState]]:

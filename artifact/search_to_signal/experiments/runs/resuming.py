@@ -80,7 +80,7 @@ def replayed_state(directory: Path, host: Host, config: RunConfig, done: int) ->
     """
     last, state = None, recorded_start(directory, host)
     for last in replayed_rounds(directory, host, config):
-        state = last.effect.state
+        state = last.transition.state
     if (last.played.step + 1 if last else 0) != done:
         raise RecordError(f"{directory}: the records do not lead to the state of step {done}; restore them")
     return state

@@ -19,7 +19,7 @@ from search_to_signal.records.files import is_component
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
-class Request(NamedTuple):
+class FetchRequest(NamedTuple):
     """A model by name; where its files are, the hub where that is None; the SHA-256 of an unknown one."""
 
     name: str
@@ -27,7 +27,7 @@ class Request(NamedTuple):
     sha256: str | None = None
 
 
-def fetch(request: Request, out: Path, progress: Progress) -> bool:
+def fetch(request: FetchRequest, out: Path, progress: Progress) -> bool:
     """Make the model directory ``out``; False where it is there already, and whole.
 
     Raises ConfigError for an unknown name, ModelFileError for files that are missing, damaged or others, and
@@ -50,7 +50,7 @@ def fetch(request: Request, out: Path, progress: Progress) -> bool:
     return True
 
 
-def _known(request: Request) -> KnownModel | None:
+def _known(request: FetchRequest) -> KnownModel | None:
     if not is_component(request.name):
         raise ConfigError(f"{request.name!r} is no name: give one without slashes")
     if request.sha256 is not None and not _DIGEST.fullmatch(request.sha256):
@@ -75,7 +75,7 @@ def _refuse_another(name: str, out: Path) -> None:
         raise ModelFileError(f"{out} holds {found}: give another --out")
 
 
-def _given(request: Request, given: Path, known: KnownModel | None) -> GgufSource | SafetensorsSource:
+def _given(request: FetchRequest, given: Path, known: KnownModel | None) -> GgufSource | SafetensorsSource:
     if not given.exists():
         raise ModelFileError(f"there is no {given}: give a GGUF file, or a directory with a model's files")
     if given.is_dir() and any(given.glob("*.safetensors")):
@@ -85,7 +85,7 @@ def _given(request: Request, given: Path, known: KnownModel | None) -> GgufSourc
     return GgufSource(request.name, gguf_files(given), known, request.sha256)
 
 
-def _directory(request: Request, given: Path, known: KnownModel | None) -> SafetensorsSource:
+def _directory(request: FetchRequest, given: Path, known: KnownModel | None) -> SafetensorsSource:
     if known is None or known.gguf:
         raise ModelFileError(
             f"{given} holds safetensors, which need no conversion: list them in a SHA256SUMS and name the "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from search_to_signal.config import settings_of
-from search_to_signal.hosts.base import Effect, HostSetup, Question
+from search_to_signal.hosts.base import HostSetup, Request, Transition
 from search_to_signal.hosts.entropic.buffer import ReuseBuffer, chosen, extended, visited
 from search_to_signal.hosts.entropic.settings import BufferSettings
 from search_to_signal.problems.base import Problem
@@ -29,42 +29,42 @@ class EntropicHost:
         """The seed heuristic alone."""
         return ReuseBuffer((seed,))
 
-    def ask(self, state: ReuseBuffer, rng: np.random.Generator) -> Question:
+    def propose(self, state: ReuseBuffer, rng: np.random.Generator) -> Request:
         """A replacement of the program that is due; the wording alone is drawn (D55)."""
         parent = chosen(state, self.settings)
         variant = int(rng.integers(REPLACEMENT_VARIANTS))
         operator = Operator.REPLACEMENT
         prompt = build_prompt(self.problem, operator, (parent,), variant=variant, form=self.form)
-        return Question(prompt, operator, (parent,), (parent,), archive=state.members, state=state)
+        return Request(prompt, operator, (parent,), (parent,), archive=state.members, state=state)
 
-    def play(self, question: Question, results: Sequence[Evaluated], step: int) -> Effect:
+    def update(self, request: Request, results: Sequence[Evaluated], step: int) -> Transition:
         """Keep the best few programs that are new; every other valid one counts as a duplicate (D55)."""
-        buffer, (parent,) = question.state, question.parents
-        new = self._new(question, results, step)
+        buffer, (parent,) = request.state, request.parents
+        new = self._new(request, results, step)
         places = {member.index for member in new}
         scores = [result.score for result in results if result.score is not None]
         after = visited(buffer, parent, max(scores, default=None))
         after = extended(after, parent, new, self.settings.max_buffer_size)
         events = tuple(event_of(result, index in places) for index, result in enumerate(results))
-        return Effect(after, events, new, after.members)
+        return Transition(after, events, new, after.members)
 
-    def exposures(self, question: Question, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
+    def exposures(self, request: Request, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
         """1 for a completion that alone would be the next to build on, 0 for any other: nothing is drawn."""
-        return tuple(self._exposure(question, result) for result in results)
+        return tuple(self._exposure(request, result) for result in results)
 
-    def _exposure(self, question: Question, result: Evaluated) -> float | None:
+    def _exposure(self, request: Request, result: Evaluated) -> float | None:
         if result.score is None:
             return None
-        effect = self.play(question, [result], step=0)
-        return float(any(chosen(effect.state, self.settings) is member for member in effect.admitted))
+        transition = self.update(request, [result], step=0)
+        return float(any(chosen(transition.state, self.settings) is member for member in transition.admitted))
 
-    def _new(self, question: Question, results: Sequence[Evaluated], step: int) -> tuple[Member, ...]:
+    def _new(self, request: Request, results: Sequence[Evaluated], step: int) -> tuple[Member, ...]:
         """The best children whose code the buffer does not have, in order of their completions."""
         found: dict[str, Member] = {}
-        known = {member.id for member in question.archive}
+        known = {member.id for member in request.archive}
         for index, result in enumerate(results):
             if result.score is not None and result.id not in {*known, *found}:
-                idea, code, operator = result.idea, result.code, question.operator
+                idea, code, operator = result.idea, result.code, request.operator
                 found[result.id] = Member(idea, code, result.score, operator, step, index, result.id)
         ranked = sorted(found.values(), key=lambda member: -member.score)
         kept = ranked[: self.settings.topk_children or None]

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from search_to_signal.config import settings_of
-from search_to_signal.hosts.base import Effect, HostSetup, Question
+from search_to_signal.hosts.base import HostSetup, Request, Transition
 from search_to_signal.hosts.evotune.database import Database, begun, kept_up
 from search_to_signal.hosts.evotune.sampling import chance_of, shown
 from search_to_signal.hosts.evotune.settings import EvoTuneSettings
@@ -24,7 +24,7 @@ from search_to_signal.search.transition import Evaluated, event_of
 
 
 class Asked(NamedTuple):
-    """The database of a question, and the island that its programs are of."""
+    """The database of a request, and the island that its programs are of."""
 
     database: Database
     island: int
@@ -32,7 +32,7 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class EvoTuneHost:
-    """The database for one problem; its states are ``Database``, those of its questions ``Asked``."""
+    """The database for one problem; its states are ``Database``, those of its requests ``Asked``."""
 
     problem: Problem
     settings: EvoTuneSettings
@@ -43,7 +43,7 @@ class EvoTuneHost:
         """The seed heuristic on every island."""
         return begun(seed, self.settings)
 
-    def ask(self, state: Database, rng: np.random.Generator) -> Question:
+    def propose(self, state: Database, rng: np.random.Generator) -> Request:
         """Upkeep of the database, an island, and its programs in a prompt of CALM's words (D51)."""
         database, was_reset = kept_up(state, self.settings, rng)
         island = int(rng.integers(len(database.islands)))
@@ -52,22 +52,22 @@ class EvoTuneHost:
         variant = int(rng.integers(REPLACEMENT_VARIANTS)) if operator is Operator.REPLACEMENT else 0
         prompt = build_prompt(self.problem, operator, programs, variant=variant, form=self.form)
         asked = Asked(database, island)
-        return Question(prompt, operator, programs, programs, database.programs, asked, was_reset)
+        return Request(prompt, operator, programs, programs, database.programs, asked, was_reset)
 
-    def play(self, question: Question, results: Sequence[Evaluated], step: int) -> Effect:
+    def update(self, request: Request, results: Sequence[Evaluated], step: int) -> Transition:
         """Keep every valid program that its island does not have (D52)."""
-        asked: Asked = question.state
+        asked: Asked = request.state
         known, new = set(asked.database.known(asked.island)), list[Member]()
         for index, result in enumerate(results):
             if result.score is not None and result.id not in known:
                 known.add(result.id)
-                idea, code, operator = result.idea, result.code, question.operator
+                idea, code, operator = result.idea, result.code, request.operator
                 new.append(Member(idea, code, result.score, operator, step, index, result.id))
         places = {member.index for member in new}
         events = tuple(event_of(result, index in places) for index, result in enumerate(results))
         pending = (*asked.database.pending, *((asked.island, member) for member in new))
         after = replace(asked.database, pending=pending, groups=asked.database.groups + 1)
-        return Effect(after, events, tuple(new), after.programs)
+        return Transition(after, events, tuple(new), after.programs)
 
     def database(self, state: Database) -> StoredDatabase:
         """Islands and waiting programs by their ids."""
@@ -75,9 +75,9 @@ class EvoTuneHost:
         waiting = tuple((place, member.id) for place, member in state.pending)
         return StoredDatabase(groups=state.groups, islands=islands, waiting=waiting)
 
-    def exposures(self, question: Question, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
+    def exposures(self, request: Request, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
         """The chance of being shown by the next prompt, 0 for a program that the island has (D13)."""
-        return tuple(self._chance(question.state, result) for result in results)
+        return tuple(self._chance(request.state, result) for result in results)
 
     def _chance(self, asked: Asked, result: Evaluated) -> float | None:
         if result.score is None:
