@@ -34,14 +34,16 @@ class Following:
     _read: dict[Path, Stamp] = field(default_factory=dict)
     # Groups of each step of a file that were told.
     _told: dict[tuple[str, int], int] = field(default_factory=dict)
+    _complaint: str = ""
 
     def look(self) -> list[str]:
         """A line for each step that is new or has grown since the last look, in order."""
         try:
             found, files = find(self.path, self.format, bool(self.options.columns))
-        except RecordError:
-            # Nothing is there yet, or nothing whole.
-            return []
+        except RecordError as error:
+            # Nothing is there yet, nothing whole, or nothing known: said once.
+            before, self._complaint = self._complaint, str(error)
+            return [] if before == self._complaint else [f"not read yet: {error}"]
         lines: list[str] = []
         for file in files:
             stamp = _stamp(file)

@@ -70,6 +70,8 @@ def _follow(arguments: argparse.Namespace, options: "ReadOptions") -> None:
 
     if not 0 < arguments.every < math.inf:
         raise ConfigError("--every is the time between two looks: give seconds above 0")
+    if not arguments.path.exists():
+        raise RecordError(f"{arguments.path} is not there: give the directory that the run writes into")
     log = Following(arguments.path, arguments.format, options, arguments.normalizer)
     changed, due = False, 0.0
     with suppress(KeyboardInterrupt):
