@@ -39,19 +39,20 @@ def read_by_rows(matrix: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 def midranks(*keys: NDArray[np.generic]) -> Floats:
     """Average ranks within each row, 1 for the smallest, ordered by the first key, then the second, ...
 
-    keys: (N, G) each, most significant first, without NaN. Returns (N, G) in [1, G]. Ranks are counted
-    by comparison, so equal entries get bitwise equal ranks and permuting a row permutes its ranks.
+    keys: (N, G) each, most significant first, without NaN. Returns (N, G) in [1, G]. Ranks are halves of
+    whole numbers, so equal entries get bitwise equal ranks and permuting a row permutes its ranks.
     """
-    columns = [np.ascontiguousarray(key.T) for key in keys]
-    ranks = np.full(columns[0].shape, 0.5)
-    for j in range(len(ranks)):
-        below, equal = columns[0][j] < columns[0], columns[0][j] == columns[0]
-        for column in columns[1:]:
-            below |= equal & (column[j] < column)
-            equal &= column[j] == column
-        ranks += below
-        ranks += 0.5 * equal
-    return ranks.T
+    order = np.lexsort(keys[::-1], axis=1)
+    begins = np.ones(order.shape, dtype=np.bool_)
+    if order.shape[1] > 1:
+        ordered = (np.take_along_axis(key, order, axis=1) for key in keys)
+        begins[:, 1:] = np.logical_or.reduce([key[:, 1:] != key[:, :-1] for key in ordered])
+    starts = np.flatnonzero(begins)
+    ties = np.diff(starts, append=order.size)
+    places = np.repeat(starts % max(order.shape[1], 1) + 0.5 * (ties + 1), ties)
+    ranks = np.empty(order.shape)
+    np.put_along_axis(ranks, order, places.reshape(order.shape), axis=1)
+    return ranks
 
 
 def unit_scaled(values: Floats) -> tuple[Floats, Floats]:

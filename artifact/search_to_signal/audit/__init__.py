@@ -11,7 +11,8 @@ come; ``verdicts`` puts what was found into sentences, ``text`` into a printed r
 """
 
 from search_to_signal.audit.atlas import entries as normalizers
-from search_to_signal.audit.findings import Findings, audit
+from search_to_signal.audit.findings import audit
+from search_to_signal.audit.found import Findings
 from search_to_signal.audit.frames import of_frame
 from search_to_signal.audit.groups import RewardGroups, of_arrays, of_outcomes
 from search_to_signal.audit.importers import read

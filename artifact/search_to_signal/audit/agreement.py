@@ -4,12 +4,17 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from search_to_signal.audit.distinctions import ZERO, GroupFacts, turned
-from search_to_signal.audit.groups import Floats, RewardGroups
+from search_to_signal.audit.distinctions import ZERO, GroupFacts
+from search_to_signal.audit.groups import Floats, Integers, RewardGroups, sorted_within
 
 # Unit roundoff of float32, and how many of them a few operations may cost.
 _ROUNDING = 4 * 2.0**-24
+# 1 - cosine of two vectors that are the same but for float32.
+_SAME = 1e-12
+# Digits to which logs round, and different numbers that have to be rounded for it to be no accident.
+_DIGITS, _ROUNDED = (2, 3, 4), 6
 
 
 @dataclass(frozen=True)
@@ -77,10 +82,11 @@ class Agreement:
         return max(-1.0, min(1.0, self.dot / norm)) if 0 < norm < math.inf else None
 
     @property
-    def distance(self) -> float:
-        """Squared distance of the two vectors; infinite where one of them is too large to square."""
-        distance = self.own + self.other - 2.0 * self.dot
-        return math.inf if math.isnan(distance) else distance
+    def apart(self) -> float:
+        """1 - cosine, 0 to 2, where less than rounding is 0; infinite where there is no cosine."""
+        if self.cosine is None:
+            return math.inf
+        return 0.0 if 1.0 - self.cosine < _SAME else 1.0 - self.cosine
 
     @property
     def size(self) -> float | None:
@@ -89,30 +95,94 @@ class Agreement:
         return math.sqrt(self.own / self.other) if known else None
 
 
-def agreement(groups: RewardGroups, reference: Floats, computed: Floats, slack: Floats) -> Agreement:
-    """Compare the advantages (R,) of an entry with a reference (R,), whose ``slack`` (R,) is rounding."""
-    asked, given = np.isfinite(reference), np.isfinite(computed)
+@dataclass(frozen=True)
+class Reference:
+    """Advantages (R,) that entries are compared with, and what all comparisons need of them.
+
+    ``asked`` (R,) have a number. ``slack`` (R,) is rounding. ``order`` sorts the rows by group and reference;
+    in it the ``ties`` of equal references begin, and between the pairs ``higher`` of neighbouring ties of one
+    group, ``where`` (pairs,), the reference rises beyond rounding.
+    """
+
+    groups: RewardGroups
+    values: Floats
+    slack: Floats
+    asked: NDArray[np.bool_]
+    order: Integers
+    ties: Integers
+    higher: NDArray[np.bool_]
+    where: Integers
+
+
+def logged_digits(values: Floats) -> int | None:
+    """Decimal digits to which a log rounds its advantages (R,): 2 to 4; None where it does not."""
+    known = np.unique(np.abs(values[np.isfinite(values) & (values != 0)]))
+    if len(known) < _ROUNDED:
+        return None
+    whole = (digits for digits in _DIGITS if (np.abs(np.round(known, digits) - known) < 1e-6).all())
+    return next(whole, None)
+
+
+def reference_of(
+    groups: RewardGroups, values: Floats, facts: GroupFacts, digits: int | None = None
+) -> Reference:
+    """Advantages (R,) of a batch, sorted once for all entries; ``digits`` are those of a log that rounds."""
+    group, asked = groups.group, np.isfinite(values)
+    filled = np.where(asked, values, np.inf)
+    order = sorted_within(groups, filled)
+    ordered, within = filled[order], group[order]
+    changes = (ordered[1:] != ordered[:-1]) | (within[1:] != within[:-1])
+    ties = np.append(0, np.flatnonzero(changes) + 1)
+    level, where = ordered[ties], within[ties]
+    scale = np.nan_to_num(facts.largest)[where[1:]]
+    with np.errstate(invalid="ignore"):
+        rises = np.diff(level) > ZERO * scale
+    higher = rises & (where[1:] == where[:-1])
+    slack = rounding(groups, facts) + (0.0 if digits is None else 0.5 * 10.0**-digits)
+    return Reference(groups, values, slack, asked, order, ties, higher, where[1:])
+
+
+def agreement(reference: Reference, computed: Floats) -> Agreement:
+    """Compare the advantages (R,) of an entry with a reference."""
+    groups, values, asked = reference.groups, reference.values, reference.asked
+    given = np.isfinite(computed)
     both = asked & given
-    gap = np.where(both, np.abs(computed - reference), 0.0)
-    near = both & (gap <= slack)
+    own, other = np.where(both, computed, 0.0), np.where(both, values, 0.0)
+    gap = np.abs(own - other)
+    near = both & (gap <= reference.slack)
     starts = groups.offsets[:-1]
     taken = np.logical_and.reduceat(both, starts)
-    signs = (reference * computed < 0) & (np.minimum(np.abs(reference), np.abs(computed)) > ZERO)
-    own, other = np.where(both, computed, 0.0), np.where(both, reference, 0.0)
+    flipped = taken & np.logical_or.reduceat(_signs_differ(own, other), starts)
     return Agreement(
-        rows=int(asked.sum()),
-        missing=int((asked & ~given).sum()),
-        equal=int((both & (reference == computed)).sum()),
-        near=int(near.sum()),
-        groups=int(taken.sum()),
-        turned=int((turned(groups, reference, computed) & taken).sum()),
-        flipped=int((np.logical_or.reduceat(signs, starts) & taken).sum()),
+        rows=int(np.count_nonzero(asked)),
+        missing=int(np.count_nonzero(asked & ~given)),
+        equal=int(np.count_nonzero(both & (own == other))),
+        near=int(np.count_nonzero(near)),
+        groups=int(np.count_nonzero(taken)),
+        turned=int(np.count_nonzero(_turned(reference, own) & taken)),
+        flipped=int(np.count_nonzero(flipped)),
         dot=float(own @ other),
         own=float(own @ own),
         other=float(other @ other),
         error=float(gap.max(initial=0.0)),
-        first=_first(groups, reference, computed, both & ~near),
+        first=_first(groups, values, computed, both & ~near),
     )
+
+
+def _signs_differ(own: Floats, other: Floats) -> NDArray[np.bool_]:
+    return ((own > ZERO) & (other < -ZERO)) | ((own < -ZERO) & (other > ZERO))
+
+
+def _turned(reference: Reference, computed: Floats) -> NDArray[np.bool_]:
+    """(N,): groups that an entry orders otherwise, beyond rounding; right where it takes the whole group."""
+    found = np.zeros(len(reference.groups.step), dtype=np.bool_)
+    ordered = computed[reference.order]
+    greatest = np.maximum.reduceat(ordered, reference.ties)[:-1]
+    least = np.minimum.reduceat(ordered, reference.ties)[1:]
+    size = np.maximum.reduceat(np.abs(computed), reference.groups.offsets[:-1])
+    falls = least - greatest < -ZERO * size[reference.where]
+    found[reference.where[falls & reference.higher]] = True
+    return found
 
 
 def rounding(groups: RewardGroups, facts: GroupFacts) -> Floats:

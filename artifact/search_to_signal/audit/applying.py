@@ -7,7 +7,7 @@ import numpy as np
 
 from search_to_signal.audit.atlas import Entry, RewardBatch, advantages
 from search_to_signal.audit.groups import Floats, RewardGroups
-from search_to_signal.audit.steps import part, spans
+from search_to_signal.audit.steps import spans
 from search_to_signal.errors import IllFormedGroupError
 
 
@@ -27,25 +27,32 @@ def apply(
     together = entry.scope == "group" and (even or entry.uneven == "by group")
     if together:
         try:
-            return _advantages(entry, groups, reward, parts)
+            return _advantages(entry, groups, (0, len(groups.step)), reward, parts)
         except IllFormedGroupError:
             pass
     result = np.full(len(reward), np.nan)
     for first, end in spans(groups):
         rows = slice(int(groups.offsets[first]), int(groups.offsets[end]))
-        chosen = {name: values[rows] for name, values in parts.items()}
         try:
-            result[rows] = _advantages(entry, part(groups, first, end), reward[rows], chosen)
+            result[rows] = _advantages(entry, groups, (first, end), reward, parts)
         except IllFormedGroupError:
             continue
     return result
 
 
-def _advantages(entry: Entry, groups: RewardGroups, reward: Floats, parts: Mapping[str, Floats]) -> Floats:
-    if entry.domain == "binary" and not np.isin(reward, (0.0, 1.0)).all():
+def _advantages(
+    entry: Entry, groups: RewardGroups, span: tuple[int, int], reward: Floats, parts: Mapping[str, Floats]
+) -> Floats:
+    """Advantages of the groups from the first of the span to before its second."""
+    first, end = span
+    rows = slice(int(groups.offsets[first]), int(groups.offsets[end]))
+    rewards, tokens = reward[rows], groups.tokens[rows]
+    if entry.domain == "binary" and not np.isin(rewards, (0.0, 1.0)).all():
         raise IllFormedGroupError(f"{entry.name} takes rewards 0 and 1: use another entry")
-    tokens = groups.tokens if (groups.tokens >= 0).all() else None
-    batch = RewardBatch(reward, groups.offsets, tokens, parts, groups.weights)
+    offsets = groups.offsets[first : end + 1] - groups.offsets[first]
+    known = tokens if (tokens >= 0).all() else None
+    chosen = {name: values[rows] for name, values in parts.items()}
+    batch = RewardBatch(rewards, offsets, known, chosen, groups.weights)
     with warnings.catch_warnings():
         # A deviation of one number is NaN in the framework too, and is counted as that.
         warnings.simplefilter("ignore", RuntimeWarning)

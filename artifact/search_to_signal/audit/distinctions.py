@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.groups import Floats, Integers, RewardGroups
+from search_to_signal.audit.groups import Floats, Integers, RewardGroups, sorted_within
 from search_to_signal.audit.repeats import repeat_flags
 
 Bools = NDArray[np.bool_]
@@ -84,6 +84,8 @@ def group_facts(groups: RewardGroups, advantage: Floats) -> GroupFacts:
 
 def _scattered(groups: RewardGroups) -> Bools:
     """(N,): groups between whose rows one of another group of the batch stands."""
+    if (np.diff(groups.position) > 0).all():
+        return np.zeros(len(groups.step), dtype=np.bool_)
     order = np.lexsort((groups.group, groups.position))
     group = groups.group[order]
     begins = group[np.flatnonzero(np.diff(group, prepend=-1))]
@@ -110,18 +112,11 @@ def _order_kept(groups: RewardGroups, advantage: Floats, largest: Floats) -> tup
     return _any(where[higher & (change == 0)], groups), _any(where[higher & (change < -slack)], groups)
 
 
-def turned(groups: RewardGroups, one: Floats, other: Floats) -> Bools:
-    """(N,): groups that two columns order differently, beyond rounding."""
-    scale = [np.fmax(*map(np.abs, limits(groups, values))) for values in (one, other)]
-    group, first, second = _sorted(groups, one, other)
-    where = group[1:]
-    higher = (where == group[:-1]) & (np.diff(first) > ZERO * scale[0][where])
-    return _any(where[higher & (np.diff(second) < -ZERO * scale[1][where])], groups)
-
-
 def _sorted(groups: RewardGroups, one: Floats, other: Floats) -> tuple[Integers, Floats, Floats]:
-    known = np.flatnonzero(np.isfinite(one) & np.isfinite(other))
-    order = known[np.lexsort((other[known], one[known], groups.group[known]))]
+    order = sorted_within(groups, one, other)
+    known = np.isfinite(one) & np.isfinite(other)
+    if not known.all():
+        order = order[known[order]]
     return groups.group[order], one[order], other[order]
 
 

@@ -1,113 +1,64 @@
 """The audit of a run: its batches are read once, and what is kept does not grow with the rows."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from search_to_signal.audit import candidates
-from search_to_signal.audit.agreement import Agreement, Place, agreement, place_of, rounding
+from search_to_signal.audit.agreement import (
+    Agreement,
+    Place,
+    Reference,
+    agreement,
+    logged_digits,
+    place_of,
+    reference_of,
+)
+from search_to_signal.audit.alternatives import Alternative, alternative
 from search_to_signal.audit.applying import apply
-from search_to_signal.audit.atlas import entries, get_entry
-from search_to_signal.audit.credit import ClassCredit, ClassSums, class_sums, credit_table
-from search_to_signal.audit.distinctions import GroupFacts, group_facts
+from search_to_signal.audit.atlas import entries, get_entry, source_of
+from search_to_signal.audit.credit import ClassSums, class_sums, credit_table
+from search_to_signal.audit.distinctions import ZERO, GroupFacts, group_facts, limits
+from search_to_signal.audit.found import (
+    LATE_ADVANTAGES,
+    OURS,
+    STEP_FLAGS,
+    Extreme,
+    Findings,
+    StepCounts,
+    standing,
+)
 from search_to_signal.audit.groups import Assumption, Floats, Integers, RewardGroups, summed
 from search_to_signal.audit.knobs import Knob, knobs
 from search_to_signal.audit.lengths import LengthSums, length_sums
+from search_to_signal.audit.measuring import signal, ties
+from search_to_signal.audit.options import offered, options_of
+from search_to_signal.audit.prompts import PromptSums, add_prompts, hopeless, worst
 from search_to_signal.audit.repeats import RepeatSums, repeat_sums, seen_before
+from search_to_signal.audit.signals import Signal
 from search_to_signal.audit.steps import spans, whole_steps
 from search_to_signal.errors import RecordError
 
 # Places that are kept of each kind.
 _SHOWN = 3
 DEFAULT = "group"
-# The key of the assumption that advantages count only where the first groups have some.
-LATE_ADVANTAGES = "late_advantages"
-STEP_FLAGS = ("singleton", "flat", "silenced", "dead", "merged", "reversed", "amplified")
+# The key of the assumption that a part of a long log speaks for the whole where normalizers are compared.
+IN_PART = "compared_in_part"
+# Up to so many groups every entry is compared; later an entry that does not explain sees one in so many.
+_ALL_COMPARED, _ONE_IN = 8_192, 32
 
 
 @dataclass(frozen=True)
-class StepCounts:
-    """One step of one file: groups, completions, and how many groups have each flag of STEP_FLAGS."""
+class _Course:
+    """How a log is audited, as in Findings."""
 
-    source: str
-    step: int
-    groups: int
-    completions: int
-    mean_reward: float
-    flags: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Extreme:
-    """The largest value of something, and where it is."""
-
-    value: float
-    place: Place
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What an audit found.
-
-    ``groups`` and ``completions`` are counted; ``counts`` and ``examples`` are by the names of
-    distinctions.MEANING (groups) and candidates.MEANING (completions). ``sizes`` counts groups by size,
-    ``statuses`` completions by how they ended.
-    ``logged``: advantages were in the log; else those of ``normalizer`` are audited in their place.
-    ``agreements`` compare every entry with the advantages that were audited. ``normalizer`` is the entry of
-    the knobs, ``named`` by the caller or chosen. ``weights`` are those of the components, None for one that
-    changes. ``lengths`` are by the rule that weighs tokens.
-    ``sums_to_zero``: groups whose advantages differ and sum to 0.
-    """
-
-    groups: int
-    completions: int
-    steps: Sequence[StepCounts]
-    sizes: Mapping[int, int]
-    statuses: Mapping[str, int]
-    counts: Mapping[str, int]
-    examples: Mapping[str, Sequence[Place]]
-    logged: bool
     normalizer: str
-    named: bool
-    agreements: Mapping[str, Agreement]
-    knobs: Mapping[str, Knob]
-    weights: Mapping[str, float | None]
-    repeats: RepeatSums
-    lengths: Mapping[str, LengthSums]
-    classes: tuple[ClassCredit, ...]
-    gain: Extreme | None
-    largest: Extreme | None
-    sums_to_zero: int
-    assumptions: tuple[Assumption, ...]
-
-    @property
-    def explaining(self) -> tuple[str, ...]:
-        """Entries that give every logged advantage to rounding; none where none was logged."""
-        names = dict.fromkeys((self.normalizer, *self.agreements))
-        return tuple(
-            name for name in names if self.logged and self.agreements.get(name, Agreement()).explains
-        )
-
-    @property
-    def nearest(self) -> str | None:
-        """The entry that gives most of the logged advantages, of several the one at the least distance."""
-        ordered = self.by_nearness()
-        return ordered[0] if self.logged and ordered else None
-
-    def by_nearness(self) -> tuple[str, ...]:
-        """Entries that take some of the groups, nearest to the audited advantages first."""
-        known = {name: one for name, one in self.agreements.items() if one.groups}
-        return tuple(
-            sorted(known, key=lambda name: (-known[name].near, known[name].missing, known[name].distance))
-        )
-
-    def share(self, name: str) -> float:
-        """A count over groups, or over completions where it counts those."""
-        whole = self.completions if name in candidates.MEANING else self.groups
-        return self.counts.get(name, 0) / whole
+    logged: bool
+    framework: str
+    digits: int | None
 
 
 @dataclass
@@ -122,6 +73,9 @@ class _Tally:
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[Place]] = field(default_factory=dict)
     agreements: dict[str, Agreement] = field(default_factory=dict)
+    # Groups with advantages, and those of them with which every entry was compared.
+    advised: int = 0
+    compared: int = 0
     knobs: dict[str, Knob] = field(default_factory=dict)
     weights: dict[str, float | None] = field(default_factory=dict)
     repeats: RepeatSums = field(default_factory=RepeatSums)
@@ -132,57 +86,88 @@ class _Tally:
     gain: Extreme | None = None
     largest: Extreme | None = None
     sums_to_zero: int = 0
+    signal: Signal = field(default_factory=Signal)
+    alternatives: dict[str, Alternative] = field(default_factory=dict)
+    prompts: dict[str, PromptSums] = field(default_factory=dict)
     assumptions: tuple[Assumption, ...] = ()
 
 
 def audit(
-    groups: RewardGroups | Iterable[RewardGroups], normalizer: str | None = None, usual: str | None = None
+    groups: RewardGroups | Iterable[RewardGroups],
+    normalizer: str | None = None,
+    usual: str | None = None,
+    each: Callable[[RewardGroups, Floats, GroupFacts], None] | None = None,
 ) -> Findings:
     """Audit groups, or batches of them in the order of the log.
 
     ``normalizer`` names the entry of the atlas whose knobs are tried, and whose advantages are audited where
     none are logged. Without it that is an entry that explains the first batch, else ``usual``.
+    ``each`` is called with every batch, the advantages (R,) that are audited, and the facts of its groups.
     Raises ConfigError for an unknown normalizer, RecordError where there are no groups.
     """
     stream = whole_steps([groups] if isinstance(groups, RewardGroups) else groups)
-    tally, logged, name = _Tally(), False, normalizer or usual or DEFAULT
-    get_entry(name)
-    for number, batch in enumerate(stream):
+    tally, course = _Tally(), None
+    get_entry(normalizer or usual or DEFAULT)
+    for batch in stream:
         # Rewards that overflow or are no numbers are data; what they lead to is counted.
         with np.errstate(all="ignore"):
-            if number == 0:
-                logged = bool(np.isfinite(batch.advantage).any())
-                name = normalizer or _explaining(batch, name) or name
-            _add(tally, batch, name, logged)
-    if not tally.groups:
+            course = course or _course(batch, normalizer, usual)
+            audited, facts = _add(tally, batch, course)
+            if each is not None:
+                each(batch, audited, facts)
+    if course is None:
         raise RecordError("no groups were given: give a log with rollouts in it")
-    return _finished(tally, name, logged, normalizer is not None)
+    return _finished(tally, course, normalizer is not None)
 
 
-def _explaining(batch: RewardGroups, usual: str) -> str | None:
-    """The first entry that gives the logged advantages of a batch, the usual one before all others."""
-    slack = rounding(batch, group_facts(batch, batch.advantage))
-    for name in dict.fromkeys((usual, *entries())):
-        if agreement(batch, batch.advantage, apply(get_entry(name), batch), slack).explains:
-            return name
-    return None
+def _course(batch: RewardGroups, normalizer: str | None, usual: str | None) -> _Course:
+    """What the first batch decides: whose advantages are audited, and beside which entry."""
+    logged = bool(np.isfinite(batch.advantage).any())
+    found, digits = _explaining(batch, normalizer or usual) if logged else (None, None)
+    name = normalizer or found or usual or DEFAULT
+    told = normalizer or usual
+    return _Course(name, logged, source_of(get_entry(told)).framework if told else "", digits)
 
 
-def _add(tally: _Tally, batch: RewardGroups, name: str, logged: bool) -> None:
+def _explaining(batch: RewardGroups, usual: str | None) -> tuple[str | None, int | None]:
+    """The first entry that gives the logged advantages of a batch, and the digits to which they are rounded.
+
+    The usual one comes before others of its framework, and our own last. Rounding is looked for only where
+    nothing explains without.
+    """
+    facts = group_facts(batch, batch.advantage)
+    framework = source_of(get_entry(usual)).framework if usual else ""
+    names = sorted(entries(), key=lambda name: (name != usual, *standing(name, framework)))
+    computed: dict[str, Floats] = {}
+    rounded = logged_digits(batch.advantage)
+    for digits in dict.fromkeys((None, rounded)):
+        logged = reference_of(batch, batch.advantage, facts, digits)
+        for name in names:
+            if name not in computed:
+                computed[name] = apply(get_entry(name), batch)
+            if agreement(logged, computed[name]).explains:
+                return name, digits
+    return None, None
+
+
+def _add(tally: _Tally, batch: RewardGroups, course: _Course) -> tuple[Floats, GroupFacts]:
+    name = course.normalizer
     base = apply(get_entry(name), batch)
-    audited = batch.advantage if logged else base
+    audited = batch.advantage if course.logged else base
     facts = group_facts(batch, audited)
+    tally.signal += signal(batch, audited, facts)
+    add_prompts(tally.prompts, batch, facts)
     tally.groups += len(batch.step)
     tally.completions += len(batch.reward)
     tally.sizes.update(batch.sizes.tolist())
     tally.statuses.update(_statuses(batch))
-    tally.assumptions = summed((*tally.assumptions, *batch.assumptions, *_late(batch, logged)))
+    tally.assumptions = summed((*tally.assumptions, *batch.assumptions, *_late(batch, course.logged)))
     tally.repeats += repeat_sums(batch, audited)
     for component, weight in batch.weights.items():
         same = tally.weights.setdefault(component, weight) == weight
         tally.weights[component] = weight if same else None
     tally.sums_to_zero += _sum_to_zero(batch, audited, facts)
-    tally.steps.extend(_steps(batch, facts))
+    tally.steps.extend(_steps(batch, audited, facts))
     _count(tally, batch, facts)
     tally.gain = _greatest(tally.gain, batch, facts.gain)
     tally.largest = _greatest(tally.largest, batch, facts.largest)
@@ -193,9 +178,10 @@ def _add(tally: _Tally, batch: RewardGroups, name: str, logged: bool) -> None:
         tally.lengths[rule] = tally.lengths.get(rule, LengthSums()) + lengths
     # Candidates of a search that trains nothing have no advantages to compare.
     if not _is_search(batch):
-        _compare(tally, batch, audited, facts)
+        _compare(tally, reference_of(batch, audited, facts, course.digits), {name: base})
         for knob, found in knobs(get_entry(name), batch, base).items():
             tally.knobs[knob] = tally.knobs.get(knob, Knob()) + found
+    return audited, facts
 
 
 def _late(batch: RewardGroups, logged: bool) -> tuple[Assumption, ...]:
@@ -216,11 +202,33 @@ def _statuses(batch: RewardGroups) -> dict[str, int]:
     }
 
 
-def _compare(tally: _Tally, batch: RewardGroups, audited: Floats, facts: GroupFacts) -> None:
-    slack = rounding(batch, facts)
+def _compare(tally: _Tally, reference: Reference, known: Mapping[str, Floats]) -> None:
+    """Compare entries with a batch: all of them, or those that ``known`` has and that explain all so far.
+
+    Of those that a trainer offers, it is counted as well what they make of its groups.
+    """
+    batch = reference.groups
+    everything = tally.compared < max(_ALL_COMPARED, tally.advised // _ONE_IN)
+    tally.advised += len(batch.step)
+    tally.compared += len(batch.step) * everything
     for name, entry in entries().items():
-        found = agreement(batch, audited, apply(entry, batch), slack)
-        tally.agreements[name] = tally.agreements.get(name, Agreement()) + found
+        before = tally.agreements.get(name, Agreement())
+        if everything or name in known or before.explains:
+            given = known[name] if name in known else apply(entry, batch)
+            tally.agreements[name] = before + agreement(reference, given)
+            if name in offered():
+                so_far = tally.alternatives.get(name, Alternative())
+                tally.alternatives[name] = so_far + alternative(batch, given)
+
+
+def _in_part(tally: _Tally) -> tuple[Assumption, ...]:
+    """What a long log's comparisons stand on."""
+    says = (
+        "of a long log, normalizers that do not explain the advantages are compared with its first groups "
+        f"and with one in {_ONE_IN} of the later ones"
+    )
+    counts = {"groups": tally.advised, "compared": tally.compared}
+    return (Assumption(IN_PART, says, counts),) if tally.compared < tally.advised else ()
 
 
 def _count(tally: _Tally, batch: RewardGroups, facts: GroupFacts) -> None:
@@ -242,8 +250,9 @@ def _keep(tally: _Tally, batch: RewardGroups, name: str, groups: Integers, rows:
         kept.append(place_of(batch, int(groups[number]), row))
 
 
-def _steps(batch: RewardGroups, facts: GroupFacts) -> list[StepCounts]:
-    found = []
+def _steps(batch: RewardGroups, audited: Floats, facts: GroupFacts) -> list[StepCounts]:
+    found, taught = [], np.abs(audited) > ZERO
+    _, most = limits(batch, batch.reward)
     for first, end in spans(batch):
         rewards = batch.reward[batch.offsets[first] : batch.offsets[end]]
         finite = rewards[np.isfinite(rewards)]
@@ -254,6 +263,8 @@ def _steps(batch: RewardGroups, facts: GroupFacts) -> list[StepCounts]:
                 groups=end - first,
                 completions=len(rewards),
                 mean_reward=float(finite.mean()) if len(finite) else float("nan"),
+                taught=int(np.count_nonzero(taught[batch.offsets[first] : batch.offsets[end]])),
+                ties=ties(most[first:end], facts.flags["flat"][first:end]),
                 flags={name: int(facts.flags[name][first:end].sum()) for name in STEP_FLAGS},
             )
         )
@@ -273,7 +284,7 @@ def _greatest(before: Extreme | None, batch: RewardGroups, values: Floats) -> Ex
     return found if before is None or found.value > before.value else before
 
 
-def _finished(tally: _Tally, name: str, logged: bool, named: bool) -> Findings:
+def _finished(tally: _Tally, course: _Course, named: bool) -> Findings:
     labels = tally.classes[False]
     # Without a class column, the way in which completions ended stands in.
     classes = labels if set(labels) != {""} else tally.classes[True]
@@ -282,6 +293,19 @@ def _finished(tally: _Tally, name: str, logged: bool, named: bool) -> Findings:
         "sizes": dict(sorted(tally.sizes.items())),
         "statuses": dict(sorted(tally.statuses.items())),
         "classes": credit_table(classes) if credited else (),
+        "assumptions": (*tally.assumptions, *_in_part(tally)),
+        "worst": worst(tally.prompts),
+        "hopeless": hopeless(tally.prompts),
     }
-    carried = {key: value for key, value in vars(tally).items() if key != "seen"}
-    return Findings(logged=logged, normalizer=name, named=named, **carried | final)
+    passing = ("seen", "advised", "compared", "prompts")
+    carried = {key: value for key, value in vars(tally).items() if key not in passing}
+    own = vars(course) | {"framework": course.framework or _framework(tally, course)}
+    return Findings(named=named, **own, **carried | final)
+
+
+def _framework(tally: _Tally, course: _Course) -> str:
+    """The framework whose entries explain the log; empty where those of several with other options do."""
+    known = {source_of(get_entry(name)) for name, one in tally.agreements.items() if one.explains}
+    found = sorted({source.framework for source in known if source.repository != OURS})
+    same = len({options_of(framework).filter for framework in found}) == 1
+    return found[0] if course.logged and same else ""

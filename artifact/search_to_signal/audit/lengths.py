@@ -6,7 +6,7 @@ import numpy as np
 
 from search_to_signal.audit.atlas import RewardBatch, token_weights
 from search_to_signal.audit.groups import Floats, RewardGroups
-from search_to_signal.audit.steps import part, spans
+from search_to_signal.audit.steps import spans
 from search_to_signal.numerics import added
 
 RULES = ("token_mean", "sequence_mean", "constant_length", "prompt_mean")
@@ -52,21 +52,22 @@ def length_sums(groups: RewardGroups, advantage: Floats) -> dict[str, LengthSums
     total = dict.fromkeys(RULES, LengthSums())
     for first, end in spans(groups):
         rows = slice(int(groups.offsets[first]), int(groups.offsets[end]))
-        for rule, sums in _of_step(part(groups, first, end), advantage[rows]).items():
+        offsets = groups.offsets[first : end + 1] - groups.offsets[first]
+        step = RewardBatch(groups.reward[rows], offsets, groups.tokens[rows])
+        for rule, sums in _of_step(step, advantage[rows]).items():
             total[rule] += sums
     return total
 
 
-def _of_step(step: RewardGroups, advantage: Floats) -> dict[str, LengthSums]:
+def _of_step(step: RewardBatch, advantage: Floats) -> dict[str, LengthSums]:
     known = np.isfinite(advantage) & (step.tokens > 0)
     if not known.any():
         return {}
     longest = known & (step.tokens > np.quantile(step.tokens[known], 0.75))
-    batch = RewardBatch(step.reward, step.offsets, step.tokens)
     size = np.where(known, np.abs(advantage), 0.0) * step.tokens
     found = {}
     for rule in RULES:
-        weight = size * token_weights(rule, batch, int(step.tokens.max()))
+        weight = size * token_weights(rule, step, int(step.tokens.max()))
         found[rule] = LengthSums(
             longest=int(longest.sum()),
             completions=int(known.sum()),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.groups import Floats, RewardGroups
+from search_to_signal.audit.groups import Floats, RewardGroups, sorted_within
 from search_to_signal.numerics import added
 
 Bools = NDArray[np.bool_]
@@ -45,14 +45,15 @@ def repeat_sums(groups: RewardGroups, advantage: Floats) -> RepeatSums:
     order, same = _neighbours(groups)
     logged = groups.response != 0
     gain = np.where(np.isfinite(advantage), np.maximum(advantage, 0.0), 0.0)
-    repeats = order[1:][same]
+    # In the order of the log: numbers of responses differ from process to process.
+    repeats = np.sort(order[1:][same])
     return RepeatSums(int(logged.sum()), len(repeats), float(gain[repeats].sum()), float(gain[logged].sum()))
 
 
 def _neighbours(groups: RewardGroups) -> tuple[NDArray[np.intp], Bools]:
     """Rows ordered by group and response, and which of them equal the one before; the order is stable."""
     group = groups.group
-    order = np.lexsort((groups.response, group))
+    order = sorted_within(groups, groups.response)
     response, where = groups.response[order], group[order]
     return order, (response[1:] == response[:-1]) & (where[1:] == where[:-1]) & (response[1:] != 0)
 

@@ -20,7 +20,7 @@ def whole_steps(batches: Iterable[RewardGroups]) -> Iterator[RewardGroups]:
     for batch in batches:
         if not len(batch.step):
             continue
-        if held is not None and _continues(held, batch):
+        if held is not None and _joins(held, batch):
             batch = joined(held, batch)
         elif held is not None:
             yield held
@@ -53,6 +53,8 @@ def part(groups: RewardGroups, first: int, end: int) -> RewardGroups:
         status=Names(groups.status.code[rows], groups.status.names),
         components={name: values[rows] for name, values in groups.components.items()},
         metrics={name: values[rows] for name, values in groups.metrics.items()},
+        name=groups.name[first:end],
+        prompt=groups.prompt[first:end],
         assumptions=groups.assumptions if first == 0 else (),
         **{name: getattr(groups, name)[rows] for name in _ROWS},
     )
@@ -70,20 +72,32 @@ def joined(one: RewardGroups, other: RewardGroups) -> RewardGroups:
         components=_table(one.components, other.components, counts),
         metrics=_table(one.metrics, other.metrics, counts),
         weights={**other.weights, **one.weights},
+        name=_texts(one.name, other.name, (len(one.step), len(other.step))),
+        prompt=_texts(one.prompt, other.prompt, (len(one.step), len(other.step))),
         assumptions=(*one.assumptions, *other.assumptions),
         **{name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in _ROWS},
     )
 
 
-def _continues(one: RewardGroups, other: RewardGroups) -> bool:
+def _joins(one: RewardGroups, other: RewardGroups) -> bool:
+    """Whether a step that is held can go on, or be audited with what comes, since it is of the same kind."""
     same = one.source == other.source and dict(one.weights) == dict(other.weights)
-    return same and bool(one.step[-1] == other.step[0] != UNKNOWN)
+    return same and bool(one.step[-1] != UNKNOWN)
 
 
 def _names(one: Names, other: Names) -> Names:
+    if one.names == other.names[: len(one.names)]:
+        return Names(np.concatenate([one.code, other.code]), other.names)
     names = tuple(dict.fromkeys((*one.names, *other.names)))
-    code = np.array([names.index(name) for name in other.names], dtype=np.int32)
+    places = {name: place for place, name in enumerate(names)}
+    code = np.array([places[name] for name in other.names], dtype=np.int32)
     return Names(np.concatenate([one.code, code[other.code]]), names)
+
+
+def _texts(one: tuple[str, ...], other: tuple[str, ...], counts: tuple[int, int]) -> tuple[str, ...]:
+    if not one and not other:
+        return ()
+    return (*(one or ("",) * counts[0]), *(other or ("",) * counts[1]))
 
 
 def _table(

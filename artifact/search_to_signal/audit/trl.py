@@ -6,7 +6,10 @@
 >>> trainer.train()
 
 ``s2s audit rollouts`` then reads what TRL's own completions log leaves out: groups, identities, weights of
-reward functions, tokens, and the batches between two logged steps.
+reward functions, tokens, and the batches between two logged steps; with ``--follow``, while they are written.
+Numbers of each batch go into TRL's own log (``live.numbers``), averaged over the batches of a logged step as
+TRL averages its own: ``signal/dead_share``, ``signal/effective_batch``, ``signal/largest_gain`` and others,
+and ``signal/share/NAME`` for each of several reward functions.
 
 Read as installed: TRL 0.15.1 and 1.16.0. Neither hands rewards or advantages to a callback, so while
 training the recorder stands before the method that samples and scores a batch, whose result has advantages,
@@ -17,9 +20,12 @@ Of a batch in which RLOO clips rewards or adds a KL penalty, the reward is logge
 
 import json
 import math
+import warnings
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from search_to_signal.audit.trl_rows import Batch, reward_names, rows_of
@@ -31,19 +37,31 @@ _SAMPLES_0151 = "_prepare_inputs"
 _REWARDS = "_calculate_rewards"
 
 
+# Of a batch in which four groups of five are dead, most of what was generated teaches nothing.
+WARN_ABOVE: Mapping[str, float] = MappingProxyType({"dead_share": 0.8})
+
+
+class SignalWarning(UserWarning):
+    """A batch has less, or other, signal than the caller of GroupRecorder wants."""
+
+
 class GroupRecorder:
     """A callback for ``GRPOTrainer`` and ``RLOOTrainer``; loads nothing heavy until training begins.
 
     Each batch that is sampled for training becomes one file of the neutral form,
     ``rollouts_STEP_NUMBER.jsonl``, whole or not there at all; STEP is the first update that it trains. The
     main process writes what all processes sampled, since a normalizer may look at all of it. Evaluation is
-    left out. A run that resumes replaces the steps that it repeats.
+    left out. A run that resumes replaces the steps that it repeats. A number that rises over its limit in
+    ``warn_above`` is a SignalWarning, and again once it was below; an empty mapping warns of nothing.
     Raises RunDirectoryError where the directory holds another run's files, or the disk is full.
     """
 
-    def __init__(self, trainer: Any, directory: str | Path) -> None:
+    def __init__(
+        self, trainer: Any, directory: str | Path, warn_above: Mapping[str, float] = WARN_ABOVE
+    ) -> None:
         self._trainer = trainer
         self._directory = Path(directory)
+        self._limits, self._over = dict(warn_above), set[str]()
         self._undo: list[Callable[[], None]] = []
         # Rewards of all processes where the trainer gathers them in a method, else those of each function.
         self._gathered: Any = None
@@ -129,12 +147,29 @@ class GroupRecorder:
         self._step, self._number = step, self._number + 1 if step == self._step else 0
         batch = self._batch(inputs, made)
         rows = gather_object(rows_of(batch, self._trainer.processing_class, self._trainer.num_generations))
+        self._log(rows)
         if self._trainer.accelerator.is_main_process:
             text = "".join(json.dumps(row) + "\n" for row in rows)
             with storage_errors(self._directory, "go on from the last checkpoint"):
                 write_atomically(
                     self._directory / f"rollouts_{step:08d}_{self._number:04d}.jsonl", text.encode()
                 )
+
+    def _log(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Put the numbers where TRL keeps its own until it logs; warn of those that rise over a limit."""
+        from search_to_signal.audit import live
+
+        found = live.numbers_of_rows(rows)
+        # What is logged next; one table in 0.15.1, one for each of training and evaluation later.
+        kept = getattr(self._trainer, "_metrics", {"train": defaultdict(list)})
+        kept = kept.get("train", kept)
+        for name, value in found.items():
+            if math.isfinite(value):
+                kept[name].append(value)
+        over = live.exceeded(found, self._limits)
+        for name in over.keys() - self._over:
+            warnings.warn(f"step {self._step}: {over[name]}", SignalWarning, stacklevel=2)
+        self._over = set(over)
 
     def _batch(self, inputs: Sequence[Mapping[str, Any]], made: Mapping[str, Any]) -> Batch:
         trainer = self._trainer

@@ -4,6 +4,8 @@ USUAL = {
     "trl": "trl-grpo",
     "trl-wandb": "trl-0.15.1-grpo",
     "verl": "verl-grpo",
+    "nemo-rl": "nemo-grpo",
+    "skyrl-eval": "skyrl-grpo",
     "prime-rl": "prime-rl-grpo",
     "prime-rl-tokens": "prime-rl-grpo",
     "tinker": "tinker-group",

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from search_to_signal.audit.agreement import Place
 from search_to_signal.audit.atlas import get_entry
-from search_to_signal.audit.findings import LATE_ADVANTAGES, Findings
+from search_to_signal.audit.found import LATE_ADVANTAGES, Findings, standing
 from search_to_signal.audit.groups import ASSUMED_REWARD
 from search_to_signal.audit.knobs import SCALE
 
@@ -28,6 +28,11 @@ def verdicts(found: Findings) -> tuple[str, ...]:
     )
 
 
+def caution(found: Findings) -> str:
+    """What makes everything else doubtful: logged advantages that no normalizer explains; else empty."""
+    return _origin(found) if found.logged and not found.explaining else ""
+
+
 def _size(found: Findings) -> str:
     steps = len({(step.source, step.step) for step in found.steps})
     sizes = ", ".join(f"{count} of {size}" for size, count in list(found.sizes.items())[:6])
@@ -47,9 +52,12 @@ def _origin(found: Findings) -> str:
         without = 0 if given is None else found.completions - given.rows
         return f"{text} It gives none to {without} completions: see --normalizer." if without else text
     if found.explaining:
-        names = found.explaining
+        # Our own entries repeat a framework's in float64: they are named where nothing else explains.
+        theirs = [name for name in found.explaining if not standing(name, "")[1]]
+        names = theirs or found.explaining
         exact = [name for name in names if found.agreements[name].exact]
-        how = f"bit for bit by {_some(exact)}" if exact else f"to float32 rounding by {_some(names)}"
+        to = "float32 rounding" if found.digits is None else f"the {found.digits} digits logged"
+        how = f"bit for bit by {_some(exact)}" if exact else f"to {to} by {_some(names)}"
         return f"The logged advantages are explained {how}."
     text = f"No normalizer of the atlas explains the logged advantages. {_nearest(found)}"
     if any(one.key == ASSUMED_REWARD for one in found.assumptions):

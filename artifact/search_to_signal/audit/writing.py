@@ -11,18 +11,32 @@ from typing import Any
 import msgspec
 
 from search_to_signal.audit import candidates, distinctions
-from search_to_signal.audit.findings import STEP_FLAGS, Findings
+from search_to_signal.audit.advice import advice
+from search_to_signal.audit.curves import curves
+from search_to_signal.audit.found import STEP_FLAGS, Findings
+from search_to_signal.audit.glossary import GLOSSARY
 from search_to_signal.audit.knobs import COMPONENT
-from search_to_signal.audit.verdicts import at, verdicts
+from search_to_signal.audit.verdicts import at, caution, verdicts
 from search_to_signal.progress import one_line
 from search_to_signal.records.files import write_atomically
 from search_to_signal.templates import render
 
-PAGE, DOCUMENT, STEPS, ENTRIES = "audit.html", "audit.json", "steps.csv", "normalizers.csv"
+PAGE, DOCUMENT = "audit.html", "audit.json"
+STEPS, ENTRIES, GROUPS = "steps.csv", "normalizers.csv", "groups.csv"
 MEANING = {**distinctions.MEANING, **candidates.MEANING}
-ENTRY_COLUMNS = ("normalizer", "explains", "cosine", "size", "groups", "ordered otherwise", "signs change")
+ENTRY_COLUMNS = (
+    "normalizer",
+    "explains",
+    "1 - cosine",
+    "size",
+    "groups",
+    "ordered otherwise",
+    "signs change",
+)
 CLASS_COLUMNS = ("class", "completions", "P_D", "P_A", "E_A", "precision", "positive rate")
 KNOB_COLUMNS = ("knob", "weight", "groups", "groups that change")
+REWARD_COLUMNS = ("reward", "weight", "share of variance", "groups where it differs", "groups against it")
+PROMPT_COLUMNS = ("prompt", "groups", "dead", "completions wasted", "mean reward", "first")
 LENGTH_COLUMNS = ("rule", "of completions", "of the weight", "per sequence", "per token")
 # Beneath the headings of the page, for a reader who meets the words for the first time.
 CLASSES = (
@@ -36,10 +50,17 @@ LENGTHS = (
     "weight under each rule that averages a loss over tokens; then the weight of one such completion, and of "
     "one of its tokens, relative to the mean over all."
 )
-UNDER = (
-    "Cosine and size are those of all advantages as one vector, beside the audited ones. Groups: those that "
-    "the normalizer takes; among them, those that it orders otherwise, and those in which a sign changes."
+REWARDS = (
+    "Share of the variance of the advantages, within groups; below 0 a reward works against the others. "
+    "Against it: groups in which what it rates higher gets less advantage."
 )
+PROMPTS = "By completions spent in dead groups; of the first 20,000 prompts of the log."
+UNDER = (
+    "1 - cosine and size are those of all advantages as one vector, beside the audited ones. Groups: those "
+    "that the normalizer takes; among them, those that it orders otherwise, and with a sign that changes."
+)
+# What a signal says beside its sums.
+_DERIVED = ("waste", "dead_share", "shares", "half_flat_share", "least_flat_share_doubled")
 # Characters of a printed line or cell.
 _WIDEST = 400
 
@@ -47,8 +68,8 @@ Row = tuple[str, ...]
 
 
 def text(found: Findings) -> str:
-    """The verdicts, what was assumed, and two compact tables."""
-    parts = [one_line(line, _WIDEST) for line in verdicts(found)]
+    """What to change, the verdicts, what was assumed, and compact tables."""
+    parts = [one_line(line, _WIDEST) for line in (*_advised(found), *verdicts(found))]
     parts += (
         ["", *(one_line(f"Assumed: {line}", _WIDEST) for line in assumptions(found))]
         if found.assumptions
@@ -64,6 +85,14 @@ def text(found: Findings) -> str:
         parts += ["", "The same rollouts under other normalizers, nearest first:"]
         parts += [_aligned([ENTRY_COLUMNS, *entries[:12]])]
     return "\n".join(parts)
+
+
+def _advised(found: Findings) -> list[str]:
+    lines = []
+    for number, one in enumerate(advice(found), 1):
+        lines += [f"{number}. [{one.severity}] {one.says}", f"Change: {one.change}"]
+        lines += [f"By this log: {one.instead}"] if one.instead else []
+    return [*lines, ""] if lines else []
 
 
 def assumptions(found: Findings) -> tuple[str, ...]:
@@ -104,7 +133,7 @@ def entry_rows(found: Findings) -> list[Row]:
         (
             name,
             "yes" if found.logged and known[name].explains else "same" if known[name].explains else "no",
-            _number(known[name].cosine),
+            "-" if known[name].cosine is None else f"{known[name].apart:.3g}",
             _number(known[name].size),
             str(known[name].groups),
             str(known[name].turned),
@@ -119,6 +148,36 @@ def knob_rows(found: Findings) -> list[Row]:
     return [
         (name, _number(found.weights.get(name.removeprefix(COMPONENT))), str(knob.groups), str(knob.changed))
         for name, knob in found.knobs.items()
+    ]
+
+
+def reward_rows(found: Findings) -> list[Row]:
+    """What each component of the reward carries of the advantages."""
+    shares, parts = found.signal.shares, found.signal.parts
+    return [
+        (
+            name,
+            _number(found.weights.get(name)),
+            f"{100 * share:.1f} %",
+            str(parts[name].varied),
+            str(parts[name].against),
+        )
+        for name, share in sorted(shares.items(), key=lambda one: -one[1])
+    ]
+
+
+def prompt_rows(found: Findings) -> list[Row]:
+    """The prompts on which most completions were spent for nothing."""
+    return [
+        (
+            one.prompt,
+            str(one.groups),
+            str(one.dead),
+            str(one.wasted),
+            _number(one.reward / one.groups),
+            at(one.place),
+        )
+        for one in found.worst
     ]
 
 
@@ -156,15 +215,22 @@ STEP_COLUMNS = ("source", "step", "groups", "completions", "mean_reward", *STEP_
 def document(found: Findings) -> dict[str, Any]:
     """Everything that was found, for ``as_json``."""
     return {
+        "findings": [msgspec.to_builtins(one) for one in advice(found)],
         "verdicts": verdicts(found),
         "explaining": found.explaining,
         "nearest": found.nearest,
         **msgspec.to_builtins(found, str_keys=True),
+        "signal": {
+            **msgspec.to_builtins(found.signal),
+            "sizes": sorted(found.signal.sizes),
+            **{name: getattr(found.signal, name) for name in _DERIVED},
+        },
         "agreements": {
             name: {
                 **msgspec.to_builtins(one),
                 "explains": one.explains,
                 "cosine": one.cosine,
+                "apart": one.apart,
                 "size": one.size,
             }
             for name, one in found.agreements.items()
@@ -194,37 +260,45 @@ def _strict(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def write(found: Findings, directory: Path, title: str) -> None:
-    """Write the page, the document and the tables, each whole or not at all."""
+def write(found: Findings, directory: Path, title: str, groups: bytes | None = None) -> None:
+    """Write the page, the document and the tables, each whole or not at all; ``groups`` is one of them."""
     files = {
         DOCUMENT: as_json(found).encode() + b"\n",
         STEPS: _csv(STEP_COLUMNS, step_rows(found)),
         ENTRIES: _csv(ENTRY_COLUMNS, entry_rows(found)),
-        PAGE: page(found, title).encode("utf-8", "replace"),
+        **({} if groups is None else {GROUPS: groups}),
+        PAGE: page(found, title, groups is not None).encode("utf-8", "replace"),
     }
     directory.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
         write_atomically(directory / name, data)
 
 
-def page(found: Findings, title: str) -> str:
-    """One HTML page that needs no other file."""
+def page(found: Findings, title: str, groups: bool = False) -> str:
+    """One HTML page that needs no other file; ``groups``: their table is written beside it."""
     counted = [row for row in count_rows(found) if row[1] != "0"]
     tables = (
+        ("Which reward decides", REWARDS, REWARD_COLUMNS, reward_rows(found)),
+        ("Prompts that cost most", PROMPTS, PROMPT_COLUMNS, prompt_rows(found)),
         ("What was found", "", ("found", "count", "meaning", "first"), counted),
         (f"What a knob changes under {found.normalizer}", KNOBS, KNOB_COLUMNS, knob_rows(found)),
         ("Who receives positive advantage", CLASSES, CLASS_COLUMNS, class_rows(found)),
         ("What aggregation adds", LENGTHS, LENGTH_COLUMNS, length_rows(found)),
         ("The same rollouts under every normalizer", UNDER, ENTRY_COLUMNS, entry_rows(found)),
-        ("Over steps", "", STEP_COLUMNS, step_rows(found)),
     )
     return render(
         "search_to_signal.audit",
         "audit.html",
         title=title,
-        verdicts=verdicts(found),
+        findings=advice(found),
+        trains=bool(found.knobs),
+        caution=caution(found),
+        curves=curves(found),
+        verdicts=[line for line in verdicts(found) if line != caution(found)],
         assumptions=assumptions(found),
         tables=tables,
+        files=(STEPS, ENTRIES, *((GROUPS,) if groups else ()), DOCUMENT),
+        words=GLOSSARY,
     )
 
 

@@ -4,23 +4,26 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_to_signal.cli.base import Add, add_repeated
-from search_to_signal.errors import ConfigError
+from search_to_signal.errors import ConfigError, RecordError
+from search_to_signal.progress import PLAIN_SECONDS, one_line
 
 if TYPE_CHECKING:
-    from search_to_signal.audit.findings import Findings
+    from search_to_signal.audit.found import Findings
+    from search_to_signal.audit.groups import RewardGroups
+    from search_to_signal.audit.importers.base import ReadOptions
 
 
 def _audit(arguments: argparse.Namespace) -> int:
     """Say what a normalizer did to the rewards in a log of TRL, verl, slime and others."""
-    from search_to_signal.audit import importers, writing
-    from search_to_signal.audit.findings import audit
+    from search_to_signal.audit import writing
     from search_to_signal.audit.importers.base import ReadOptions
-    from search_to_signal.audit.usual import USUAL
 
     limits = _limits(arguments.fail_on)
     weights = dict(map(_component, arguments.component))
@@ -30,18 +33,84 @@ def _audit(arguments: argparse.Namespace) -> int:
         components=tuple(weights) or None,
         weights=weights,
         group_size=arguments.group_size,
+        columns=_columns(arguments.map),
     )
-    form, _ = importers.find(arguments.path, arguments.format)
-    batches = importers.read(arguments.path, form.name, options)
-    found = audit(batches, arguments.normalizer, USUAL.get(form.name))
-    if arguments.out is not None:
-        writing.write(found, arguments.out, str(arguments.path))
+    if arguments.follow:
+        _follow(arguments, options)
+    format, found = _written(arguments, options)
     if arguments.json:
         print(writing.as_json(found))
     else:
-        print(f"Read as {form.name}.")
+        print(f"Read as {format}.")
         print(writing.text(found))
     return _judged(found, limits)
+
+
+def _written(arguments: argparse.Namespace, options: "ReadOptions") -> tuple[str, "Findings"]:
+    """The name of the format, and what was found, which is written where ``--out`` says so."""
+    from search_to_signal.audit import importers, writing
+    from search_to_signal.audit.findings import audit
+    from search_to_signal.audit.group_rows import GroupTable, compared
+    from search_to_signal.audit.usual import USUAL
+
+    form, _ = importers.find(arguments.path, arguments.format, bool(options.columns))
+    batches = _told(importers.read(arguments.path, form.name, options))
+    usual = USUAL.get(form.name)
+    if arguments.out is None:
+        return form.name, audit(batches, arguments.normalizer, usual)
+    rows = GroupTable(compared(arguments.normalizer or usual))
+    found = audit(batches, arguments.normalizer, usual, rows.add)
+    writing.write(found, arguments.out, str(arguments.path), rows.data())
+    return form.name, found
+
+
+def _follow(arguments: argparse.Namespace, options: "ReadOptions") -> None:
+    """Print steps as they come, and keep the files of ``--out`` up to date, until interrupted."""
+    from search_to_signal.audit.following import Following
+
+    if not 0 < arguments.every < math.inf:
+        raise ConfigError("--every is the time between two looks: give seconds above 0")
+    if not arguments.path.exists():
+        raise RecordError(f"{arguments.path} is not there: give the directory that the run writes into")
+    log = Following(arguments.path, arguments.format, options, arguments.normalizer)
+    changed, due = False, 0.0
+    with suppress(KeyboardInterrupt):
+        while True:
+            for line in log.look():
+                # With --json, standard output is one document.
+                print(one_line(line), file=sys.stderr if arguments.json else sys.stdout, flush=True)
+                changed = True
+            if changed and arguments.out is not None and time.monotonic() >= due:
+                begun, changed = time.monotonic(), False
+                # A file may be half-written just now; the next look meets it whole.
+                with suppress(RecordError):
+                    _written(arguments, options)
+                # Of a long log the page is made again in a tenth of the time, not in all of it.
+                due = time.monotonic() + 9.0 * (time.monotonic() - begun)
+            time.sleep(arguments.every)
+
+
+def _columns(given: Sequence[str]) -> dict[str, str]:
+    """``reward=score,group=prompt_id`` as columns by their meaning; raises ConfigError for anything else."""
+    pairs = [pair.partition("=") for one in given for pair in one.split(",")]
+    if wrong := [name + equals for name, equals, column in pairs if not name or not column]:
+        raise ConfigError(
+            f"--map {wrong[0] or ','.join(given)}: give columns as in reward=score,group=prompt_id"
+        )
+    return {name: column for name, _, column in pairs}
+
+
+def _told(batches: "Iterable[RewardGroups]") -> "Iterator[RewardGroups]":
+    """The same batches; while they come, a line now and then says how many did."""
+    rows = groups = 0
+    began = told = time.monotonic()
+    for batch in batches:
+        yield batch
+        rows, groups = rows + len(batch.reward), groups + len(batch.step)
+        if time.monotonic() - told >= PLAIN_SECONDS:
+            told = time.monotonic()
+            note = f"audited {groups:,} groups, {rows:,} completions in {told - began:.0f} s: {batch.source}"
+            print(f"s2s: {one_line(note)}", file=sys.stderr, flush=True)
 
 
 def _component(given: str) -> tuple[str, float]:
@@ -109,13 +178,20 @@ def register(add: Add) -> None:
     command.add_argument(
         "--reward", metavar="NAME", help="the reward that was trained, where a log has several"
     )
-    text = "of TRL's logs: a column that is part of the reward, and its weight"
+    text = "what the columns of any JSON, CSV or Parquet file mean: group, reward, step, advantage and others"
+    add_repeated(command, "--map", text, metavar="NAME=COLUMN,...")
+    text = "of TRL's logs and mapped files: a column that is part of the reward, and its weight"
     add_repeated(command, "--component", text, metavar="COLUMN[=WEIGHT]")
     command.add_argument(
         "--group-size", type=int, metavar="G", help="split runs of one prompt into groups of G"
     )
     command.add_argument("--out", type=Path, metavar="DIR", help="write a page, JSON and CSV there")
     command.add_argument("--json", action="store_true", help="print everything as JSON")
+    text = "print each step as it is written, until interrupted; then the report"
+    command.add_argument("--follow", action="store_true", help=text)
+    command.add_argument(
+        "--every", type=float, default=5.0, metavar="SECONDS", help="between two looks of --follow"
+    )
     text = "exit with 1 where the share of groups (of a search: candidates) is greater"
     add_repeated(command, "--fail-on", text, metavar="NAME=SHARE")
     atlas = add(_normalizers, "s2s normalizers verl --json")

@@ -256,6 +256,84 @@ def openevolve(directory: Path) -> Path:
     return jsonl(directory / "evolution_trace.jsonl", rows)
 
 
+def openevolve_checkpoint(directory: Path, iteration: int = 10) -> Path:
+    """A checkpoint as ProgramDatabase.save writes it: a start, a gain, a text error, a timeout, infinity, and
+    a copy on another island."""
+    path = directory / "checkpoints" / f"checkpoint_{iteration}"
+    (path / "programs").mkdir(parents=True)
+    metrics: dict[str, dict[str, Any]] = {
+        "a": {"combined_score": 0.25},
+        "b": {"combined_score": 0.75, "speed": 3.0},
+        "c": {"error": "ZeroDivisionError: division by zero", "score": float("nan"), "complexity": 9.0},
+        "d": {"error": 0.0, "timeout": True},
+        "e": {"combined_score": float("inf")},
+        "copy": {"combined_score": 0.75},
+    }
+    parents = {"b": "a", "c": "gone", "d": "b", "e": "b", "copy": "b"}
+    for number, (name, found) in enumerate(metrics.items()):
+        program = {
+            "id": name,
+            "code": "x = 1" if name in ("b", "copy") else name,
+            "parent_id": parents.get(name),
+            "timestamp": float(number),
+            "iteration_found": 0 if name == "copy" else number,
+            "metrics": found,
+            "metadata": {"migrant": True} if name == "copy" else {"parent_metrics": {"combined_score": 0.25}},
+        }
+        (path / "programs" / f"{name}.json").write_text(json.dumps(program), encoding="utf-8")
+    metadata = {
+        "island_feature_maps": [],
+        "islands": [["a", "b", "c", "d", "e"], ["copy"]],
+        "archive": ["b", "e", "copy"],
+        "best_program_id": "e",
+        "island_generations": [0, 0],
+        "last_iteration": iteration,
+        "feature_stats": {"complexity": {"min": 1.0, "max": 9.0, "values": [1.0, 9.0]}},
+    }
+    (path / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
+    return path / "metadata.json"
+
+
+def nemo_rl(directory: Path, step: int = 3) -> Path:
+    """Two prompts of two sequences in lists of one; padded tokens, of which those after the prompt train."""
+    tokens = [[5, 6, 7, 8, 0], [5, 6, 9, 0, 0], [4, 7, 8, 0, 0], [4, 9, 9, 9, 0]]
+    masks = [[0, 0, 1, 1, 0], [0, 0, 1, 0, 0], [0, 1, 1, 0, 0], [0, 1, 1, 1, 0]]
+    rows = [
+        {
+            "content": [["p" if at < 2 else "q", f"answer {at}"]],
+            "rewards": [9.0],
+            "filtered_rewards": [reward],
+            "input_lengths": [int(sum(one > 0 for one in tokens[at]))],
+            "token_ids": [tokens[at]],
+            "token_loss_mask": [masks[at]],
+            "sample_loss_mask": [1.0],
+            "advantages": [[advantage] * 5],
+            "idx": at,
+        }
+        for at, (reward, advantage) in enumerate(((0.0, -0.5), (1.0, 0.5), (1.0, 0.0), (1.0, 0.0)))
+    ]
+    return jsonl(directory / "exp_001" / f"train_data_step{step}.jsonl", rows)
+
+
+def skyrl_eval(directory: Path) -> Path:
+    """Two prompts of two responses, interleaved; a score per token is added up."""
+    path = directory / "dumped_evals" / "global_step_20_evals"
+    rows = [
+        {
+            "input_prompt": f"q{at % 2}",
+            "output_response": f"answer {at}",
+            "score": score,
+            "stop_reason": "length" if at == 1 else "stop",
+            "env_class": "gsm8k",
+            "env_extras": {"split": "test"},
+            "data_source": "aime",
+        }
+        for at, score in enumerate((0.0, 1.0, [0.0, 0.5], 1.0))
+    ]
+    jsonl(path / "aggregated_results.jsonl", [{"eval/all/avg_score": 0.5}])
+    return jsonl(path / "aime.jsonl", rows)
+
+
 def shinka(directory: Path) -> Path:
     """Three programs, two of the same code, one in the archive; and a proposal that failed."""
     path = directory / "programs.sqlite"

@@ -65,18 +65,19 @@ def test_a_limit_that_is_none_is_refused(log: Path, limit: str, capsys: pytest.C
 
 
 def test_files_stand_beside_each_other(log: Path, tmp_path: Path) -> None:
-    """The page opens with the verdicts and needs no other file; JSON and CSV hold the same numbers."""
+    """The page begins with what was found and needs no other file; JSON and CSV hold the same."""
     out = tmp_path / "out"
     assert main(["audit", str(log), "--out", str(out)]) == 0
     assert sorted(path.name for path in out.iterdir()) == [
         "audit.html",
         "audit.json",
+        "groups.csv",
         "normalizers.csv",
         "steps.csv",
     ]
     document = json.loads((out / "audit.json").read_text(encoding="utf-8"))
     assert document["counts"]["dead"] == 1
-    assert document["agreements"]["trl-grpo-none"]["cosine"] == 1.0
+    assert document["agreements"]["trl-grpo-none"]["apart"] == 0.0
     page = (out / "audit.html").read_text(encoding="utf-8")
     assert page.index("are dead") < page.index("<table")
     assert "&lt;hard&gt;" in page

@@ -16,7 +16,8 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from search_to_signal import audit
-from search_to_signal.audit.trl import GroupRecorder
+from search_to_signal.audit import live
+from search_to_signal.audit.trl import GroupRecorder, SignalWarning
 from search_to_signal.errors import RunDirectoryError
 
 SIZE = 4
@@ -164,3 +165,36 @@ def test_importing_it_loads_no_model_library() -> None:
         "print(sorted({'torch', 'trl', 'transformers', 'accelerate'} & set(sys.modules)))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_the_trainers_own_log_has_the_numbers(new_trainer: Callable[..., Any], tmp_path: Path) -> None:
+    """Dead share, effective batch, gain and shares stand beside TRL's rewards, as the files give them."""
+    trainer = new_trainer(1, logging_steps=1)
+    trainer.add_callback(GroupRecorder(trainer, tmp_path / "log"))
+    trainer.train()
+    (logged,) = [entry for entry in trainer.state.log_history if "rewards/length" in entry]
+    found = [
+        live.numbers_of_rows([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()])
+        for path in sorted((tmp_path / "log").iterdir())
+    ]
+    for name in ("dead_share", "effective_batch", "largest_gain", "share/length", "share/first"):
+        values = [one[f"signal/{name}"] for one in found]
+        assert logged[f"signal/{name}"] == pytest.approx(sum(values) / len(values)), name
+    assert logged["signal/effective_batch"] == 2 * SIZE
+    assert logged["signal/share/length"] + logged["signal/share/first"] == pytest.approx(1.0)
+
+
+def test_a_dead_batch_warns_once(new_trainer: Callable[..., Any], tmp_path: Path) -> None:
+    """Equal rewards in every group: one warning while it lasts, and training goes on."""
+
+    def same(completions: Sequence[str], **_: Any) -> list[float]:
+        return [1.0] * len(completions)
+
+    trainer = new_trainer(2, logging_steps=1)
+    trainer.reward_funcs = [same, same]
+    trainer.add_callback(GroupRecorder(trainer, tmp_path / "log", warn_above={"dead_share": 0.5}))
+    with pytest.warns(SignalWarning, match=r"step 1: signal/dead_share is 1, over 0\.5") as caught:
+        trainer.train()
+    assert len([one for one in caught if one.category is SignalWarning]) == 1
+    assert trainer.state.log_history[0]["signal/dead_share"] == 1.0
+    assert trainer.state.log_history[0]["signal/effective_batch"] == 0.0

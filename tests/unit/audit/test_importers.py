@@ -14,7 +14,7 @@ import pytest
 from tests.unit.audit import logs
 
 from search_to_signal.audit.groups import RewardGroups
-from search_to_signal.audit.importers import FORMATS, find, neutral, read
+from search_to_signal.audit.importers import FORMATS, find, read, rollouts
 from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.importers.sniffing import sniff
 from search_to_signal.errors import RecordError
@@ -54,6 +54,9 @@ BUILDERS = {
     "theta-evolve": logs.theta_evolve,
     "s2s": logs.own_records,
     "openevolve": logs.openevolve,
+    "openevolve-checkpoint": logs.openevolve_checkpoint,
+    "nemo-rl": logs.nemo_rl,
+    "skyrl-eval": logs.skyrl_eval,
     "shinka": logs.shinka,
     "llm4ad": logs.llm4ad,
 }
@@ -258,6 +261,50 @@ def test_openevolve_names_a_timeout_that_scored(tmp_path: Path) -> None:
     assert set(groups.admitted.tolist()) == {-1}
 
 
+def test_openevolve_checkpoints(tmp_path: Path) -> None:
+    """The last one; fitness without the map's features, over the parent's; copies are left out, counted."""
+    logs.openevolve_checkpoint(tmp_path, 9)
+    logs.openevolve_checkpoint(tmp_path, 10)
+    groups = whole(tmp_path)
+    assert groups.source.endswith("checkpoint_10")
+    assert groups.sizes.tolist() == [1] * 5
+    assert groups.step.tolist() == [0, 1, 2, 3, 4]
+    assert groups.reward.tolist() == [0.25, 0.75, 0.0, 0.5, math.inf]
+    assert groups.improvement[1:4].tolist() == [0.5, -0.25, -0.25]
+    assert groups.admitted.tolist() == [0, 1, 0, 0, 1]
+    assert statuses(groups) == ["ok", "ok", "error", "timeout", "ok"]
+    assert counts(groups, "migrants") == {"copies": 1}
+
+
+def test_nemo_rl(tmp_path: Path) -> None:
+    """Groups by what stands before the first trained token; the rewards that were kept; trained tokens."""
+    groups = whole(logs.nemo_rl(tmp_path))
+    assert groups.step.tolist() == [3, 3]
+    assert groups.sizes.tolist() == [2, 2]
+    assert groups.reward.tolist() == [0.0, 1.0, 1.0, 1.0]
+    assert groups.advantage.tolist() == [-0.5, 0.5, 0.0, 0.0]
+    assert groups.tokens.tolist() == [2, 1, 2, 3]
+    assert groups.response[0] == groups.response[2] != groups.response[1]
+
+
+def test_nemo_rl_without_tokens_groups_by_the_first_message(tmp_path: Path) -> None:
+    """Token ids are not always kept: the prompt is then the first text."""
+    path = logs.nemo_rl(tmp_path)
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    logs.jsonl(path, [{key: value for key, value in row.items() if key != "token_ids"} for row in rows])
+    assert whole(path).sizes.tolist() == [2, 2]
+
+
+def test_skyrl_evaluations(tmp_path: Path) -> None:
+    """Responses to one prompt stand anywhere; the totals beside them are no rows."""
+    logs.skyrl_eval(tmp_path)
+    groups = whole(tmp_path)
+    assert groups.step.tolist() == [20, 20]
+    assert groups.reward.tolist() == [0.0, 0.5, 1.0, 1.0]
+    assert statuses(groups) == ["stop", "stop", "length", "stop"]
+    assert labels(groups) == ["aime"] * 4
+
+
 def test_shinka(tmp_path: Path) -> None:
     """Improvement over the parent, admission to the archive, failures of both kinds, equal code."""
     groups = whole(logs.shinka(tmp_path))
@@ -306,7 +353,7 @@ def test_neutral(kind: str, tmp_path: Path) -> None:
         logs.jsonl(path, rows)
     else:
         logs.parquet(
-            path, {name: [row.get(name) for row in rows] for name in neutral.COLUMNS if name != "status"}
+            path, {name: [row.get(name) for row in rows] for name in rollouts.COLUMNS if name != "status"}
         )
     groups = whole(path)
     assert groups.sizes.tolist() == [2, 1]
@@ -319,10 +366,10 @@ def test_neutral(kind: str, tmp_path: Path) -> None:
 
 def test_neutral_schema_is_what_is_read() -> None:
     """The schema beside the importer is that of the rows it accepts."""
-    schema = msgspec.json.schema(neutral.Rollout)
+    schema = msgspec.json.schema(rollouts.Rollout)
     definition = schema["$defs"]["Rollout"]
     definition["description"] = inspect.cleandoc(definition["description"])
-    assert json.loads(neutral.SCHEMA.read_text(encoding="utf-8")) == schema
+    assert json.loads(rollouts.SCHEMA.read_text(encoding="utf-8")) == schema
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])

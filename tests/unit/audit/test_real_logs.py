@@ -67,9 +67,8 @@ def test_components_are_refused_where_the_log_says_the_reward(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A name that would be left unused is an error."""
-    log = logs.jsonl(tmp_path / "x.jsonl", [{"group": 1, "reward": 1.0, "components": {"a": 1.0}}])
-    assert main(["audit", str(log), "--component", "a"]) == 2
-    assert "for trl, trl-wandb alone" in capsys.readouterr().err
+    assert main(["audit", str(logs.verl_v1(tmp_path)), "--component", "score"]) == 2
+    assert "for trl, trl-wandb, neutral-jsonl" in capsys.readouterr().err
 
 
 def test_the_table_of_0_15_1_has_the_weighted_sum() -> None:

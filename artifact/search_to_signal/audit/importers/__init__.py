@@ -8,12 +8,15 @@ from pathlib import Path, PurePath
 from search_to_signal.audit.groups import Assumption, RewardGroups
 from search_to_signal.audit.importers import (
     llm4ad,
+    nemo_rl,
     neutral,
     openevolve,
+    openevolve_checkpoints,
     own_records,
     prime_rl_tokens,
     prime_rl_traces,
     shinka,
+    skyrl,
     slime,
     theta_evolve,
     tinker,
@@ -30,6 +33,8 @@ FORMATS: tuple[Format, ...] = (
     trl.FORMAT,
     trl_tables.FORMAT,
     verl.FORMAT,
+    nemo_rl.FORMAT,
+    skyrl.FORMAT,
     prime_rl_traces.FORMAT,
     prime_rl_tokens.FORMAT,
     tinker.FORMAT,
@@ -39,9 +44,12 @@ FORMATS: tuple[Format, ...] = (
     own_records.FORMAT,
     openevolve.FORMAT,
     openevolve.JSON_FORMAT,
+    openevolve_checkpoints.FORMAT,
     shinka.FORMAT,
     llm4ad.FORMAT,
     neutral.JSONL_FORMAT,
+    neutral.JSON_FORMAT,
+    neutral.CSV_FORMAT,
     neutral.PARQUET_FORMAT,
 )
 
@@ -56,8 +64,8 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
     Raises RecordError for a path that holds no log, ConfigError for a format that does not exist or that has
     no use for named components, or for a named reward.
     """
-    found, files = find(path, format)
     options = options or ReadOptions()
+    found, files = find(path, format, bool(options.columns))
     if (options.components or options.weights) and not found.sums:
         able = ", ".join(one.name for one in FORMATS if one.sums)
         raise ConfigError(f"{found.name} says what the reward is: components are named for {able} alone")
@@ -86,9 +94,16 @@ def _told(batches: Iterator[RewardGroups], copies: int) -> Iterator[RewardGroups
         yield batch
 
 
-def find(path: Path, format: str | None = None) -> tuple[Format, list[Path]]:
-    """The format of a log and its files; errors as in read."""
+def find(path: Path, format: str | None = None, mapped: bool = False) -> tuple[Format, list[Path]]:
+    """The format of a log and its files; ``mapped`` where a caller names its columns. Errors as in read."""
     candidates = FORMATS if format is None else (_named(format),)
+    if mapped:
+        able = tuple(one for one in candidates if one.maps)
+        if not able:
+            names = ", ".join(one.name for one in FORMATS if one.maps)
+            raise ConfigError(f"{format} knows its columns: they are named for {names} alone")
+        # Whatever the file's columns are called, the caller says which are which.
+        candidates = tuple(replace(one, needs=()) for one in able)
     return _in_directory(path, candidates) if path.is_dir() else (_of_file(path, candidates), [path])
 
 
@@ -137,5 +152,5 @@ def _unknown(path: Path, sniffed: Sniffed, candidates: tuple[Format, ...]) -> Re
     near = min(alike, key=lambda one: (len(one.missing(sniffed)), -len(one.needs)))
     return RecordError(
         f"{found}; to be read as {near.name} it misses {', '.join(near.missing(sniffed))}: "
-        f"name another format, or write it by {neutral.SCHEMA.name}"
+        "name another format, or say by --map reward=COLUMN,group=COLUMN what its columns mean"
     )

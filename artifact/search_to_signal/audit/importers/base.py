@@ -1,7 +1,7 @@
 """What an importer is, and what a caller may say about a log."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -24,7 +24,8 @@ class ReadOptions:
 
     ``label`` names the column that holds each row's class; ``a.b`` is column b within a. ``reward`` names the
     reward where a log holds several. ``components`` names the reward columns, and ``weights`` their weights.
-    ``group_size`` splits runs of equal prompts. ``rows`` bounds a batch.
+    ``group_size`` splits runs of equal prompts. ``columns`` says what the columns of the neutral form are
+    called in a file of anybody's own: ``{"reward": "score", "group": "prompt_id"}``. ``rows`` bounds a batch.
     """
 
     label: str | None = None
@@ -32,6 +33,7 @@ class ReadOptions:
     components: tuple[str, ...] | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
     group_size: int | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
     rows: int = BATCH
 
     def __post_init__(self) -> None:
@@ -50,7 +52,9 @@ class Format:
     directory: the first pattern with any wins, so that one rollout is not counted in two of them.
     ``sums``: the reward is the weighted sum of columns that a caller may name. ``several``: a row has several
     rewards, of which a caller may name one. ``contents``: a digest of a file without its step, for a writer
-    that may write a batch twice.
+    that may write a batch twice. ``maps``: a caller may say what its columns are called.
+    ``newest``: each file holds what those before it held, and the last is read. ``beside`` are names of other
+    files that stand among them. ``run`` finds the run in a path: files of several are refused.
     ``writer`` is repository, path, commit and date of the writer; ``met`` says what files were read.
     """
 
@@ -64,23 +68,39 @@ class Format:
     sums: bool = False
     several: bool = False
     contents: Callable[[Path], bytes] | None = None
+    maps: bool = False
+    newest: bool = False
+    beside: tuple[str, ...] = ()
+    run: str | None = None
 
     def score(self, sniffed: Sniffed) -> int:
-        """How many needed columns the file has; 0 unless it has all of them."""
+        """How well a file fits, by how many columns are needed; 0 unless it has all of them."""
         fits = sniffed.container == self.container and not self.missing(sniffed)
-        return len(self.needs) if fits else 0
+        return 1 + len(self.needs) if fits else 0
 
     def missing(self, sniffed: Sniffed) -> tuple[str, ...]:
         """The needed columns that the file has not."""
         return tuple(name for name in self.needs if name not in sniffed.columns)
 
     def files(self, directory: Path) -> list[Path]:
-        """The files of this format below a directory, in the order in which they were written."""
+        """The files of this format below a directory, in the order in which they were written.
+
+        Raises RecordError where they are of several runs.
+        """
         for pattern in self.patterns:
             found = [path for path in directory.glob(pattern) if path.is_file()]
+            found = [path for path in found if path.name not in self.beside]
             if found:
-                return sorted(found, key=lambda path: _natural(path.relative_to(directory)))
+                found.sort(key=lambda path: _natural(path.relative_to(directory)))
+                self._refuse_several(directory, found)
+                return found[-1:] if self.newest else found
         return []
+
+    def _refuse_several(self, directory: Path, files: Sequence[Path]) -> None:
+        known = [re.search(self.run, path.as_posix()) for path in files] if self.run else []
+        runs = sorted({one[0] for one in known if one})
+        if len(runs) > 1:
+            raise RecordError(f"{directory} holds {len(runs)} runs: give one of {', '.join(runs)}")
 
 
 def _natural(path: Path) -> list[tuple[int, int, str]]:

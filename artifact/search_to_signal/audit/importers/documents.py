@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from search_to_signal.audit.importers.lines import parse_json
+from search_to_signal.audit.importers.streams import start_of
 from search_to_signal.errors import RecordError
 
 LARGEST = 1024 * 1024 * 1024
@@ -14,10 +15,11 @@ def read_document(path: Path) -> list[dict[str, Any]]:
 
     Raises RecordError for a file that is no JSON, cut off, over a gigabyte, or without such a list.
     """
-    if path.stat().st_size > LARGEST:
+    text = start_of(path, LARGEST + 1)
+    if len(text) > LARGEST:
         raise RecordError(f"{path} is one JSON document of over {LARGEST} bytes; write it as JSON Lines")
     try:
-        document = parse_json(path.read_bytes())
+        document = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{path}: not JSON, or cut off ({error}); copy the file again") from error
     records = document.get("traces") if isinstance(document, dict) else document

@@ -4,6 +4,7 @@ from array import array
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
@@ -16,6 +17,19 @@ from search_to_signal.errors import RecordError
 Key = tuple[int, Hashable]
 
 
+@dataclass(frozen=True)
+class Runs:
+    """Of a log: how often each group, by ``_stamp``, begins again, for those that do; and so each step."""
+
+    groups: Counter[int]
+    steps: Counter[int]
+
+    @property
+    def whole(self) -> bool:
+        """Rows of one group stand together everywhere, and so do those of one step."""
+        return not self.groups and not self.steps
+
+
 def by_id(keys: Iterable[Key], rows: Iterable[Row]) -> Iterator[Group]:
     """Rows of one group stand anywhere in the log; ``keys`` are the step and group of each row, read before.
 
@@ -23,10 +37,13 @@ def by_id(keys: Iterable[Key], rows: Iterable[Row]) -> Iterator[Group]:
     for every run of rows of one group. Where rows of a step do not stand together either, all groups are
     held, and given step by step.
     """
-    groups, steps = _runs(keys)
-    left = _more_than_once(groups)
-    found = _closed(rows, left)
-    if _more_than_once(steps):
+    return joined(runs_of(keys), rows)
+
+
+def joined(runs: Runs, rows: Iterable[Row]) -> Iterator[Group]:
+    """As ``by_id``, where the runs were counted before."""
+    found = _closed(rows, runs.groups)
+    if runs.steps:
         order: dict[int, list[Group]] = {}
         for group in found:
             order.setdefault(group[0].step, []).append(group)
@@ -70,15 +87,15 @@ def sampled_apart(groups: Iterable[Group]) -> Iterator[Group]:
         yield from (list(one.values()) for one in samplings)
 
 
-def _runs(keys: Iterable[Key]) -> "tuple[array[int], array[int]]":
-    """Stamps of the runs of groups, and of the runs of steps that are known."""
-    groups, steps = array("Q"), array("Q")
+def runs_of(keys: Iterable[Key]) -> Runs:
+    """What is read of a log before its rows: where groups and steps begin again."""
+    groups, steps, last = array("Q"), array("Q"), UNKNOWN
     for (step, group), _ in groupby(keys):
         groups.append(_stamp((step, group)))
-        mark = _stamp(step)
-        if step != UNKNOWN and not (steps and steps[-1] == mark):
-            steps.append(mark)
-    return groups, steps
+        if step not in (last, UNKNOWN):
+            steps.append(_stamp(step))
+            last = step
+    return Runs(_more_than_once(groups), _more_than_once(steps))
 
 
 def _more_than_once(stamps: "array[int]") -> Counter[int]:
@@ -88,7 +105,7 @@ def _more_than_once(stamps: "array[int]") -> Counter[int]:
 
 
 def _stamp(key: Hashable) -> int:
-    """64 bits for a key, the same in every process."""
+    """64 bits for a key. Its text is hashed, since Python's hashes of small numbers are not spread."""
     return digest(repr(key))
 
 

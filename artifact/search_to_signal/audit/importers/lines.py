@@ -1,18 +1,20 @@
 """JSON Lines, one record at a time; NaN and Infinity, which Python writes into JSON, are read."""
 
-import gzip
+import io
 import json
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
+from search_to_signal.audit.importers.streams import DAMAGED, opened
 from search_to_signal.errors import RecordError
 
 LONGEST_LINE = 256 * 1024 * 1024
-GZIP = b"\x1f\x8b"
+# Bytes that are decoded at once: few enough to stay in a processor's cache.
+CHUNK = 256 * 1024
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -20,12 +22,48 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
     Raises RecordError, naming file and line, for a line that is cut off, too long, or no JSON object.
     """
-    with _opened(path) as lines:
-        number = 0
-        while line := _line(path, lines, number + 1):
-            number += 1
-            if line.strip():
-                yield number, _record(path, number, line)
+    for lines in read_chunks(path):
+        yield from records_of(path, lines)
+
+
+class Lines(NamedTuple):
+    """A run of whole lines: the number of the first, from 1, and how many there are."""
+
+    first: int
+    size: int
+    text: bytes
+
+
+def read_chunks(path: Path) -> Iterator[Lines]:
+    """Yield the lines of a file, about ``CHUNK`` bytes at once.
+
+    Raises RecordError where the file is damaged or a line is too long.
+    """
+    number, pieces, held = 1, list[bytes](), 0
+    with opened(path) as stream:
+        while block := _block(path, stream, number):
+            end = block.rfind(b"\n") + 1
+            if end:
+                chunk = b"".join([*pieces, block[:end]])
+                # Several times as fast as counting in bytes.
+                count = int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == ord("\n")))
+                yield Lines(number, count, chunk)
+                number, pieces, held = number + count, [], 0
+            pieces.append(block[end:])
+            held += len(pieces[-1])
+            if held > LONGEST_LINE:
+                raise RecordError(
+                    f"{path}:{number}: the line is longer than {LONGEST_LINE} bytes; is this JSON Lines?"
+                )
+    if held:
+        yield Lines(number, 1, b"".join(pieces))
+
+
+def records_of(path: Path, lines: Lines) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number and record of each line that is not blank; errors as in ``read_lines``."""
+    for number, line in enumerate(io.BytesIO(lines.text), lines.first):
+        if line.strip():
+            yield number, _record(path, number, line)
 
 
 def first_record(path: Path) -> dict[str, Any]:
@@ -33,24 +71,13 @@ def first_record(path: Path) -> dict[str, Any]:
     return next((record for _, record in read_lines(path)), {})
 
 
-def _opened(path: Path) -> IO[bytes]:
-    with path.open("rb") as start:
-        packed = start.read(2) == GZIP
-    return cast(IO[bytes], gzip.open(path, "rb")) if packed else path.open("rb")
-
-
-def _line(path: Path, lines: IO[bytes], number: int) -> bytes:
+def _block(path: Path, stream: io.BufferedIOBase, number: int) -> bytes:
     try:
-        line = lines.readline(LONGEST_LINE)
-    except (EOFError, OSError, zlib.error) as error:
+        return stream.read1(CHUNK)
+    except DAMAGED as error:
         raise RecordError(
             f"{path}:{number}: unreadable from here on ({error}); copy the file again"
         ) from error
-    if len(line) == LONGEST_LINE:
-        raise RecordError(
-            f"{path}:{number}: the line is longer than {LONGEST_LINE} bytes; is this JSON Lines?"
-        )
-    return line
 
 
 def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:

@@ -13,6 +13,7 @@ kept a candidate is not logged.
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from search_to_signal.audit.importers.base import (
     value_at,
 )
 from search_to_signal.audit.importers.candidates import candidates
-from search_to_signal.audit.importers.rows import Row, count, digest, numbers
+from search_to_signal.audit.importers.rows import Row, count, digest, numbers, score
 from search_to_signal.audit.importers.sniffing import JSON, JSONL
 
 _EVIDENCE = candidates(
@@ -42,30 +43,35 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
 
 def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
     child, parent = record.get("child_metrics"), record.get("parent_metrics")
-    score = _fitness(child, options.reward)
+    found = fitness(child, options.reward)
     return Row(
         group=position,
         position=position,
         step=count(record.get("iteration")),
-        reward=score,
+        reward=found,
         response=digest(_text(record.get("child_code")) or _text(record.get("llm_response"))),
         label=value_at(record, options.label),
-        status=_status(child),
-        improvement=score - _fitness(parent, options.reward),
+        status=status(child),
+        improvement=found - fitness(parent, options.reward),
         metrics=numbers(child),
     )
 
 
-def _fitness(metrics: object, name: str | None) -> float:
+def fitness(metrics: object, name: str | None) -> float:
     """The named metric, or the framework's fitness: combined_score, or else the mean of the numbers."""
     values = numbers(metrics)
-    if name is not None or "combined_score" in values:
-        return values.get(name or "combined_score", math.nan)
+    if name is not None:
+        return values.get(name, math.nan)
+    if isinstance(metrics, Mapping) and "combined_score" in metrics:
+        # The framework converts it; where that fails it falls back to the mean, as here.
+        with suppress(ValueError):
+            return score(metrics["combined_score"])
     known = [value for value in values.values() if not math.isnan(value)]
     return sum(known) / len(known) if known else 0.0
 
 
-def _status(metrics: object) -> str:
+def status(metrics: object) -> str:
+    """How an evaluation ended; an error may be a number or a text."""
     if not isinstance(metrics, Mapping):
         return ""
     return "timeout" if metrics.get("timeout") is True else "error" if "error" in metrics else "ok"

@@ -101,5 +101,5 @@ FORMAT = Format(
     read=read,
     writer="PrimeIntellect-ai/prime-rl src/prime_rl/monitors/file.py "
     "559b44772e471d1538537b8805cc77f3824a5e64 2026-08-21",
-    met="reconstruction: from the models of verifiers",
+    met="real writer: FileMonitor.log_episodes, called with given episodes of verifiers 0.4.1.dev86",
 )

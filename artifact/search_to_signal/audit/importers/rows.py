@@ -1,15 +1,15 @@
 """Rows of a log, one at a time, made into groups and batches of bounded size."""
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from search_to_signal.audit.groups import UNKNOWN, Assumption, Floats, RewardGroups, named
 from search_to_signal.errors import RecordError
@@ -18,13 +18,14 @@ NAN = math.nan
 Made = TypeVar("Made")
 # A table of rows by names is dense: a name per row would be as large as the square of the log.
 MOST_NAMES = 256
+_ALL_BITS = 2**64 - 1
 _NUMBERS = (bool, int, float, np.floating, np.integer)
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, gc=False):
     """One rollout or candidate; ``group`` is equal for the rows of one group. Columns as in RewardGroups.
 
+    ``name`` is what the log calls the group, ``prompt`` an excerpt of it; those of its first row count.
     ``member`` is the number of a row within its group, where the log has one: it tells two samplings apart.
     """
 
@@ -39,10 +40,12 @@ class Row:
     status: str = ""
     improvement: float = NAN
     admitted: int = UNKNOWN
-    components: Mapping[str, float] = field(default_factory=dict)
-    weights: Mapping[str, float] = field(default_factory=dict)
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    components: Mapping[str, float] = msgspec.field(default_factory=dict)
+    weights: Mapping[str, float] = msgspec.field(default_factory=dict)
+    metrics: Mapping[str, float] = msgspec.field(default_factory=dict)
     member: Hashable = None
+    name: str = ""
+    prompt: str = ""
 
 
 Group = Sequence[Row]
@@ -50,11 +53,23 @@ Evidence = Callable[[Sequence[Group]], tuple[Assumption, ...]]
 
 
 def digest(text: str | None) -> int:
-    """64 bits that stand for a text; 0 for none. Two texts of a billion meet by chance about once in 40."""
+    """64 bits that stand for a text within this process; 0 for none.
+
+    Two texts of a billion meet by chance about once in 40. Python salts its hashes: only whether two are
+    equal may be used.
+    """
     if text is None:
         return 0
-    found = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(found, "little") or 1
+    return hash(text) & _ALL_BITS or 1
+
+
+def digests(texts: Sequence[str | None]) -> NDArray[np.uint64]:
+    """(R,): the digest of each text."""
+    found = np.fromiter(map(hash, texts), np.int64, len(texts)).view(np.uint64)
+    found[found == 0] = 1
+    if None in texts:
+        found[[text is None for text in texts]] = 0
+    return found
 
 
 def number(value: object) -> float:
@@ -156,13 +171,13 @@ def sizes(groups: Sequence[Group]) -> dict[str, int]:
 
 def _batch(source: str, groups: Sequence[Group], evidence: Evidence | None) -> RewardGroups:
     rows = [row for group in groups for row in group]
-    weights = _weights(rows)
+    weights, reward = _weights(rows), _column(rows, "reward", np.float64)
     return RewardGroups(
         source=source,
         offsets=np.cumsum([0, *(len(group) for group in groups)], dtype=np.int64),
         step=np.array([group[0].step for group in groups], dtype=np.int64),
         position=_column(rows, "position", np.int64),
-        reward=_column(rows, "reward", np.float64),
+        reward=reward,
         advantage=_column(rows, "advantage", np.float64),
         tokens=_column(rows, "tokens", np.int64),
         response=_column(rows, "response", np.uint64),
@@ -173,7 +188,9 @@ def _batch(source: str, groups: Sequence[Group], evidence: Evidence | None) -> R
         components=_components(source, rows, weights),
         weights=weights,
         metrics=_table(source, [row.metrics for row in rows]),
-        assumptions=(*(evidence(groups) if evidence else ()), *_unscored(rows)),
+        name=tuple(group[0].name for group in groups),
+        prompt=tuple(group[0].prompt for group in groups),
+        assumptions=(*(evidence(groups) if evidence else ()), *unscored(reward)),
     )
 
 
@@ -183,11 +200,7 @@ def _column(rows: Sequence[Row], name: str, dtype: Any) -> Any:
 
 def _table(source: str, rows: Sequence[Mapping[str, float]]) -> dict[str, Floats]:
     names = dict.fromkeys(name for row in rows for name in row)
-    if len(names) > MOST_NAMES:
-        raise RecordError(
-            f"{source}: {len(names)} different names of numbers in {len(rows)} rows, where "
-            f"{MOST_NAMES} are read: leave out what is no reward or metric"
-        )
+    refuse_many_names(source, len(names), len(rows))
     return {name: np.array([row.get(name, NAN) for row in rows], dtype=np.float64) for name in names}
 
 
@@ -211,10 +224,18 @@ def _components(source: str, rows: Sequence[Row], weights: Mapping[str, float]) 
     return _table(source, scaled)
 
 
-def _unscored(rows: Sequence[Row]) -> tuple[Assumption, ...]:
+def refuse_many_names(source: str, names: int, rows: int) -> None:
+    """Raise RecordError for more names of numbers than are read."""
+    if names > MOST_NAMES:
+        raise RecordError(
+            f"{source}: {names} different names of numbers in {rows} rows, where "
+            f"{MOST_NAMES} are read: leave out what is no reward or metric"
+        )
+
+
+def unscored(reward: Floats) -> tuple[Assumption, ...]:
     """Rewards that are no finite number are data: they are kept, and counted here."""
-    nan = sum(math.isnan(row.reward) for row in rows)
-    infinite = sum(math.isinf(row.reward) for row in rows)
-    counts = {"rewards": len(rows), "NaN": nan, "infinite": infinite}
+    nan, infinite = int(np.isnan(reward).sum()), int(np.isinf(reward).sum())
+    counts = {"rewards": len(reward), "NaN": nan, "infinite": infinite}
     says = "a reward that is missing, NaN or infinite is kept as it is, and is no number to average"
     return (Assumption("unscored", says, counts),) if nan or infinite else ()

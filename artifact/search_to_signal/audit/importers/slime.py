@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import RewardGroups
+from search_to_signal.audit.groups import RewardGroups, excerpt
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.gathering import gathered
 from search_to_signal.audit.importers.plain_pickle import load_plain
@@ -52,6 +52,8 @@ def _row(
     reward, components = _reward(path, position, sample.get("reward"), options)
     return Row(
         group=group,
+        name=value_at(sample, "group_index"),
+        prompt=excerpt(sample.get("prompt")),
         position=position,
         step=step,
         reward=reward,

@@ -8,11 +8,14 @@ from typing import Any
 from search_to_signal.audit.importers.documents import read_document
 from search_to_signal.audit.importers.lines import first_record
 from search_to_signal.audit.importers.plain_pickle import load_plain
+from search_to_signal.audit.importers.spreadsheets import SUFFIXES, csv_columns
 from search_to_signal.audit.importers.sqlite import table_columns
+from search_to_signal.audit.importers.streams import start_of
 from search_to_signal.audit.importers.tables import parquet_columns
 from search_to_signal.errors import RecordError
 
-JSONL, JSON, PARQUET, SQLITE, TORCH = "JSON Lines", "JSON", "Parquet", "SQLite", "torch.save"
+JSONL, JSON, CSV = "JSON Lines", "JSON", "CSV"
+PARQUET, SQLITE, TORCH = "Parquet", "SQLite", "torch.save"
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ def sniff(path: Path) -> Sniffed:
     container = container_of(path)
     if container == PARQUET:
         return Sniffed(container, parquet_columns(path))
+    if container == CSV:
+        return Sniffed(container, csv_columns(path))
     if container == SQLITE:
         return Sniffed(container, table_columns(path))
     if container == TORCH:
@@ -41,26 +46,27 @@ def container_of(path: Path) -> str:
     """The container of a file by its first bytes. Raises RecordError for a file that is empty or unknown."""
     if path.exists() and not path.is_file():
         raise RecordError(f"{path} is no regular file: give a log file or a directory of them")
-    try:
-        with path.open("rb") as file:
-            start = file.read(4096)
-    except OSError as error:
-        raise RecordError(
-            f"cannot read {path} ({error.strerror}): give a log file or a directory of them"
-        ) from error
+    start = start_of(path, 4096)
     text = start.lstrip()
     if not text:
         raise RecordError(f"{path} is empty: it holds no groups; give a log that was written to")
     for magic, container in _MAGIC.items():
         if start.startswith(magic):
             return container
+    if _suffix(path) in SUFFIXES:
+        return CSV
     if text.startswith(b"["):
         return JSON
     if text.startswith(b"{"):
         return JSON if text.split(b"\n", 1)[0].strip() == b"{" else JSONL
     raise RecordError(
-        f"{path} is no log that is known here: not {', '.join(sorted(set(_MAGIC.values())))} or JSON"
+        f"{path} is no log that is known here: not {', '.join(sorted(set(_MAGIC.values())))}, JSON or CSV"
     )
+
+
+def _suffix(path: Path) -> str:
+    """What the name ends with, before the mark of a packer."""
+    return Path(path.stem if path.suffix in (".gz", ".zst") else path.name).suffix.lower()
 
 
 _MAGIC = {
@@ -68,7 +74,6 @@ _MAGIC = {
     b"SQLite format 3\x00": SQLITE,
     b"PK\x03\x04": TORCH,
     b"\x80": TORCH,
-    b"\x1f\x8b": JSONL,
 }
 
 

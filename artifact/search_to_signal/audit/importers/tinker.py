@@ -55,6 +55,7 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
     lengths = [step["ac_len"] for step in steps if isinstance(step.get("ac_len"), int)]
     return Row(
         group=(count(iteration), _group(record)),
+        name="/".join(_group(record)),
         member=value_at(record, "traj_idx") or None,
         position=position,
         step=count(iteration),

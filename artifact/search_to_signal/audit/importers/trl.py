@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import ASSUMED_REWARD, Assumption, RewardGroups
+from search_to_signal.audit.groups import ASSUMED_REWARD, Assumption, RewardGroups, excerpt
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.prompts import run_evidence, runs_of
 from search_to_signal.audit.importers.rows import (
@@ -94,6 +94,7 @@ def _row(record: dict[str, Any], position: int, components: Sequence[str], optio
     scored = [weights[name] * value for name, value in values.items() if not math.isnan(value)]
     return Row(
         group=record["prompt"],
+        prompt=excerpt(record["prompt"]),
         position=position,
         step=count(record["step"]),
         reward=sum(scored) if scored else NAN,

@@ -62,7 +62,15 @@ FORMAT = Format(
     name="trl-wandb",
     container=JSONL,
     needs=("columns", "data"),
-    patterns=("media/table/completions_*.table.json", "completions_*.table.json"),
+    patterns=(
+        "media/table/completions_*.table.json",
+        "completions_*.table.json",
+        "files/media/table/completions_*.table.json",
+        "*run-*/files/media/table/completions_*.table.json",
+        "wandb/*run-*/files/media/table/completions_*.table.json",
+    ),
+    # The link latest-run is no run of its own.
+    run=r"(?:offline-)?run-\d+_\d+-\w+",
     read=read,
     writer="huggingface/trl 0.15.1 trl/trainer/grpo_trainer.py; wandb/wandb wandb/sdk/data_types/table.py "
     "00dca15b8e07f9ef8fd971303bc697b5976f1103",

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.audit.groups import Assumption, RewardGroups
+from search_to_signal.audit.groups import Assumption, RewardGroups, excerpt
 from search_to_signal.audit.importers.base import (
     Format,
     ReadOptions,
@@ -50,6 +50,8 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
     metrics = numbers(record, without=_BASE)
     return Row(
         group=(step, prompt),
+        name=str(prompt) if isinstance(uid, str) else "",
+        prompt=excerpt(record.get("input")),
         position=position,
         step=step,
         reward=score(record.get(options.reward or "score")),

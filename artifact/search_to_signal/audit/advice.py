@@ -1,0 +1,271 @@
+"""What to change in the trainer, in order of what it costs, each with what the log says of the change."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from search_to_signal.audit.atlas import get_entry
+from search_to_signal.audit.found import Findings
+from search_to_signal.audit.groups import ASSUMED_REWARD
+from search_to_signal.audit.options import options_of
+
+# Findings that are given, and the share that one has to cost.
+_MOST, _LEAST = 5, 0.02
+_SEVERE = {"high": 0.5, "medium": 0.15}
+# Of the squared advantages: from here on one reward decides, and below this one does not take part.
+_DECIDES, _IDLE = 0.8, 0.01
+# That one reward decides may be meant: it never counts as high.
+_DECIDED = 0.3
+_CUT = ("truncated", "length", "max_tokens", "overlong", "cut")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One finding: ``cost`` is the share of the generation or of the update that it concerns, 0 to 1.
+
+    ``says`` has the number, ``change`` what to set in the trainer, ``instead`` what the log shows of that
+    change, computed from its own rewards.
+    """
+
+    severity: str
+    cost: float
+    says: str
+    change: str
+    instead: str
+
+
+def advice(found: Findings) -> tuple[Advice, ...]:
+    """At most five findings, the dearest first; none of a search that trains nothing."""
+    if not found.knobs:
+        return ()
+    made = (
+        *_waste(found),
+        *_broken(found),
+        *_tight(found),
+        *_rewards(found),
+        *_lengths(found),
+        *_copies(found),
+    )
+    dear = sorted((one for one in made if one.cost >= _LEAST), key=lambda one: -one.cost)
+    return tuple(dear[:_MOST])
+
+
+def severity(cost: float) -> str:
+    """high from half on, medium from 15 %, else low."""
+    return next((name for name, least in _SEVERE.items() if cost >= least), "low")
+
+
+def _advice(cost: float, says: str, change: str, instead: str = "") -> Advice:
+    return Advice(severity(cost), cost, says, change, instead)
+
+
+def _waste(found: Findings) -> Iterator[Advice]:
+    one, options = found.signal, options_of(found.framework)
+    if not one.dead:
+        return
+    right, wrong = one.all_right, one.all_wrong
+    other = one.flat - right - wrong
+    silenced = f", {found.counts['silenced']} differ without effect" if found.counts["silenced"] else ""
+    says = (
+        f"{_percent(one.waste)} of generation buys no gradient: {one.taught} of {one.completions} "
+        f"completions teach. {one.dead} of {one.groups} groups are dead: {right} all right, "
+        f"{wrong} all wrong, {other} tie in between{silenced}."
+    )
+    yield _advice(one.waste, says, f"{_easier(right, wrong)}; {options.filter}.", _sampling(found))
+
+
+def _easier(right: int, wrong: int) -> str:
+    if right == wrong:
+        return "Prompts that the model sometimes solves teach"
+    return "Harder prompts" if right > wrong else "Easier prompts, or partial credit for wrong answers"
+
+
+def _sampling(found: Findings) -> str:
+    """What filtering and another group size would do."""
+    one, size = found.signal, options_of(found.framework).size
+    alive = one.groups - one.dead - found.counts["singleton"]
+    parts = []
+    if alive:
+        parts.append(
+            f"filling each batch with groups that differ takes {one.groups / alive:.2g} times the generation"
+        )
+    lost = found.hopeless
+    if lost is not None:
+        left = one.completions - lost.wasted
+        rest = f"without them {_percent(1 - one.taught / left)} of generation would" if left else "all would"
+        parts.append(f"{lost.prompt} prompts that were sampled again tied each time: {rest} buy nothing")
+    if one.flat and one.half_flat_share is not None:
+        halved = (
+            f"of the groups of two and more {_percent(one.flat / one.compared)} tie; with half the {size} "
+        )
+        halved += f"{_percent(one.half_flat_share)} would"
+        doubled = one.least_flat_share_doubled
+        parts.append(halved + (f", with twice at least {_percent(doubled)}" if doubled is not None else ""))
+    return _sentence("; ".join(parts))
+
+
+def _broken(found: Findings) -> Iterator[Advice]:
+    """What no setting of a sound trainer does."""
+    counts, whole = found.counts, found.groups
+    says = {
+        "unscored": ("hold a reward that is missing or infinite", "Let the reward function return a number"),
+        "flat_credit": (
+            "have equal rewards and still get an advantage: it is decided outside the group",
+            "Check that every group has the same size, and which rows the trainer takes as one group",
+        ),
+        "reversed": (
+            "give a higher reward a lower advantage",
+            _unordered(found),
+        ),
+    }
+    for name, (text, change) in says.items():
+        if counts[name]:
+            share = counts[name] / whole
+            yield _advice(
+                share, f"{counts[name]} of {whole} groups ({_percent(share)}) {text}.", f"{change}."
+            )
+    if counts["singleton"] and counts["lone_credit"]:
+        share = counts["lone_credit"] / whole
+        text = (
+            f"{counts['lone_credit']} of {whole} groups have one completion, and credit without comparison."
+        )
+        yield _advice(share, text, f"Set {options_of(found.framework).size} to 2 or more.")
+
+
+def _unordered(found: Findings) -> str:
+    """Why a higher reward may get a lower advantage."""
+    if any(one.key == ASSUMED_REWARD for one in found.assumptions) and not found.explaining:
+        return "Name the parts of the reward by --component NAME=WEIGHT: this log does not say them"
+    if found.explaining and get_entry(found.explaining[0]).components:
+        name = found.explaining[0]
+        return f"{name} scales each part of the reward by itself: choose another if the sum has to decide"
+    return "Check weights and signs of the rewards, and which column is the reward"
+
+
+def _tight(found: Findings) -> Iterator[Advice]:
+    """Differences that a division by a small deviation makes large."""
+    one, options = found.signal, options_of(found.framework)
+    if not found.counts["amplified"] or found.gain is None:
+        return
+    cost = found.counts["amplified"] / found.groups
+    says = (
+        f"{found.counts['amplified']} of {found.groups} groups are tight: their rewards hardly differ, and "
+        f"come out 100 times as far apart and more. The largest gain is {_number(one.gain)} advantage per "
+        "reward."
+    )
+    known = {
+        option: made
+        for option, entry in options.scales.items()
+        if (made := found.alternatives.get(entry)) is not None and made.groups and made.gain < one.gain / 2
+    }
+    change = f"Set {' or '.join(known)}, or round" if known else "Round"
+    to = ", ".join(f"to {_number(made.gain)} under {option}" for option, made in known.items())
+    instead = f"The largest gain falls from {_number(one.gain)} {to}." if known else ""
+    yield _advice(cost, says, f"{change} rewards to what the task can tell apart.", instead)
+
+
+def _rewards(found: Findings) -> Iterator[Advice]:
+    """Which reward decides, which ones work against the others, and which ones never differ."""
+    shares, parts = found.signal.shares, found.signal.parts
+    if len(shares) < 2:
+        return
+    alive = max(found.groups - found.counts["dead"], 1)
+    first = max(shares, key=lambda name: shares[name])
+    flat = [name for name, part in parts.items() if not part.varied]
+    against = {name: part.against for name, part in parts.items() if part.against}
+    told = ", ".join(f"{name} {_percent(share)}" for name, share in sorted(shares.items(), key=_by_share))
+    text = [f"Of the advantage's variance: {told}."]
+    cost = 0.0
+    if shares[first] >= _DECIDES:
+        idle = [name for name, share in shares.items() if abs(share) < _IDLE and name not in flat]
+        text.append(f"{first} decides" + (f"; {', '.join(idle)} hardly count." if idle else "."))
+        cost = _DECIDED * min(shares[first], 1.0)
+    for name, count in sorted(against.items(), key=lambda one: -one[1])[:2]:
+        text.append(
+            f"In {count} of {parts[name].varied} groups what {name} rates higher gets less advantage."
+        )
+        cost = max(cost, count / alive * abs(shares[name]))
+    if flat:
+        text.append(f"{', '.join(flat)} never {_differs(flat)} within a group.")
+        cost = max(cost, 0.05)
+    if cost:
+        weights = options_of(found.framework).weights
+        change = f"{_capital(weights)} of {', '.join(shares)}, if this is not the order of importance."
+        yield _advice(min(cost, 1.0), " ".join(text), change, _without(found, first))
+
+
+def _differs(names: list[str]) -> str:
+    return "differs" if len(names) == 1 else "differ"
+
+
+def _by_share(item: tuple[str, float]) -> float:
+    return -item[1]
+
+
+def _without(found: Findings, name: str) -> str:
+    knob = found.knobs.get(f"component {name}")
+    if knob is None or not knob.groups:
+        return ""
+    return f"Without {name} the advantages of {knob.changed} of {knob.groups} groups move by more than 1 %."
+
+
+def _lengths(found: Findings) -> Iterator[Advice]:
+    """Completions that were cut, and advantage that follows the length."""
+    options = options_of(found.framework)
+    cut = sum(count for name, count in found.statuses.items() if name.lower().startswith(_CUT))
+    tie = found.signal.length.correlation
+    text, cost = [], 0.0
+    if cut:
+        share = cut / found.completions
+        text.append(f"{cut} of {found.completions} completions ({_percent(share)}) were cut off.")
+        cost = share
+    if tie is not None and tie**2 >= _LEAST:
+        which = "Longer" if tie > 0 else "Shorter"
+        text.append(
+            f"{which} completions of a group get more advantage: correlation {tie:+.2f}, "
+            f"{_percent(tie**2)} of its variance."
+        )
+        cost = max(cost, tie**2)
+    if text:
+        change = f"Raise {options.cap}" if cut else "Reward what length stands for, or bound it"
+        yield _advice(cost, " ".join(text), f"{change}.", length_sentence(found))
+
+
+def length_sentence(found: Findings) -> str:
+    """How the longest quarter weighs under the rules of aggregation; empty where lengths are not logged."""
+    sums = {rule: one for rule, one in found.lengths.items() if one.longest and one.share is not None}
+    if not sums:
+        return ""
+    one = next(iter(sums.values()))
+    told = ", ".join(f"{_percent(one.share or 0.0)} under {rule}" for rule, one in sums.items())
+    return f"The longest {_percent(one.longest / one.completions)} carry {told} of advantage times weight."
+
+
+def _copies(found: Findings) -> Iterator[Advice]:
+    sums = found.repeats
+    if not sums.repeats or not sums.completions:
+        return
+    share = sums.repeats / sums.completions
+    says = (
+        f"{sums.repeats} of {sums.completions} completions ({_percent(share)}) repeat another of their group."
+    )
+    taken = "" if sums.share is None else f"They take {_percent(sums.share)} of the positive advantage."
+    yield _advice(share, says, "Raise the sampling temperature, or top_p.", taken)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.0995 or not share else f"{100 * share:.2g} %"
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if 1000 <= value < 1e6 else f"{value:.3g}" if math.isfinite(value) else str(value)
+
+
+def _sentence(text: str) -> str:
+    return f"{_capital(text)}." if text else ""
+
+
+def _capital(text: str) -> str:
+    """A text that begins a sentence, unless it begins with the name of an option."""
+    first = text.split()[0]
+    return text if "_" in first or first.startswith("-") else f"{text[0].upper()}{text[1:]}"

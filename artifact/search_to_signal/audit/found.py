@@ -1,0 +1,140 @@
+"""What an audit found, as data."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from search_to_signal.audit import candidates
+from search_to_signal.audit.agreement import Agreement, Place
+from search_to_signal.audit.alternatives import Alternative
+from search_to_signal.audit.atlas import get_entry, source_of, sources
+from search_to_signal.audit.credit import ClassCredit
+from search_to_signal.audit.groups import Assumption
+from search_to_signal.audit.knobs import Knob
+from search_to_signal.audit.lengths import LengthSums
+from search_to_signal.audit.prompts import PromptSums
+from search_to_signal.audit.repeats import RepeatSums
+from search_to_signal.audit.signals import Signal, Ties
+
+# What the atlas calls the repository of our own entries.
+OURS = "this one"
+# The key of the assumption that advantages count only where the first groups have some.
+LATE_ADVANTAGES = "late_advantages"
+STEP_FLAGS = ("singleton", "flat", "silenced", "dead", "merged", "reversed", "amplified")
+
+
+@dataclass(frozen=True)
+class StepCounts:
+    """One step of one file: groups, completions, and how many groups have each flag of STEP_FLAGS.
+
+    ``taught`` completions have an advantage other than 0; ``ties`` are by the least and greatest reward.
+    """
+
+    source: str
+    step: int
+    groups: int
+    completions: int
+    mean_reward: float
+    taught: int
+    ties: Ties
+    flags: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """The largest value of something, and where it is."""
+
+    value: float
+    place: Place
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What an audit found.
+
+    ``groups`` and ``completions`` are counted; ``counts`` and ``examples`` are by the names of
+    distinctions.MEANING (groups) and candidates.MEANING (completions). ``sizes`` counts groups by size,
+    ``statuses`` completions by how they ended.
+    ``logged``: advantages were in the log; else those of ``normalizer`` are audited in their place.
+    ``agreements`` compare every entry with the advantages that were audited. ``normalizer`` is the entry of
+    the knobs, ``named`` by the caller or chosen. ``weights`` are those of the components, None for one that
+    changes. ``lengths`` are by the rule that weighs tokens.
+    ``sums_to_zero``: groups whose advantages differ and sum to 0.
+    ``signal`` is what the update is made of, ``alternatives`` what other settings of the ``framework`` make
+    of the same groups, ``worst`` the prompts that cost most, ``hopeless`` the sums of those that were sampled
+    twice or more and tied each time. ``digits``: the log rounds advantages to these.
+    """
+
+    groups: int
+    completions: int
+    steps: Sequence[StepCounts]
+    sizes: Mapping[int, int]
+    statuses: Mapping[str, int]
+    counts: Mapping[str, int]
+    examples: Mapping[str, Sequence[Place]]
+    logged: bool
+    normalizer: str
+    named: bool
+    agreements: Mapping[str, Agreement]
+    knobs: Mapping[str, Knob]
+    weights: Mapping[str, float | None]
+    repeats: RepeatSums
+    lengths: Mapping[str, LengthSums]
+    classes: tuple[ClassCredit, ...]
+    gain: Extreme | None
+    largest: Extreme | None
+    sums_to_zero: int
+    signal: Signal
+    framework: str
+    alternatives: Mapping[str, Alternative]
+    worst: tuple[PromptSums, ...]
+    hopeless: PromptSums | None
+    digits: int | None
+    assumptions: tuple[Assumption, ...]
+
+    @property
+    def explaining(self) -> tuple[str, ...]:
+        """Entries that give every logged advantage to rounding; none where none was logged."""
+        known = (name for name, one in self.agreements.items() if self.logged and one.explains)
+        return tuple(
+            sorted(known, key=lambda name: (name != self.normalizer, *standing(name, self.framework)))
+        )
+
+    @property
+    def nearest(self) -> str | None:
+        """The entry that gives most of the logged advantages, of several the one at the least distance."""
+        ordered = self.by_nearness()
+        return ordered[0] if self.logged and ordered else None
+
+    def by_nearness(self) -> tuple[str, ...]:
+        """Entries that take some of the groups, nearest first: by what they refuse, by 1 - cosine, by size.
+
+        Of entries that give the same, those of the log's framework come first, and our own last.
+        """
+        known = {name: one for name, one in self.agreements.items() if one.groups}
+        others = (name for name in known if not known[name].explains)
+        return (
+            *(name for name in known if known[name].explains and not self.logged),
+            *self.explaining,
+            *sorted(
+                others,
+                key=lambda name: (
+                    known[name].missing,
+                    known[name].apart,
+                    abs(math.log(known[name].size or math.inf)),
+                    standing(name, self.framework),
+                ),
+            ),
+        )
+
+    def share(self, name: str) -> float:
+        """A count over groups, or over completions where it counts those."""
+        whole = self.completions if name in candidates.MEANING else self.groups
+        return self.counts.get(name, 0) / whole
+
+
+def standing(name: str, framework: str) -> tuple[bool, bool, bool]:
+    """Sort key of entries that agree: those of a framework first, earlier versions later, our own last."""
+    of = source_of(get_entry(name))
+    newest = max(one.date for one in sources().values() if one.framework == of.framework)
+    return of.framework != framework, of.repository == OURS, of.date != newest

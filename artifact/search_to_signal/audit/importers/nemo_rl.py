@@ -1,0 +1,87 @@
+"""NeMo-RL's training data: ``train_data_step{N}.jsonl`` in the log directory, one row per sequence.
+
+Read: NVIDIA-NeMo/RL, nemo_rl/algorithms/grpo.py and grpo_sync.py (the keys), nemo_rl/utils/logger.py
+(``log_batched_dict_as_jsonl``), nemo_rl/distributed/batched_data_dict.py (``make_microbatch_iterator``),
+7ea279abfbeb698b092856d0dab61e7cf39bc909, 2026-08-22.
+
+Every value is a list of one, since the writer goes through batches of one: rewards, advantages and
+token_loss_mask (per token, padded), input_lengths, sample_loss_mask, token_ids and content where they were
+kept, idx. With dynamic sampling ``filtered_rewards`` are those of the rows, and ``rewards`` those of all that
+was sampled. There is no group: rows of a prompt stand together, and the prompt is what stands before the
+first trained token. A run that logs NeMo Gym responses writes no such file.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from search_to_signal.audit.groups import UNKNOWN, RewardGroups
+from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
+from search_to_signal.audit.importers.prompts import run_evidence, runs_of
+from search_to_signal.audit.importers.rows import NAN, Row, count, digest, number, score
+from search_to_signal.audit.importers.sniffing import JSONL
+
+_STEP = re.compile(r"step_?(\d+)")
+
+
+def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
+    """Groups of one step's file; raises RecordError for a line that cannot be read."""
+    named = _STEP.search(path.name)
+    step = int(named[1]) if named else UNKNOWN
+    return read_json(
+        path,
+        options,
+        lambda record, at: _row(record, at, step, options),
+        lambda rows: runs_of(str(path), rows, options.group_size),
+        run_evidence(options.group_size),
+    )
+
+
+def _row(record: Mapping[str, Any], position: int, step: int, options: ReadOptions) -> Row:
+    given = {name: _only(value) for name, value in record.items()}
+    mask = [bool(one) for one in given["token_loss_mask"]]
+    tokens = given.get("token_ids")
+    first = mask.index(True) if True in mask else len(mask)
+    end = count(given["input_lengths"])
+    return Row(
+        group=digest(repr(tokens[:first] if tokens else _first_text(given.get("content")))),
+        position=position,
+        step=step,
+        reward=score(given.get("filtered_rewards", given["rewards"])),
+        advantage=_credit(given["advantages"], mask),
+        tokens=sum(mask),
+        response=digest(repr(tokens[first:end])) if tokens else digest(repr(given.get("content"))),
+        label=value_at(given, options.label),
+        metrics={"sample_loss_mask": number(given.get("sample_loss_mask"))},
+    )
+
+
+def _only(value: Any) -> Any:
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def _first_text(content: Any) -> Any:
+    return content[0] if isinstance(content, list) and content else content
+
+
+def _credit(given: Any, mask: list[bool]) -> float:
+    """The advantage of a sequence: that of its trained tokens, where they have one; else their mean."""
+    if not isinstance(given, list):
+        return score(given)
+    trained = [score(one) for one, counts in zip(given, mask, strict=True) if counts]
+    if not trained:
+        return NAN
+    return trained[0] if len(set(trained)) == 1 else sum(trained) / len(trained)
+
+
+FORMAT = Format(
+    name="nemo-rl",
+    container=JSONL,
+    needs=("rewards", "input_lengths", "token_loss_mask", "sample_loss_mask", "advantages", "idx"),
+    patterns=("train_data_step*.jsonl", "exp_*/train_data_step*.jsonl", "*/exp_*/train_data_step*.jsonl"),
+    read=read,
+    writer="NVIDIA-NeMo/RL nemo_rl/algorithms/grpo.py, nemo_rl/utils/logger.py "
+    "7ea279abfbeb698b092856d0dab61e7cf39bc909 2026-08-22",
+    met="real writer: log_batched_dict_as_jsonl with its BatchedDataDict, called with given rows",
+)

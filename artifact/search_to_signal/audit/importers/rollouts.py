@@ -1,0 +1,192 @@
+"""One row of the neutral form, from whatever the columns of a file are called."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from search_to_signal.audit.groups import UNKNOWN
+from search_to_signal.audit.importers.rows import number, score
+from search_to_signal.errors import ConfigError, RecordError
+
+SCHEMA = Path(__file__).with_name("rollouts.schema.json")
+_Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Made = TypeVar("Made")
+_WORDS = {"true": 1.0, "false": 0.0}
+
+
+class Rollout(msgspec.Struct, frozen=True, gc=False):
+    """One rollout. Rows of one ``step`` and ``group`` are one group, in any order; a higher ``reward`` is
+    better, null means none.
+
+    ``tokens`` counts the response tokens that are trained. ``components`` are named parts of the reward
+    before their ``weights``. Equal ``response`` texts, or ids, mean equal responses. ``label`` is a class
+    of your choice, ``status`` how the rollout ended, ``prompt`` a text or messages to recognize it by.
+    """
+
+    group: int | str
+    reward: float | None
+    step: int = UNKNOWN
+    advantage: float | None = None
+    tokens: int = UNKNOWN
+    response: str | None = None
+    label: str | None = None
+    status: str | None = None
+    prompt: Any = None
+    components: dict[str, float | None] | None = None
+    weights: dict[str, float | None] | None = None
+
+
+COLUMNS = tuple(Rollout.__struct_fields__)
+# What a caller may say that a column is called.
+NAMED = COLUMNS[: COLUMNS.index("components")]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the columns of a file are called: ``names`` by those of Rollout, and ``label``, the class.
+
+    ``parts`` are columns that are parts of the reward, with their weights; the reward is their sum where the
+    file has none. ``a.b`` is column b within a. Raises ConfigError for a name that Rollout has not.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    label: str | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.names) - set(NAMED))
+        if unknown:
+            raise ConfigError(f"no column is called {', '.join(unknown)}: map one of {', '.join(NAMED)}")
+
+    def of(self, name: str) -> str:
+        """The column of the file that is the given one of Rollout; of the class the outermost one."""
+        own = self.names.get(name, name)
+        return (self.label or own).split(".")[0] if name == "label" else own
+
+    @cached_property
+    def decoder(self) -> "msgspec.json.Decoder[Any] | None":
+        """Lines of JSON to rows with the fields of Rollout, of which ``label`` is anything.
+
+        None where columns are within others, or one is named twice: such rows go through ``rollout``.
+        """
+        own = [self.of(name) for name in COLUMNS]
+        if any("." in name for name in self.names.values()) or len(set(own)) < len(own) or self.parts:
+            return None
+        fields: list[Any] = []
+        for one in msgspec.structs.fields(Rollout):
+            kind = Any if one.name == "label" else _Whole if one.type is int else one.type
+            default = {} if one.required else {"default": one.default}
+            fields.append((one.name, kind, msgspec.field(name=self.of(one.name), **default)))
+        return msgspec.json.Decoder(msgspec.defstruct("Read", fields, frozen=True, gc=False))
+
+    @cached_property
+    def wanted(self) -> frozenset[str]:
+        """Columns of the file that are read, of those within others the outermost."""
+        names = [*map(self.of, COLUMNS), *self.parts]
+        return frozenset((*names, *(name.split(".")[0] for name in names)))
+
+    def key(self, record: Mapping[str, Any]) -> tuple[int, int | str]:
+        """Step and group of a record; raises ValueError for one that has none."""
+        return self._read(record, "step", _whole), self._read(record, "group", _group)
+
+    def rollout(self, record: Mapping[str, Any]) -> Rollout:
+        """A record as a row, ``label`` left as it is; raises ValueError for one that breaks the schema."""
+        step, group = self.key(record)
+        components, weights = self._parts(record)
+        return Rollout(
+            group=group,
+            reward=self._reward(record, components),
+            step=step,
+            advantage=self._read(record, "advantage", _score),
+            tokens=self._read(record, "tokens", _whole),
+            response=self._read(record, "response", _text),
+            label=record.get(self.of("label")),
+            status=self._read(record, "status", _text),
+            prompt=found(record, self.of("prompt")),
+            components=components,
+            weights=weights,
+        )
+
+    def _read(self, record: Mapping[str, Any], name: str, made: Callable[[Any], Made]) -> Made:
+        """A column by its name in Rollout; raises ValueError, naming the column."""
+        try:
+            return made(found(record, self.of(name)))
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ValueError(f"{self.of(name)}: {error}") from error
+
+    def _reward(self, record: Mapping[str, Any], components: Mapping[str, float | None]) -> float | None:
+        name = self.of("reward")
+        if name in record or "." in name:
+            return self._read(record, "reward", _score)
+        if not self.parts:
+            raise ValueError(f"no {name}, which is null where there is none")
+        given = [self.parts[name] * value for name, value in components.items() if value is not None]
+        return sum(given) if given else None
+
+    def _parts(self, record: Mapping[str, Any]) -> tuple[dict[str, float | None], dict[str, float | None]]:
+        if self.parts:
+            return {name: _score(found(record, name)) for name in self.parts}, dict(self.parts)
+        parts, weights = (_numbers(record.get(name), name) for name in ("components", "weights"))
+        return parts, {name: weights.get(name, 1.0) for name in parts}
+
+
+def found(record: Mapping[str, Any], name: str) -> Any:
+    """The value of a column, ``a.b`` being column b within a unless the file has one of that very name."""
+    if name in record:
+        return record[name]
+    value: Any = record
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _score(value: Any) -> float | None:
+    """A number as it is, also one written as a text; truth as 1 and 0."""
+    if isinstance(value, str) and value.lower() in _WORDS:
+        return _WORDS[value.lower()]
+    known = score(value)
+    return None if math.isnan(known) else known
+
+
+def _whole(value: Any) -> int:
+    if value is None:
+        return UNKNOWN
+    known = float(value) if isinstance(value, str) and not value.lstrip("-").isdecimal() else value
+    if isinstance(known, str):
+        known = int(known)
+    if isinstance(known, float) and known.is_integer():
+        known = int(known)
+    if not isinstance(known, int) or isinstance(known, bool) or abs(known) >= 2**63:
+        raise ValueError(f"{value!r} is no whole number")
+    return known
+
+
+def _group(value: Any) -> int | str:
+    if value is None or value != value:
+        raise ValueError("no group: name it, or leave the row out")
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int | str) else json.dumps(value, default=str, sort_keys=True)
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _numbers(value: Any, name: str) -> dict[str, float | None]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} are no numbers by name")
+    return {str(key): None if one is None else number(one) for key, one in value.items()}
+
+
+def refused(path: Path, position: int, error: Exception) -> RecordError:
+    """The error for a row that is no rollout."""
+    return RecordError(f"{path}:{position}: not a rollout ({error}); see {SCHEMA.name}")

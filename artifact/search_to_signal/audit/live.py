@@ -1,0 +1,192 @@
+"""What an optimizer step has to learn from, as numbers for a trainer's own log; and the step as a log.
+
+>>> from search_to_signal.audit import live
+>>> live.numbers(rewards=[0, 1, 1, 1], groups=[7, 7, 8, 8], advantages=[-1, 1, 0, 0])["signal/dead_share"]
+0.5
+
+One line in a trainer that holds the rewards and advantages of a batch is enough; docs/live-audits.md shows
+where it stands in verl, OpenRLHF, slime, NeMo-RL and SkyRL. Arrays, lists and tensors are all taken.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from search_to_signal.audit.applying import apply
+from search_to_signal.audit.atlas import get_entry
+from search_to_signal.audit.groups import Floats, RewardGroups, of_arrays
+from search_to_signal.audit.measuring import signal
+from search_to_signal.audit.signals import Signal, logged
+from search_to_signal.errors import ConfigError, IllFormedGroupError
+from search_to_signal.records.files import storage_errors, write_atomically
+
+PREFIX = "signal/"
+DEAD, BATCH, GAIN, SHARE = (
+    f"{PREFIX}{name}" for name in ("dead_share", "effective_batch", "largest_gain", "share/")
+)
+
+# What the greatest and the least reward are, one batch does not say.
+_OF_A_RUN = ("all_right_share", "all_wrong_share")
+_KNOWN = frozenset(f"{PREFIX}{name}" for name in logged(Signal()) if name not in _OF_A_RUN)
+
+
+def numbers(
+    rewards: Any,
+    groups: Any,
+    advantages: Any = None,
+    *,
+    mask: Any = None,
+    components: Mapping[str, Any] | None = None,
+    weights: Mapping[str, float] | None = None,
+    normalizer: str = "group",
+) -> dict[str, float]:
+    """The numbers of one batch, for ``metrics.update(...)``.
+
+    rewards (n,), or (n, tokens), which are added. groups (n,): equal for the completions of one group,
+    wherever they stand. advantages (n,), or (n, tokens) with ``mask`` (n, tokens), whose mean over the tokens
+    of the mask counts; without them those of ``normalizer``, an entry of the atlas, are taken.
+    components: name: (n,), parts of the reward before their ``weights`` (1).
+
+    Returned, by names that begin with ``signal/``: dead_share (groups in which no reward differs, or no
+    advantage does), effective_batch (completions with an advantage other than 0), largest_gain (advantage per
+    reward within a group), largest_advantage, and share/NAME, each component's share of the variance of the
+    advantages, negative for one that works against the rest. Raises IllFormedGroupError for columns that do
+    not fit.
+    """
+    found = grouped(rewards, groups, advantages, mask=mask, components=components, weights=weights)
+    return numbers_of(
+        found, found.advantage if advantages is not None else apply(get_entry(normalizer), found)
+    )
+
+
+def numbers_of(groups: RewardGroups, advantage: Floats) -> dict[str, float]:
+    """The numbers of groups under advantages (R,), as ``numbers`` returns them."""
+    found = logged(signal(groups, advantage))
+    return {f"{PREFIX}{name}": value for name, value in found.items() if name not in _OF_A_RUN}
+
+
+def grouped(
+    rewards: Any,
+    groups: Any,
+    advantages: Any = None,
+    *,
+    mask: Any = None,
+    components: Mapping[str, Any] | None = None,
+    weights: Mapping[str, float] | None = None,
+) -> RewardGroups:
+    """The batch as ``audit.audit`` takes it; arguments and errors as in ``numbers``."""
+    reward = _of_sequences(rewards)
+    parts = {name: _of_sequences(part) for name, part in (components or {}).items()}
+    places: dict[Any, int] = {}
+    numbered = [places.setdefault(name, len(places)) for name in _listed(groups)]
+    advantage: Floats = np.full(len(reward), np.nan) if advantages is None else of_tokens(advantages, mask)
+    columns = [reward, advantage, *parts.values()]
+    if not numbered or any(len(column) != len(numbered) for column in columns):
+        raise IllFormedGroupError(
+            "columns are empty or differ in length: give one value of each per completion"
+        )
+    order = np.argsort(numbered, kind="stable")
+    return of_arrays(
+        reward[order],
+        np.bincount(numbered),
+        source="live",
+        components={name: part[order] for name, part in parts.items()},
+        weights=weights,
+        position=order,
+        advantage=advantage[order],
+    )
+
+
+def _listed(values: Any) -> list[Any]:
+    """The values of a list, an array or a tensor on any device."""
+    return list(values.tolist() if hasattr(values, "tolist") else values)
+
+
+def _of_sequences(values: Any) -> Floats:
+    """(n,), where tokens are added: a token-level reward is 0 but at its end."""
+    found = np.array(_listed(values), dtype=np.float64)
+    return found.sum(axis=1) if found.ndim == 2 else found
+
+
+def of_tokens(values: Any, mask: Any) -> Floats:
+    """(n,): the advantage of a sequence, the mean over the tokens of its mask; NaN without any."""
+    found = np.array(_listed(values), dtype=np.float64)
+    if found.ndim < 2:
+        return found
+    if mask is None:
+        raise IllFormedGroupError("advantages are per token: give their mask as well")
+    trained = np.array(_listed(mask), dtype=np.float64) > 0
+    count = trained.sum(axis=1)
+    total = np.where(trained, found, 0.0).sum(axis=1)
+    return np.divide(total, count, out=np.full(len(found), np.nan), where=count > 0)
+
+
+def numbers_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The numbers of rows of the neutral form, which are one batch; components where there are several."""
+    weights = dict(rows[0].get("weights") or {})
+    parts = {name: [row["components"][name] for row in rows] for name in weights}
+    known = any(row["advantage"] is not None for row in rows)
+    return numbers(
+        [row["reward"] for row in rows],
+        [row["group"] for row in rows],
+        [row["advantage"] for row in rows] if known else None,
+        components=parts if len(parts) > 1 else None,
+        weights=weights if len(parts) > 1 else None,
+    )
+
+
+def exceeded(found: Mapping[str, float], limits: Mapping[str, float]) -> dict[str, str]:
+    """A sentence for each number over its limit, by its name, which may lack ``signal/``.
+
+    Raises ConfigError for a limit on what is no number of these.
+    """
+    over = {}
+    for name, limit in limits.items():
+        full = name if name.startswith(PREFIX) else f"{PREFIX}{name}"
+        if full not in _KNOWN and not full.startswith(SHARE):
+            raise ConfigError(f"no number is called {name}: limit dead_share, largest_gain or share/NAME")
+        value = found.get(full, math.nan)
+        if value > limit:
+            over[full] = f"{full} is {value:.4g}, over {limit:g}"
+    return over
+
+
+def write(
+    directory: str | Path, step: int, rewards: Any, groups: Any, advantages: Any = None, **more: Any
+) -> Path:
+    """Write a batch into a directory that ``s2s audit`` reads, as one whole file; returns the file.
+
+    A second batch of a step is a second file. Arguments and errors as in ``grouped``; RunDirectoryError
+    where the disk is full.
+    """
+    found = grouped(rewards, groups, advantages, **more)
+    names = _listed(groups)
+    place = Path(directory)
+    with storage_errors(place, "go on from the last checkpoint"):
+        place.mkdir(parents=True, exist_ok=True)
+        number = len(list(place.glob(f"rollouts_{step:08d}_*.jsonl")))
+        path = place / f"rollouts_{step:08d}_{number:04d}.jsonl"
+        rows = (_row(found, at, step, names[position]) for at, position in enumerate(found.position.tolist()))
+        write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+    return path
+
+
+def _row(groups: RewardGroups, at: int, step: int, name: Any) -> dict[str, Any]:
+    parts = {key: _finite_or_none(column[at]) for key, column in groups.components.items()}
+    return {
+        "group": name if isinstance(name, int) else str(name),
+        "step": step,
+        "reward": _finite_or_none(groups.reward[at]),
+        "advantage": _finite_or_none(groups.advantage[at]),
+        "components": parts,
+        "weights": dict(groups.weights),
+    }
+
+
+def _finite_or_none(value: float) -> float | None:
+    """JSON has no NaN; an infinity is kept, as Python writes it."""
+    return None if math.isnan(value) else float(value)

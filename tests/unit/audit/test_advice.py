@@ -1,0 +1,314 @@
+"""What the audit tells to change, from the command line where a user meets it."""
+
+import csv
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.audit import logs
+
+from search_to_signal import audit
+from search_to_signal.audit.advice import advice
+from search_to_signal.audit.curves import KINDS, curves
+from search_to_signal.audit.groups import excerpt
+from search_to_signal.audit.options import ANY, OPTIONS
+from search_to_signal.cli import main
+
+
+def rollouts(
+    groups: list[list[float]], steps: int = 1, scale: float | None = None, **more: list[Any]
+) -> list[dict[str, Any]]:
+    """Rows of these groups in every step, with the advantages of TRL unless ``scale`` is 0."""
+    rows = []
+    for step in range(steps):
+        for number, rewards in enumerate(groups):
+            given = np.array(rewards)
+            spread = 1.0 if scale == 0 else given.std(ddof=1) + 1e-4
+            for member, advantage in enumerate((given - given.mean()) / spread):
+                at = sum(map(len, groups[:number])) + member
+                rows.append(
+                    {
+                        "group": f"{step}-{number}",
+                        "step": step,
+                        "prompt": f"question {number}",
+                        "reward": rewards[member],
+                        "advantage": float(advantage),
+                        **{name: column[at] for name, column in more.items()},
+                    }
+                )
+    return rows
+
+
+WASTEFUL = [[1.0] * 4, [1.0] * 4, [1.0] * 4, [0.0] * 4, [0.5] * 4, [0.0, 1.0, 0.0, 1.0]]
+
+
+def audited(rows: list[dict[str, Any]], directory: Path) -> dict[str, Any]:
+    """What the command writes of such a log, as JSON."""
+    log = logs.jsonl(directory / "log.jsonl", rows)
+    assert main(["audit", str(log), "--out", str(directory / "out")]) == 0
+    document: dict[str, Any] = json.loads((directory / "out" / "audit.json").read_text(encoding="utf-8"))
+    return document
+
+
+def test_waste_comes_first_with_its_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Four of 24 completions teach; ties are told apart; the option is TRL's, the counterfactual counted."""
+    document = audited(rollouts(WASTEFUL, steps=2), tmp_path)
+    first = document["findings"][0]
+    assert first["says"].startswith("83 % of generation buys no gradient: 8 of 48 completions teach.")
+    assert "10 of 12 groups are dead: 6 all right, 2 all wrong, 2 tie in between" in first["says"]
+    assert first["severity"] == "high"
+    assert first["cost"] == pytest.approx(40 / 48)
+    assert first["change"].startswith("Harder prompts; GRPOConfig")
+    assert "takes 6 times the generation" in first["instead"]
+    assert "5 of 6 prompts that were sampled again tied each time" in first["instead"]
+    assert "without them 0 % of generation would buy nothing" in first["instead"]
+    out = capsys.readouterr().out
+    assert out.index("1. [high] 83 %") < out.index("12 groups with 48 completions")
+    page = html.unescape((tmp_path / "out" / "audit.html").read_text(encoding="utf-8"))
+    assert page.index(first["says"]) < page.index(first["change"]) < page.index("<h2>")
+
+
+def test_a_scale_that_makes_noise_a_lesson_is_named(tmp_path: Path) -> None:
+    """The largest gain, and how far it falls under the framework's own setting."""
+    rewards = [[0.0, 0.0, 0.0, 2e-4], [0.0, 1.0, 0.0, 1.0]]
+    (found,) = audited(rollouts(rewards), tmp_path)["findings"]
+    assert "1 of 2 groups are tight" in found["says"]
+    assert found["change"].startswith('Set scale_rewards="none"')
+    assert 'The largest gain falls from 5000 to 1 under scale_rewards="none"' in found["instead"]
+
+
+def test_the_reward_that_decides_and_the_one_that_never_differs(tmp_path: Path) -> None:
+    """Shares of the variance, what works against them, and what is flat."""
+    correct, style = [0.0, 1.0, 0.0, 1.0], [0.2, 0.1, 0.2, 0.0]
+    parts = [{"correct": c, "style": s, "format": 1.0} for c, s in zip(correct, style, strict=True)]
+    weights = [{"correct": 1.0, "style": 1.0, "format": 1.0}] * 4
+    rewards = [sum(part.values()) for part in parts]
+    (found,) = audited(rollouts([rewards], components=parts, weights=weights), tmp_path)["findings"]
+    assert "correct decides" in found["says"]
+    assert "In 1 of 1 groups what style rates higher gets less advantage" in found["says"]
+    assert "format never differs within a group" in found["says"]
+    assert found["change"].startswith("reward_weights of correct, style, format")
+    assert found["instead"] == "Without correct the advantages of 1 of 1 groups move by more than 1 %."
+
+
+def test_length_and_truncation_are_one_finding(tmp_path: Path) -> None:
+    """Cut completions are counted, and advantage that follows the length is told with its sign."""
+    rows = rollouts(
+        [[0.0, 1.0, 2.0, 3.0]],
+        tokens=[10, 20, 30, 40],
+        status=["finished", "finished", "finished", "truncated"],
+        response=["a", "b", "c", "d"],
+    )
+    (found,) = audited(rows, tmp_path)["findings"]
+    assert found["says"].startswith("1 of 4 completions (25 %) were cut off. Longer completions of a group")
+    assert "correlation +1.00" in found["says"]
+    assert "max_completion_length" in found["change"]
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ("trl-1.16.0-columns-of-its-own", "Name the parts of the reward by --component"),
+        ("trl-1.16.0-gdpo", "trl-gdpo scales each part of the reward by itself"),
+    ],
+)
+def test_a_lower_advantage_for_a_higher_reward_has_its_reason(log: str, words: str) -> None:
+    """A reward that the log does not say, or a formula that weighs each part by itself."""
+    found = audit.audit(audit.read(Path(__file__).parent / "real" / log), usual="trl-grpo")
+    (one,) = [one for one in advice(found) if "lower advantage" in one.says]
+    assert words in one.change
+
+
+def test_findings_are_at_most_five_and_the_dearest_first() -> None:
+    """A log with everything wrong gives five, in order of what they cost."""
+    reward = [1.0, 1.0, 0.0, 1e-5, 0.0, 1.0, np.nan, 1.0]
+    found = audit.audit(
+        audit.of_arrays(
+            reward,
+            [2, 2, 2, 2],
+            advantage=[0.0, 0.0, -1.0, 1.0, 1.0, -1.0, 0.5, 0.5],
+            response=[1, 1, 2, 2, 3, 3, 4, 4],
+            tokens=[1, 2, 3, 9, 5, 6, 7, 8],
+            status=["truncated"] * 8,
+        )
+    )
+    costs = [one.cost for one in advice(found)]
+    assert len(costs) == 5
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_a_sound_log_gets_no_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The page says so, and a log of a search that trains nothing is told nothing about training."""
+    assert audited(rollouts([[0.0, 1.0, 0.0, 1.0]] * 3), tmp_path)["findings"] == []
+    assert "Nothing was found" in (tmp_path / "out" / "audit.html").read_text(encoding="utf-8")
+    log = logs.openevolve(tmp_path / "search")
+    assert main(["audit", str(log), "--out", str(tmp_path / "two")]) == 0
+    assert "Nothing was found" not in (tmp_path / "two" / "audit.html").read_text(encoding="utf-8")
+    capsys.readouterr()
+
+
+def test_advantages_that_nothing_explains_are_told_before_the_findings(tmp_path: Path) -> None:
+    """Whoever reads the page alone sees that its numbers may stand on the wrong reward."""
+    rows = rollouts(WASTEFUL)
+    rows[-1]["advantage"] += 0.3
+    audited(rows, tmp_path)
+    page = (tmp_path / "out" / "audit.html").read_text(encoding="utf-8")
+    assert page.index("No normalizer of the atlas explains") < page.index('class="findings"')
+
+
+@pytest.mark.parametrize("digits", [2, 3])
+def test_rounded_advantages_are_recognized(
+    digits: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A log that rounds is explained to its digits by the framework's entry, and by no other formula."""
+    generator = np.random.default_rng(3)
+    rows = rollouts([generator.random(4).tolist() for _ in range(8)])
+    for row in rows:
+        row["advantage"] = round(row["advantage"], digits)
+    document = audited(rows, tmp_path)
+    assert f"explained to the {digits} digits logged by trl" in capsys.readouterr().out
+    assert "trl-grpo" in document["explaining"]
+    assert "trl-grpo-none" not in document["explaining"]
+    assert document["normalizer"] in ("trl-grpo", "trl-0.15.1-grpo")
+
+
+def test_a_number_that_is_wrong_is_no_rounding(tmp_path: Path) -> None:
+    """One advantage further off than the last digit, and nothing explains the log."""
+    generator = np.random.default_rng(3)
+    rows = rollouts([generator.random(4).tolist() for _ in range(8)])
+    for row in rows:
+        row["advantage"] = round(row["advantage"], 2)
+    rows[5]["advantage"] += 0.02
+    assert audited(rows, tmp_path)["explaining"] == []
+
+
+def test_comparison_is_sorted_by_nearness(tmp_path: Path) -> None:
+    """1 - cosine never falls among what takes every group, and our own names come after a framework's."""
+    audited(rollouts([*WASTEFUL, [0.0, 0.1, 0.2, 1.0]]), tmp_path)
+    with (tmp_path / "out" / "normalizers.csv").open(encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    names = [row["normalizer"] for row in rows]
+    assert rows[0]["explains"] == "yes"
+    assert names.index("trl-grpo") < names.index("trl-0.15.1-grpo") < names.index("group")
+    others = [row for row in rows if row["explains"] == "no" and row["groups"] == rows[0]["groups"]]
+    apart = [float(row["1 - cosine"]) for row in others if row["1 - cosine"] != "-"]
+    assert len(apart) > 5
+    assert apart == sorted(apart)
+
+
+def test_of_entries_that_agree_the_frameworks_own_come_first(tmp_path: Path) -> None:
+    """A log of verl is explained by verl's entries, and then by those of others that say the same."""
+    log = logs.jsonl(tmp_path / "log.jsonl", rollouts(WASTEFUL, scale=0))
+    names = audit.audit(audit.read(log), usual="verl-grpo").explaining
+    assert names.index("verl-dr-grpo") < names.index("trl-grpo-none") < names.index("dr_grpo")
+    log = logs.jsonl(tmp_path / "log.jsonl", rollouts(WASTEFUL))
+    names = audit.audit(audit.read(log), usual="verl-grpo").explaining
+    assert names.index("trl-grpo") < names.index("trl-0.15.1-grpo") < names.index("group")
+
+
+def test_every_group_is_a_row(tmp_path: Path) -> None:
+    """Name, prompt, place, flags, rewards, and advantages as logged and under named normalizers."""
+    audited(rollouts(WASTEFUL), tmp_path)
+    with (tmp_path / "out" / "groups.csv").open(encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [row["group"] for row in rows] == [f"0-{number}" for number in range(6)]
+    first, last = rows[0], rows[-1]
+    assert (first["flags"], first["prompt"], first["position"]) == ("flat dead", "question 0", "1")
+    assert (first["number"], last["number"]) == ("1", "6")
+    assert (last["rewards"], last["position"], last["step"]) == ("0 1 0 1", "21", "0")
+    assert last["logged"].split()[0] == last["trl-grpo"].split()[0] == "-0.865875"
+    assert last["trl-grpo-none"] == "-0.5 0.5 -0.5 0.5"
+
+
+def test_rewards_that_hardly_differ_are_told_apart(tmp_path: Path) -> None:
+    """A row shows the difference that a tight group is about."""
+    audited(rollouts([[1.5, 1.5000001]]), tmp_path)
+    with (tmp_path / "out" / "groups.csv").open(encoding="utf-8") as lines:
+        (row,) = csv.DictReader(lines)
+    assert row["rewards"] == "1.5 1.5000001"
+
+
+def test_trls_own_log_has_its_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Groups that the log does not name are known by how their prompt begins."""
+    assert main(["audit", str(logs.trl(tmp_path).parent), "--out", str(tmp_path / "out")]) == 0
+    with (tmp_path / "out" / "groups.csv").open(encoding="utf-8") as lines:
+        assert [(row["group"], row["prompt"]) for row in csv.DictReader(lines)] == [("", "a"), ("", "b")]
+    capsys.readouterr()
+
+
+def test_an_excerpt_is_one_short_line() -> None:
+    """Of a conversation the last message; nothing for what is no text."""
+    assert (
+        excerpt([{"role": "system", "content": "x"}, {"role": "user", "content": "two\n lines"}])
+        == "two lines"
+    )
+    assert excerpt("word " * 100) == ("word " * 24).strip() + " "
+    assert excerpt(None) == excerpt(7) == excerpt([]) == ""
+
+
+def test_curves_show_what_became_of_groups(tmp_path: Path) -> None:
+    """Many steps are drawn as few points; shares of a step reach from the bottom to the top."""
+    found = audit.audit(audit.read(logs.jsonl(tmp_path / "log.jsonl", rollouts(WASTEFUL, steps=500))))
+    waste, taught, reward = curves(found)
+    assert (waste.first, waste.last, waste.legend) == ("step 0", "step 499", KINDS[:4])
+    areas = dict(waste.paths)
+    assert set(areas) == {f"area {name.split()[-1]}" for name in KINDS[:4]}
+    heights = [float(point) for point in re.findall(r",([\d.]+)", areas["area differ"])]
+    assert min(heights) == pytest.approx(100 * 5 / 6, abs=0.01)
+    assert max(heights) == 100
+    assert areas["area between"].count(",") <= 320
+    assert (taught.low, taught.high) == ("0", "4")
+    assert reward.low == reward.high == "0.6667"
+
+
+def test_a_step_without_a_reward_is_a_gap(tmp_path: Path) -> None:
+    """The line is lifted, and no coordinate is NaN."""
+    rows = rollouts([[0.0, 1.0]], steps=3)
+    for row in rows[2:4]:
+        row["reward"] = None
+    page = audited(rows, tmp_path)
+    assert page["groups"] == 3
+    text = (tmp_path / "out" / "audit.html").read_text(encoding="utf-8")
+    (line,) = re.findall(r'<path class="line" d="([^"]*)"/>\s*</svg>\s*<div class="ends">', text)[-1:]
+    assert line.count("M") == 2
+    assert "nan" not in line.lower()
+
+
+def test_alternatives_are_entries_of_the_atlas() -> None:
+    """Every setting that advice names stands for an entry, and every framework is one of the atlas."""
+    assert {name for one in (ANY, *OPTIONS.values()) for name in one.scales.values()} <= set(
+        audit.normalizers()
+    )
+    frameworks = {audit.atlas.source_of(entry).framework for entry in audit.normalizers().values()}
+    assert set(OPTIONS) <= frameworks
+
+
+def test_a_log_that_several_frameworks_explain_names_no_one_of_them(tmp_path: Path) -> None:
+    """Advantages that only take the mean off are those of TRL, verl and others: all options stand there."""
+    (found,) = audited(rollouts(WASTEFUL, scale=0), tmp_path)["findings"]
+    assert "verl: algorithm.filter_groups" in found["change"]
+    assert "GRPOConfig" not in found["change"]
+    assert "num_generations" not in found["instead"]
+
+
+def test_options_are_those_of_the_format(tmp_path: Path) -> None:
+    """A log of verl is told verl's options, whatever else gives the same advantages."""
+    rows = [
+        {
+            "input": f"q{row // 4}",
+            "output": str(row),
+            "gts": None,
+            "score": 1.0,
+            "step": 1,
+            "uid": f"{row // 4}_{row % 4}_0",
+        }
+        for row in range(8)
+    ]
+    found = audit.audit(audit.read(logs.jsonl(tmp_path / "1.jsonl", rows)), usual="verl-grpo")
+    (one,) = advice(found)
+    assert "algorithm.filter_groups.enable=True" in one.change
+    assert "all right" in one.says
