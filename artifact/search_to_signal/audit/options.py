@@ -1,6 +1,6 @@
 """What a finding's remedy is called in each framework.
 
-Read in the sources that ``atlas/entries.toml`` names, and of OpenRLHF, SkyRL and NeMo-RL in their examples.
+Names are those of published configurations and launch scripts of each; a version may have others.
 """
 
 from collections.abc import Mapping
