@@ -110,7 +110,8 @@ def _broken(found: Findings) -> Iterator[Advice]:
     says = {
         "unscored": ("hold a reward that is missing or infinite", "Let the reward function return a number"),
         "flat_credit": (
-            "have equal rewards and still get an advantage: it is decided outside the group",
+            "have equal rewards and still get an advantage, from outside the group or by rounding over a "
+            "small epsilon",
             "Check that every group has the same size, and which rows the trainer takes as one group",
         ),
         "reversed": (

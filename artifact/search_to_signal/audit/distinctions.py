@@ -13,6 +13,9 @@ Bools = NDArray[np.bool_]
 
 # An advantage nearer to 0 than this is rounding.
 ZERO = 1e-6
+# So is that of equal rewards below this part of the largest: eight times 1.2 have another mean in float32,
+# and what remains is divided by an epsilon.
+ROUNDED = 1e-2
 # A group is amplified where a difference of rewards comes out this many times as large, and is 1 or more.
 GAIN = 100.0
 
@@ -39,6 +42,7 @@ class GroupFacts:
     """Of N groups, (N,) each: ranges of finite rewards and advantages (NaN without any), and ``flags``.
 
     ``gain`` is advantage range over the range of the rewards that have one, NaN where these do not differ.
+    ``taught`` (R,) are the completions with an advantage other than 0 and than the rounding of equal rewards.
     """
 
     reward_range: Floats
@@ -46,6 +50,7 @@ class GroupFacts:
     gain: Floats
     largest: Floats
     flags: Mapping[str, Bools]
+    taught: Bools
 
 
 def group_facts(groups: RewardGroups, advantage: Floats) -> GroupFacts:
@@ -64,13 +69,14 @@ def group_facts(groups: RewardGroups, advantage: Floats) -> GroupFacts:
     scored = np.add.reduceat(groups.scored.astype(np.int64), groups.offsets[:-1])
     flat = (scored > 1) & (reward_range == 0)
     silenced = (compared > 0) & (advantage_range == 0)
+    credited = largest > np.where(flat, rounding_limit(largest[~flat]), ZERO)
     flags = {
         "singleton": alone,
         "unscored": np.logical_or.reduceat(~groups.scored, groups.offsets[:-1]),
         "flat": flat,
         "silenced": silenced,
         "dead": flat | silenced,
-        "flat_credit": flat & (largest > ZERO),
+        "flat_credit": flat & credited,
         "lone_credit": alone & (largest > ZERO),
         "unadvised": np.logical_or.reduceat(groups.scored & ~answered, groups.offsets[:-1]),
         "scattered": _scattered(groups),
@@ -79,7 +85,14 @@ def group_facts(groups: RewardGroups, advantage: Floats) -> GroupFacts:
         **repeat_flags(groups),
         "amplified": (gain >= GAIN) & (advantage_range >= 1),
     }
-    return GroupFacts(reward_range, advantage_range, gain, largest, flags)
+    taught = (np.abs(advantage) > ZERO) & credited[groups.group]
+    return GroupFacts(reward_range, advantage_range, gain, largest, flags, taught)
+
+
+def rounding_limit(largest: Floats) -> float:
+    """Up to where the advantage of equal rewards is rounding, by the largest ones of the other groups."""
+    known = largest[np.isfinite(largest)]
+    return max(ZERO, ROUNDED * float(known.max() if len(known) else 1.0))
 
 
 def _scattered(groups: RewardGroups) -> Bools:

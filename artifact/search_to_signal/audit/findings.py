@@ -21,7 +21,7 @@ from search_to_signal.audit.alternatives import Alternative, alternative
 from search_to_signal.audit.applying import apply
 from search_to_signal.audit.atlas import entries, get_entry, source_of
 from search_to_signal.audit.credit import ClassSums, class_sums, credit_table
-from search_to_signal.audit.distinctions import ZERO, GroupFacts, group_facts, limits
+from search_to_signal.audit.distinctions import GroupFacts, group_facts, limits
 from search_to_signal.audit.found import (
     LATE_ADVANTAGES,
     OURS,
@@ -251,7 +251,7 @@ def _keep(tally: _Tally, batch: RewardGroups, name: str, groups: Integers, rows:
 
 
 def _steps(batch: RewardGroups, audited: Floats, facts: GroupFacts) -> list[StepCounts]:
-    found, taught = [], np.abs(audited) > ZERO
+    found = []
     _, most = limits(batch, batch.reward)
     for first, end in spans(batch):
         rewards = batch.reward[batch.offsets[first] : batch.offsets[end]]
@@ -263,7 +263,7 @@ def _steps(batch: RewardGroups, audited: Floats, facts: GroupFacts) -> list[Step
                 groups=end - first,
                 completions=len(rewards),
                 mean_reward=float(finite.mean()) if len(finite) else float("nan"),
-                taught=int(np.count_nonzero(taught[batch.offsets[first] : batch.offsets[end]])),
+                taught=int(np.count_nonzero(facts.taught[batch.offsets[first] : batch.offsets[end]])),
                 ties=ties(most[first:end], facts.flags["flat"][first:end]),
                 flags={name: int(facts.flags[name][first:end].sum()) for name in STEP_FLAGS},
             )

@@ -27,7 +27,7 @@ STEP_FLAGS = ("singleton", "flat", "silenced", "dead", "merged", "reversed", "am
 class StepCounts:
     """One step of one file: groups, completions, and how many groups have each flag of STEP_FLAGS.
 
-    ``taught`` completions have an advantage other than 0; ``ties`` are by the least and greatest reward.
+    ``taught`` completions have an advantage (``GroupFacts``); ``ties`` are by the least and greatest reward.
     """
 
     source: str

@@ -7,7 +7,7 @@ import numpy as np
 
 from search_to_signal.audit.applying import apply
 from search_to_signal.audit.atlas import Entry
-from search_to_signal.audit.distinctions import ZERO
+from search_to_signal.audit.distinctions import ROUNDED, ZERO
 from search_to_signal.audit.groups import Floats, RewardGroups
 from search_to_signal.numerics import added
 
@@ -61,7 +61,7 @@ def _changes(groups: RewardGroups, base: Floats, other: Floats) -> Knob:
     known = np.logical_and.reduceat(np.isfinite(base) & np.isfinite(other), starts)
     moved = np.maximum.reduceat(np.nan_to_num(np.abs(other - base)), starts)
     largest = np.maximum.reduceat(np.nan_to_num(np.abs(base)), starts)
-    # A group without an advantage has nothing to change.
-    known &= largest > ZERO
+    # A group without an advantage, or with rounding in its place, has nothing to change.
+    known &= largest > max(ZERO, ROUNDED * largest.max(initial=0.0))
     changed = known & (moved > _CHANGE * largest)
     return Knob(int(known.sum()), int(changed.sum()))

@@ -86,8 +86,8 @@ def _groups(found: Findings) -> Iterator[str]:
         )
     if found.counts["flat_credit"]:
         yield (
-            f"{_count(found, 'flat_credit')} have equal rewards and still get an advantage other than 0: "
-            f"it is decided outside the group{_see(found, 'flat_credit')}."
+            f"{_count(found, 'flat_credit')} have equal rewards and still get an advantage other than 0, "
+            f"from outside the group or by rounding over a small epsilon{_see(found, 'flat_credit')}."
         )
     if len(found.sizes) > 1:
         yield f"Groups are uneven: {', '.join(map(str, found.sizes))} completions.{_uneven(found)}"

@@ -33,6 +33,15 @@ def test_a_tie_is_no_longer_right_once_more_is_reached() -> None:
     assert (both.right_at, both.all_right, both.wrong_at, both.all_wrong, both.dead) == (2, 1, 0, 1, 3)
 
 
+def test_rounding_of_equal_rewards_teaches_nothing() -> None:
+    """Eight times 1.2 have another mean in float32, which TRL divides: 0.001 is no credit, 0.3 is."""
+    rewards, groups = [1.2] * 8 + [0, 1], ["a"] * 8 + ["b"] * 2
+    rounded = signal_of(rewards, groups, [0.00119] * 8 + [-0.7, 0.7])
+    assert (rounded.taught, rounded.dead) == (2, 1)
+    given = signal_of(rewards, groups, [0.3] * 8 + [-0.7, 0.7])
+    assert given.taught == 10
+
+
 def test_rows_stand_in_any_order() -> None:
     """A shuffled batch has the same numbers."""
     rewards, groups, advantages = [0, 1, 0, 0, 2, 2], list("aabbcc"), [-1, 1, 0, 0, 0, 0]
