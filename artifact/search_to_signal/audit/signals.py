@@ -66,8 +66,8 @@ class Signal:
     """Sums over groups; adding two joins their groups.
 
     ``compared`` groups have two and more rewards, ``flat`` of them equal ones; ``dead`` give no completion an
-    advantage that differs. ``taught`` completions have an advantage (``GroupFacts``). ``halved`` is the expected
-    number of flat groups had half of each group been sampled. ``sizes`` are the group sizes met.
+    advantage that differs. ``taught`` completions have an advantage (``GroupFacts``). ``halved`` is the
+    expected number of flat groups had half of each group been sampled. ``sizes`` are the group sizes met.
     ``middle`` sums the midranges of the ``mixed`` groups, in which rewards differ.
     ``gain`` is the largest difference of advantages per difference of rewards, ``largest`` the largest
     advantage. ``parts`` are by component, of the ``parted`` sum of squares that follows the reward.
