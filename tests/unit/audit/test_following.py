@@ -68,7 +68,12 @@ def command(tmp_path: Path) -> Iterator[Any]:
         str(tmp_path / "out"),
     )
     process = subprocess.Popen(
-        command_line(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command_line(*arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell's background job starts with SIGINT ignored, and the tests may be one.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     yield process
     process.kill()
