@@ -117,11 +117,15 @@ def _heldout(arguments: argparse.Namespace) -> None:
 def _record(arguments: argparse.Namespace) -> None:
     """Record the runs of the evidence plan, in its order; goes on after any stop."""
     from search_to_signal.experiments.recording import Stop, record
+    from search_to_signal.records.amendments import closed_studies, read_amendments
     from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
 
     path = arguments.plan or PLAN
     plan, stop = read_plan(path), Stop(arguments.minutes, arguments.stop_file)
-    finished = record(plan, plan_sha256(path), arguments.out, stop, arguments.study)
+    closed = closed_studies(read_amendments(path, plan))
+    if closed and not arguments.study:
+        print(f"s2s: closed, and not recorded: {', '.join(closed)}")
+    finished = record(plan, plan_sha256(path), arguments.out, stop, arguments.study, closed)
     print(f"s2s: {'recorded' if finished else 'stopped as asked; the same command goes on'}: {arguments.out}")
 
 

@@ -77,15 +77,20 @@ def sentence(outcome: Outcome) -> str:
     n, planned = len(outcome.values), outcome.planned
     of = f"n = {n}" if n == planned else f"n = {n} of {planned} planned"
     if not n:
-        missing = f"{Verdict.MISSING.value}, {counted(planned, 'seed')} planned"
-        return f"{outcome.name}: {heading(outcome)}: {missing}"
+        missing = f"{outcome.verdict.value}, {counted(planned, 'seed')} planned"
+        return f"{outcome.name}: {heading(outcome)}: {missing}{_amendment(outcome)}"
     if outcome.question.estimator == "sign_count":
         what = f"{heading(outcome)} above in {outcome.above} of {n} seeds, below in {outcome.below}"
     else:
         interval = ends(outcome, outcome.interval)
         spread = "" if interval or outcome.deviation is None else f"± {number(outcome, outcome.deviation)}"
         what = " ".join(filter(None, (heading(outcome), number(outcome, outcome.mean), interval or spread)))
-    return f"{outcome.name}: {what}, {of}: {outcome.verdict.value}{_reach(outcome)}{_source(outcome)}"
+    said = f"{outcome.verdict.value}{_amendment(outcome)}{_reach(outcome)}{_source(outcome)}"
+    return f"{outcome.name}: {what}, {of}: {said}"
+
+
+def _amendment(outcome: Outcome) -> str:
+    return f" ({outcome.closed.words})" if outcome.short and outcome.closed else ""
 
 
 def _source(outcome: Outcome) -> str:
@@ -165,12 +170,12 @@ def primary_rows(found: Sequence[Outcome]) -> list[list[str]]:
     """The comparisons that are told first, as text: a heading, each second side's mean, and the differences.
 
     Empty where nothing is recorded. A difference is ``+14.44 [+12.59, +16.30] above zero``, without verdict
-    while seeds are missing; a side that was held to several lengths has a mean for each.
+    where seeds are missing; a side that was held to several lengths has a mean for each.
     """
     cells: dict[tuple[str, str], dict[str, None]] = {}
     for one in told_first(found):
         metric = measure_of(one.question.metric).heading
-        verdict = "" if one.verdict is Verdict.PARTIAL else f" {one.verdict.value}"
+        verdict = "" if one.waits or one.short else f" {one.verdict.value}"
         cells.setdefault((one.base, metric), {})[_levels(one)[-1]] = None
         cells.setdefault((one.name, metric), {})[f"{_change(one)}{verdict}"] = None
     names, metrics = (list(dict.fromkeys(key[part] for key in cells)) for part in (0, 1))
