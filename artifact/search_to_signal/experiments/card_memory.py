@@ -71,9 +71,9 @@ def _cache(sizes: dict[str, int], loading: ModelLoading, generation: GenerationS
 
 
 def _adapter(sizes: dict[str, int], learner: LearnerSettings) -> int:
-    """Adapter, gradient, two moments, the sampler's copy, and the one that is hashed, in float32."""
+    """Adapter, gradient, two moments, the sampler's copy and its pieces, and the one that is hashed."""
     ranks = sum(out + into for out, into in _projections(sizes))
-    return 6 * 4 * sizes["num_hidden_layers"] * learner.lora_rank * ranks
+    return 8 * 4 * sizes["num_hidden_layers"] * learner.lora_rank * ranks
 
 
 def _update(

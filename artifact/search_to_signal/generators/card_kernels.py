@@ -36,13 +36,13 @@ def _input(x, gain, scale, row, here, k, K, NORMED: tl.constexpr):
 
 @triton.jit
 def project(
-    x, squares, gain, weight, down, partial,
+    x, squares, gain, weight, pieces, partial,
     rows, K, N, R, epsilon,
-    NORMED: tl.constexpr, BLOCKS: tl.constexpr, PARTS: tl.constexpr,
+    NORMED: tl.constexpr, BLOCKS: tl.constexpr, PARTS: tl.constexpr, PIECES: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """partial (parts, rows, N + R), float32: x times weight (N, K) in x's precision, x times down (R, K) in
-    float32; x (rows, K) is first brought to unit mean square and multiplied by ``gain`` where ``NORMED``."""
+    """partial (parts, rows, N + R), float32: x times weight (N, K), and x times the sum of pieces (PIECES, R,
+    K); x (rows, K) is first brought to unit mean square and multiplied by ``gain`` where ``NORMED``."""
     block, part = tl.program_id(0), tl.program_id(1)
     base = tl.cdiv(N, BLOCK_N)
     row = tl.arange(0, 16)
@@ -68,20 +68,12 @@ def project(
         target, limit = column, N
     else:
         column = (block - base) * BLOCK_N + tl.arange(0, BLOCK_N)
-        for first in range(start, end, 64):
-            k = first + tl.arange(0, 64)
+        for first in range(start, end, BLOCK_K):
+            k = first + tl.arange(0, BLOCK_K)
             values = _input(x, gain, scale, row, here, k, K, NORMED)
-            factor = tl.load(down + column[:, None] * K + k[None, :], mask=(column < R)[:, None], other=0.0)
-            if values.dtype == tl.bfloat16:
-                # Three bfloat16 hold a float32's bits; their products with a bfloat16 are exact in float32.
-                high = factor.to(tl.bfloat16)
-                rest = factor - high.to(tl.float32)
-                middle = rest.to(tl.bfloat16)
-                low = (rest - middle.to(tl.float32)).to(tl.bfloat16)
-                found = tl.dot(values, tl.trans(high), found)
-                found = tl.dot(values, tl.trans(middle), found)
-                found = tl.dot(values, tl.trans(low), found)
-            else:
+            for piece in tl.static_range(PIECES):
+                address = pieces + (piece * R + column[:, None]) * K + k[None, :]
+                factor = tl.load(address, mask=(column < R)[:, None], other=0.0)
                 found = tl.dot(values, tl.trans(factor), found, input_precision="ieee")
         target, limit = N + column, N + R
     kept = here[:, None] & (target < limit)[None, :]
@@ -97,7 +89,7 @@ def _output(
     width = N + R
     at = row[:, None] * width + column[None, :]
     found = tl.zeros([16, column.shape[0]], tl.float32)
-    for part in range(PARTS):
+    for part in tl.static_range(PARTS):
         found += tl.load(partial + part * rows * width + at, mask=here[:, None], other=0.0)
     if BIASED:
         found += tl.load(bias + column).to(tl.float32)[None, :]
@@ -107,7 +99,7 @@ def _output(
         rank = tl.arange(0, RANK)
         offset = N + RANK * ((first >= second).to(tl.int32) + (first >= third).to(tl.int32))
         inner = tl.zeros([16, RANK], tl.float32)
-        for part in range(PARTS):
+        for part in tl.static_range(PARTS):
             place = partial + part * rows * width + row[:, None] * width + offset + rank[None, :]
             inner += tl.load(place, mask=here[:, None], other=0.0)
         factor = tl.load(up + column[:, None] * RANK + rank[None, :])

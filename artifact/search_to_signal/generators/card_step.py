@@ -12,24 +12,30 @@ Tensor = torch.Tensor
 
 # Rows of a tile of the card's matrix units: what a group has at most.
 MOST_ROWS = 16
-_BLOCK_K, _COLUMNS, _SPLITS, _PLACES = 128, 64, 16, 32
+_COLUMNS, _SPLITS, _PLACES = 64, 16, 32
+_WARPS, _STAGES = 4, 4
 # So many blocks keep all of a card's processors at work.
-_BUSY = 264
+_BUSY = 560
 
 
 class Shape(NamedTuple):
-    """How a projection is cut: ``parts`` of its inputs, ``block`` outputs at a time."""
+    """How a projection is cut: ``parts`` of its inputs, ``block`` outputs and ``step`` inputs at a time."""
 
     parts: int
     block: int
+    step: int
 
 
-def cut(outputs: int, inputs: int) -> Shape:
-    """The cut of a projection (outputs, inputs); it follows from the sizes alone, so that bits do too."""
-    block = 16 if outputs < 4096 else 32 if outputs < 65_536 else 64
-    steps = -(-inputs // _BLOCK_K)
-    parts = min(steps, max(1, _BUSY // -(-outputs // block)))
-    return Shape(-(-steps // -(-steps // parts)), block)
+_HEAD = Shape(1, 64, 128)
+
+
+def cut(matrix: Matrix) -> Shape:
+    """The cut of a layer's projection; it follows from the sizes alone, so that bits do too."""
+    (outputs, inputs), block, step = matrix.weight.shape, 32, 64
+    blocks = -(-outputs // block) + -(-matrix.ranks // block)
+    steps = -(-inputs // step)
+    parts = min(steps, -(-_BUSY // blocks))
+    return Shape(-(-steps // -(-steps // parts)), block, step)
 
 
 def can_step(weights: Weights, rows: int) -> bool:
@@ -38,7 +44,7 @@ def can_step(weights: Weights, rows: int) -> bool:
     size = weights.cos.size(1)
     matrices = (layer.qkv, layer.out, layer.gate_up, layer.down)
     whole = all(outputs % _COLUMNS == 0 for matrix in matrices for outputs in matrix.sizes)
-    whole &= all(matrix.weight.size(1) % _BLOCK_K == 0 for matrix in matrices) and size in (64, 128)
+    whole &= all(matrix.weight.size(1) % _HEAD.step == 0 for matrix in matrices) and size in (64, 128)
     group = weights.heads * size // layer.qkv.sizes[1]
     return whole and rows <= MOST_ROWS and group <= MOST_ROWS and layer.qkv.rank in (0, 16, 32, 64, 128)
 
@@ -67,8 +73,7 @@ class CardStep:
         self._partial = buffer(max(self._partial_size(matrix) for matrix in matrices))
 
     def _partial_size(self, matrix: Matrix) -> int:
-        outputs, inputs = matrix.weight.shape
-        return cut(outputs, inputs).parts * self._rows * (outputs + matrix.rank * len(matrix.sizes))
+        return cut(matrix).parts * self._rows * (len(matrix.weight) + matrix.ranks)
 
     def __call__(self, tokens: Tensor) -> None:
         """As ``read_tokens``."""
@@ -84,44 +89,41 @@ class CardStep:
             self._project(self._x, layer.gate_up, layer.mlp_norm)
             self._gate(layer.gate_up)
             self._add(self._h, layer.down)
-        head = Matrix(weights.head, None, (len(weights.head),), None, None)
+        head = Matrix(weights.head, None, (len(weights.head),))
         self._project(self._x, head, weights.norm, state.logits)
 
     def _project(
         self, x: Tensor, matrix: Matrix, gain: Tensor | None = None, target: Tensor | None = None
     ) -> None:
         outputs, inputs = matrix.weight.shape
-        ranks = matrix.rank * len(matrix.sizes)
-        parts, block = cut(outputs, inputs)
-        if target is not None:
-            parts = 1
-        blocks = triton.cdiv(outputs, block) + triton.cdiv(ranks, block)
-        card_kernels.project[(blocks, parts)](
+        shape = cut(matrix) if target is None else _HEAD
+        blocks = triton.cdiv(outputs, shape.block) + triton.cdiv(matrix.ranks, shape.block)
+        card_kernels.project[(blocks, shape.parts)](
             x,
             self._squares,
             matrix.weight if gain is None else gain,
             matrix.weight,
-            self._squares if matrix.down is None else matrix.down,
+            matrix.weight if matrix.pieces is None else matrix.pieces,
             self._partial if target is None else target,
             self._rows,
             inputs,
             outputs,
-            ranks,
+            matrix.ranks,
             self._weights.epsilon,
             NORMED=gain is not None,
             BLOCKS=self._blocks,
-            PARTS=parts,
-            BLOCK_N=block,
-            BLOCK_K=_BLOCK_K,
-            num_warps=4,
-            num_stages=3,
+            PARTS=shape.parts,
+            PIECES=0 if matrix.pieces is None else len(matrix.pieces),
+            BLOCK_N=shape.block,
+            BLOCK_K=shape.step,
+            num_warps=_WARPS,
+            num_stages=_STAGES,
         )
 
     def _attention(self, layer: Layer, keys: Tensor, values: Tensor) -> None:
         weights, position, matrix = self._weights, self._state.position, layer.qkv
         heads, others = weights.heads, self._others
         self._project(self._x, matrix, layer.norm)
-        outputs, inputs = matrix.weight.shape
         second = heads * self._d
         card_kernels.turn_and_store[(heads + 2 * others,)](
             self._partial,
@@ -135,8 +137,8 @@ class CardStep:
             values,
             self._rows,
             self._room,
-            outputs,
-            matrix.rank * 3,
+            len(matrix.weight),
+            matrix.ranks,
             second,
             second + others * self._d,
             HEADS=heads,
@@ -144,7 +146,7 @@ class CardStep:
             HALF=self._d // 2,
             RANK=matrix.rank,
             BIASED=matrix.bias is not None,
-            PARTS=cut(outputs, inputs).parts,
+            PARTS=cut(matrix).parts,
             num_warps=4,
         )
         card_kernels.attend[(self._rows * others, _SPLITS)](
@@ -173,7 +175,7 @@ class CardStep:
     def _add(self, x: Tensor, matrix: Matrix) -> None:
         """The residual stream plus a projection."""
         self._project(x, matrix)
-        outputs, inputs = matrix.weight.shape
+        outputs = len(matrix.weight)
         card_kernels.add_output[(self._blocks,)](
             self._partial,
             self._partial,
@@ -184,23 +186,23 @@ class CardStep:
             outputs,
             matrix.rank,
             RANK=matrix.rank,
-            PARTS=cut(outputs, inputs).parts,
+            PARTS=cut(matrix).parts,
             BLOCK=_COLUMNS,
             BLOCKS=self._blocks,
             num_warps=4,
         )
 
     def _gate(self, matrix: Matrix) -> None:
-        outputs, inputs = matrix.weight.shape
+        outputs = len(matrix.weight)
         card_kernels.gate[(outputs // 2 // _COLUMNS,)](
             self._partial,
             self._partial if matrix.up is None else matrix.up,
             self._h,
             self._rows,
             outputs,
-            2 * matrix.rank,
+            matrix.ranks,
             RANK=matrix.rank,
-            PARTS=cut(outputs, inputs).parts,
+            PARTS=cut(matrix).parts,
             BLOCK=_COLUMNS,
             num_warps=4,
         )

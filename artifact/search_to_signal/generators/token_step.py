@@ -21,19 +21,26 @@ class Matrix(NamedTuple):
     """Projections of one input as one matrix: (outputs, inputs), a bias, the adapter's factors or none.
 
     ``sizes`` are the outputs of each projection. ``down`` (projections * rank, inputs) and ``up`` (outputs,
-    rank) are float32; ``up`` holds the scale.
+    rank) are float32; ``up`` holds the scale. ``pieces`` (n, projections * rank, inputs), in the weight's
+    precision, add up to ``down``: a card multiplies by three of bfloat16 as exactly as by one of float32.
     """
 
     weight: Tensor
     bias: Tensor | None
     sizes: tuple[int, ...]
-    down: Tensor | None
-    up: Tensor | None
+    down: Tensor | None = None
+    up: Tensor | None = None
+    pieces: Tensor | None = None
 
     @property
     def rank(self) -> int:
         """The adapter's rank, 0 without one."""
         return 0 if self.up is None else self.up.size(1)
+
+    @property
+    def ranks(self) -> int:
+        """Rows of ``down``."""
+        return self.rank * len(self.sizes)
 
 
 class Layer(NamedTuple):
@@ -124,6 +131,7 @@ class Factors:
     linear: Any
     down: Tensor
     up: Tensor
+    pieces: Tensor
 
 
 @torch.no_grad()
@@ -139,10 +147,15 @@ def copy_adapter(factors: Sequence[Factors]) -> None:
     ups = [each.up for each in factors]
     torch._foreach_copy_(ups, [each.linear.lora_B[name].weight for each in factors])
     torch._foreach_mul_(ups, float(one.scaling[name]))
+    rest = [each.down for each in factors]
+    for number in range(len(factors[0].pieces)):
+        pieces = [each.pieces[number] for each in factors]
+        torch._foreach_copy_(pieces, rest)
+        rest = list(torch._foreach_sub(rest, [piece.float() for piece in pieces]))
 
 
-def _weight(linear: Any) -> Tensor:
-    """The base weight (output, input), unpacked where it is stored in 4 bits."""
+def base_weight(linear: Any) -> Tensor:
+    """The weight (outputs, inputs) of a linear layer, adapted or not, unpacked where it is in 4 bits."""
     weight: Tensor = getattr(linear, "base_layer", linear).weight
     if hasattr(weight, "quant_state"):
         library = import_module("bitsandbytes.functional")
@@ -153,7 +166,7 @@ def _weight(linear: Any) -> Tensor:
 
 def _matrix(linears: Sequence[Any], factors: list[Factors]) -> Matrix:
     """Projections that read the same input as one matrix; the model's own become parts of it."""
-    weights = [_weight(linear) for linear in linears]
+    weights = [base_weight(linear) for linear in linears]
     sizes = tuple(len(one) for one in weights)
     weight, bias = weights[0], getattr(linears[0], "base_layer", linears[0]).bias
     if len(linears) > 1:
@@ -165,17 +178,20 @@ def _matrix(linears: Sequence[Any], factors: list[Factors]) -> Matrix:
         if bias is not None:
             bias = torch.cat([getattr(linear, "base_layer", linear).bias for linear in linears])
     if not hasattr(linears[0], "lora_A"):
-        return Matrix(weight, bias, sizes, None, None)
+        return Matrix(weight, bias, sizes)
     rank = linears[0].r[linears[0].active_adapters[0]]
     down = torch.zeros(len(linears) * rank, weight.size(1), device=weight.device)
     up = torch.zeros(weight.size(0), rank, device=weight.device)
+    # A float32 has 24 bits, a bfloat16 8.
+    count = 3 if weight.dtype == torch.bfloat16 else 1
+    pieces = torch.zeros(count, *down.shape, device=weight.device, dtype=weight.dtype)
     start = 0
     for number, (linear, size) in enumerate(zip(linears, sizes, strict=True)):
         # Not torch.split, whose parts may not be written to.
-        part = down[number * rank : (number + 1) * rank]
-        factors.append(Factors(linear, part, up[start : start + size]))
+        own = slice(number * rank, (number + 1) * rank)
+        factors.append(Factors(linear, down[own], up[start : start + size], pieces[:, own]))
         start += size
-    return Matrix(weight, bias, sizes, down, up)
+    return Matrix(weight, bias, sizes, down, up, pieces)
 
 
 def joined_layer(layer: Any, factors: list[Factors]) -> Layer:

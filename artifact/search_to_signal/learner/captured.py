@@ -23,9 +23,9 @@ _LENGTH, _WIDTH = 512, 256
 
 
 def can_capture(model: Any) -> bool:
-    """Whether a PEFT model's passes can be captured: a plain base of a known kind on a CUDA device."""
+    """Whether a PEFT model's passes can be captured: a base of a known kind on a CUDA device."""
     base = model.get_base_model()
-    plain = not hasattr(base.config, "unsloth_version") and not getattr(base, "is_quantized", False)
+    plain = not hasattr(base.config, "unsloth_version")
     return type(base) in (Qwen2ForCausalLM, LlamaForCausalLM) and base.device.type == "cuda" and plain
 
 

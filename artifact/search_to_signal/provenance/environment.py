@@ -54,10 +54,9 @@ def _read(path: str) -> str:
 
 
 def accelerator() -> Accelerator | None:
-    """The first NVIDIA card, as its driver tells; None where there is none."""
+    """The NVIDIA card that torch would use, as its driver tells; None where there is none."""
     asked = "name,driver_version,memory.total"
-    answer = _ask("nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader,nounits").splitlines()
-    parts = [part.strip() for part in answer[0].split(",")] if answer else []
+    parts = [part.strip() for part in _card_facts(asked).split(",")]
     if len(parts) != asked.count(",") + 1 or not parts[2].isdigit():
         return None
     cuda = re.search(r"CUDA Version\s*:\s*([0-9.]+)", _ask("nvidia-smi", "-q"))
@@ -65,9 +64,17 @@ def accelerator() -> Accelerator | None:
 
 
 def free_memory_mib() -> int | None:
-    """Memory that nobody holds on the first NVIDIA card; None where there is no card."""
-    answer = _ask("nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits").split()
-    return int(answer[0]) if answer and answer[0].isdigit() else None
+    """Memory that nobody holds on the NVIDIA card that torch would use; None where there is no card."""
+    answer = _card_facts("memory.free")
+    return int(answer) if answer.isdigit() else None
+
+
+def _card_facts(asked: str) -> str:
+    """A line about the first card that CUDA_VISIBLE_DEVICES names, by number or UUID, or else the first."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    chosen = ("-i", first) if first else ()
+    answer = _ask("nvidia-smi", *chosen, f"--query-gpu={asked}", "--format=csv,noheader,nounits")
+    return answer.splitlines()[0].strip() if answer else ""
 
 
 def _ask(*command: str) -> str:

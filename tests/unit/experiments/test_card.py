@@ -77,3 +77,16 @@ def test_a_card_that_holds_no_run_is_told(
     """Fewer jobs would not help."""
     with_card(tmp_path, monkeypatch, 100)
     assert "use another card" in run(profile, capsys)
+
+
+def test_the_chosen_card_of_several_counts(
+    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CUDA_VISIBLE_DEVICES decides whose memory is asked for: the second card here is the smaller one."""
+    with_card(tmp_path, monkeypatch, 100)
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.write_text('#!/bin/sh\n[ "$1 $2" = "-i 1" ] && echo 100 || echo 5000\n')
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert "which has 5,000 MiB free" in run(profile, capsys)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    assert "which has 100 MiB free" in run(profile, capsys)

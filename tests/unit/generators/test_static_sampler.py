@@ -13,6 +13,7 @@ from search_to_signal.generators.files import MODELS
 from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.generators.sampling import NO_FILTERS, Filters, _draw, draw_in_blocks, sample_group
 from search_to_signal.generators.static_sampler import Drawing, StaticSampler
+from search_to_signal.generators.token_step import copy_adapter, joined_layer
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.settings import LearnerSettings
 
@@ -85,3 +86,21 @@ def test_drawing_in_blocks_draws_the_same_token() -> None:
                 shares = torch.from_numpy(at)
                 found = draw_in_blocks(logits, 0.9, filters, shares)
                 assert torch.equal(found, _draw(logits, 0.9, filters, shares))
+
+
+def test_pieces_of_an_adapter_add_up_to_it() -> None:
+    """Three bfloat16 matrices hold a float32 one to the last bit or two, over many sizes of numbers."""
+    adapted = attach_adapter(
+        load_model(MODELS / "qwen2-2.1m").bfloat16(), LearnerSettings(lora_rank=4), seed=2
+    )
+    factors: list[Any] = []
+    layer = joined_layer(adapted.get_base_model().model.layers[0], factors)
+    with torch.no_grad():
+        for number, each in enumerate(factors):
+            each.linear.lora_A["default"].weight.mul_(10.0**-number)
+    copy_adapter(factors)
+    assert layer.qkv.down is not None
+    assert layer.qkv.pieces is not None
+    assert layer.qkv.pieces.dtype == torch.bfloat16
+    total = layer.qkv.pieces.double().sum(dim=0)
+    torch.testing.assert_close(total, layer.qkv.down.double(), rtol=2.0**-22, atol=0.0)
