@@ -8,7 +8,7 @@ from pathlib import Path
 from search_to_signal.analysis.plan.outcomes import NOT_CLOSED, Outcome
 from search_to_signal.progress import counted
 from search_to_signal.records.amendments import Amendment
-from search_to_signal.records.manifest import Manifest, finished_manifest, runs_below
+from search_to_signal.records.manifest import Accelerator, Manifest, finished_manifest, runs_below
 from search_to_signal.records.plan import Plan, Study
 
 NOTHING = "nothing of it is recorded"
@@ -60,6 +60,11 @@ def _of_all(plan: Plan, sha256: str, runs: dict[str, Manifest], found: Sequence[
     if len(machines) > 1:
         told = ", ".join(f"{number} runs on {cpu}" for cpu, number in machines.items())
         yield f"several processors: {told}"
+    held = (manifest.environment.accelerator for manifest in runs.values())
+    cards = Counter(card.name for card in held if isinstance(card, Accelerator))
+    if len(cards) > 1:
+        told = ", ".join(f"{number} runs on {card}" for card, number in cards.items())
+        yield f"several kinds of cards: {told}"
     seeds = set(plan.seeds.seeds)
     strange = [place for place, manifest in runs.items() if manifest.facts.seed not in seeds]
     if strange:

@@ -4,7 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from search_to_signal.analysis.plan.outcomes import Ends, Outcome, Verdict
-from search_to_signal.analysis.plan.readings import COPIES, DIFFERENCE, EACH_ONCE, PROGRAMS
+from search_to_signal.analysis.plan.readings import (
+    COPIES,
+    DIFFERENCE,
+    EACH_ONCE,
+    EQUAL,
+    IDLE,
+    IDLE_ROUNDS,
+    PROGRAMS,
+    START,
+    ZERO,
+)
 from search_to_signal.analysis.results import Origin
 from search_to_signal.analysis.tables.cells import Cell, Row, Table
 from search_to_signal.analysis.tables.measures import ALL, Measure
@@ -37,6 +47,37 @@ _OWN = (
         DIFFERENCE,
         "Groups told apart (%)",
         "groups in which two mappings give advantages more than 0.001 apart / groups, in percent",
+        100.0,
+        2,
+    ),
+    Measure(
+        EQUAL,
+        "Equal advantages (%)",
+        "groups in which native and factorized give advantages within 0.001 / groups, in percent",
+        100.0,
+        2,
+    ),
+    Measure(
+        ZERO, "Zero advantage (%)", "groups whose advantages are all zero / groups, in percent", 100.0, 2
+    ),
+    Measure(
+        IDLE,
+        "Positive non-improvers (%)",
+        "valid non-improvers with positive advantage / valid non-improvers, in percent",
+        100.0,
+        2,
+    ),
+    Measure(
+        IDLE_ROUNDS,
+        "Rounds with idle credit (%)",
+        "groups without improver that give a valid completion positive advantage / groups, in percent",
+        100.0,
+        2,
+    ),
+    Measure(
+        START,
+        "Before the first valid (%)",
+        "groups before the first valid one / groups, in percent",
         100.0,
         2,
     ),
@@ -86,7 +127,15 @@ def sentence(outcome: Outcome) -> str:
         spread = "" if interval or outcome.deviation is None else f"± {number(outcome, outcome.deviation)}"
         what = " ".join(filter(None, (heading(outcome), number(outcome, outcome.mean), interval or spread)))
     said = f"{outcome.verdict.value}{_amendment(outcome)}{_reach(outcome)}{_source(outcome)}"
-    return f"{outcome.name}: {what}, {of}: {said}"
+    return f"{outcome.name}: {what}, {of}: {said}{_published(outcome)}"
+
+
+def _published(outcome: Outcome) -> str:
+    """What the paper has of the same, of a larger model over its own seeds."""
+    asked = outcome.question
+    if not asked.published:
+        return ""
+    return f"; the paper has {number(outcome, asked.published[asked.pairs.index(outcome.sides)])}"
 
 
 def _amendment(outcome: Outcome) -> str:
