@@ -51,10 +51,12 @@ def record(
     stop: Stop,
     keys: Sequence[str] = (),
     closed: Mapping[str, Amendment] = MappingProxyType({}),
+    finished: Path | None = None,
 ) -> bool:
     """Record the studies of a plan, all or those of these keys; False when it was time to stop before.
 
-    ``closed`` studies, by the amendment that closed each, are left out. Raises ConfigError for a study that
+    ``closed`` studies, by the amendment that closed each, are left out. ``finished`` holds a directory per
+    profile, packed or not, whose finished runs are not recorded again. Raises ConfigError for a study that
     the plan lacks or that is closed, RunDirectoryError where a directory holds anything else, RunFailedError
     as ``execute`` does, and StoppedError on Ctrl-C or SIGTERM.
     """
@@ -68,7 +70,7 @@ def record(
         with storage_errors(out), stoppable(True), _stopping(stop, stopped):
             for study in plan.studies:
                 if study.key not in closed and (not keys or study.key in keys):
-                    _record_study(study, sha256, out)
+                    _record_study(study, sha256, out, finished)
     except StoppedError:
         if not stopped.is_set():
             raise
@@ -76,13 +78,14 @@ def record(
     return True
 
 
-def _record_study(study: Study, sha256: str, out: Path) -> None:
+def _record_study(study: Study, sha256: str, out: Path, finished: Path | None) -> None:
     for name in study.profiles:
         profile = load_profile(f"{PROFILES}/{name}")
         layers = chosen_layers(profile, study.layers)
         results = out / name
         require_parts(profile, results)
-        how = Execution(profile.jobs, profile.checkpoint_every, resume=True, plan=sha256)
+        shelf = finished / name if finished is not None else None
+        how = Execution(profile.jobs, profile.checkpoint_every, True, plan=sha256, elsewhere=shelf)
         with progress_display(planned_work(profile, [layer.key for layer in layers])) as progress:
             progress.say(f"{study.key}: {', '.join(layer.key for layer in layers)} of {name} into {results}")
             for layer in layers:
