@@ -67,8 +67,9 @@ def _parts(evidence: Evidence, drawn: Drawn, facts: Facts, verdicts: JudgedLedge
     yield "# What ran"
     if evidence.results.smoke:
         yield _SMOKE
-    if evidence.results.partial:
-        yield f"**{evidence.results.partial}: this is not the plan's outcome.**"
+    if lacking := evidence.results.partial.words:
+        waits = evidence.results.partial.waits
+        yield f"**{lacking}: this is not the plan's outcome.**" if waits else lacking
     scale = _EMBEDDED if facts.embedded else _OTHER
     yield f"{_search(evidence)} {scale.format(models=', '.join(facts.cards))}"
     yield from _section(tables[_HEADLINE])

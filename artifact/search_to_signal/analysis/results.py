@@ -41,7 +41,7 @@ from search_to_signal.records.manifest import (
     run_directories,
     runs_below,
 )
-from search_to_signal.records.partial import read_partial
+from search_to_signal.records.partial import Partial, read_partial
 from search_to_signal.records.reader import COMPLETIONS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, StepRecord
 from search_to_signal.rewards import ALTERNATIVES, MAPPINGS
@@ -319,10 +319,9 @@ class Results:
         return bool(smoke)
 
     @cached_property
-    def partial(self) -> str:
-        """What is missing of what was to be recorded, in words; empty where nobody marked the directory."""
-        mark = read_partial(self.directory)
-        return mark.words if mark else ""
+    def partial(self) -> Partial:
+        """The layers that lack runs of what was to be recorded; none where nobody marked the directory."""
+        return read_partial(self.directory) or Partial({})
 
     def once(self, make: Callable[["Results"], T]) -> T:
         """What several tables of this directory are made from, made when the first of them asks for it."""

@@ -2,11 +2,15 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from search_to_signal.cli.base import AGAIN, Add
 from search_to_signal.errors import ConfigError, LedgerError, reason
 from search_to_signal.progress import counted
 from search_to_signal.records.files import storage_errors
+
+if TYPE_CHECKING:
+    from search_to_signal.records.plan import Plan
 
 # Problems of a document that are printed, of the first and of the last.
 _SHOWN = 10
@@ -20,15 +24,21 @@ def _claims(arguments: argparse.Namespace) -> int:
     from search_to_signal.claims.tables import load_reports
     from search_to_signal.claims.verdicts import judge
     from search_to_signal.experiments.implementation import implementation
+    from search_to_signal.records.amendments import read_amendments
+    from search_to_signal.records.plan import PLAN
 
     ledger = load_ledger()
     if problems := uncovered(ledger, load_numbers()):
         raise LedgerError(f"the ledger does not account for the document: {'; '.join(problems[:5])}")
     if arguments.document is not None:
         return _document(arguments.document)
-    report = load_reports(arguments.results, _order(arguments.results)) if arguments.results else None
+    plan = _plan(arguments.results) if arguments.results else None
+    report = load_reports(arguments.results, _order(plan)) if arguments.results else None
     findings = judge(ledger, report, implementation())
     print(terminal(ledger, findings))
+    if plan is not None:
+        for one in read_amendments(arguments.results / PLAN.name, plan):
+            print(f"{one.words} closes {', '.join(one.studies)}: what they lack will not be recorded")
     if arguments.out is not None:
         with storage_errors(arguments.out, AGAIN):
             write(ledger, findings, arguments.out)
@@ -36,12 +46,17 @@ def _claims(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _order(results: Path) -> list[str]:
-    """The profiles of a plan that lies in the directory, in its order."""
+def _plan(results: Path) -> "Plan | None":
+    """The plan that lies in a directory."""
     from search_to_signal.records.plan import PLAN, read_plan
 
     path = results / PLAN.name
-    studies = read_plan(path).studies if path.is_file() else ()
+    return read_plan(path) if path.is_file() else None
+
+
+def _order(plan: "Plan | None") -> list[str]:
+    """The profiles of a plan, in its order."""
+    studies = plan.studies if plan is not None else ()
     return list(dict.fromkeys(name for study in studies for name in study.profiles))
 
 

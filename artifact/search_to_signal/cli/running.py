@@ -117,12 +117,19 @@ def _heldout(arguments: argparse.Namespace) -> None:
 def _record(arguments: argparse.Namespace) -> None:
     """Record the runs of the evidence plan, in its order; goes on after any stop."""
     from search_to_signal.experiments.recording import Stop, record
+    from search_to_signal.records.amendments import closed_studies, read_amendments
     from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
 
     path = arguments.plan or PLAN
     plan, stop = read_plan(path), Stop(arguments.minutes, arguments.stop_file)
-    finished = record(plan, plan_sha256(path), arguments.out, stop, arguments.study)
-    print(f"s2s: {'recorded' if finished else 'stopped as asked; the same command goes on'}: {arguments.out}")
+    closed = closed_studies(read_amendments(path, plan))
+    if closed and not arguments.study:
+        print(f"s2s: closed, and not recorded: {', '.join(closed)}")
+    shelf = arguments.finished
+    if shelf is not None and not shelf.is_dir():
+        raise ConfigError(f"there is no directory {shelf}: give one with a directory per profile")
+    whole = record(plan, plan_sha256(path), arguments.out, stop, arguments.study, closed, shelf)
+    print(f"s2s: {'recorded' if whole else 'stopped as asked; the same command goes on'}: {arguments.out}")
 
 
 def register(add: Add) -> None:
@@ -141,6 +148,9 @@ def register(add: Add) -> None:
     record.add_argument("--out", required=True, type=Path, help="a results directory per profile goes here")
     record.add_argument("--plan", type=Path, help="another plan than the one of this repository")
     add_repeated(record, "--study", "only this study of the plan", metavar="KEY", otherwise="all")
+    record.add_argument(
+        "--finished", type=Path, metavar="DIR", help="packed evidence, or results: its runs are not run again"
+    )
     record.add_argument("--minutes", type=float, help="stop after so many; what was begun goes on later")
     record.add_argument("--stop-file", type=Path, metavar="FILE", help="stop once this file exists")
     one = add(_run_one, "s2s run-one --out DIR < config.json")

@@ -79,7 +79,8 @@ def _rebuild(arguments: argparse.Namespace) -> int:
     for remark in found.remarks:
         print(one_line(remark))
     state = "FAILED" if found.problems else "OK"
-    print(f"s2s: {state}: {counted(len(found.problems), 'problem')}; open {found.page}")
+    pages = " and ".join(map(str, found.pages))
+    print(f"s2s: {state}: {counted(len(found.problems), 'problem')}; open {pages}")
     return 1 if found.problems else 0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evidence.container import read_container, write_container
+from search_to_signal.evidence.roots import BESIDE, own_files
 from search_to_signal.evidence.runs import RECORDS, Tokenizer, pack_run, tokenizer
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.blocks import BLOCKS
@@ -27,7 +28,6 @@ from search_to_signal.records.manifest import (
     read_roster,
     runs_below,
 )
-from search_to_signal.records.plan import PLAN
 
 FILES = "files.xz"
 OPEN_NAMES = (SUMS, DATA_SUMS, ROSTER)
@@ -123,8 +123,11 @@ def _pack_rest(results: Path, runs: set[Path], out: Path) -> None:
 
 
 def list_evidence(root: Path) -> None:
-    """Write the SHA256SUMS of everything that is packed below a directory, and of the plan beside it."""
-    packed = [path for path in _files(root) if path.parent != root or path.name == PLAN.name]
+    """Write the SHA256SUMS of everything that is packed below a directory, and of the plan's files beside it.
+
+    Evidence of a further plan in it has a list of its own.
+    """
+    packed = [path for path in own_files(root) if path.parent != root or path.name in BESIDE]
     lines = (f"{sha256_file(path)}  {path.relative_to(root).as_posix()}\n" for path in packed)
     write_atomically(root / SUMS, "".join(lines).encode())
 

@@ -5,9 +5,11 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 
+from search_to_signal.analysis.plan.outcomes import Outcome
 from search_to_signal.errors import RunDirectoryError, reason
 from search_to_signal.progress import counted
-from search_to_signal.provenance.checksums import SUMS, read_sums
+from search_to_signal.provenance.checksums import SUMS, read_sums, sha256_file
+from search_to_signal.records.amendments import AMENDMENTS
 from search_to_signal.records.manifest import (
     ROSTER,
     finished_manifest,
@@ -21,14 +23,18 @@ from search_to_signal.records.plan import PLAN, Plan, Question
 _SHOWN = 3
 
 
-def plan_problems(root: Path, unpacked: Path, plan: Plan, sha256: str) -> Iterator[str]:
+def plan_problems(
+    root: Path, unpacked: Path, plan: Plan, sha256: str, found: Sequence[Outcome]
+) -> Iterator[str]:
     """Where packed evidence is not what its plan names, one line each; ``sha256`` is the plan's as it stands.
 
-    What is planned follows from the plan alone: a roster that names less, and seeds out of the plan's order,
-    are chosen by somebody. A study after the first of which nothing is recorded is told elsewhere.
+    ``found`` are the plan's outcomes. What is planned follows from the plan alone: a roster that names less,
+    and seeds out of the plan's order, are chosen by somebody. A study after the first of which nothing is
+    recorded is told elsewhere.
     """
     if read_sums(root).get(PLAN.name) != sha256:
         yield f"{PLAN.name}: {SUMS} does not list it with these bytes: the plan was changed; restore it"
+    yield from _amendment_problems(root, found)
     under = {run: read_manifest(run).plan_sha256 for run in runs_below(unpacked)}
     if other := [run for run, held in under.items() if held != sha256]:
         names = [run.relative_to(unpacked).as_posix() for run in sorted(other)]
@@ -42,6 +48,16 @@ def plan_problems(root: Path, unpacked: Path, plan: Plan, sha256: str) -> Iterat
     first = {side for question in plan.studies[0].questions for side, _ in _sides(plan, question)}
     for side, runs in due.items():
         yield from _side_problems(unpacked, side, runs, side in first)
+
+
+def _amendment_problems(root: Path, found: Sequence[Outcome]) -> Iterator[str]:
+    listed, file = read_sums(root).get(AMENDMENTS), root / AMENDMENTS
+    if listed != (sha256_file(file) if file.is_file() else None):
+        yield f"{AMENDMENTS}: {SUMS} does not list it as it is here: it was changed; restore both"
+    closed = {one.study.key for one in found if one.closed and not one.borrowed}
+    short = {one.study.key for one in found if one.short}
+    for study in sorted(closed - short):
+        yield f"{AMENDMENTS}: it closes {study}, of which every seed is recorded: leave that study out"
 
 
 def _sides(plan: Plan, question: Question) -> Iterator[tuple[str, dict[str, int]]]:
@@ -70,23 +86,36 @@ def _side_problems(top: Path, side: str, due: dict[str, int], first: bool) -> It
         yield f"{side}: {told} of seeds that the plan does not ask for: {_some(unasked)}"
 
 
-def table_problems(page: Path, answer: str) -> Iterator[str]:
-    """Where a page's table is not that of an answer, a heading over a pipe table, row by row."""
+def table_problems(page: Path, answers: Sequence[str], required: str) -> Iterator[str]:
+    """Where a page's tables are not those of answers, each a heading over a pipe table, row by row.
+
+    The page may have any of them, whole; it has the ``required`` one.
+    """
     try:
         lines = [line.strip() for line in page.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise RunDirectoryError(f"cannot read {page} ({reason(error)}): restore the file") from error
-    rows = [line.strip() for line in answer.splitlines() if line.startswith("|")]
-    for row in rows:
-        if row not in lines:
-            yield f"{page.name}: its table lacks the rebuilt row {row}"
-    for start in (number for number, line in enumerate(lines) if line == rows[0]):
-        held = list(takewhile(lambda line: line.startswith("|"), lines[start:]))
+    made = [_rows(answer) for answer in answers]
+    blocks = [
+        list(takewhile(lambda line: line.startswith("|"), lines[start:]))
+        for start, line in enumerate(lines)
+        if any(line == rows[0] for rows in made)
+    ]
+    meant = [max(made, key=lambda rows: len({*rows} & {*held})) for held in blocks]
+    if _rows(required) not in meant:
+        lacking = (row for row in _rows(required) if row not in lines)
+        yield from (f"{page.name}: its table lacks the rebuilt row {row}" for row in lacking)
+    for held, rows in zip(blocks, meant, strict=True):
+        yield from (f"{page.name}: its table lacks the rebuilt row {row}" for row in rows if row not in held)
         yield from (
             f"{page.name}: its table has a row that is not rebuilt: {row}" for row in held if row not in rows
         )
         if set(held) == set(rows) and held != rows:
             yield f"{page.name}: its table has the rebuilt rows in another order, or twice"
+
+
+def _rows(answer: str) -> list[str]:
+    return [line.strip() for line in answer.splitlines() if line.startswith("|")]
 
 
 def _some(names: Sequence[str]) -> str:

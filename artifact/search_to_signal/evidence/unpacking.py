@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evidence.container import read_container, write_files
 from search_to_signal.evidence.packing import FILES, OPEN_NAMES, TABLES, packed_results, packed_runs
+from search_to_signal.evidence.roots import BESIDE, own_files
 from search_to_signal.evidence.runs import RECORDS, tokenizer, unpack_run
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.adapters import ADAPTER
@@ -31,7 +32,6 @@ from search_to_signal.records.manifest import (
     read_roster,
     write_roster,
 )
-from search_to_signal.records.plan import PLAN
 from search_to_signal.runtime import mapped
 
 # Beyond these a run's tokens, whose tokenizer takes most of the time, are not worth a process.
@@ -41,20 +41,16 @@ _TOGETHER = 8
 def damages(root: Path) -> list[str]:
     """What is missing, cut or changed below packed evidence, one line each, with what it was.
 
-    Raises RunDirectoryError where there is no list, and for what is no regular file. The plan is not among
-    them: ``planned.py`` looks at it.
+    Raises RunDirectoryError where there is no list, and for what is no regular file. The plan and its
+    amendments are not among them: ``planned.py`` looks at them.
     """
     refuse_special_files(root)
     return [f"{name}: {what}; it was {_what(name)}" for name, what in _against_list(root).items()]
 
 
 def _against_list(root: Path) -> dict[str, str]:
-    listed = {name: digest for name, digest in read_sums(root).items() if name != PLAN.name}
-    found = {
-        path.relative_to(root).as_posix(): path
-        for path in sorted(root.rglob("*"))
-        if path.is_file() and path.parent != root
-    }
+    listed = {name: digest for name, digest in read_sums(root).items() if name not in BESIDE}
+    found = {path.relative_to(root).as_posix(): path for path in own_files(root) if path.parent != root}
     problems = {name: "missing" for name in listed if name not in found}
     problems |= {name: f"not listed in {SUMS}" for name in found if name not in listed}
     changed = (name for name in listed if name in found and sha256_file(found[name]) != listed[name])

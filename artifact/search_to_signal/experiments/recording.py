@@ -8,10 +8,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from search_to_signal.errors import ConfigError, StoppedError
 from search_to_signal.experiments.configuration import load_profile
@@ -21,6 +22,7 @@ from search_to_signal.experiments.runs.execution import Execution, stoppable
 from search_to_signal.experiments.runs.places import Reproduction
 from search_to_signal.progress import progress_display
 from search_to_signal.provenance.seal import seal
+from search_to_signal.records.amendments import Amendment
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.plan import Plan, Study
 from search_to_signal.runtime import called_every
@@ -42,21 +44,33 @@ class Stop:
         return late or (self.file is not None and self.file.exists())
 
 
-def record(plan: Plan, sha256: str, out: Path, stop: Stop, keys: Sequence[str] = ()) -> bool:
+def record(
+    plan: Plan,
+    sha256: str,
+    out: Path,
+    stop: Stop,
+    keys: Sequence[str] = (),
+    closed: Mapping[str, Amendment] = MappingProxyType({}),
+    finished: Path | None = None,
+) -> bool:
     """Record the studies of a plan, all or those of these keys; False when it was time to stop before.
 
-    Raises ConfigError for a study that the plan lacks, RunDirectoryError where a directory holds anything
-    else, RunFailedError as ``execute`` does, and StoppedError on Ctrl-C or SIGTERM.
+    ``closed`` studies, by the amendment that closed each, are left out. ``finished`` holds a directory per
+    profile, packed or not, whose finished runs are not recorded again. Raises ConfigError for a study that
+    the plan lacks or that is closed, RunDirectoryError where a directory holds anything else, RunFailedError
+    as ``execute`` does, and StoppedError on Ctrl-C or SIGTERM.
     """
     known = [study.key for study in plan.studies]
     if unknown := sorted(set(keys) - set(known)):
         raise ConfigError(f"the plan has no study {', '.join(unknown)}: it has {', '.join(known)}")
+    if ended := [f"{key} ({closed[key].words})" for key in keys if key in closed]:
+        raise ConfigError(f"closed: {', '.join(ended)}: give a copy of the plan without its amendments")
     stopped = threading.Event()
     try:
         with storage_errors(out), stoppable(True), _stopping(stop, stopped):
             for study in plan.studies:
-                if not keys or study.key in keys:
-                    _record_study(study, sha256, out)
+                if study.key not in closed and (not keys or study.key in keys):
+                    _record_study(study, sha256, out, finished)
     except StoppedError:
         if not stopped.is_set():
             raise
@@ -64,13 +78,14 @@ def record(plan: Plan, sha256: str, out: Path, stop: Stop, keys: Sequence[str] =
     return True
 
 
-def _record_study(study: Study, sha256: str, out: Path) -> None:
+def _record_study(study: Study, sha256: str, out: Path, finished: Path | None) -> None:
     for name in study.profiles:
         profile = load_profile(f"{PROFILES}/{name}")
         layers = chosen_layers(profile, study.layers)
         results = out / name
         require_parts(profile, results)
-        how = Execution(profile.jobs, profile.checkpoint_every, resume=True, plan=sha256)
+        shelf = finished / name if finished is not None else None
+        how = Execution(profile.jobs, profile.checkpoint_every, True, plan=sha256, elsewhere=shelf)
         with progress_display(planned_work(profile, [layer.key for layer in layers])) as progress:
             progress.say(f"{study.key}: {', '.join(layer.key for layer in layers)} of {name} into {results}")
             for layer in layers:

@@ -18,7 +18,7 @@ import numpy as np
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import UNREADABLE, ContractError, RecordError
 from search_to_signal.records.files import write_atomically
-from search_to_signal.records.manifest import Manifest, finished_manifest
+from search_to_signal.records.manifest import Accelerator, Manifest, finished_manifest
 from search_to_signal.records.reader import STEPS, TIMINGS, read_records
 from search_to_signal.records.schema import StepTiming
 
@@ -102,16 +102,16 @@ class FrozenSeconds:
 def seconds_beside(online: Path, frozen: Path, clock: Clock) -> FrozenSeconds:
     """The seconds that a Frozen run's steps would have taken where the online run was recorded (D63).
 
-    Its own do where both have one processor and one version of the source. Else the shorter Frozen run of the
-    same name beside the online run is the measure: its own seconds stand for the groups that both did, the
-    others are scaled as those were. Raises ContractError as ``loop_seconds`` does.
+    Its own do where both have one processor, one card and one version of the source. Else the shorter Frozen
+    run of the same name beside the online run is the measure: its own seconds stand for the groups that both
+    did, the others are scaled as those were. Raises ContractError as ``loop_seconds`` does.
     """
     own = loop_seconds(frozen, clock)
     here, there = finished_manifest(online), finished_manifest(frozen)
     if here is None or there is None or _recorder(here) == _recorder(there):
         return FrozenSeconds(seconds=own)
-    cpus = dict.fromkeys(manifest.environment.cpu for manifest in (here, there))
-    told = " and ".join(cpus) if len(cpus) > 1 else "two versions of the source"
+    machines = dict.fromkeys(" with ".join(filter(None, _recorder(one)[:2])) for one in (here, there))
+    told = " and ".join(machines) if len(machines) > 1 else "two versions of the source"
     why, shared = f"{told} took the times, which do not compare", online.parent / frozen.name
     measure = finished_manifest(shared)
     if measure is None or _recorder(measure) != _recorder(here) or not _begins_with(frozen, shared):
@@ -128,9 +128,12 @@ def seconds_beside(online: Path, frozen: Path, clock: Clock) -> FrozenSeconds:
     )
 
 
-def _recorder(manifest: Manifest) -> tuple[str, str]:
-    """What a run's speed depends on: processor and source."""
-    return manifest.environment.cpu, manifest.source.sha256
+def _recorder(manifest: Manifest) -> tuple[str, str, str]:
+    """What a run's speed depends on: processor, card and source."""
+    environment = manifest.environment
+    card = environment.accelerator
+    name = card.name if isinstance(card, Accelerator) else ""
+    return environment.cpu, name, manifest.source.sha256
 
 
 def _begins_with(long: Path, short: Path) -> bool:

@@ -9,16 +9,42 @@ from search_to_signal.records.files import read_json, write_atomically
 PARTIAL = "partial.json"
 
 
-class Partial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many runs there are, and how many were to be recorded."""
+class Gap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many runs of a layer there are, and how many were to be recorded.
+
+    ``closed`` names the amendment by which the rest is no longer waited for; empty where it is.
+    """
 
     recorded: int
     planned: int
+    closed: str = ""
 
     @property
     def words(self) -> str:
         """For people."""
+        if self.closed:
+            return f"closed: {self.recorded} of {self.planned} planned runs, {self.closed}"
         return f"PARTIAL: {self.recorded} of {self.planned} planned runs are recorded"
+
+
+class Partial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The layers that lack runs."""
+
+    gaps: dict[str, Gap]
+
+    @property
+    def waits(self) -> bool:
+        """Whether runs are still to come."""
+        return any(not gap.closed for gap in self.gaps.values())
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return "; ".join(f"{layer} {gap.words}" for layer, gap in sorted(self.gaps.items()))
+
+    def of(self, layer: str) -> str:
+        """What to say of a layer, empty where it has all its runs."""
+        return self.gaps[layer].words if layer in self.gaps else ""
 
 
 def write_partial(directory: Path, mark: Partial) -> None:

@@ -12,12 +12,15 @@ import msgspec
 from search_to_signal.config import Range, check_ranges, load_toml
 from search_to_signal.errors import ConfigError
 from search_to_signal.package_data import EVIDENCE
+from search_to_signal.records.anchor import Clock
 
 PLAN = EVIDENCE / "plan.toml"
 
 Estimator = Literal["mean_difference", "sign_count", "description"]
 Interval = Literal["t", "bootstrap", "none"]
-Match = Literal["completions", "processor_time"]
+Match = Literal["completions", "processor_time", "wall_time"]
+
+_CLOCKS: dict[str, Clock] = {"processor_time": "processor", "wall_time": "wall"}
 
 
 class Analysis(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -52,7 +55,7 @@ class PilotMetric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 class Pilot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What sample sizes were chosen by: ``seeds`` runs per condition on another machine, in no table here.
 
-    ``completions`` are those of a run.
+    ``completions`` are those of a run, or of the runs that are planned by it where its own were shorter.
     """
 
     seeds: int
@@ -67,14 +70,21 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     its runs below the recorded evidence without their seed: PROFILE/LAYER/CONDITION, in layers with cells
     PROFILE/LAYER/CELL/CONDITION. Where there is one pair it may be of one side: the runs are described.
     ``metric`` is a field of ``RunMetrics``; ``valid_program_uniqueness``, distinct canonical programs per
-    valid completion; or ``advantage_difference``, the share of groups in which two of the published mappings
-    give some completion advantages more than 0.001 apart. Of a probe it is ``valid_rate``. ``horizon`` is in
-    completions per run. ``match`` says what is equal on both sides: completions, or the processor time of the
-    steps, by the longest prefix of the second side's run that the first side's seconds buy.
+    valid completion; ``groups_before_valid``, the share of groups before the first valid completion; or one
+    of groups of advantages. Of every run: ``advantage_difference``, the share of groups in which two of the
+    published mappings give some completion advantages more than 0.001 apart, and ``equal_advantage_groups``,
+    that in which Native and Factorized give none. Of trained ones: ``zero_advantage_groups``, the share of
+    groups whose advantages are all zero; ``positive_non_improvers``, the share of valid non-improving
+    completions with positive advantage; ``rounds_with_idle_credit``, the share of groups that give one of
+    them positive advantage and have no improver. Of a probe it is ``valid_rate``. ``horizon`` is in
+    completions per run. ``match`` says what is equal on both sides: completions, or the processor or wall
+    time of the steps, by the longest prefix of the second side's run that the first side's seconds buy; an
+    accelerator's work is in the wall time alone.
 
     ``comparisons`` is how many are made at once. ``smallest_effects``, one per pair in the metric's unit, are
     what a paired t test at level (1 - ``level``) / comparisons sees with the plan's power, by the pilot's
-    deviations; empty where the pilot has no such runs.
+    deviations; empty where the pilot has no such runs. ``published`` is what the paper has of the same, one
+    per pair, in the metric's unit; empty where it has nothing.
     """
 
     key: str
@@ -89,15 +99,21 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     seeds: Annotated[int, Range(1, 1000)]
     comparisons: Annotated[int, Range(1, 1000)]
     smallest_effects: tuple[float, ...] = ()
+    published: tuple[float, ...] = ()
     counts_against: str
+
+    @property
+    def clock(self) -> Clock | None:
+        """By which clock both sides take as long; None where they have as many completions."""
+        return _CLOCKS.get(self.match)
 
 
 class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Runs that are recorded together, in the plan's order.
 
     ``profiles`` are files ``artifact/profiles/evidence/PROFILE.toml`` whose runs go to one directory PROFILE
-    each; ``layers`` are those of their layers that this study records. ``hours`` is what it takes on two
-    cores by the speed that was measured before. ``seeds``: how many of the plan's, the first ones.
+    each; ``layers`` are those of their layers that this study records. ``hours`` is what it takes on the
+    plan's machine by the speed that was measured before. ``seeds``: how many of the plan's, the first ones.
     """
 
     key: str
@@ -122,10 +138,14 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""
-        for part in (self.analysis, *self.studies, *(q for s in self.studies for q in s.questions)):
+        questions = [question for study in self.studies for question in study.questions]
+        for part in (self.analysis, *self.studies, *questions):
             check_ranges(part, getattr(part, "key", "analysis"))
+        for question in questions:
+            if question.published and len(question.published) != len(question.pairs):
+                raise ConfigError(f"{question.key}: published has not one number per pair: give all or none")
         keys = [study.key for study in self.studies]
-        keys += [question.key for study in self.studies for question in study.questions]
+        keys += [question.key for question in questions]
         if twice := sorted({key for key in keys if keys.count(key) > 1}):
             raise ConfigError(f"the plan has {', '.join(twice)} more than once: give every part its own key")
         if max(study.seeds for study in self.studies) > len(self.seeds.seeds):

@@ -74,7 +74,7 @@ def test_a_missing_run_makes_it_partial(
     list_evidence(evidence)
     code, out = rebuild(evidence, tmp_path / "out", capsys)
     assert code == 1  # the shipped tables are of three seeds
-    assert "main: PARTIAL: 5 of 6 planned runs are recorded" in out
+    assert "main: cohort PARTIAL: 5 of 6 planned runs are recorded" in out
     assert "PARTIAL: 5 of 6" in (tmp_path / "out" / "main" / "report.md").read_text()
     assert "PARTIAL: 5 of 6" in (tmp_path / "out" / "main" / "core_results.md").read_text()
     assert ",2\n" in (tmp_path / "out" / "main" / "core_results.csv").read_text()

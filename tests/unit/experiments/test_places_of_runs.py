@@ -23,7 +23,8 @@ from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.files import checked_files
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
-from search_to_signal.records.manifest import INTERRUPTED, read_manifest
+from search_to_signal.records.layers import COHORT
+from search_to_signal.records.manifest import INTERRUPTED, MANIFEST, read_manifest, read_roster
 from search_to_signal.records.reader import COMPLETIONS
 
 Make = Callable[..., Path]
@@ -298,6 +299,26 @@ def test_runs_of_a_plan_stay_whichever_source_made_them(
         file.write(b"{}\n")
     with pytest.raises(RunDirectoryError, match=COMPLETIONS):
         places(more.runs(), out, plan)
+
+
+def test_runs_that_are_finished_elsewhere_are_not_run_again(
+    profile: Profile, launched: list[RunConfig], make_run: Make, tmp_path: Path
+) -> None:
+    """A finished run's manifest from another machine is enough; other plans and other runs are not it."""
+    out, plan, shelf = tmp_path / "results" / COHORT, "a" * 64, tmp_path / "packed"
+    more = msgspec.structs.replace(profile, seeds=(42, 7))
+    first, second, third, fourth = more.runs()
+    complete(make_run, shelf / COHORT / first.name, first, plan_sha256=plan)
+    for path in (shelf / COHORT / first.name).iterdir():
+        if path.name != MANIFEST:
+            path.unlink()
+    complete(make_run, shelf / COHORT / second.name, second, plan_sha256="b" * 64)
+    complete(make_run, shelf / COHORT / third.name, first, plan_sha256=plan)
+    complete(make_run, shelf / COHORT / fourth.name, fourth, plan_sha256=plan, status="running")
+    how = execution.Execution(1, 1, resume=True, plan=plan, elsewhere=shelf)
+    Reproduction(more, tmp_path / "results", how, Quiet()).run_all({out: more.runs()})
+    assert launched == [second, third, fourth]
+    assert read_roster(out) == sorted(config.name for config in more.runs())
 
 
 def test_what_another_version_began_begins_again(profile: Profile, make_run: Make, tmp_path: Path) -> None:

@@ -1,23 +1,30 @@
 """The evidence plan: whole, true to its profiles, and hashed as it stands."""
 
+import csv
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.proofs.plan_power import power, smallest_effect, smallest_effects
 
 from search_to_signal.analysis.plan.readings import METRICS, PROBE_METRICS
 from search_to_signal.errors import ConfigError
+from search_to_signal.evidence.roots import evidence_roots
 from search_to_signal.experiments.configuration import Profile, load_profile
-from search_to_signal.records.plan import PLAN, Question, Study, plan_sha256, read_plan
+from search_to_signal.package_data import EVIDENCE, PUBLISHED
+from search_to_signal.records.plan import PLAN, Plan, Question, Study, plan_sha256, read_plan
 from search_to_signal.records.probe import INITIAL
 from search_to_signal.seeding import derive_seed
 
-plan = read_plan()
-QUESTIONS = [(study, question) for study in plan.studies for question in study.questions]
-PROFILES = {name: load_profile(f"evidence/{name}") for study in plan.studies for name in study.profiles}
+PLANS = [read_plan(root / PLAN.name) for root in evidence_roots(EVIDENCE)]
+QUESTIONS = [(plan, study, one) for plan in PLANS for study in plan.studies for one in study.questions]
+NAMES = [(plan, name) for plan in PLANS for study in plan.studies for name in study.profiles]
+PROFILES = {name: load_profile(f"evidence/{name}") for _, name in NAMES}
+BASES = {"pretrained-1.5b": ("1.5b", "cvrp", "obp")}
 
 
-def test_seeds_follow_from_the_stated_rule() -> None:
+@pytest.mark.parametrize("plan", PLANS, ids=[plan.title for plan in PLANS])
+def test_seeds_follow_from_the_stated_rule(plan: Plan) -> None:
     """The first, then numbers below a million that follow from a name: not chosen by what they give."""
     found, number = dict.fromkeys(plan.seeds.first), 0
     while len(found) < len(plan.seeds.seeds):
@@ -27,8 +34,8 @@ def test_seeds_follow_from_the_stated_rule() -> None:
     assert len(set(plan.seeds.seeds)) == len(plan.seeds.seeds)
 
 
-@pytest.mark.parametrize("name", PROFILES)
-def test_a_profile_runs_what_its_study_says(name: str) -> None:
+@pytest.mark.parametrize(("plan", "name"), NAMES, ids=[name for _, name in NAMES])
+def test_a_profile_runs_what_its_study_says(plan: Plan, name: str) -> None:
     """The first seeds of the plan, formal, with every layer that the study records."""
     profile = PROFILES[name]
     study = next(study for study in plan.studies if name in study.profiles)
@@ -53,10 +60,34 @@ def conditions(profile: Profile, layer: str) -> set[str]:
     return set(known[layer])
 
 
-@pytest.mark.parametrize(("study", "question"), QUESTIONS, ids=[q.key for _, q in QUESTIONS])
-def test_a_question_asks_of_runs_that_will_be(study: Study, question: Question) -> None:
+@pytest.mark.parametrize("name", [name for name in PROFILES if name.startswith("pretrained")])
+def test_a_pretrained_study_runs_with_the_settings_of_its_profile(name: str) -> None:
+    """Model, prompts, limits and learner are those of pretrained or pretrained-1.5b, but what it is about."""
+    kind = name.removeprefix("pretrained-")
+    larger = kind in BASES["pretrained-1.5b"]
+    base, own = load_profile("pretrained-1.5b" if larger else "pretrained"), PROFILES[name]
+    for field in ("model", "split", "search", "generation", "learner", "evaluation", "idea_end", "jobs"):
+        found, due = getattr(own, field), getattr(base, field)
+        if field == "generation" and kind.startswith("group-size"):
+            due = msgspec.structs.replace(due, group_size=int(kind.rpartition("-")[2]))
+        if field == "learner" and kind.startswith("credit"):
+            due = msgspec.structs.replace(due, credit=kind.rpartition("-")[2])
+        assert found == due, field
+
+
+def test_what_the_paper_has_is_what_it_prints() -> None:
+    """Every published number of a question is one of the document's, in percent, or 8 of 12 groups."""
+    text = (PUBLISHED / "numbers.csv").read_text(encoding="utf-8")
+    printed = {row["text"] for row in csv.DictReader(text.splitlines())}
+    found = {number for _, _, question in QUESTIONS for number in question.published}
+    assert found
+    assert {f"{100 * number:.2f}" for number in found} - {"66.67"} <= printed
+
+
+@pytest.mark.parametrize(("plan", "study", "question"), QUESTIONS, ids=[q.key for *_, q in QUESTIONS])
+def test_a_question_asks_of_runs_that_will_be(plan: Plan, study: Study, question: Question) -> None:
     """Its sides are recorded by its study or an earlier one, with enough seeds, and its metric is known."""
-    assert question.metric in (PROBE_METRICS if study.key == "probe" else METRICS)
+    assert question.metric in (PROBE_METRICS if "probe" in study.layers else METRICS)
     assert question.comparisons >= len(question.pairs) or question.key.startswith("factors.")
     earlier = plan.studies[: plan.studies.index(study) + 1]
     for side in (side for pair in question.pairs for side in pair):
@@ -68,11 +99,11 @@ def test_a_question_asks_of_runs_that_will_be(study: Study, question: Question) 
             assert len(PROFILES[profile].seeds) >= question.seeds
         if layer == "cohort":
             size = PROFILES[profile].generation.group_size
-            assert PROFILES[profile].groups * size == question.horizon
+            assert PROFILES[profile].groups * size == question.horizon, side
 
 
-@pytest.mark.parametrize("question", [q for _, q in QUESTIONS], ids=[q.key for _, q in QUESTIONS])
-def test_smallest_effects_are_those_of_the_pilot(question: Question) -> None:
+@pytest.mark.parametrize(("plan", "study", "question"), QUESTIONS, ids=[q.key for *_, q in QUESTIONS])
+def test_smallest_effects_are_those_of_the_pilot(plan: Plan, study: Study, question: Question) -> None:
     """The numbers in the plan are what its formula gives."""
     assert list(question.smallest_effects) == smallest_effects(plan, question)
 
@@ -97,12 +128,13 @@ def test_the_hash_is_of_the_bytes(tmp_path: Path) -> None:
 def test_a_plan_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
     """A key twice, a number out of range, more seeds than there are."""
     text = PLAN.read_text(encoding="utf-8")
-    first, second = (f'key = "{study.key}"' for study in plan.studies[:2])
+    first, second = (f'key = "{study.key}"' for study in PLANS[0].studies[:2])
     for wrong, said in [
         (text.replace(second, first, 1), "more than once"),
         (text.replace("level = 0.95", "level = 1.5"), "level"),
         (text.replace("seeds = 20\nhours", "seeds = 21\nhours", 1), "more"),
         (text.replace("rule = ", "rules = ", 1), "rules"),
+        (text.replace("counts_against", "published = [1.0]\ncounts_against", 1), "one number per pair"),
     ]:
         file = tmp_path / "plan.toml"
         file.write_text(wrong, encoding="utf-8")

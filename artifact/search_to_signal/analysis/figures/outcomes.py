@@ -19,7 +19,12 @@ CAPTION = (
     "each alone, thin bars the wider one that decides. Blue: the wider one lies above zero; red: below; "
     "grey: undecided; orange: not all seeds are recorded, so no verdict. Higher is better."
 )
-_COLORS = {Verdict.ABOVE.value: BLUE, Verdict.BELOW.value: RED, Verdict.PARTIAL.value: ORANGE}
+_COLORS = {
+    Verdict.ABOVE.value: BLUE,
+    Verdict.BELOW.value: RED,
+    Verdict.PARTIAL.value: ORANGE,
+    Verdict.CLOSED.value: ORANGE,
+}
 _COLUMNS = (
     "metric",
     "comparison",

@@ -21,7 +21,7 @@ from search_to_signal.analysis.metrics.readings import (
     Tallies,
     reading_tallies,
 )
-from search_to_signal.analysis.metrics.search import beats_frontier, improves
+from search_to_signal.analysis.metrics.search import beats_frontier, improves, ratio
 from search_to_signal.normalizer import Normalizer, advantages
 from search_to_signal.numerics import Bools, Floats, added, midranks
 from search_to_signal.records.groups import GroupBatch
@@ -196,6 +196,18 @@ def told_apart(batch: GroupBatch, normalizer: Normalizer) -> Bools:
     signal = np.stack([advantages(normalizer, one.reward, one.components) for one in rewards])
     apart: Bools = np.ptp(signal, axis=0).max(axis=1) > TOLERANCE
     return apart
+
+
+def equal_share(batch: GroupBatch, normalizer: Normalizer, names: tuple[str, str]) -> float | None:
+    """The share of groups in which two published mappings give every completion equal advantages (D21).
+
+    Equal is at most TOLERANCE apart: such mappings are learner-equivalent on the group (paper, normalized
+    learning signal).
+    """
+    found = (rewards_of(MAPPINGS[name], batch) for name in names)
+    first, second = (advantages(normalizer, one.reward, one.components) for one in found)
+    equal = np.abs(first - second).max(axis=1) <= TOLERANCE
+    return ratio(int(equal.sum()), len(equal))
 
 
 def by_problem(problem: str, tallies: Tallies) -> dict[tuple[str, str, str], ReadingTally]:

@@ -114,6 +114,14 @@ def zero_advantage_share(counts: CreditCounts) -> float | None:
     return ratio(counts.zero_groups, counts.groups)
 
 
+def positive_non_improver_share(counts: CreditCounts) -> float | None:
+    """Of the valid completions that improve nothing, the share with a positive advantage.
+
+    The paper's "Within the non-improver class, x % receive positive advantage".
+    """
+    return ratio(int(counts.positive[_NON_IMPROVING]), int(counts.candidates[_NON_IMPROVING]))
+
+
 def idle_credit_share(counts: CreditCounts) -> float | None:
     """Among groups without any improver, the share that still hands out positive credit."""
     return ratio(counts.credited_groups, counts.non_improving_groups)

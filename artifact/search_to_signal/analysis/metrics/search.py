@@ -94,6 +94,12 @@ def distinct_performance(groups: Sequence[Sequence[CompletionRecord]]) -> float 
     return ratio(sum(score for score in scores.values() if score is not None), len(scores))
 
 
+def barren_start(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
+    """The share of a run's groups that come before its first valid completion; 1 where there is none."""
+    valid = [any(record.score is not None for record in group) for group in groups]
+    return ratio(valid.index(True) if any(valid) else len(valid), len(valid))
+
+
 def admission_precision(records: Iterable[CompletionRecord]) -> float | None:
     """Among archive admissions, the share that beats the pre-generation frontier."""
     admitted = [r for r in records if r.archive_event is ArchiveEvent.ADMITTED]

@@ -84,7 +84,7 @@ def _kind(side: str) -> tuple[str, str]:
 def continued(root: Path, plan: Plan) -> list[Continued]:
     """Every side that the plan holds shorter runs to by their time, as far as its runs went on (D61)."""
     asked = [question for study in plan.studies for question in study.questions]
-    timed = [one for one in asked if one.match == "processor_time" and one.estimator == "mean_difference"]
+    timed = [one for one in asked if one.clock is not None and one.estimator == "mean_difference"]
     sides = {pair[-1]: question for question in timed for pair in question.pairs}
     longer = {side: beyond(root, plan, question, side) for side, question in sides.items()}
     found = values_of(root, (one for pairs in longer.values() for pair in pairs for one in pair.sides))

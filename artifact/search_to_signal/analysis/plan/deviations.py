@@ -1,13 +1,14 @@
 """Where what was recorded departs from the plan, in words; nothing is left out because it is small."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from search_to_signal.analysis.plan.outcomes import Outcome
+from search_to_signal.analysis.plan.outcomes import NOT_CLOSED, Outcome
 from search_to_signal.progress import counted
-from search_to_signal.records.manifest import Manifest, finished_manifest, runs_below
+from search_to_signal.records.amendments import Amendment
+from search_to_signal.records.manifest import Accelerator, Manifest, finished_manifest, runs_below
 from search_to_signal.records.plan import Plan, Study
 
 NOTHING = "nothing of it is recorded"
@@ -21,14 +22,27 @@ def recorded_runs(root: Path) -> dict[str, Manifest]:
 
 
 def deviations(
-    plan: Plan, sha256: str, runs: dict[str, Manifest], found: Sequence[Outcome]
+    plan: Plan,
+    sha256: str,
+    runs: dict[str, Manifest],
+    found: Sequence[Outcome],
+    closed: Mapping[str, Amendment] = NOT_CLOSED,
 ) -> dict[str, list[str]]:
-    """Sentences by the key of a study, and under "" those of all of them; empty lists where there is none."""
+    """Sentences by the key of a study, and under "" those of all of them; empty lists where there is none.
+
+    ``closed`` are the amendments that closed studies, by study.
+    """
     lines = {"": list(_of_all(plan, sha256, runs, found))}
     for study in plan.studies:
-        own = [one for one in found if one.study.key == study.key]
-        lines[study.key] = list(dict.fromkeys([*_of_study(study, runs, own), *_answered_elsewhere(own)]))
+        own, amendment = [one for one in found if one.study.key == study.key], closed.get(study.key)
+        told = [*_closing(amendment), *_of_study(study, runs, own, amendment), *_answered_elsewhere(own)]
+        lines[study.key] = list(dict.fromkeys(told))
     return lines
+
+
+def _closing(amendment: Amendment | None) -> Iterator[str]:
+    if amendment is not None:
+        yield f"{amendment.words} closes it: {amendment.why.strip().rstrip('.')}"
 
 
 def _of_all(plan: Plan, sha256: str, runs: dict[str, Manifest], found: Sequence[Outcome]) -> Iterator[str]:
@@ -46,6 +60,11 @@ def _of_all(plan: Plan, sha256: str, runs: dict[str, Manifest], found: Sequence[
     if len(machines) > 1:
         told = ", ".join(f"{number} runs on {cpu}" for cpu, number in machines.items())
         yield f"several processors: {told}"
+    held = (manifest.environment.accelerator for manifest in runs.values())
+    cards = Counter(card.name for card in held if isinstance(card, Accelerator))
+    if len(cards) > 1:
+        told = ", ".join(f"{number} runs on {card}" for card, number in cards.items())
+        yield f"several kinds of cards: {told}"
     seeds = set(plan.seeds.seeds)
     strange = [place for place, manifest in runs.items() if manifest.facts.seed not in seeds]
     if strange:
@@ -75,7 +94,9 @@ def _begun(study: Study, runs: dict[str, Manifest], found: Sequence[Outcome]) ->
     return any(place.startswith(folders) for place in (*runs, *read))
 
 
-def _of_study(study: Study, runs: dict[str, Manifest], found: Sequence[Outcome]) -> Iterator[str]:
+def _of_study(
+    study: Study, runs: dict[str, Manifest], found: Sequence[Outcome], closed: Amendment | None
+) -> Iterator[str]:
     if not _begun(study, runs, found):
         yield NOTHING
         return
@@ -86,7 +107,8 @@ def _of_study(study: Study, runs: dict[str, Manifest], found: Sequence[Outcome])
         for one in asked if uneven else asked[:1]:
             if len(one.values) < question.seeds:
                 name = f"{question.key}, {one.name}" if uneven else question.key
-                yield f"{name}: {len(one.values)} of {counted(question.seeds, 'seed')}: no verdict"
+                said = f"{len(one.values)} of {counted(question.seeds, 'seed')}"
+                yield f"{name}: closed: {said}, {closed.words}" if closed else f"{name}: {said}: no verdict"
         remarked: dict[str, list[int]] = {}
         for pair in (pair for one in asked for pair in one.pairs if pair.remark):
             remarked.setdefault(pair.remark, []).append(pair.seed)

@@ -4,7 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from search_to_signal.analysis.plan.outcomes import Ends, Outcome, Verdict
-from search_to_signal.analysis.plan.readings import COPIES, DIFFERENCE, EACH_ONCE, PROGRAMS
+from search_to_signal.analysis.plan.readings import (
+    COPIES,
+    DIFFERENCE,
+    EACH_ONCE,
+    EQUAL,
+    IDLE,
+    IDLE_ROUNDS,
+    PROGRAMS,
+    START,
+    ZERO,
+)
 from search_to_signal.analysis.results import Origin
 from search_to_signal.analysis.tables.cells import Cell, Row, Table
 from search_to_signal.analysis.tables.measures import ALL, Measure
@@ -37,6 +47,37 @@ _OWN = (
         DIFFERENCE,
         "Groups told apart (%)",
         "groups in which two mappings give advantages more than 0.001 apart / groups, in percent",
+        100.0,
+        2,
+    ),
+    Measure(
+        EQUAL,
+        "Equal advantages (%)",
+        "groups in which native and factorized give advantages within 0.001 / groups, in percent",
+        100.0,
+        2,
+    ),
+    Measure(
+        ZERO, "Zero advantage (%)", "groups whose advantages are all zero / groups, in percent", 100.0, 2
+    ),
+    Measure(
+        IDLE,
+        "Positive non-improvers (%)",
+        "valid non-improvers with positive advantage / valid non-improvers, in percent",
+        100.0,
+        2,
+    ),
+    Measure(
+        IDLE_ROUNDS,
+        "Rounds with idle credit (%)",
+        "groups without improver that give a valid completion positive advantage / groups, in percent",
+        100.0,
+        2,
+    ),
+    Measure(
+        START,
+        "Before the first valid (%)",
+        "groups before the first valid one / groups, in percent",
         100.0,
         2,
     ),
@@ -77,15 +118,28 @@ def sentence(outcome: Outcome) -> str:
     n, planned = len(outcome.values), outcome.planned
     of = f"n = {n}" if n == planned else f"n = {n} of {planned} planned"
     if not n:
-        missing = f"{Verdict.MISSING.value}, {counted(planned, 'seed')} planned"
-        return f"{outcome.name}: {heading(outcome)}: {missing}"
+        missing = f"{outcome.verdict.value}, {counted(planned, 'seed')} planned"
+        return f"{outcome.name}: {heading(outcome)}: {missing}{_amendment(outcome)}"
     if outcome.question.estimator == "sign_count":
         what = f"{heading(outcome)} above in {outcome.above} of {n} seeds, below in {outcome.below}"
     else:
         interval = ends(outcome, outcome.interval)
         spread = "" if interval or outcome.deviation is None else f"± {number(outcome, outcome.deviation)}"
         what = " ".join(filter(None, (heading(outcome), number(outcome, outcome.mean), interval or spread)))
-    return f"{outcome.name}: {what}, {of}: {outcome.verdict.value}{_reach(outcome)}{_source(outcome)}"
+    said = f"{outcome.verdict.value}{_amendment(outcome)}{_reach(outcome)}{_source(outcome)}"
+    return f"{outcome.name}: {what}, {of}: {said}{_published(outcome)}"
+
+
+def _published(outcome: Outcome) -> str:
+    """What the paper has of the same, of a larger model over its own seeds."""
+    asked = outcome.question
+    if not asked.published:
+        return ""
+    return f"; the paper has {number(outcome, asked.published[asked.pairs.index(outcome.sides)])}"
+
+
+def _amendment(outcome: Outcome) -> str:
+    return f" ({outcome.closed.words})" if outcome.short and outcome.closed else ""
 
 
 def _source(outcome: Outcome) -> str:
@@ -165,12 +219,12 @@ def primary_rows(found: Sequence[Outcome]) -> list[list[str]]:
     """The comparisons that are told first, as text: a heading, each second side's mean, and the differences.
 
     Empty where nothing is recorded. A difference is ``+14.44 [+12.59, +16.30] above zero``, without verdict
-    while seeds are missing; a side that was held to several lengths has a mean for each.
+    where seeds are missing; a side that was held to several lengths has a mean for each.
     """
     cells: dict[tuple[str, str], dict[str, None]] = {}
     for one in told_first(found):
         metric = measure_of(one.question.metric).heading
-        verdict = "" if one.verdict is Verdict.PARTIAL else f" {one.verdict.value}"
+        verdict = "" if one.waits or one.short else f" {one.verdict.value}"
         cells.setdefault((one.base, metric), {})[_levels(one)[-1]] = None
         cells.setdefault((one.name, metric), {})[f"{_change(one)}{verdict}"] = None
     names, metrics = (list(dict.fromkeys(key[part] for key in cells)) for part in (0, 1))

@@ -1,7 +1,8 @@
 """Plan and outcome, line by line: the estimate that was announced, its interval, and what it says.
 
 Seeds are the unit. A verdict takes the interval at the level that the plan's correction leaves (D62). A
-comparison that several questions ask for has one answer, that of the question with the most seeds.
+comparison that several questions ask for has one answer, that of the question with the most seeds. A study
+that was closed before it had its seeds says so: it has no verdict, and gives none to others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +19,12 @@ from scipy.stats import t as student
 from search_to_signal.analysis.plan.power import smallest_effect
 from search_to_signal.analysis.plan.readings import Pair, Reading, pairs_of, values_of
 from search_to_signal.analysis.tables.paired import LEAST_SEEDS, percentile_interval
+from search_to_signal.records.amendments import Amendment
 from search_to_signal.records.plan import Plan, Question, Study
 from search_to_signal.seeding import stream
 
 Ends = tuple[float, float]
+NOT_CLOSED: Mapping[str, Amendment] = {}
 
 
 class Verdict(str, Enum):
@@ -33,6 +36,11 @@ class Verdict(str, Enum):
     DESCRIBED = "described"
     PARTIAL = "partial: no verdict"
     MISSING = "not recorded"
+    CLOSED = "closed: no verdict"
+    DROPPED = "closed before it was recorded"
+
+
+_CLOSED = {Verdict.PARTIAL: Verdict.CLOSED, Verdict.MISSING: Verdict.DROPPED}
 
 
 @dataclass(frozen=True)
@@ -43,7 +51,8 @@ class Outcome:
     ``interval`` is at the plan's level, ``corrected`` at that of the verdict; None where the plan asks for
     none or there are too few seeds. ``source`` is the question whose answer this is: the one that asks for
     the same comparison over the most seeds. ``smallest_effect`` is what the plan said that it could see,
-    ``recorded_effect`` the same by the deviation that was recorded.
+    ``recorded_effect`` the same by the deviation that was recorded. ``closed`` is the amendment that ended
+    the recording of the source's study, if one did.
     """
 
     study: Study
@@ -58,6 +67,7 @@ class Outcome:
     source: Question
     smallest_effect: float | None = None
     recorded_effect: float | None = None
+    closed: Amendment | None = None
 
     @property
     def name(self) -> str:
@@ -78,6 +88,16 @@ class Outcome:
     def borrowed(self) -> bool:
         """Whether another question of the plan gives the answer."""
         return self.source.key != self.question.key
+
+    @property
+    def waits(self) -> bool:
+        """Whether seeds are missing that are still to come."""
+        return self.verdict in _CLOSED
+
+    @property
+    def short(self) -> bool:
+        """Whether its study was closed before it had its seeds."""
+        return self.verdict in _CLOSED.values()
 
     @property
     def mean(self) -> float | None:
@@ -119,10 +139,11 @@ def _short_names(sides: Sequence[str]) -> list[str]:
     return ["/".join(side.split("/")[shared:]) for side in sides]
 
 
-def outcomes(root: Path, plan: Plan) -> list[Outcome]:
+def outcomes(root: Path, plan: Plan, closed: Mapping[str, Amendment] = NOT_CLOSED) -> list[Outcome]:
     """What came out, in the plan's order; ``root`` holds the recorded evidence, PROFILE/LAYER/RUN.
 
-    Raises RunDirectoryError for a run that is short or changed.
+    ``closed`` are the amendments that closed studies, by study. Raises RunDirectoryError for a run that is
+    short or changed.
     """
     lines = [
         (study, question, sides, number, pairs_of(root, plan, question, sides))
@@ -133,17 +154,31 @@ def outcomes(root: Path, plan: Plan) -> list[Outcome]:
     found = values_of(
         root, (side for *_, pairs in lines for pair in pairs if pair.counts for side in pair.sides)
     )
-    return _agreed([_outcome(plan, *line, found) for line in lines])
+    return _agreed([_amended(_outcome(plan, *line, found), closed.get(line[0].key)) for line in lines])
+
+
+def _amended(one: Outcome, closed: Amendment | None) -> Outcome:
+    """An outcome of a closed study: what it lacks is waited for no longer."""
+    verdict = _CLOSED.get(one.verdict, one.verdict) if closed else one.verdict
+    return replace(one, verdict=verdict, closed=closed)
 
 
 def _agreed(found: Sequence[Outcome]) -> list[Outcome]:
-    """Each with the answer of the question that asks for the same comparison over the most seeds."""
+    """Each with the answer of the question that asks for the same comparison over the most seeds.
+
+    What was closed short keeps its own.
+    """
     widest: dict[tuple[object, ...], Outcome] = {}
     for one in found:
         key = _comparison(one)
+        if one.short:
+            continue
         if key not in widest or one.question.seeds > widest[key].question.seeds:
             widest[key] = one
-    return [replace(widest[_comparison(one)], study=one.study, question=one.question) for one in found]
+    return [
+        one if one.short else replace(widest[_comparison(one)], study=one.study, question=one.question)
+        for one in found
+    ]
 
 
 def _comparison(one: Outcome) -> tuple[object, ...]:

@@ -1,12 +1,20 @@
 """The metric of every run that a question asks for, each run read once and over the groups that count."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from search_to_signal.analysis.metrics.audit import told_apart
+from search_to_signal.analysis.metrics.audit import equal_share, told_apart
+from search_to_signal.analysis.metrics.credit import (
+    CreditCounts,
+    count_credit,
+    idle_credit_rounds,
+    positive_non_improver_share,
+    zero_advantage_share,
+)
 from search_to_signal.analysis.metrics.search import (
     RunMetrics,
+    barren_start,
     distinct_performance,
     parent_copies,
     program_uniqueness,
@@ -16,7 +24,7 @@ from search_to_signal.analysis.results import RecordedRun, load_runs
 from search_to_signal.analysis.tables.evaluations import checkpoint_answers
 from search_to_signal.errors import ConfigError
 from search_to_signal.normalizer import find_normalizer
-from search_to_signal.records.anchor import loop_seconds, realized_groups, seconds_beside
+from search_to_signal.records.anchor import Clock, loop_seconds, realized_groups, seconds_beside
 from search_to_signal.records.layers import PROBE
 from search_to_signal.records.manifest import finished_manifest, run_name
 from search_to_signal.records.plan import Plan, Question
@@ -26,8 +34,21 @@ from search_to_signal.runtime import mapped
 
 PROGRAMS, DIFFERENCE = "valid_program_uniqueness", "advantage_difference"
 COPIES, EACH_ONCE = "valid_parent_copies", "valid_only_performance_of_programs"
-_OF_GROUPS = {PROGRAMS: program_uniqueness, COPIES: parent_copies, EACH_ONCE: distinct_performance}
-METRICS = (*RunMetrics.__dataclass_fields__, *_OF_GROUPS, DIFFERENCE)
+START, EQUAL = "groups_before_valid", "equal_advantage_groups"
+ZERO, IDLE, IDLE_ROUNDS = "zero_advantage_groups", "positive_non_improvers", "rounds_with_idle_credit"
+_OF_GROUPS = {
+    PROGRAMS: program_uniqueness,
+    COPIES: parent_copies,
+    EACH_ONCE: distinct_performance,
+    START: barren_start,
+}
+_OF_CREDIT: dict[str, Callable[[CreditCounts], float | None]] = {
+    ZERO: zero_advantage_share,
+    IDLE: positive_non_improver_share,
+    IDLE_ROUNDS: idle_credit_rounds,
+}
+METRICS = (*RunMetrics.__dataclass_fields__, *_OF_GROUPS, *_OF_CREDIT, DIFFERENCE, EQUAL)
+_COMPARED = ("native", "factorized")
 PROBE_METRICS = ("valid_rate",)
 
 
@@ -122,22 +143,23 @@ def _pair(root: Path, question: Question, seed: int, runs: Sequence[_Recorded]) 
     groups = [min(count, run.groups) for count, run in zip(due, runs, strict=True)]
     remarks = [f"{run.place} has fewer groups" for run, a, b in zip(runs, due, groups, strict=True) if b < a]
     counts = True
-    if question.match == "processor_time" and len(runs) > 1:
+    clock = question.clock
+    if clock is not None and len(runs) > 1:
         remarks = remarks[:1] if groups[0] < due[0] else []
-        bought, remark = _bought(root, [run.place for run in runs], groups[0])
+        bought, remark = _bought(root, [run.place for run in runs], groups[0], clock)
         counts, groups[1] = bought > 0, bought
         remarks += [remark] if remark else []
     sides = (Reading(run.place, count, question.metric) for run, count in zip(runs, groups, strict=True))
     return Pair(seed, tuple(sides), "; ".join(remarks), counts)
 
 
-def _bought(root: Path, places: Sequence[str], groups: int) -> tuple[int, str]:
+def _bought(root: Path, places: Sequence[str], groups: int, clock: Clock) -> tuple[int, str]:
     """The longest prefix of the second run within the first one's seconds (D61), 0 for none; a remark."""
     first, second = (root / place for place in places[:2])
-    found = seconds_beside(first, second, "processor")
+    found = seconds_beside(first, second, clock)
     if found.seconds is None:
         return 0, found.remark
-    count = realized_groups(found.seconds, sum(loop_seconds(first, "processor")[:groups]))
+    count = realized_groups(found.seconds, sum(loop_seconds(first, clock)[:groups]))
     if count == len(found.seconds):
         return 0, f"{places[1]} ends before the time does"
     return count, found.remark
@@ -185,5 +207,10 @@ def _metric(run: RecordedRun, metric: str) -> float | None:
     if metric == DIFFERENCE:
         apart = told_apart(run.batch, find_normalizer(run.facts.normalizer))
         return ratio(int(apart.sum()), len(apart))
+    if metric == EQUAL:
+        return equal_share(run.batch, find_normalizer(run.facts.normalizer), _COMPARED)
+    if metric in _OF_CREDIT:
+        seen = run.advantages
+        return None if seen is None else _OF_CREDIT[metric](count_credit(run.batch, seen))
     value: float | None = getattr(run.metrics, metric)
     return value

@@ -18,6 +18,7 @@ TITLES = {
     Verdict.ABOVE: "Decided, above zero",
     Verdict.BELOW: "Decided, below zero",
     Verdict.OPEN: "Undecided",
+    Verdict.CLOSED: "Undecided, closed before all seeds were recorded",
 }
 BESIDES = "Asked besides the plan, exploratory"
 
@@ -33,7 +34,7 @@ class Decided:
 def decided(
     found: Sequence[Outcome], besides: Sequence[Outcome] = (), longer: Sequence[Continued] = ()
 ) -> list[Decided]:
-    """Above, below and undecided, then what was asked besides; a verdict that nothing has is left out."""
+    """Above, below, undecided and closed, then what was asked besides; what nothing has is left out."""
     asked = list(_once(found))
     told = [Decided(title, _with_reach(asked, said, longer)) for said, title in TITLES.items()]
     told.append(Decided(BESIDES, tuple(_besides(besides))))
@@ -95,12 +96,21 @@ def _besides(found: Sequence[Outcome]) -> Iterator[str]:
 
 
 def _once(found: Sequence[Outcome]) -> Iterator[Outcome]:
-    """Every comparison of a metric by its difference, and by its signs only where that is not asked for."""
+    """Every comparison of a metric by its difference, and by its signs only where that is not asked for.
+
+    One that was closed short stands here only where no other question has its seeds.
+    """
+    whole = {_told(one) for one in found if not one.short}
     own = [one for one in found if not one.borrowed and len(one.sides) > 1]
+    own = [one for one in own if not (one.short and _told(one) in whole)]
     differences = {(one.sides, one.question.metric) for one in own if _by_mean(one)}
     for one in own:
         if _by_mean(one) or (one.sides, one.question.metric) not in differences:
             yield one
+
+
+def _told(one: Outcome) -> tuple[object, ...]:
+    return one.sides, one.question.metric, one.question.estimator
 
 
 def _by_mean(one: Outcome) -> bool:

@@ -106,7 +106,8 @@ def build(results: Results, name: str) -> Table:
     if plain not in TRACED or (name != plain and not results.smoke):
         raise ConfigError(f"there is no table {name!r}: choose one of {', '.join(TRACED)}")
     table = TRACED[plain](results)
-    note = " ".join(filter(None, (table.note, horizon_note(results, table.layer), results.partial)))
+    lacking = results.partial.of(table.layer)
+    note = " ".join(filter(None, (table.note, horizon_note(results, table.layer), lacking)))
     return replace(table, name=f"{SMOKE if results.smoke else ''}{plain}", note=note)
 
 

@@ -1,5 +1,6 @@
 """A recorded run's adapters, made again by its recorded updates: nothing is sampled or evaluated."""
 
+import hashlib
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.experiments.configuration import ADAPTER, RunConfig
 from search_to_signal.experiments.live.learning import (
+    Training,
     begin_learner,
     credited_tokens,
     model_of_files,
@@ -75,6 +77,28 @@ def remade_adapters(
             else:
                 result = learner.step(group)
         yield Remade(learner.model, step, result)
+
+
+def remake_learner(
+    training: Training, config: RunConfig, directory: Path, sha256: str, progress: Progress
+) -> None:
+    """Bring a fresh learner to where a stopped run's records bring it, whose dump was left out.
+
+    Raises RunDirectoryError where another learner comes of it than the one of that checksum, and RecordError
+    as ``remade_adapters`` does.
+    """
+    groups = _told(_groups(config, directory, training.learner.model.config), config, progress)
+    if hashlib.sha256(training.replay(groups)).hexdigest() != sha256:
+        raise RunDirectoryError(
+            f"{directory}: its records make another learner here than the one of its checkpoint: bring that "
+            "checkpoint's .safetensors, or move the run away to begin again"
+        )
+
+
+def _told(groups: Iterator[TrainingGroup], config: RunConfig, progress: Progress) -> Iterator[TrainingGroup]:
+    for number, group in enumerate(groups):
+        progress.update(config.label, number, config.groups, "update")
+        yield group
 
 
 def retrain(config: RunConfig, recorded: Path, directory: Path, progress: Progress) -> None:

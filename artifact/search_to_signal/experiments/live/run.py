@@ -11,6 +11,7 @@ from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.experiments.configuration import RunConfig
 from search_to_signal.experiments.live.learning import begin_restart, begin_training, open_run_generator
 from search_to_signal.experiments.live.loop import Live, Parts, Position, run_live, starting_position
+from search_to_signal.experiments.live.retraining import remake_learner
 from search_to_signal.experiments.runs.directory import (
     begin_again_where_changed,
     finish,
@@ -90,7 +91,7 @@ def run(
                 restarted = begin_restart(config, directory, parts.generator)
                 manifest = msgspec.structs.replace(manifest, initial_adapter_sha256=restarted)
                 live = Live(config, *parts, files, checkpoint_every)
-                state = run_live(live, _position(live, point), progress)
+                state = run_live(live, _position(live, point, progress), progress)
                 if isinstance(live.host, HasDatabase):
                     with host_code(config.host):
                         database = database_of(live.host, state)
@@ -102,12 +103,14 @@ def run(
     return manifest
 
 
-def _position(live: Live, point: ResumePoint | None) -> Position:
-    directory = live.files.directory
+def _position(live: Live, point: ResumePoint | None, progress: Progress) -> Position:
+    directory, training = live.files.directory, live.training
     if point is None or not point.marks["heuristics"].bytes:
         return starting_position(live)
-    if live.training is not None and point.learner is not None:
-        live.training.restore(point.learner)
+    if training is not None and point.learner is not None:
+        training.restore(point.learner)
+    elif training is not None and point.learner_sha256 is not None:
+        remake_learner(training, live.config, directory, point.learner_sha256, progress)
     live.pool.remember(known_evaluations(directory))
     return Position(replayed_state(directory, live.host, live.config, point.done), point.done)
 

@@ -48,7 +48,8 @@ class Execution:
     ``resume`` unfinished runs go on, else they are set aside and begin again. ``ray`` is the address of a
     Ray cluster to run on instead of this machine. ``plan`` is the SHA-256 of the plan of the runs: they begin
     in the order given, finished ones stay whichever version of the source made them, and what another version
-    began begins again.
+    began begins again. ``elsewhere`` is the same results directory as it came from other machines, packed or
+    not: what is finished there is not run again.
     """
 
     jobs: int = 1
@@ -56,6 +57,7 @@ class Execution:
     resume: bool = False
     ray: str | None = None
     plan: str | None = None
+    elsewhere: Path | None = None
 
 
 def execute(todo: Sequence[Place], how: Execution, progress: Progress) -> None:

@@ -90,7 +90,8 @@ def save_checkpoint(files: RunFiles, done: int, learner: Learner | None) -> None
 def newest_checkpoint(directory: Path) -> tuple[Checkpoint, bytes | None] | None:
     """The last whole checkpoint of a run directory with its learner; None when none was ever made.
 
-    Raises RunDirectoryError when there are some and none is whole.
+    One whose learner's file was left out is whole without it: the records make that learner again. Raises
+    RunDirectoryError when there are some and none is whole.
     """
     folder = directory / CHECKPOINTS
     found = _files(folder)
@@ -108,9 +109,10 @@ def newest_checkpoint(directory: Path) -> tuple[Checkpoint, bytes | None] | None
 def _read(folder: Path, file: Path) -> tuple[Checkpoint, bytes | None] | None:
     try:
         checkpoint = msgspec.json.decode(file.read_bytes(), type=Checkpoint)
-        learner = _learner(folder, checkpoint.done).read_bytes() if checkpoint.learner else None
     except (FileNotFoundError, *UNREADABLE):
         return None
+    dumped = _learner(folder, checkpoint.done)
+    learner = dumped.read_bytes() if checkpoint.learner and dumped.is_file() else None
     if learner is not None and hashlib.sha256(learner).hexdigest() != checkpoint.learner:
         return None
     return checkpoint, learner

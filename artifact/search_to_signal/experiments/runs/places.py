@@ -1,10 +1,11 @@
 """Any number of runs: where each of them goes, what is already there, and the rest executed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET
 
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.experiments.configuration import ADAPTER, Profile, RunConfig
@@ -18,6 +19,7 @@ from search_to_signal.provenance.verify import verify
 from search_to_signal.records.layers import COHORT
 from search_to_signal.records.manifest import (
     Manifest,
+    finished_manifest,
     read_manifest,
     run_directories,
     runs_below,
@@ -48,10 +50,22 @@ class Reproduction:
 
     def begin(self, plan: Mapping[Path, Sequence[RunConfig]]) -> list[Place]:
         """Name every directory's runs in it; returns where they go. Raises as ``run_all``."""
-        todo = [place for out, configs in plan.items() for place in places(configs, out, self.how.plan)]
+        todo = [place for out, configs in plan.items() for place in self._places(configs, out)]
         for out, configs in plan.items():
             write_roster(out, (config.name for config in configs))
         return todo
+
+    def _places(self, configs: Sequence[RunConfig], out: Path) -> list[Place]:
+        found, shelf = places(configs, out, self.how.plan), self.how.elsewhere
+        if shelf is None:
+            return found
+        there = shelf / out.relative_to(self.results)
+        return [
+            place
+            if place.done or not _is_finished(place.config, there / place.directory.name, self.how.plan)
+            else replace(place, done=True)
+            for place in found
+        ]
 
     def finished_cohort(self) -> Path:
         """``finished_cohort`` of the profile."""
@@ -78,6 +92,12 @@ def _place(
     if problems := verify(directory).problems:
         raise RunDirectoryError(f"{directory} is complete but damaged ({problems[0]}): {remedy}")
     return Place(config, directory, done=True)
+
+
+def _is_finished(config: RunConfig, directory: Path, plan: str | None) -> bool:
+    """Whether a directory has the manifest of exactly this run, finished under the same plan."""
+    found = finished_manifest(directory)
+    return found is not None and found.plan_sha256 == (plan or UNSET) and _is_run(found, config, plan)
 
 
 def _not_shipped(directory: Path) -> set[str]:

@@ -21,11 +21,16 @@ _FREE = ("kernel", "cpu_count", "memory_mib")
 
 
 class ResumePoint(NamedTuple):
-    """Where a stopped run goes on: behind ``done`` groups, with record files cut at their ``marks``."""
+    """Where a stopped run goes on: behind ``done`` groups, with record files cut at their ``marks``.
+
+    ``learner`` is what it dumped, ``learner_sha256`` the checksum of that. Where there is a checksum alone,
+    the dump was left out to travel lighter, and the records make the learner again.
+    """
 
     done: int
     marks: Mapping[str, Mark]
     learner: bytes | None
+    learner_sha256: str | None = None
 
 
 def changes(found: Manifest, now: Manifest) -> list[str]:
@@ -56,7 +61,7 @@ def resume_point(directory: Path) -> ResumePoint:
     found = newest_checkpoint(directory)
     if found is not None:
         checkpoint, learner = found
-        return ResumePoint(checkpoint.done, checkpoint.files, learner)
+        return ResumePoint(checkpoint.done, checkpoint.files, learner, checkpoint.learner)
     # The first checkpoint is made before the first group.
     steps = directory / NAMES["steps"]
     if steps.exists() and steps.stat().st_size:

@@ -1,0 +1,171 @@
+"""The evidence of one plan: what is shown of it made again from its records and held against what ships."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from search_to_signal.analysis.page.facts import read_facts
+from search_to_signal.analysis.page.plan import Story, primary_answers, tell, write_plan_report
+from search_to_signal.analysis.page.story import Finding, findings
+from search_to_signal.analysis.report import HTML, write_evidence
+from search_to_signal.analysis.results import NoTableError
+from search_to_signal.analysis.tables.catalogue import read_evidence
+from search_to_signal.claims.report import write_ledger
+from search_to_signal.claims.tables import first_of, load_report
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.evidence.packing import list_evidence, packed_runs, planned_runs
+from search_to_signal.evidence.planned import plan_problems
+from search_to_signal.evidence.tables import table_differences
+from search_to_signal.evidence.unpacking import keep_whole_seeds, unpack_rest, unpack_runs
+from search_to_signal.experiments.implementation import implementation
+from search_to_signal.progress import Progress
+from search_to_signal.records.amendments import Amendment, closed_studies, read_amendments
+from search_to_signal.records.files import write_atomically
+from search_to_signal.records.manifest import REPORT
+from search_to_signal.records.partial import Gap, Partial, write_partial
+from search_to_signal.records.plan import PLAN, Plan, plan_sha256, read_plan
+from search_to_signal.runtime import mapped
+
+_TABLES = "*.csv"
+
+
+@dataclass(frozen=True)
+class Remade:
+    """The page of a plan, problems of its files and tables, and sentences about what is not complete.
+
+    ``answers`` are the primary comparisons of each recorded study, a heading and a pipe table each.
+    """
+
+    page: Path
+    problems: tuple[str, ...]
+    remarks: tuple[str, ...]
+    answers: tuple[str, ...]
+    story: Story
+
+    @property
+    def leads(self) -> bool:
+        """Whether the first study has answers and waits for no seed."""
+        first = self.story.plan.studies[0].key
+        own = [one for one in self.story.outcomes if one.study.key == first]
+        return bool(self.answers) and not any(one.waits for one in own)
+
+
+def remake(
+    root: Path, out: Path, names: Sequence[str], others: Mapping[str, str], progress: Progress, ship: bool
+) -> Remade:
+    """Tables, figures and pages of checked evidence, into an empty directory.
+
+    ``names`` are its packed directories, ``others`` the pages of other plans by title, relative to its own.
+    """
+    plan = read_plan(root / PLAN.name)
+    sha256 = plan_sha256(root / PLAN.name)
+    closed = closed_studies(read_amendments(root / PLAN.name, plan))
+    if ship:
+        list_evidence(root)
+    with TemporaryDirectory(prefix="s2s-") as temporary:
+        top = Path(temporary)
+        remarks = []
+        for name in names:
+            layers = closed_layers(plan, closed, name)
+            remarks += _restore(root / name, top / name, layers, progress)
+        story = tell(top, plan, sha256, closed)
+        problems = list(plan_problems(root, top, plan, sha256, story.outcomes))
+        embedded = read_facts(top).embedded
+        for name in names:
+            keep_whole_seeds(top / name)
+        tasks = [(top / name, out / name) for name in names]
+        reports = dict(zip(names, mapped(_report, tasks), strict=True))
+    for name, (_, reason) in reports.items():
+        progress.say(f"{name}: {reason or 'tables, figures and page made again'}")
+        remarks += [f"{name}: {reason}"] if reason else []
+    order = dict.fromkeys(name for study in plan.studies for name in study.profiles)
+    told = [name for name in order if name in reports and not reports[name][1]]
+    survived: Sequence[Finding] = next((reports[name][0] for name in told if reports[name][0]), [])
+    pages = {name: f"../{name}/{HTML}" for name in told}
+    page = write_plan_report(story, out / REPORT, survived, pages, others, embedded)
+    write_ledger(out / REPORT, implementation(), first_of([load_report(out / name) for name in told]))
+    remarks += [story.counts] if story.partial or closed else []
+    if ship:
+        _ship(root, out, names)
+    problems += _differences(root, out, names)
+    return Remade(page, tuple(problems), tuple(remarks), tuple(primary_answers(story)), story)
+
+
+def closed_layers(plan: Plan, closed: Mapping[str, Amendment], profile: str) -> dict[str, str]:
+    """The layers of a profile whose studies are all closed, each with the last amendment that closed one."""
+    found: dict[str, str] = {}
+    studies = [study for study in plan.studies if profile in study.profiles]
+    for layer in dict.fromkeys(layer for study in studies for layer in study.layers):
+        keys = [study.key for study in studies if layer in study.layers]
+        if all(key in closed for key in keys):
+            found[layer] = max((closed[key] for key in keys), key=lambda one: one.date).words
+    return found
+
+
+def _restore(packed: Path, out: Path, closed: Mapping[str, str], progress: Progress) -> list[str]:
+    """Unpack what tables need, and mark what is incomplete; returns sentences about that."""
+    names = packed_runs(packed)
+    unpack_runs(packed, out, names, (), tokens=False)
+    unpack_rest(packed, out)
+    progress.say(f"{packed.name}: {len(names)} runs have the bytes of their lists")
+    mark = Partial(dict(_gaps(names, {*planned_runs(packed), *names}, closed)))
+    if not mark.gaps:
+        return []
+    write_partial(out, mark)
+    return [f"{packed.name}: {mark.words}"]
+
+
+def _gaps(recorded: Sequence[str], planned: set[str], closed: Mapping[str, str]) -> Iterator[tuple[str, Gap]]:
+    """The layers that lack runs."""
+    for layer in sorted({_layer(name) for name in planned}):
+        there, due = (sum(_layer(name) == layer for name in names) for names in (recorded, planned))
+        if there < due:
+            yield layer, Gap(there, due, closed.get(layer, ""))
+
+
+def _layer(run: str) -> str:
+    return run.partition("/")[0]
+
+
+def _report(task: tuple[Path, Path]) -> tuple[list[Finding], str]:
+    """What the tables of one directory answer, or why there are none."""
+    directory, out = task
+    try:
+        evidence = read_evidence(directory)
+        write_evidence(evidence, out)
+    except NoTableError as error:
+        return [], f"no tables: {error}"
+    except RunDirectoryError as error:
+        return [], f"no tables: {error}".replace(str(directory), directory.name)
+    return findings(evidence), ""
+
+
+def _ship(root: Path, out: Path, names: Sequence[str]) -> None:
+    for shipped, made in _places(root, out, names):
+        for old in shipped.rglob(_TABLES):
+            old.unlink()
+        copy_files(made, shipped, _TABLES)
+    list_evidence(root)
+
+
+def copy_files(source: Path, out: Path, pattern: str = "*") -> None:
+    """Copy the files below a directory to the same places below another."""
+    for path in sorted(source.rglob(pattern)):
+        if path.is_file():
+            place = out / path.relative_to(source)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(place, path.read_bytes())
+
+
+def _places(root: Path, out: Path, names: Sequence[str]) -> list[tuple[Path, Path]]:
+    return [(root / REPORT, out / REPORT), *((root / name / REPORT, out / name) for name in names)]
+
+
+def _differences(root: Path, out: Path, names: Sequence[str]) -> Iterator[str]:
+    for shipped, made in _places(root, out, names):
+        if not shipped.is_dir():
+            yield f"{shipped.relative_to(root)}: no tables are shipped: s2s rebuild --ship writes them"
+        else:
+            where = shipped.relative_to(root).as_posix()
+            yield from (f"{where}/{line}" for line in table_differences(shipped, made))

@@ -1,0 +1,80 @@
+"""A stopped run travels without its learner's weights: its records make the learner again, to the bit."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.experiments.configuration import Profile, RunConfig
+from search_to_signal.experiments.live.run import run
+from search_to_signal.records.manifest import read_manifest
+
+
+class Stopped(BaseException):
+    """The process is gone."""
+
+
+class StopsAt:
+    """Stops a run when a group is done; ``None`` is never."""
+
+    def __init__(self, group: int | None = None) -> None:
+        self.group = group
+        self.notes: list[str] = []
+
+    def update(self, task: str, done: int, total: int, note: str = "") -> None:
+        self.notes.append(note)
+        if done == self.group:
+            raise Stopped
+
+    def say(self, line: str) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def config(profile: Profile) -> RunConfig:
+    """A trained run of the tiny profile."""
+    return msgspec.structs.replace(profile.run("native", 42), groups=5)
+
+
+@pytest.fixture(scope="module")
+def whole(config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The undisturbed run."""
+    place = tmp_path_factory.mktemp("whole") / "run"
+    run(config, place, StopsAt())
+    return place
+
+
+def stopped(config: RunConfig, place: Path) -> Path:
+    """The run, stopped behind its checkpoint, as it travels: without weights."""
+    with pytest.raises(Stopped):
+        run(config, place, StopsAt(4), checkpoint_every=3)
+    weights = list(place.rglob("*.safetensors"))
+    assert weights
+    for file in weights:
+        file.unlink()
+    return place
+
+
+def test_it_goes_on_as_if_nothing_had_been_left_out(config: RunConfig, whole: Path, tmp_path: Path) -> None:
+    """Records and final adapter are those of the undisturbed run."""
+    place, progress = stopped(config, tmp_path / "run"), StopsAt()
+    run(config, place, progress, resume=True)
+    assert "update" in progress.notes
+    assert read_manifest(place).status == "complete"
+    names = ["completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl"]
+    names += [path.relative_to(whole).as_posix() for path in (whole / "adapter").iterdir()]
+    for name in names:
+        assert (place / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def test_another_learner_is_refused(config: RunConfig, tmp_path: Path) -> None:
+    """Where the records make another one than the checkpoint names, the run is named and gets no group."""
+    place = stopped(config, tmp_path / "run")
+    for file in (place / "checkpoint").glob("*.json"):
+        checkpoint = json.loads(file.read_text())
+        file.write_text(json.dumps({**checkpoint, "learner": "0" * 64}))
+    before = (place / "steps.jsonl").read_bytes()
+    with pytest.raises(RunDirectoryError, match=r"make another learner here.*\.safetensors"):
+        run(config, place, StopsAt(), resume=True)
+    assert before.startswith((place / "steps.jsonl").read_bytes())

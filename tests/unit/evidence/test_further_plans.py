@@ -1,0 +1,122 @@
+"""A further plan lies in a directory of its own beside the first: its own list, tables, page and problems."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from spec.synthetic_runs import write_synthetic_run
+from tests.plans import plan_text, text_sha256
+
+from search_to_signal.cli import main
+from search_to_signal.records.manifest import write_roster
+
+FIRST = plan_text({})
+FURTHER = (
+    plan_text({"pairs": '[["larger/cohort/native", "larger/cohort/frozen"]]', "horizon": 80})
+    .replace('"A small plan"', '"A further plan"')
+    .replace('profiles = ["main"]', 'profiles = ["larger"]')
+)
+
+
+def pack(top: Path, name: str, plan: str, evidence: Path) -> None:
+    """Record a study of synthetic runs under a plan, and pack it."""
+    results = top / "results" / name
+    for seed in (1, 2, 3):
+        for condition in ("frozen", "native"):
+            run = results / "cohort" / f"{condition}-s{seed}"
+            write_synthetic_run(run, condition, seed, plan_sha256=text_sha256(plan))
+    write_roster(results / "cohort", [f"{c}-s{seed}" for c in ("frozen", "native") for seed in (1, 2, 3)])
+    assert main(["pack", str(results), "--into", str(evidence)]) == 0
+    (evidence / "plan.toml").write_text(plan)
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The evidence of two plans, with its tables."""
+    top = tmp_path_factory.mktemp("two")
+    pack(top, "main", FIRST, top / "evidence")
+    pack(top, "larger", FURTHER, top / "evidence" / "further")
+    assert main(["rebuild", str(top / "evidence"), "--out", str(top / "made"), "--ship"]) == 0
+    return top / "evidence"
+
+
+def rebuild(evidence: Path, out: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str]:
+    """Exit code and output."""
+    capsys.readouterr()
+    code = main(["rebuild", str(evidence), "--out", str(out), *more])
+    return code, capsys.readouterr().out
+
+
+def test_both_are_made_again(shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One command checks both, and each page leads to the other."""
+    code, out = rebuild(shipped, tmp_path, capsys)
+    pages = [tmp_path / "report/evidence.html", tmp_path / "further/report/evidence.html"]
+    assert (code, out.splitlines()[-1]) == (0, f"s2s: OK: 0 problems; open {pages[0]} and {pages[1]}")
+    first, further = (page.read_text() for page in pages)
+    assert '<a href="../further/report/evidence.html">A further plan</a>' in first
+    assert '<a href="../../report/evidence.html">A small plan</a>' in further
+    assert (tmp_path / "further" / "larger" / "report.html").is_file()
+    assert "further" not in (shipped / "SHA256SUMS").read_text()
+    assert "larger/cohort/native-s1/records.xz" in (shipped / "further" / "SHA256SUMS").read_text()
+
+
+def test_each_has_its_own_problems(shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A further plan that was changed is named with its directory; the first has no problem."""
+    evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
+    plan = evidence / "further" / "plan.toml"
+    plan.write_text(plan.read_text().replace("Is it so?", "Was it so?"))
+    code, out = rebuild(evidence, tmp_path / "out", capsys)
+    problems = [line for line in out.splitlines() if line.startswith("PROBLEM")]
+    assert code == 1
+    assert problems
+    assert all(line.startswith("PROBLEM further/plan.toml: ") for line in problems)
+    (evidence / "further" / "larger" / "files.xz").write_bytes(b"cut")
+    assert main(["rebuild", str(evidence), "--out", str(tmp_path / "again")]) == 4
+    assert "larger/files.xz: bytes differ" in capsys.readouterr().err
+
+
+def test_a_plan_waits_for_its_first_run(
+    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A plan is there before any of its runs: that is said, and is no problem."""
+    evidence = Path(shutil.copytree(shipped, tmp_path / "evidence"))
+    for path in (evidence / "further").iterdir():
+        if path.name != "plan.toml":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    code, out = rebuild(evidence, tmp_path / "out", capsys)
+    assert code == 0
+    assert "further: nothing of this plan is packed yet" in out
+
+
+def test_the_readme_leads_with_the_last_plan_whose_main_study_is_whole(
+    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its table has to be there; that of the first may stand beside it, and must be whole then."""
+    _, out = rebuild(shipped, tmp_path / "out", capsys)
+    lines = out.splitlines()
+    starts = [number for number, line in enumerate(lines) if line.startswith("| Comparison")]
+    first, further = ("\n".join(lines[start : start + 4]) for start in starts)
+    assert first != further
+    readme = tmp_path / "README.md"
+    for text, said in (
+        (further, ""),
+        (f"{first}\n\n{further}", ""),
+        (first, f"its table lacks the rebuilt row {further.splitlines()[-1]}"),
+        (f"{first.replace('native', 'negative')}\n\n{further}", "has a row that is not rebuilt: | negative"),
+    ):
+        readme.write_text(f"# Read\n\n{text}\n")
+        code, out = rebuild(shipped, tmp_path / "out", capsys, "--readme", str(readme))
+        assert code == bool(said), text
+        assert said in out
+
+
+def test_each_is_packed_traced_and_brought_back_by_itself(
+    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A further plan's directory is evidence like the first one's."""
+    further = str(shipped / "further")
+    assert main(["trace", further, "outcomes", "main.q/native minus frozen", "Estimate"]) == 0
+    assert "larger/cohort/frozen-s1/completions.jsonl" in capsys.readouterr().out
+    assert main(["unpack", further, "--out", str(tmp_path / "unpacked")]) == 0
+    assert (tmp_path / "unpacked" / "larger" / "cohort" / "native-s1" / "completions.jsonl").is_file()
+    assert main(["claims", "--results", further]) == 0
