@@ -13,6 +13,7 @@ from search_to_signal.evidence.container import read_container, write_container
 from search_to_signal.evidence.roots import BESIDE, own_files
 from search_to_signal.evidence.runs import RECORDS, Tokenizer, pack_run, tokenizer
 from search_to_signal.progress import Progress
+from search_to_signal.provenance.adapters import ADAPTER, left_out
 from search_to_signal.provenance.blocks import BLOCKS
 from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, sha256_file, sum_problems
 from search_to_signal.provenance.ro_crate import CRATE
@@ -30,7 +31,8 @@ from search_to_signal.records.manifest import (
 )
 
 FILES = "files.xz"
-OPEN_NAMES = (SUMS, DATA_SUMS, ROSTER)
+OPEN_LISTS = (SUMS, DATA_SUMS)
+OPEN_NAMES = (*OPEN_LISTS, ROSTER)
 SEAL = (SUMS, DATA_SUMS, BLOCKS, CRATE)
 TABLES = ".csv"
 
@@ -51,8 +53,8 @@ def pack(
     """Pack a results directory; runs that are packed already stay as they are.
 
     ``adapters`` are patterns of runs whose final weights go along, ``cohort/*-s42`` say: they are most of the
-    bytes, and executing a run again gives them. ``models`` are directories with further tokenizers. Raises
-    RunDirectoryError for a run whose files are not those of its list.
+    bytes, and executing a run again gives them. Of other runs they may be missing. ``models`` are directories
+    with further tokenizers. Raises RunDirectoryError for a run whose files are not those of its list.
     """
     refuse_special_files(results)
     if out.resolve().is_relative_to(results.resolve()):
@@ -89,8 +91,9 @@ def _is_packed(run: Path, packed: Path) -> bool:
 
 
 def _pack_checked(run: Path, name: str, out: Path, tokenizers: Tokenizers, weights: bool) -> None:
-    if problems := sum_problems(run):
-        first, what = next(iter(problems.items()))
+    absent = set() if weights else left_out(run)
+    problems = {file: what for file, what in sum_problems(run).items() if file not in absent}
+    for first, what in problems.items():
         raise RunDirectoryError(f"{name}/{first}: {what}: restore the run, or record it again")
     found: Tokenizer | None = tokenizer(tokenizers.of(read_manifest(run).model_files))
     pack_run(run, out, found, weights)
@@ -103,8 +106,7 @@ def _files(directory: Path) -> Iterator[Path]:
 def _pack_rest(results: Path, runs: set[Path], out: Path) -> None:
     """What is no run: lists and tables openly, the rest in one container, but for what is made from it."""
     parts: dict[str, bytes] = {}
-    # A seal over what was there before the newest runs is none.
-    stale = SEAL if not (results / SUMS).is_file() or sum_problems(results) else ()
+    stale = _stale(results)
     for name in stale:
         (out / name).unlink(missing_ok=True)
     for path in _files(results):
@@ -120,6 +122,27 @@ def _pack_rest(results: Path, runs: set[Path], out: Path) -> None:
         elif not report and place.as_posix() != BLOCKS:
             parts[place.as_posix()] = path.read_bytes()
     write_container(out / FILES, parts)
+
+
+def _stale(results: Path) -> set[str]:
+    """The lists of a results directory and its layers that are not of what is there.
+
+    A seal over what was there before the newest runs is none; a layer whose runs came in pieces, each with a
+    list of its own, has the last one's. Final adapters may be missing.
+    """
+    seal = set() if _is_listed(results) else set(SEAL)
+    lists = (path.parent for path in results.rglob(SUMS) if not (path.parent / MANIFEST).is_file())
+    below = [layer for layer in lists if layer != results and not _is_listed(layer)]
+    return seal | {(layer / name).relative_to(results).as_posix() for layer in below for name in OPEN_LISTS}
+
+
+def _is_listed(directory: Path) -> bool:
+    if not (directory / SUMS).is_file():
+        return False
+    return all(
+        what == "missing" and Path(name).parent.name == ADAPTER
+        for name, what in sum_problems(directory).items()
+    )
 
 
 def list_evidence(root: Path) -> None:

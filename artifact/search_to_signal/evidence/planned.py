@@ -10,6 +10,7 @@ from search_to_signal.errors import RunDirectoryError, reason
 from search_to_signal.progress import counted
 from search_to_signal.provenance.checksums import SUMS, read_sums, sha256_file
 from search_to_signal.records.amendments import AMENDMENTS
+from search_to_signal.records.layers import PROBE
 from search_to_signal.records.manifest import (
     ROSTER,
     finished_manifest,
@@ -19,6 +20,7 @@ from search_to_signal.records.manifest import (
     runs_below,
 )
 from search_to_signal.records.plan import PLAN, Plan, Question
+from search_to_signal.records.probe import INITIAL, read_probe
 
 _SHOWN = 3
 
@@ -72,6 +74,9 @@ def _side_problems(top: Path, side: str, due: dict[str, int], first: bool) -> It
     directory = top / place
     if not directory.is_dir() and not first:
         return
+    if directory.name == PROBE:
+        yield from _probe_problems(directory, side, list(due))
+        return
     roster = set(read_roster(directory))
     if lacking := [name for name in due if name not in roster]:
         yield f"{place}/{ROSTER} lacks {len(lacking)} of {len(due)} planned runs: {_some(lacking)}"
@@ -84,6 +89,14 @@ def _side_problems(top: Path, side: str, due: dict[str, int], first: bool) -> It
     if unasked := [name for name in runs if name not in due]:
         told = counted(len(unasked), "run")
         yield f"{side}: {told} of seeds that the plan does not ask for: {_some(unasked)}"
+
+
+def _probe_problems(directory: Path, side: str, due: Sequence[str]) -> Iterator[str]:
+    """A probe is one recording of many checkpoints, of which its manifest is the list."""
+    known = {checkpoint.name for checkpoint in read_probe(directory).checkpoints}
+    names = [INITIAL] if side.endswith(f"/{INITIAL}") else due
+    if lacking := [name for name in names if name not in known]:
+        yield f"{side}: the probe lacks {len(lacking)} of {len(names)} planned checkpoints: {_some(lacking)}"
 
 
 def table_problems(page: Path, answers: Sequence[str], required: str) -> Iterator[str]:

@@ -54,19 +54,22 @@ def rebuild(
         }
         copy_files(made, out)
     waiting = [f"{place.name}: nothing of this plan is packed yet" for place in packed if place not in told]
-    problems = [line for place, one in told.items() for line in _placed(root, place, one.problems)]
+    problems = [line for place, one in told.items() for line in _placed(root, place, "/", one.problems)]
     problems += list(_readme_problems(readme, list(told.values()))) if readme is not None else []
     return Rebuilt(
         tuple(out / one.page.relative_to(made) for one in told.values()),
         tuple(problems),
-        (*waiting, *(line for place, one in told.items() for line in _placed(root, place, one.remarks))),
+        (
+            *waiting,
+            *(line for place, one in told.items() for line in _placed(root, place, ": ", one.remarks)),
+        ),
         tuple(answer for one in told.values() for answer in one.answers),
     )
 
 
-def _placed(root: Path, place: Path, lines: Sequence[str]) -> Iterator[str]:
-    """Lines about the evidence of a further plan, with its directory."""
-    yield from (line if place == root else f"{place.name}/{line}" for line in lines)
+def _placed(root: Path, place: Path, mark: str, lines: Sequence[str]) -> Iterator[str]:
+    """Lines about the evidence of a further plan, behind its directory."""
+    yield from (line if place == root else f"{place.name}{mark}{line}" for line in lines)
 
 
 def _others(pages: Mapping[Path, Path], place: Path) -> dict[str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.provenance.checksums import read_sums
 from search_to_signal.records.manifest import Manifest
 from search_to_signal.records.schema import StepRecord
 
@@ -95,3 +96,10 @@ def _config_problems(path: Path, manifest: Manifest) -> Iterator[str]:
         return
     if learner and written != (learner["lora_rank"], learner["lora_alpha"], None):
         yield f"{ADAPTER}/{path.name} has another rank, alpha or base model than the run"
+
+
+def left_out(directory: Path) -> set[str]:
+    """The files of a run's final adapter, where the run came without it: what is packed or carried does."""
+    if (directory / ADAPTER).exists():
+        return set()
+    return {name for name in read_sums(directory) if Path(name).parent.name == ADAPTER}

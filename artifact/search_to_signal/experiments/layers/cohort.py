@@ -9,6 +9,6 @@ def run(asked: Reproduction) -> None:
     """Run the cohort; raises RunDirectoryError where its directory holds anything else."""
     profile, results = asked.profile, asked.results
     asked.run_all({results / COHORT: profile.runs()})
-    if profile.anchor is not None:
+    if profile.anchor is not None and asked.has_cohort:
         # Now, before anything reads what the runs achieved.
         fix_contract(profile, profile.anchor, results, asked.how.plan)

@@ -8,12 +8,13 @@ import msgspec
 from msgspec import UNSET
 
 from search_to_signal.errors import ConfigError, RunDirectoryError
-from search_to_signal.experiments.configuration import ADAPTER, Profile, RunConfig
+from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.runs.directory import RUN, read_own
 from search_to_signal.experiments.runs.execution import Execution, Place, execute
 from search_to_signal.generators.opening import model_files
 from search_to_signal.progress import Progress
-from search_to_signal.provenance.checksums import SUMS, read_sums, sum_problems, write_sums
+from search_to_signal.provenance.adapters import left_out
+from search_to_signal.provenance.checksums import SUMS, sum_problems, write_sums
 from search_to_signal.provenance.source import source
 from search_to_signal.provenance.verify import verify
 from search_to_signal.records.layers import COHORT
@@ -67,6 +68,11 @@ class Reproduction:
             for place in found
         ]
 
+    @property
+    def has_cohort(self) -> bool:
+        """Whether every run of the cohort is here, and not elsewhere."""
+        return all((self.results / COHORT / config.name).is_dir() for config in self.profile.runs())
+
     def finished_cohort(self) -> Path:
         """``finished_cohort`` of the profile."""
         return finished_cohort(self.profile, self.results, self.how.plan)
@@ -86,7 +92,7 @@ def _place(
         raise RunDirectoryError(f"{directory} holds this run of another version of source or model: {remedy}")
     if plan is not None:
         # Hundreds of runs, at every beginning: what they contradict is for verify.
-        if differing := sum_problems(directory).keys() - _not_shipped(directory):
+        if differing := sum_problems(directory).keys() - left_out(directory):
             raise RunDirectoryError(f"{directory} is complete but damaged ({min(differing)}): {remedy}")
         return Place(config, directory, done=True)
     if problems := verify(directory).problems:
@@ -98,13 +104,6 @@ def _is_finished(config: RunConfig, directory: Path, plan: str | None) -> bool:
     """Whether a directory has the manifest of exactly this run, finished under the same plan."""
     found = finished_manifest(directory)
     return found is not None and found.plan_sha256 == (plan or UNSET) and _is_run(found, config, plan)
-
-
-def _not_shipped(directory: Path) -> set[str]:
-    """The files of a final adapter, where the run came without it: packed evidence leaves it out."""
-    if (directory / ADAPTER).exists():
-        return set()
-    return {name for name in read_sums(directory) if Path(name).parent.name == ADAPTER}
 
 
 def _is_run(manifest: Manifest, config: RunConfig, plan: str | None) -> bool:
