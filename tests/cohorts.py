@@ -4,7 +4,7 @@ from pathlib import Path
 
 from search_to_signal.experiments.configuration import Profile
 from search_to_signal.experiments.runs.execution import Execution
-from search_to_signal.experiments.runs.places import Reproduction
+from search_to_signal.experiments.runs.run_slots import Reproduction
 from search_to_signal.progress import Progress
 
 

@@ -12,7 +12,7 @@ from search_to_signal.experiments.configuration import Profile
 from search_to_signal.experiments.layers import restart
 from search_to_signal.experiments.runs.adapters import make_adapters
 from search_to_signal.experiments.runs.execution import Execution
-from search_to_signal.experiments.runs.places import Reproduction
+from search_to_signal.experiments.runs.run_slots import Reproduction
 from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.checksums import sum_problems
 from search_to_signal.records.layers import COHORT, RESTART

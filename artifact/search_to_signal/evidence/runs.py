@@ -1,4 +1,4 @@
-"""One run as a container: its record lines in shorthand, every other file as it is."""
+"""One run as a container: its record lines in the compact encoding, every other file as it is."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from search_to_signal.errors import UNREADABLE, RunDirectoryError, reason
-from search_to_signal.evidence import shorthand
+from search_to_signal.evidence import compact_encoding as compact
+from search_to_signal.evidence.compact_encoding import Encode, Line
 from search_to_signal.evidence.container import read_container, write_container, write_files
-from search_to_signal.evidence.shorthand import Encode, Line
 from search_to_signal.experiments.configuration import CONFIG
 from search_to_signal.provenance.adapters import ADAPTER
 from search_to_signal.provenance.checksums import SUMS, read_sums
@@ -39,7 +39,7 @@ class Tokenizer(NamedTuple):
 
 
 def tokenizer(tokens: Tokens | None) -> Tokenizer | None:
-    """What shorthand needs of a tokenizer."""
+    """What the encoding needs of a tokenizer."""
     if tokens is None:
         return None
 
@@ -81,15 +81,15 @@ def _shortened(files: Mapping[str, bytes], manifest: Manifest, found: Tokenizer 
         generations = {line["step"]: line for line in lines[GENERATIONS]}
         completions = {(line["step"], line["index"]): line for line in lines[COMPLETIONS]}
         reading, size = manifest.facts.idea_end, manifest.facts.group_size
-        context = shorthand.context_of(generations, lines[HEURISTICS], lines[STEPS], reading)
-        credit = shorthand.credit_of(lines[COMPLETIONS], manifest.facts)
+        context = compact.context_of(generations, lines[HEURISTICS], lines[STEPS], reading)
+        credit = compact.credit_of(lines[COMPLETIONS], manifest.facts)
         encode, ends = found or (None, ())
         short: dict[str, Iterable[Line]] = {
-            GENERATIONS: shorthand.short_generations(lines[GENERATIONS], encode, ends),
-            COMPLETIONS: shorthand.short_completions(lines[COMPLETIONS], context, credit, size),
-            HEURISTICS: shorthand.short_heuristics(lines[HEURISTICS], completions, generations, reading),
-            STEPS: shorthand.short_steps(lines[STEPS], generations),
-            TIMINGS: shorthand.short_timings(lines[TIMINGS]),
+            GENERATIONS: compact.short_generations(lines[GENERATIONS], encode, ends),
+            COMPLETIONS: compact.short_completions(lines[COMPLETIONS], context, credit, size),
+            HEURISTICS: compact.short_heuristics(lines[HEURISTICS], completions, generations, reading),
+            STEPS: compact.short_steps(lines[STEPS], generations),
+            TIMINGS: compact.short_timings(lines[TIMINGS]),
         }
         return {name: _encoded(short[name]) for name in files}
     except (KeyError, IndexError, TypeError, ValueError, *UNREADABLE):
@@ -120,20 +120,20 @@ def restored(
     short = {name: _decoded(data, most) for name, data in parts.items() if not name.startswith(_WHOLE)}
     generations = {line["step"]: line for line in short.get(GENERATIONS, _lines(files, GENERATIONS, most))}
     source = short.get(COMPLETIONS, _lines(files, COMPLETIONS, most))
-    source = shorthand.placed_completions(source, facts.group_size)
+    source = compact.placed_completions(source, facts.group_size)
     completions = {(line["step"], line["index"]): line for line in source}
     if HEURISTICS in short:
-        whole = shorthand.whole_heuristics(short[HEURISTICS], completions, generations, facts.idea_end)
+        whole = compact.whole_heuristics(short[HEURISTICS], completions, generations, facts.idea_end)
         files[HEURISTICS] = _encoded(whole)
     if STEPS in short:
-        files[STEPS] = _encoded(shorthand.whole_steps(short[STEPS], generations))
+        files[STEPS] = _encoded(compact.whole_steps(short[STEPS], generations))
     if TIMINGS in short:
-        files[TIMINGS] = _encoded(shorthand.whole_timings(short[TIMINGS]))
+        files[TIMINGS] = _encoded(compact.whole_timings(short[TIMINGS]))
     if COMPLETIONS in short:
         told = _lines(files, HEURISTICS, most), _lines(files, STEPS, most)
-        context = shorthand.context_of(generations, *told, facts.idea_end)
-        lines = list(shorthand.whole_completions(source, context))
-        files[COMPLETIONS] = _encoded(shorthand.with_credit(lines, shorthand.credit_of(lines, facts)))
+        context = compact.context_of(generations, *told, facts.idea_end)
+        lines = list(compact.whole_completions(source, context))
+        files[COMPLETIONS] = _encoded(compact.with_credit(lines, compact.credit_of(lines, facts)))
     if GENERATIONS in short and tokens:
         files[GENERATIONS] = _encoded(_with_tokens(short[GENERATIONS], found))
     return files
@@ -148,7 +148,7 @@ def _with_tokens(lines: list[Line], found: Tokenizer | None) -> Iterable[Line]:
         if any("prompt_ids" not in line or "completion_ids" not in line for line in lines):
             raise RunDirectoryError(f"{TOKENS}: its token ids cannot be restored")
         return lines
-    return shorthand.whole_generations(lines, *found)
+    return compact.whole_generations(lines, *found)
 
 
 def unpack_run(packed: Path, out: Path, found: Tokenizer | None, tokens: bool = True) -> None:

@@ -19,7 +19,7 @@ from search_to_signal.experiments.configuration import load_profile
 from search_to_signal.experiments.planned_work import planned_work
 from search_to_signal.experiments.reproduction import chosen_layers, require_parts, run_layer
 from search_to_signal.experiments.runs.execution import Execution, stoppable
-from search_to_signal.experiments.runs.places import Reproduction
+from search_to_signal.experiments.runs.run_slots import Reproduction
 from search_to_signal.progress import progress_display
 from search_to_signal.provenance.seal import seal
 from search_to_signal.records.amendments import Amendment

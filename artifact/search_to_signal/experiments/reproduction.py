@@ -13,13 +13,13 @@ from search_to_signal.errors import ConfigError, RunDirectoryError, reason
 from search_to_signal.experiments import layers
 from search_to_signal.experiments.card import card_warnings, require_card
 from search_to_signal.experiments.configuration import FROZEN, Profile
+from search_to_signal.experiments.example_tours import record_tours
 from search_to_signal.experiments.implementation import implementation
 from search_to_signal.experiments.layer_settings import AuditCell, BreadthCell
 from search_to_signal.experiments.layers.normalizer_replay import audit_results
+from search_to_signal.experiments.preflight import check_conditions
 from search_to_signal.experiments.runs.execution import Execution
-from search_to_signal.experiments.runs.places import Reproduction, unfinished
-from search_to_signal.experiments.tours import record_tours
-from search_to_signal.experiments.trial import try_conditions
+from search_to_signal.experiments.runs.run_slots import Reproduction, unfinished
 from search_to_signal.generators.opening import require_model
 from search_to_signal.generators.settings import model_name
 from search_to_signal.package_data import MODELS
@@ -76,7 +76,7 @@ def require_parts(profile: Profile, results: Path) -> None:
     hash the weights.
     """
     require_place(results)
-    try_conditions(profile)
+    check_conditions(profile)
     parts: list[Profile | BreadthCell | AuditCell] = [profile, *profile.breadth, *profile.audit]
     for model in sorted({model_name(part.model) for part in parts}):
         require_model(profile.generation, model)

@@ -13,7 +13,7 @@ from search_to_signal.provenance.source import source
 from search_to_signal.recompute.findings import Finding
 from search_to_signal.recompute.heldout import heldout_findings
 from search_to_signal.recompute.probe import probe_findings
-from search_to_signal.recompute.programs import Bench, Evaluations
+from search_to_signal.recompute.programs import Evaluations, ProgramRunner
 from search_to_signal.recompute.released import released_findings
 from search_to_signal.recompute.runs import run_findings
 from search_to_signal.recompute.tokens import Tokenizers
@@ -75,9 +75,9 @@ def recompute(directory: Path, options: Options, progress: Progress) -> Recomput
     skipped: dict[str, list[str]] = {}
     with ExitStack() as stack:
         evaluations = stack.enter_context(closing(Evaluations(options.state, source().sha256)))
-        bench = stack.enter_context(closing(Bench(evaluations, options.slots)))
+        runner = stack.enter_context(closing(ProgramRunner(evaluations, options.slots)))
         counts: Counter[str] = Counter()
-        tools = Tools(bench, Tokenizers(options.models), options.sample, progress, counts)
+        tools = Tools(runner, Tokenizers(options.models), options.sample, progress, counts)
         for name, findings in _parts(directory):
             counts["parts"] += 1
             for finding in _guarded(name, findings, tools):

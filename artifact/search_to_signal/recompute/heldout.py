@@ -60,7 +60,7 @@ def _scores(
     chosen = tools.chosen(f"{HELDOUT}/{SCORES}", len(rows))
     for number, (row, (split, run, best)) in enumerate(zip(rows, due, strict=True)):
         if number in chosen:
-            programs = tools.bench.programs(part, split, _limits(manifest))
+            programs = tools.runner.programs(part, split, _limits(manifest))
             found = score_record(run, split, best, _evaluate_to_the_end(programs, best.code, _ending(row)))
             yield from differences(f"{SCORES}, {row.run} on {split}", _ending(row), _ending(found))
         tools.progress.update(f"{HELDOUT}/{SCORES}", number + 1, len(rows))
@@ -75,7 +75,7 @@ def _behaviours(
         yield Finding(BEHAVIOURS, "its rows are not the distinct valid programs of the cohort")
         return
     part = first_instances(problem, manifest.behaviour_instances)
-    programs = tools.bench.programs(part, manifest.behaviour_split, _limits(manifest))
+    programs = tools.runner.programs(part, manifest.behaviour_split, _limits(manifest))
     chosen = tools.chosen(f"{HELDOUT}/{BEHAVIOURS}", len(rows))
     for number, row in enumerate(rows):
         if number in chosen:

@@ -46,7 +46,7 @@ def probe_findings(directory: Path, tools: Tools) -> Iterator[Finding]:
         file = folder / f"{checkpoint.name}.jsonl"
         if file.parent != folder:
             raise RecordError(f"{checkpoint.name!r} is no name of a checkpoint")
-        programs = tools.bench.programs(problem, config.split, config.evaluation)
+        programs = tools.runner.programs(problem, config.split, config.evaluation)
         task = f"{PROBE}/{checkpoint.name}"
         chosen = tools.chosen(task, manifest.prompts)
         answers = groupby(read_records(file, ProbeRecord), key=lambda record: record.prompt)

@@ -172,7 +172,7 @@ class RunPrograms:
             yield RunPrograms(pool, self.evaluations)
 
 
-class Bench:
+class ProgramRunner:
     """Where programs are executed: one pool at a time, kept while problem, split and limits stay.
 
     To be closed in the end.

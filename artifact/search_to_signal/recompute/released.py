@@ -47,7 +47,7 @@ def released_findings(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
     """What is otherwise in a run of the released host; raises S2SError for what cannot be recomputed."""
     manifest, heuristics = read_manifest(run), list(read_records(run / HEURISTICS, HeuristicRecord))
     problem, split = find_problem(manifest.facts.problem), manifest.facts.split
-    programs = tools.bench.programs(problem, split, EvaluationSettings(replay="off"))
+    programs = tools.runner.programs(problem, split, EvaluationSettings(replay="off"))
     yield Finding("all", ITS_OWN, False)
     scored = _has_our_noise(manifest)
     if not scored:

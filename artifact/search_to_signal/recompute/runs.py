@@ -52,7 +52,7 @@ def run_findings(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
     host = find_host(config.host, HostSetup(problem, config.search, config.host_settings))
     credit = (find_mapping(config.mapping), find_normalizer(config.normalizer)) if config.trained else None
     search = Search(config, problem, host, credit, tools.tokenizers.of(manifest.model_files))
-    programs = tools.bench.programs(problem, config.split, config.evaluation)
+    programs = tools.runner.programs(problem, config.split, config.evaluation)
     heuristics = list(read_records(run / HEURISTICS, HeuristicRecord))
     steps = list(read_records(run / STEPS, StepRecord))
     chosen = tools.chosen(name, len(steps))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from search_to_signal.analysis.tables.matched import matched_page
 from search_to_signal.errors import RunDirectoryError, S2SError
+from search_to_signal.experiments.example_tours import tour_problems
 from search_to_signal.experiments.layers.normalizer_replay import audit_results
 from search_to_signal.experiments.reproduction import write_report
-from search_to_signal.experiments.tours import tour_problems
 from search_to_signal.provenance.blocks import BLOCKS, block_index
 from search_to_signal.provenance.checksums import listed_files
 from search_to_signal.provenance.png import image_sha256

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from search_to_signal.progress import Progress
-from search_to_signal.recompute.programs import Bench
+from search_to_signal.recompute.programs import ProgramRunner
 from search_to_signal.recompute.tokens import Tokenizers
 from search_to_signal.seeding import stream
 
@@ -29,7 +29,7 @@ class Tools:
     ``tally`` counts the groups and completions that were looked at.
     """
 
-    bench: Bench
+    runner: ProgramRunner
     tokenizers: Tokenizers
     sample: Sample | None
     progress: Progress

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from search_to_signal.evidence.shorthand import short_generations, whole_generations
+from search_to_signal.evidence.compact_encoding import short_generations, whole_generations
 from search_to_signal.evidence.tables import table_differences
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.forging import edit_line, reseal
 
 from search_to_signal.cli import main
+from search_to_signal.evidence.compact_encoding import guessed_program
 from search_to_signal.evidence.container import read_container
-from search_to_signal.evidence.shorthand import guessed_program
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.provenance.seal import seal
 from search_to_signal.records.manifest import write_roster

@@ -16,7 +16,7 @@ from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.runs import cluster
 from search_to_signal.experiments.runs.cluster import node_resources
 from search_to_signal.experiments.runs.execution import Execution, Place
-from search_to_signal.experiments.runs.places import run_missing
+from search_to_signal.experiments.runs.run_slots import run_missing
 
 
 class Quiet:

@@ -18,7 +18,7 @@ from search_to_signal.experiments.runs.execution import (
     Execution,
     Place,
 )
-from search_to_signal.experiments.runs.places import run_missing
+from search_to_signal.experiments.runs.run_slots import run_missing
 
 # Stands for `python -m search_to_signal.cli run-one`: does what the name of its condition says.
 STUB = """#!{python} -S
@@ -162,7 +162,7 @@ def test_a_run_ends_with_whoever_started_it() -> None:
 def test_ray_stays_unloaded() -> None:
     """Nothing on the way of a local run imports Ray."""
     code = (
-        "import sys, search_to_signal.cli, search_to_signal.experiments.runs.places;"
+        "import sys, search_to_signal.cli, search_to_signal.experiments.runs.run_slots;"
         "print('ray' in sys.modules, 'search_to_signal.experiments.runs.cluster' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]

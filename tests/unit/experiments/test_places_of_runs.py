@@ -18,7 +18,7 @@ from search_to_signal.errors import RunDirectoryError, RunFailedError
 from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.runs import execution
 from search_to_signal.experiments.runs.directory import begin_again_where_changed
-from search_to_signal.experiments.runs.places import Reproduction, places
+from search_to_signal.experiments.runs.run_slots import Reproduction, places
 from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.files import checked_files
 from search_to_signal.provenance.environment import environment

@@ -8,7 +8,7 @@ import pytest
 from search_to_signal.errors import ConfigError, StoppedError
 from search_to_signal.experiments import recording
 from search_to_signal.experiments.recording import Stop, record
-from search_to_signal.experiments.runs.places import Reproduction
+from search_to_signal.experiments.runs.run_slots import Reproduction
 from search_to_signal.records.layers import Layer
 from search_to_signal.records.plan import read_plan
 

@@ -29,7 +29,7 @@ from search_to_signal.provenance.verify import verify
 from search_to_signal.recompute.completions import Text, text_findings
 from search_to_signal.recompute.directory import Options, Recomputed, recompute
 from search_to_signal.recompute.findings import Ending, differences
-from search_to_signal.recompute.programs import Bench, Evaluations, limits_here
+from search_to_signal.recompute.programs import Evaluations, ProgramRunner, limits_here
 from search_to_signal.recompute.tools import Sample
 from search_to_signal.records.manifest import Manifest, write_manifest
 from search_to_signal.records.probe import ProbeRecord
@@ -228,8 +228,8 @@ def test_time_limits_cannot_hide_a_forged_score() -> None:
     """A program that never ends is no proof of its score; one that was cut off and now ends is counted."""
     limits = EvaluationSettings(timeout_s=0.2, wall_factor=10.0, replay="off")
     cut_off = {"outcome": FAILED, "score": None, "evaluation": "timeout", "detail": "SIGPROF"}
-    with closing(Bench(Evaluations(None, ""), 1)) as bench:
-        programs = bench.programs(get_problem("tsp"), "embedded", limits)
+    with closing(ProgramRunner(Evaluations(None, ""), 1)) as runner:
+        programs = runner.programs(get_problem("tsp"), "embedded", limits)
 
         def judged(text: Text) -> list[tuple[str, bool]]:
             return [
@@ -249,11 +249,11 @@ def test_a_slower_machine_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None
     # Processor time alone decides, however busy the machine is.
     monkeypatch.setattr("search_to_signal.recompute.programs._MOST", {})
     code = code_of(probed(LONG.format(4)))
-    with closing(Bench(Evaluations(None, ""), 1)) as bench:
+    with closing(ProgramRunner(Evaluations(None, ""), 1)) as runner:
         limits = EvaluationSettings(timeout_s=60.0, replay="off")
-        (ample,) = bench.programs(get_problem("tsp"), "embedded", limits).evaluate([code])
+        (ample,) = runner.programs(get_problem("tsp"), "embedded", limits).evaluate([code])
         limits = EvaluationSettings(timeout_s=ample.cpu_s / 2, wall_factor=1000.0, replay="off")
-        programs = bench.programs(get_problem("tsp"), "embedded", limits)
+        programs = runner.programs(get_problem("tsp"), "embedded", limits)
         assert (
             list(text_findings([probed(LONG.format(4), score=ample.score)], programs, True, ANY_FENCE)) == []
         )
@@ -267,9 +267,9 @@ def test_a_program_cannot_borrow_the_score_of_a_text_that_reads_itself_otherwise
     """Programs that differ in a docstring alone are both executed, and neither is a repeat."""
     told = 'place = 0 if select_next_node.__doc__ == "last" else len(unvisited_nodes) // 2'
     body = f'"""{{}}"""\n{told}\nreturn sorted(unvisited_nodes)[place]'
-    with closing(Bench(Evaluations(None, ""), 1)) as bench:
+    with closing(ProgramRunner(Evaluations(None, ""), 1)) as runner:
         limits = EvaluationSettings(timeout_s=10.0, replay="off")
-        programs = bench.programs(get_problem("tsp"), "embedded", limits)
+        programs = runner.programs(get_problem("tsp"), "embedded", limits)
         one, other = probed(body.format("first")), probed(body.format("last"))
         codes = [code_of(text) for text in (one, other)]
         first, last = programs.evaluate(codes)

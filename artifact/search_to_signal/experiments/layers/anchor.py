@@ -12,7 +12,7 @@ from pathlib import Path
 from search_to_signal.errors import ContractError
 from search_to_signal.experiments.configuration import FROZEN, Profile, RunConfig
 from search_to_signal.experiments.layer_settings import AnchorSettings
-from search_to_signal.experiments.runs.places import Reproduction, finished_cohort
+from search_to_signal.experiments.runs.run_slots import Reproduction, finished_cohort
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.anchor import (
     CONTRACT,

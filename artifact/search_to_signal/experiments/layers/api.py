@@ -10,7 +10,7 @@ import msgspec
 
 from search_to_signal.experiments.configuration import FROZEN, Profile, RunConfig
 from search_to_signal.experiments.layer_settings import ApiReference
-from search_to_signal.experiments.runs.places import Reproduction
+from search_to_signal.experiments.runs.run_slots import Reproduction
 from search_to_signal.generators.settings import LOOPBACK, ApiSettings
 from search_to_signal.records.layers import API
 

@@ -5,7 +5,7 @@ replay (``normalizer_replay``) and no table of cohort or breadth.
 """
 
 from search_to_signal.experiments.layers.cells import run_cells
-from search_to_signal.experiments.runs.places import Reproduction
+from search_to_signal.experiments.runs.run_slots import Reproduction
 from search_to_signal.records.layers import AUDIT
 
 

@@ -1,7 +1,7 @@
 """Evidence layer "directional breadth": single-seed cells, task x model, never pooled with the cohort."""
 
 from search_to_signal.experiments.layers.cells import run_cells
-from search_to_signal.experiments.runs.places import Reproduction
+from search_to_signal.experiments.runs.run_slots import Reproduction
 from search_to_signal.records.layers import BREADTH
 
 

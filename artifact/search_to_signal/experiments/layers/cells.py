@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.layer_settings import AuditCell, BreadthCell
-from search_to_signal.experiments.runs.places import Reproduction
+from search_to_signal.experiments.runs.run_slots import Reproduction
 from search_to_signal.records.layers import AUDIT, BREADTH
 from search_to_signal.records.manifest import run_directories
 

@@ -1,7 +1,7 @@
 """Evidence layer "formal live cohort": conditions x seeds, search and learner side by side."""
 
 from search_to_signal.experiments.layers.anchor import fix_contract
-from search_to_signal.experiments.runs.places import Reproduction
+from search_to_signal.experiments.runs.run_slots import Reproduction
 from search_to_signal.records.layers import COHORT
 
 

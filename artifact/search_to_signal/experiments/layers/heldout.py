@@ -19,7 +19,7 @@ from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.experiments.layer_settings import HeldoutSettings
 from search_to_signal.experiments.runs.directory import Kind, move_aside, read_own
-from search_to_signal.experiments.runs.places import Reproduction
+from search_to_signal.experiments.runs.run_slots import Reproduction
 from search_to_signal.problems import find_problem
 from search_to_signal.problems.base import Instance, Problem, heldout_splits
 from search_to_signal.programs.canonical import program_sha256

@@ -13,7 +13,7 @@ from search_to_signal.experiments.layer_settings import ProbeSettings
 from search_to_signal.experiments.layers.probe_bank import build_bank
 from search_to_signal.experiments.runs.adapters import make_adapters
 from search_to_signal.experiments.runs.directory import Kind, read_own
-from search_to_signal.experiments.runs.places import Reproduction
+from search_to_signal.experiments.runs.run_slots import Reproduction
 from search_to_signal.generators.opening import model_files
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file, write_sums

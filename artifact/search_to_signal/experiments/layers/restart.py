@@ -15,8 +15,8 @@ from search_to_signal.experiments.configuration import Parent, Profile, RunConfi
 from search_to_signal.experiments.layer_settings import RestartSettings
 from search_to_signal.experiments.runs.adapters import make_adapters
 from search_to_signal.experiments.runs.execution import Place
-from search_to_signal.experiments.runs.places import Reproduction, run_missing
 from search_to_signal.experiments.runs.recorded import final_population
+from search_to_signal.experiments.runs.run_slots import Reproduction, run_missing
 from search_to_signal.provenance.checksums import sha256_file, write_sums
 from search_to_signal.records.layers import COHORT, FINAL_ARCHIVE, INITIAL_ARCHIVE, RESTART
 from search_to_signal.records.manifest import Manifest, read_manifest

@@ -17,14 +17,14 @@ from search_to_signal.generators.local import load_tokenizer
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.deltas import Comparison, compare, product_inner, raw_inner
 from search_to_signal.learner.device import prepare_processor
-from search_to_signal.learner.matched import (
+from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.learner.update_comparison import (
     MatchedInputs,
     UpdateResult,
     fix_inputs,
     initial_log_probabilities,
     update,
 )
-from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import advantages, get_normalizer
 from search_to_signal.numerics import Floats
 from search_to_signal.progress import Progress

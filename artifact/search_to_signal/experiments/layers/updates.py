@@ -15,7 +15,7 @@ from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.experiments.configuration import FROZEN
 from search_to_signal.experiments.layer_settings import UpdateSettings
 from search_to_signal.experiments.layers.update_pairs import compare_cell, read_cell, run_place
-from search_to_signal.experiments.runs.places import Reproduction, unfinished
+from search_to_signal.experiments.runs.run_slots import Reproduction, unfinished
 from search_to_signal.generators.files import checked_files, model_directory
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file

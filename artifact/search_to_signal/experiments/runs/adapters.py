@@ -7,7 +7,7 @@ from pathlib import Path
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.experiments.configuration import ADAPTER
 from search_to_signal.experiments.runs.execution import Place, execute
-from search_to_signal.experiments.runs.places import Reproduction
+from search_to_signal.experiments.runs.run_slots import Reproduction
 from search_to_signal.provenance.checksums import read_sums, sha256_file
 
 

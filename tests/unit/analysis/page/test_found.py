@@ -11,7 +11,7 @@ from search_to_signal.analysis.figures import draw_all
 from search_to_signal.analysis.page.story import best_lineage
 from search_to_signal.analysis.report import report
 from search_to_signal.analysis.tables.catalogue import read_evidence
-from search_to_signal.experiments.tours import record_tours, tour_problems
+from search_to_signal.experiments.example_tours import record_tours, tour_problems
 from search_to_signal.problems import get_problem
 from search_to_signal.records.reader import HEURISTICS, read_groups
 from search_to_signal.records.schema import ArchiveEvent, HeuristicRecord

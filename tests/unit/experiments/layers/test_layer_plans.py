@@ -22,7 +22,7 @@ from search_to_signal.experiments.layers.api import references
 from search_to_signal.experiments.layers.cells import planned
 from search_to_signal.experiments.layers.restart import archive_restarts, restarts
 from search_to_signal.experiments.reproduction import chosen_layers
-from search_to_signal.experiments.runs.places import finished_cohort
+from search_to_signal.experiments.runs.run_slots import finished_cohort
 from search_to_signal.generators.opening import model_files
 from search_to_signal.generators.settings import ApiSettings
 from search_to_signal.provenance.checksums import sha256_file

@@ -14,7 +14,7 @@ from search_to_signal.experiments.layers import probe
 from search_to_signal.experiments.layers.probe import checkpoints
 from search_to_signal.experiments.runs import places
 from search_to_signal.experiments.runs.execution import Execution
-from search_to_signal.experiments.runs.places import Reproduction
+from search_to_signal.experiments.runs.run_slots import Reproduction
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.layers import COHORT, PROBE
 from search_to_signal.records.probe import BankPrompt, Checkpoint, ProbedCheckpoint, read_probe

@@ -8,7 +8,7 @@ from search_to_signal.records.groups import OUTCOMES, VALID_CODE, GroupBatch
 from search_to_signal.rewards import get_mapping, rewards_of
 
 
-def try_conditions(profile: Profile) -> None:
+def check_conditions(profile: Profile) -> None:
     """Raise MappingError where a mapping or normalizer of a cohort fails on a group of its size."""
     trained = [config for config in profile.runs() if config.trained]
     groups = trial_groups(profile.generation.group_size)

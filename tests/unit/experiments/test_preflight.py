@@ -8,8 +8,8 @@ import pytest
 
 from search_to_signal.errors import MappingError
 from search_to_signal.experiments.configuration import Profile
+from search_to_signal.experiments.preflight import check_conditions, trial_groups
 from search_to_signal.experiments.reproduction import require_parts
-from search_to_signal.experiments.trial import trial_groups, try_conditions
 from search_to_signal.normalizer import NORMALIZERS, advantages_by_group
 from search_to_signal.numerics import Floats
 from search_to_signal.records.groups import GroupBatch
@@ -62,9 +62,9 @@ def test_a_mapping_that_fails_is_refused_before_anything_starts(tmp_path: Path) 
 def test_a_normalizer_that_fails_is_refused_too() -> None:
     """It is tried on the rewards of the condition that it is for."""
     with pytest.raises(MappingError, match=r"normalizer .*halved returned shape \(1, 2\)"):
-        try_conditions(profile(conditions=("frozen", f"native+{__name__}:halved")))
+        check_conditions(profile(conditions=("frozen", f"native+{__name__}:halved")))
 
 
 def test_frozen_runs_try_nothing() -> None:
     """A frozen run has no mapping, and its profile's normalizer is never asked."""
-    try_conditions(profile(conditions=("frozen",), normalizer=f"{__name__}:halved"))
+    check_conditions(profile(conditions=("frozen",), normalizer=f"{__name__}:halved"))
