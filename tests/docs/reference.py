@@ -180,7 +180,7 @@ def cells_of(line: str) -> list[str]:
 def pages() -> dict[Path, str]:
     """The pages as they should be."""
     keys = ("key", "type", "default", "range", "embedded", "what for")
-    fields, rooms = ("field", "type", "meaning"), ("room", "floor", "what it holds")
+    fields, rooms = ("field", "type", "meaning"), ("package", "floor", "what it holds")
     proofs, known = ("proof", "command", "printed"), ("files", "fields", "what would tell")
     return dict(
         (
