@@ -249,7 +249,8 @@ def document(found: Findings) -> dict[str, Any]:
 
 def as_json(found: Findings) -> str:
     """The document as strict JSON in ASCII, so that a name that is no text of Unicode is kept."""
-    return json.dumps(_strict(document(found)), indent=2)
+    # With an indent of its own, json takes the encoder that is written in Python.
+    return msgspec.json.format(json.dumps(_strict(document(found))), indent=2)
 
 
 def _strict(value: Any) -> Any:

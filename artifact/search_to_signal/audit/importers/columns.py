@@ -27,9 +27,11 @@ class Codes:
 
     def of(self, texts: Sequence[str]) -> NDArray[np.int32]:
         """(R,): the number of each text; new ones are added."""
-        known = self.known
-        for text in dict.fromkeys(texts):
+        known, met = self.known, dict.fromkeys(texts)
+        for text in met:
             known.setdefault(text, len(known))
+        if len(met) == 1:
+            return np.full(len(texts), known[texts[0]], dtype=np.int32)
         return np.fromiter(map(known.__getitem__, texts), np.int32, len(texts))
 
 
@@ -39,8 +41,7 @@ def table_of(
     """Columns of rows with the fields of Rollout that were read together; the first is said not to begin."""
     groups = [row.group for row in rows]
     step = np.array([row.step for row in rows], dtype=np.int64)
-    begins = np.fromiter(chain([False], map(ne, groups[1:], groups)), np.bool_, len(rows))
-    begins |= np.diff(step, prepend=step[:1]) != 0
+    begins = _changes(step, groups)
     return {
         "begins": begins,
         "position": _positions(positions),
@@ -52,9 +53,21 @@ def table_of(
         "label": labels.of(classes),
         "status": statuses.of([row.status or "" for row in rows]),
         "name": _at_beginnings(begins, groups),
-        "prompt": _at_beginnings(begins, [row.prompt for row in rows], excerpt),
+        "prompt": _at_beginnings(begins, [row.prompt for row in rows], _excerpt),
         **_parts_of([row.components or {} for row in rows], [row.weights or {} for row in rows]),
     }
+
+
+def beginnings(steps: Sequence[int], groups: Sequence[Any]) -> list[int]:
+    """The rows at which a step or a group begins, the first among them."""
+    return [0, *np.flatnonzero(_changes(np.array(steps, dtype=np.int64), groups)).tolist()]
+
+
+def _changes(step: NDArray[np.int64], groups: Sequence[Any]) -> NDArray[np.bool_]:
+    """(R,): whether step or group are others than those of the row before; the first row is said not to."""
+    changes = np.fromiter(chain([False], map(ne, groups[1:], groups)), np.bool_, len(groups))
+    changes |= np.diff(step, prepend=step[:1]) != 0
+    return changes
 
 
 def _at_beginnings(
@@ -62,9 +75,13 @@ def _at_beginnings(
 ) -> NDArray[Any]:
     """(R,) texts where a group begins, and of the first row, which may begin one; empty elsewhere."""
     found = np.full(len(values), "", dtype=object)
-    for row in (0, *np.flatnonzero(begins).tolist()):
-        found[row] = made(values[row])
+    rows = [0, *np.flatnonzero(begins).tolist()]
+    found[rows] = [made(values[row]) for row in rows]
     return found
+
+
+def _excerpt(prompt: Any) -> str:
+    return "" if prompt is None else excerpt(prompt)
 
 
 def _positions(given: Sequence[int]) -> NDArray[np.int64]:

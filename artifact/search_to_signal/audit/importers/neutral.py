@@ -7,7 +7,6 @@ has any such file read.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import msgspec
 
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups, excerpt
 from search_to_signal.audit.importers.base import Format, ReadOptions, value_at
-from search_to_signal.audit.importers.columns import Codes, Table, assembled, table_of
+from search_to_signal.audit.importers.columns import Codes, Table, assembled, beginnings, table_of
 from search_to_signal.audit.importers.documents import read_document
 from search_to_signal.audit.importers.gathering import Key, joined, runs_of, until_damaged
 from search_to_signal.audit.importers.lines import Lines, read_chunks, read_lines, records_of
@@ -105,8 +104,8 @@ def _keys_of_lines(path: Path, columns: Columns) -> Iterator[Key]:
         if rows is None:
             yield from _keys(path, records_of(path, lines), columns)
         else:
-            keys = zip([row.step for row in rows], [row.group for row in rows], strict=True)
-            yield from (key for key, _ in groupby(keys))
+            steps, groups = [row.step for row in rows], [row.group for row in rows]
+            yield from ((steps[row], groups[row]) for row in beginnings(steps, groups))
 
 
 def _decoded(decoder: "msgspec.json.Decoder[Any]", lines: Lines) -> list[Any] | None:

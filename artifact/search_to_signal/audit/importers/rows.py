@@ -65,6 +65,8 @@ def digest(text: str | None) -> int:
 
 def digests(texts: Sequence[str | None]) -> NDArray[np.uint64]:
     """(R,): the digest of each text."""
+    if texts.count(None) == len(texts):
+        return np.zeros(len(texts), dtype=np.uint64)
     found = np.fromiter(map(hash, texts), np.int64, len(texts)).view(np.uint64)
     found[found == 0] = 1
     if None in texts:
