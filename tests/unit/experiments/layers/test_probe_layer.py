@@ -12,7 +12,7 @@ from search_to_signal.experiments.configuration import Profile, RunConfig
 from search_to_signal.experiments.layer_settings import ProbeSettings
 from search_to_signal.experiments.layers import probe
 from search_to_signal.experiments.layers.probe import checkpoints
-from search_to_signal.experiments.runs import places
+from search_to_signal.experiments.runs import run_slots
 from search_to_signal.experiments.runs.execution import Execution
 from search_to_signal.experiments.runs.run_slots import Reproduction
 from search_to_signal.provenance.checksums import sha256_file
@@ -79,7 +79,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(probe, "_probe_checkpoint", answered)
     monkeypatch.setattr(probe, "build_bank", bank)
-    monkeypatch.setattr(places, "finished_cohort", lambda profile, results, plan: results / COHORT)
+    monkeypatch.setattr(run_slots, "finished_cohort", lambda profile, results, plan: results / COHORT)
     monkeypatch.setattr(probe, "model_files", lambda settings, model: {"model.safetensors": "w"})
     return names
 
