@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from spec.synthetic_runs import write_synthetic_run
 from tests.plans import plan_text, text_sha256
+from tests.probes import write_synthetic_probe
 
 from search_to_signal.cli import main
 from search_to_signal.records.manifest import write_roster
@@ -120,3 +121,18 @@ def test_each_is_packed_traced_and_brought_back_by_itself(
     assert main(["unpack", further, "--out", str(tmp_path / "unpacked")]) == 0
     assert (tmp_path / "unpacked" / "larger" / "cohort" / "native-s1" / "completions.jsonl").is_file()
     assert main(["claims", "--results", further]) == 0
+
+
+def test_a_planned_probe_is_read_by_its_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A probe is no directory of runs: its checkpoints are the plan's, or the missing ones are named."""
+    text = FIRST.replace('layers = ["cohort"]', 'layers = ["cohort", "probe"]')
+    text = text.replace("cohort/native", "probe/native").replace("cohort/frozen", "probe/initial")
+    for number, seeds in enumerate([(1, 2, 3), (1, 2)]):
+        top = tmp_path / str(number)
+        answers: dict[str, list[tuple[float | None, ...]]] = {"initial": [(-1.0, None)]}
+        answers |= {f"native-s{seed}": [(-1.0, -1.0)] for seed in seeds}
+        write_synthetic_probe(top / "results" / "main" / "probe", [()], answers)
+        pack(top, "main", text, top / "evidence")
+        main(["rebuild", str(top / "evidence"), "--out", str(top / "made"), "--ship"])
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("PROBLEM")]
+    assert said == ["PROBLEM main/probe/native: the probe lacks 1 of 3 planned checkpoints: native-s3"]

@@ -10,9 +10,11 @@ import pytest
 from tests.forging import edit_line, reseal
 
 from search_to_signal.cli import main
+from search_to_signal.errors import RunDirectoryError
 from search_to_signal.evidence.compact_encoding import guessed_program
 from search_to_signal.evidence.container import read_container
 from search_to_signal.programs.canonical import program_sha256
+from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.provenance.seal import seal
 from search_to_signal.records.manifest import write_roster
 
@@ -57,6 +59,26 @@ def test_weights_are_left_out_unless_asked_for(
     assert missing == {
         f"cohort/native-s1/adapter/adapter_{end}" for end in ("config.json", "model.safetensors")
     }
+
+
+def test_runs_that_came_without_their_weights_are_packed(results: Path, tmp_path: Path) -> None:
+    """As those that have them, byte for byte; asked for, the weights are missed by name."""
+    whole = files(pack(results))
+    shutil.rmtree(results / "cohort" / "native-s1" / "adapter")
+    shutil.rmtree(tmp_path / "evidence")
+    assert files(pack(results)) == whole
+    shutil.rmtree(tmp_path / "evidence")
+    into = str(tmp_path / "evidence")
+    assert main(["pack", str(results), "--into", into, "--adapters", "*"]) == RunDirectoryError.exit_code
+
+
+def test_a_layer_s_list_that_is_not_of_what_is_there_is_left_out(results: Path, make_run: Make) -> None:
+    """Runs that came in pieces, each with a list of its own, have no common one; a whole list is shipped."""
+    write_sums(results / "cohort")
+    packed = pack(results)
+    assert (packed / "main" / "cohort" / "SHA256SUMS").is_file()
+    make_run(results / "cohort" / "frozen-s2", "frozen", 2)
+    assert not (pack(results) / "main" / "cohort" / "SHA256SUMS").exists()
 
 
 def test_what_an_interrupted_run_left_is_no_damage(
