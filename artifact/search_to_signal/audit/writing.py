@@ -249,8 +249,7 @@ def document(found: Findings) -> dict[str, Any]:
 
 def as_json(found: Findings) -> str:
     """The document as strict JSON in ASCII, so that a name that is no text of Unicode is kept."""
-    # With an indent of its own, json takes the encoder that is written in Python.
-    return msgspec.json.format(json.dumps(_strict(document(found))), indent=2)
+    return json.dumps(_strict(document(found)), indent=2)
 
 
 def _strict(value: Any) -> Any:
