@@ -6,9 +6,10 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from search_to_signal.config import canonical_json
@@ -66,16 +67,21 @@ def execute(todo: Sequence[Place], how: Execution, progress: Progress) -> None:
     Raises RunFailedError when a run fails, which ends the others, and StoppedError on Ctrl-C or SIGTERM;
     whatever was ended can go on.
     """
+    waiting = iter(todo)
     with stoppable(how.resume), ThreadPoolExecutor(how.jobs) as workers, Children() as children:
-        started = [workers.submit(run_place, place, how, progress, children) for place in todo]
-        try:
-            done, _ = wait(started, return_when=FIRST_EXCEPTION)
+
+        def begin(number: int) -> set[Future[None]]:
+            return {
+                workers.submit(run_place, place, how, progress, children) for place in islice(waiting, number)
+            }
+
+        # Never more at the pool than it has room for: it would begin the next one before a failure is seen.
+        running = begin(how.jobs)
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 future.result()
-        finally:
-            # What has not begun would begin only to hear that everything was ended.
-            for future in started:
-                future.cancel()
+            running |= begin(len(done))
 
 
 @contextmanager
