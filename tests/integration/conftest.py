@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from tests.cohorts import run_cohort
 
-from search_to_signal.experiments.configuration import Profile, load_profile
 from search_to_signal.learner import device
+from search_to_signal.profiles.profile import Profile, load_profile
 from search_to_signal.progress import PlainProgress
 
 # As every command does, and before MKL computes in another test: then it chooses its kernels for good.
