@@ -7,15 +7,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from search_to_signal.hosts.calm.planning import Draw, plan_round
+from search_to_signal.hosts.calm.replay import replay
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import SearchState, initial_state
+from search_to_signal.hosts.calm.transition import transition
 from search_to_signal.problems.base import Heuristic
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, Outcome
 from search_to_signal.search.archive import archive_gap, frontier
-from search_to_signal.search.planning import Draw, plan_round
-from search_to_signal.search.replay import Round, replay
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import SearchState, initial_state, seed_member
-from search_to_signal.search.transition import Evaluated, transition
+from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.member import seed_member
+from search_to_signal.search.round import Round
 from search_to_signal.seeding import stream
 
 SETTINGS = SearchSettings(population_size=3, collapse_threshold=4, collapse_speed=0.1)
@@ -179,7 +182,7 @@ class Host(RuleBasedStateMachine):
         assert len(self.state.ideas) == len(self.state.archive)
         for member in self.state.archive:
             expected = [
-                len(words(k[0]) - member.words) / max(len(words(k[0])), 1) for k in self.model.archive
+                len(words(k[0]) - words(member.idea)) / max(len(words(k[0])), 1) for k in self.model.archive
             ]
             assert self.state.distances(member).tolist() == expected
 

@@ -11,6 +11,12 @@ from hypothesis import strategies as st
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.shares import joined
+from search_to_signal.hosts.calm.injection import component
+from search_to_signal.hosts.calm.prompts import build_prompt
+from search_to_signal.hosts.calm.selection import diversity_order
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import state_of
+from search_to_signal.hosts.calm.transition import transition
 from search_to_signal.numerics import read_by_rows
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.ant_colony.orienteering import best_prize
@@ -18,12 +24,8 @@ from search_to_signal.problems.base import InfeasibleAnswerError
 from search_to_signal.problems.obp import gap_score
 from search_to_signal.programs.parsing import OPENING, idea_span
 from search_to_signal.records.schema import Operator, Outcome
-from search_to_signal.search.injection import component
-from search_to_signal.search.prompts import build_prompt
-from search_to_signal.search.selection import diversity_order
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member, state_of
-from search_to_signal.search.transition import Evaluated, transition
+from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.member import Member
 from spec.in_process import evaluate_in_process
 
 COUNTER = (

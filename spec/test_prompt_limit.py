@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from search_to_signal.errors import ConfigError
 from search_to_signal.generators.base import last_tokens
 from search_to_signal.generators.settings import GenerationSettings
+from search_to_signal.hosts.calm.prompts import build_prompt
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.problems import get_problem
 from search_to_signal.records.schema import Operator
-from search_to_signal.search.prompts import Prompt, build_prompt
+from search_to_signal.search.prompt import Prompt
 
 END = 1
 lengths, limits = st.integers(1, 40), st.integers(1, 40)

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from search_to_signal.errors import ConfigError
-from search_to_signal.hosts.base import HostSetup, Request, Transition
+from search_to_signal.hosts.calm.prompts import build_prompt
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import ArchiveEvent, Operator
-from search_to_signal.search.prompts import build_prompt
-from search_to_signal.search.state import Member
-from search_to_signal.search.transition import Evaluated
+from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.host import HostSetup, Request, Transition
+from search_to_signal.search.member import Member
 
 Archive = tuple[Member, ...]
 

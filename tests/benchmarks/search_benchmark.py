@@ -10,13 +10,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from search_to_signal.hosts.calm.planning import Draw, plan_round
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import initial_state
+from search_to_signal.hosts.calm.transition import transition
 from search_to_signal.problems.base import Heuristic
 from search_to_signal.programs.parsing import OPENING, Proposal, parse
 from search_to_signal.records.schema import Outcome
-from search_to_signal.search.planning import Draw, plan_round
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import initial_state, seed_member
-from search_to_signal.search.transition import Evaluated, transition
+from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.member import seed_member
 
 ROUNDS, GROUP = 250, 4
 

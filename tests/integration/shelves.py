@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import torch
 
-from search_to_signal.hosts.base import HostSetup, Request, Transition
+from search_to_signal.hosts.calm.prompts import build_prompt
 from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.checkpoint import dump_state, load_state
@@ -15,9 +15,9 @@ from search_to_signal.learner.loss import token_group, token_log_probabilities
 from search_to_signal.records.abilities import RuleFacts
 from search_to_signal.records.database import Database
 from search_to_signal.records.schema import Operator
-from search_to_signal.search.prompts import build_prompt
-from search_to_signal.search.state import Member
-from search_to_signal.search.transition import Evaluated, event_of
+from search_to_signal.search.evaluated import Evaluated, event_of
+from search_to_signal.search.host import HostSetup, Request, Transition
+from search_to_signal.search.member import Member
 
 SHELF = 2
 

@@ -16,10 +16,11 @@ from search_to_signal.corpus.grammar import (
     render_code,
     render_idea,
 )
+from search_to_signal.hosts.calm.prompts import REPLACEMENT_VARIANTS, build_prompt
 from search_to_signal.problems.base import Problem
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE
 from search_to_signal.records.schema import Operator
-from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, Prompt, build_prompt
+from search_to_signal.search.prompt import Prompt
 
 SEED_SHARE = 0.15
 _OPERATORS = tuple(Operator)

@@ -9,7 +9,6 @@ import msgspec
 
 from search_to_signal.evaluation.outcomes import Evaluation
 from search_to_signal.generators.base import Completion, Generation
-from search_to_signal.hosts.base import Request, Transition
 from search_to_signal.learner.base import StepResult
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.programs.canonical import program_sha256, sha256_text
@@ -23,7 +22,8 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 from search_to_signal.search.archive import archive_gap, frontier
-from search_to_signal.search.transition import Evaluated
+from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.host import Request, Transition
 
 
 class Evaluator(Protocol):

@@ -11,7 +11,6 @@ from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.hosts import host_code
-from search_to_signal.hosts.base import Host, Transition, begin, exposures_of, update_search
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.loop.clock import StepClock
 from search_to_signal.loop.files import EvaluationNote, save_checkpoint
@@ -30,7 +29,8 @@ from search_to_signal.progress import Progress
 from search_to_signal.records.population import population_sha256
 from search_to_signal.records.schema import CompletionRecord, HeuristicRecord, StepRecord
 from search_to_signal.records.writer import RunFiles
-from search_to_signal.search.state import heuristic_record, seed_member
+from search_to_signal.search.host import Host, Transition, begin, exposures_of, update_search
+from search_to_signal.search.member import heuristic_record, seed_member
 from search_to_signal.seeding import derive_seed, stream
 
 

@@ -20,11 +20,11 @@ from search_to_signal.corpus.grammar import (
 from search_to_signal.corpus.pairs import SEED_SHARE, Pair, Source, draw_prompt, pairs
 from search_to_signal.corpus.recipe import mixed_pairs, sources
 from search_to_signal.errors import ConfigError
+from search_to_signal.hosts.calm.injection import component
 from search_to_signal.problems import get_problem
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE
 from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.records.schema import Operator
-from search_to_signal.search.injection import component
 
 SHARES = dict.fromkeys((operator.value for operator in Operator), 0.4) | {"injection": 0.7}
 COUNT = 3000

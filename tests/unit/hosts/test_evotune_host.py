@@ -9,15 +9,14 @@ import pytest
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.hosts import open_host
-from search_to_signal.hosts.base import Host, HostSetup, Request, update_search
 from search_to_signal.hosts.evotune.database import Database, best, kept_up, migrated, reset
 from search_to_signal.hosts.evotune.sampling import chance_of, clusters, in_percentile, percentile, shown
 from search_to_signal.hosts.evotune.settings import EvoTuneSettings
 from search_to_signal.problems.tsp import Tsp
 from search_to_signal.records.schema import ArchiveEvent, Operator, Outcome
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member
-from search_to_signal.search.transition import Evaluated
+from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.host import Host, HostSetup, Request, update_search
+from search_to_signal.search.member import Member
 
 SEED = Member("seed", "def a():\n    return 0", -7.0, None, 0, 0, "seed")
 
@@ -35,7 +34,7 @@ def answer(name: str, score: float | None) -> Evaluated:
 
 def host(**settings: Any) -> Host:
     """The host as a profile opens it."""
-    return open_host("evotune", HostSetup(Tsp(), SearchSettings(), settings))
+    return open_host("evotune", HostSetup(Tsp(), settings))
 
 
 def played(made: Host, groups: Sequence[Sequence[Evaluated]], seed: int = 0) -> tuple[Any, list[Request]]:
@@ -189,4 +188,4 @@ def test_settings_of_another_host_are_refused(settings: dict[str, Any], told: st
 def test_a_host_that_does_not_exist_is_named() -> None:
     """The line has the name, and the names that there are."""
     with pytest.raises(ConfigError, match=r"evotun'.*evotune"):
-        open_host("evotun", HostSetup(Tsp(), SearchSettings(), {}))
+        open_host("evotun", HostSetup(Tsp()))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from answering_host import OBP, archive, rewards, some_answers, with_answers, with_us, without_us
 
-from search_to_signal.hosts.base import HostError
-from search_to_signal.hosts.conformance.questions import answer
+from search_to_signal.conformance.questions import answer
+from search_to_signal.errors import HostError
 from search_to_signal.hosts.released.files import HostRecord
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.reader import read_groups, read_records

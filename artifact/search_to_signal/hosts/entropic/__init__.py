@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from search_to_signal.config import settings_of
-from search_to_signal.hosts.base import HostSetup, Request, Transition
+from search_to_signal.hosts.calm.prompts import REPLACEMENT_VARIANTS, build_prompt
 from search_to_signal.hosts.entropic.buffer import ReuseBuffer, chosen, extended, visited
 from search_to_signal.hosts.entropic.settings import BufferSettings
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.schema import Operator
-from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, build_prompt
-from search_to_signal.search.settings import PromptForm
-from search_to_signal.search.state import Member
-from search_to_signal.search.transition import Evaluated, event_of
+from search_to_signal.search.evaluated import Evaluated, event_of
+from search_to_signal.search.host import HostSetup, Request, Transition
+from search_to_signal.search.member import Member
+from search_to_signal.search.prompt import PromptForm
 
 
 @dataclass(frozen=True)
@@ -74,4 +74,4 @@ class EntropicHost:
 def entropic_host(setup: HostSetup) -> EntropicHost:
     """The host of a profile; raises ConfigError for settings that are not its own."""
     settings = settings_of(setup.settings, BufferSettings, "host_settings")
-    return EntropicHost(setup.problem, settings, setup.search.prompts)
+    return EntropicHost(setup.problem, settings, setup.form)

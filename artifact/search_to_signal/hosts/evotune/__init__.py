@@ -10,17 +10,17 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from search_to_signal.config import settings_of
-from search_to_signal.hosts.base import HostSetup, Request, Transition
+from search_to_signal.hosts.calm.prompts import REPLACEMENT_VARIANTS, build_prompt
 from search_to_signal.hosts.evotune.database import Database, begun, kept_up
 from search_to_signal.hosts.evotune.sampling import chance_of, shown
 from search_to_signal.hosts.evotune.settings import EvoTuneSettings
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.database import Database as StoredDatabase
 from search_to_signal.records.schema import Operator
-from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, build_prompt
-from search_to_signal.search.settings import PromptForm
-from search_to_signal.search.state import Member
-from search_to_signal.search.transition import Evaluated, event_of
+from search_to_signal.search.evaluated import Evaluated, event_of
+from search_to_signal.search.host import HostSetup, Request, Transition
+from search_to_signal.search.member import Member
+from search_to_signal.search.prompt import PromptForm
 
 
 class Asked(NamedTuple):
@@ -91,4 +91,4 @@ class EvoTuneHost:
 def evotune_host(setup: HostSetup) -> EvoTuneHost:
     """The host of a profile; raises ConfigError for settings that are not its own."""
     settings = settings_of(setup.settings, EvoTuneSettings, "host_settings")
-    return EvoTuneHost(setup.problem, settings, setup.search.prompts)
+    return EvoTuneHost(setup.problem, settings, setup.form)

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import HostError
+from search_to_signal.hosts.calm.operators import OPERATORS
+from search_to_signal.hosts.calm.state import SearchState, state_of
 from search_to_signal.hosts.compared import AskedPrompt, NotComparableError, PlayedGroup
 from search_to_signal.hosts.released.arrays import arrays_within
 from search_to_signal.hosts.released.checkout import NAMES, Checkout
@@ -34,8 +36,7 @@ from search_to_signal.hosts.released.wording import Wording, learn_wording
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.programs.loading import function_of
 from search_to_signal.records.schema import Operator, Outcome
-from search_to_signal.search.operators import OPERATORS
-from search_to_signal.search.state import Member, SearchState, state_of
+from search_to_signal.search.member import Member
 
 TIME_LIMIT_S = 60.0
 """Wall time that the released host gives all instances of a heuristic (HOST.md, point 26)."""

@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import SearchState, state_of
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.programs.loading import function_of
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE
@@ -14,8 +16,7 @@ from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.records.schema import Operator, Outcome
 from search_to_signal.rewards.base import SEVERITY
 from search_to_signal.rewards.native import COPY
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member, SearchState, state_of
+from search_to_signal.search.member import Member
 
 _BLOCK = re.compile(r"```(?:python)?(.*?)```", re.DOTALL | re.IGNORECASE)
 _FAILURES = {

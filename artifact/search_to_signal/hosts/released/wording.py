@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import HostError
 from search_to_signal.records.schema import Operator
-from search_to_signal.search.state import Member
+from search_to_signal.search.member import Member
 
 
 @dataclass(frozen=True)
