@@ -133,7 +133,7 @@ def fits(counts: Counter[str], chances: dict[str, float]) -> bool:
 def test_operators_occur_as_often_as_the_host_says(members: int, weights: tuple[int, ...]) -> None:
     """R-HOST-08: one member, filling and full, through the real planning of rounds."""
     state, rng = state_from(ARCHIVE[:members]), np.random.default_rng(20)
-    counts = Counter(plan_round(state, rng, SETTINGS, lambda draw: "").operator.value for _ in range(4000))
+    counts = Counter(plan_round(state, rng, SETTINGS, lambda draw: "").operator for _ in range(4000))
     names = ("simplification", "injection", "replacement", "crossover")
     assert fits(counts, {name: w / sum(weights) for name, w in zip(names, weights, strict=True)})
 

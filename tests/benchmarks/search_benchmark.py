@@ -48,7 +48,7 @@ def rounds_per_second(seed: int) -> float:
     state = initial_state(seed_member(Heuristic("seed", "x = 1"), -10.0))
 
     def render(draw: Draw) -> str:
-        return draw.operator.value + "".join(parent.code for parent in draw.parents)
+        return draw.operator + "".join(parent.code for parent in draw.parents)
 
     started = time.process_time()
     for step, group in enumerate(groups):

@@ -14,6 +14,7 @@ from search_to_signal.conformance.findings import (
 )
 from search_to_signal.conformance.host_pair import HostPair
 from search_to_signal.conformance.questions import answer, odd_answers
+from search_to_signal.hosts.calm.operators import CROSSOVER, INJECTION, REPLACEMENT, SIMPLIFICATION
 from search_to_signal.hosts.calm.state import state_of
 from search_to_signal.hosts.compared import PlayedGroup
 from search_to_signal.programs.canonical import sha256_text
@@ -81,9 +82,7 @@ def rewards(hosts: HostPair) -> Iterator[Finding]:
     odd = odd_answers(hosts.problem, hosts.child[0])
     for name in _SEVERITIES:
         subject = f"severity, {name}"
-        yield from attempted(
-            subject, rewarded, hosts, subject, Operator.REPLACEMENT, [hosts.child[1]], odd[name]
-        )
+        yield from attempted(subject, rewarded, hosts, subject, REPLACEMENT, [hosts.child[1]], odd[name])
     for subject, operator, bases in _cases(hosts.child[1]):
         yield from attempted(subject, rewarded, hosts, subject, operator, bases, answer(hosts.child[0]))
     yield from attempted("creation", _created, hosts)
@@ -106,17 +105,17 @@ def _cases(score: float) -> Iterator[tuple[str, Operator, list[float]]]:
     """What a child of this score is beside the bases, the operator, and the scores of the bases."""
     far, near = 0.3 * abs(score) or 1.0, 5e-8
     one = {"better": score - far, "equal": score, "worse": score + far}
-    for operator in (Operator.SIMPLIFICATION, Operator.INJECTION, Operator.REPLACEMENT):
+    for operator in (SIMPLIFICATION, INJECTION, REPLACEMENT):
         for name, base in one.items():
-            yield f"{operator.value}, {name}", operator, [base]
-    yield "better by almost nothing", Operator.REPLACEMENT, [score - near]
-    yield "worse by almost nothing", Operator.REPLACEMENT, [score + near]
-    yield "better many times over", Operator.REPLACEMENT, [score - 9 * abs(score) - 1]
-    yield "beside a score of zero", Operator.REPLACEMENT, [0.0]
-    yield "crossover, better", Operator.CROSSOVER, [score - far, score - 2 * far]
-    yield "crossover, a copy of the lesser base", Operator.CROSSOVER, [score + far, score]
-    yield "crossover, between the bases", Operator.CROSSOVER, [score + far, score - far]
-    yield "crossover, worse", Operator.CROSSOVER, [score + 2 * far, score + far]
+            yield f"{operator}, {name}", operator, [base]
+    yield "better by almost nothing", REPLACEMENT, [score - near]
+    yield "worse by almost nothing", REPLACEMENT, [score + near]
+    yield "better many times over", REPLACEMENT, [score - 9 * abs(score) - 1]
+    yield "beside a score of zero", REPLACEMENT, [0.0]
+    yield "crossover, better", CROSSOVER, [score - far, score - 2 * far]
+    yield "crossover, a copy of the lesser base", CROSSOVER, [score + far, score]
+    yield "crossover, between the bases", CROSSOVER, [score + far, score - far]
+    yield "crossover, worse", CROSSOVER, [score + 2 * far, score + far]
 
 
 def rewarded(hosts: HostPair, subject: str, operator: Operator, bases: list[float], text: str) -> Finding:

@@ -9,7 +9,7 @@ from search_to_signal.conformance.findings import Finding, Verdict, attempted
 from search_to_signal.conformance.frequencies import chances, frequencies, kind_of
 from search_to_signal.conformance.host_pair import HostPair
 from search_to_signal.conformance.questions import crowded_state
-from search_to_signal.hosts.calm.operators import OPERATORS, operator_probabilities
+from search_to_signal.hosts.calm.operators import CROSSOVER, INJECTION, OPERATORS, operator_probabilities
 from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.compared import AskedPrompt
 from search_to_signal.records.schema import Operator
@@ -43,11 +43,11 @@ def _operators_often(hosts: HostPair, size: int) -> Finding:
 
 def _raised_by_one(size: int, settings: SearchSettings) -> dict[Operator, float]:
     """Chances where injection gets the largest weight plus one meanwhile, as in a later version."""
-    weights = {name: float(getattr(settings, name.value)) for name in OPERATORS}
+    weights = {name: float(getattr(settings, name)) for name in OPERATORS}
     if size < 2:
-        weights[Operator.CROSSOVER] = 0.0
+        weights[CROSSOVER] = 0.0
     if size < settings.population_size:
-        weights[Operator.INJECTION] = max(weights.values()) + 1
+        weights[INJECTION] = max(weights.values()) + 1
     total = sum(weights.values())
     return {name: weight / total for name, weight in weights.items() if weight > 0}
 

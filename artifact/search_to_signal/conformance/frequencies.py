@@ -8,13 +8,12 @@ import numpy as np
 from scipy.stats import binomtest, chi2
 
 from search_to_signal.conformance.findings import Finding, Verdict
-from search_to_signal.hosts.calm.operators import OPERATORS, operator_probabilities
+from search_to_signal.hosts.calm.operators import CROSSOVER, OPERATORS, operator_probabilities
 from search_to_signal.hosts.calm.selection import crossover_pairs, primary
 from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.calm.state import SearchState
 from search_to_signal.hosts.compared import AskedPrompt
 from search_to_signal.numerics import Floats
-from search_to_signal.records.schema import Operator
 
 UNLIKELY = 1e-6
 """Frequencies differ when chance alone would take them further apart less often than this."""
@@ -26,7 +25,7 @@ Kind = tuple[str, tuple[int, ...]]
 
 def kind_of(asked: AskedPrompt) -> Kind:
     """The kind of a prompt; that it comes from one operator or another does not count here."""
-    return ("crossover" if asked.operator is Operator.CROSSOVER else "one parent"), asked.bases
+    return ("crossover" if asked.operator == CROSSOVER else "one parent"), asked.bases
 
 
 def chances(state: SearchState, settings: SearchSettings) -> dict[Kind, float]:
@@ -34,7 +33,7 @@ def chances(state: SearchState, settings: SearchSettings) -> dict[Kind, float]:
     found: Counter[Kind] = Counter()
     alone = primary(len(state.archive), settings)
     for operator, chance in zip(OPERATORS, operator_probabilities(len(state.archive), settings), strict=True):
-        if operator is not Operator.CROSSOVER:
+        if operator != CROSSOVER:
             for position, share in enumerate(alone):
                 found[kind_of(AskedPrompt(operator, (position,)))] += chance * share
         elif chance:

@@ -9,6 +9,7 @@ from os.path import commonprefix
 from search_to_signal.conformance.findings import Finding, attempted, things
 from search_to_signal.conformance.frequencies import frequencies
 from search_to_signal.conformance.host_pair import HostPair
+from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, REPLACEMENT
 from search_to_signal.hosts.calm.prompts import REPLACEMENT_VARIANTS, build_prompt
 from search_to_signal.hosts.calm.state import SearchState
 from search_to_signal.hosts.released.host import ONE_PARENT
@@ -39,8 +40,8 @@ _MARKS = {
 def prompts(hosts: HostPair) -> Iterator[Finding]:
     """Order, numbers, exclusions, wordings, roles, and that a round asks nothing twice (12 and 28)."""
     state = replace(hosts.members(_SCORES), injected=_INJECTED)
-    for operator in (*ONE_PARENT, Operator.CROSSOVER):
-        yield from attempted(operator.value, _compared, hosts, state, operator)
+    for operator in (*ONE_PARENT, CROSSOVER):
+        yield from attempted(operator, _compared, hosts, state, operator)
     yield from attempted("creation", _creation, hosts)
     yield from attempted("task first", _task_first, hosts, state)
     yield from attempted("wordings of replacement", _wordings, hosts, state)
@@ -54,12 +55,12 @@ def _ours(problem: Problem, operator: Operator, shown: Sequence[Member], injecte
 
 
 def _compared(hosts: HostPair, state: SearchState, operator: Operator) -> Iterator[Finding]:
-    bases = (0, 1) if operator is Operator.CROSSOVER else (0,)
+    bases = (0, 1) if operator == CROSSOVER else (0,)
     shown = [state.archive[position] for position in bases]
-    asked = hosts.asked(state, f"prompt {operator.value}", operator, bases)
+    asked = hosts.asked(state, f"prompt {operator}", operator, bases)
     texts = _ours(hosts.problem, operator, shown, state.injected), asked.prompt
     units = (hosts.problem.unit, str(hosts.theirs.trainer.problem.unit))
-    name = operator.value
+    name = operator
     yield things(f"{name}, order of the heuristics", *(_order(text, shown) for text in texts))
     yield things(f"{name}, numbers", *(_numbers(text, shown) for text in texts))
     yield things(f"{name}, ideas shown", *([one.idea in text for one in shown] for text in texts))
@@ -98,7 +99,7 @@ def _task_first(hosts: HostPair, state: SearchState) -> Finding:
 def _wordings(hosts: HostPair, state: SearchState) -> Iterator[Finding]:
     best = state.archive[0]
     with hosts.seeded("wordings"):
-        drawn = [hosts.theirs.worded(best, (), Operator.REPLACEMENT) for _ in range(5)]
+        drawn = [hosts.theirs.worded(best, (), REPLACEMENT) for _ in range(5)]
     counted = Counter(words_of(text, [best]) for texts in drawn for text in texts)
     yield things("wordings of replacement", REPLACEMENT_VARIANTS, len(counted))
     expected = dict.fromkeys(counted, 1 / len(counted))
@@ -113,12 +114,12 @@ def _messages(hosts: HostPair) -> Iterator[Finding]:
 def _system(hosts: HostPair, state: SearchState) -> Iterator[Finding]:
     """What the system message says, by marks that stand for it, and that it is the same in every prompt."""
     texts = set()
-    for operator in (*ONE_PARENT, Operator.CROSSOVER):
-        texts.add(str(hosts.asked(state, f"system {operator.value}", operator).chat[0]["content"]))
+    for operator in (*ONE_PARENT, CROSSOVER):
+        texts.add(str(hosts.asked(state, f"system {operator}", operator).chat[0]["content"]))
     yield things("system text, how many there are", 1, len(texts))
     problem, module = hosts.problem, hosts.theirs.trainer.problem
     about = problem.statement if isinstance(problem, HasStatement) else problem.description
-    ours = build_prompt(problem, Operator.CREATION, [], form="released").system
+    ours = build_prompt(problem, CREATION, [], form="released").system
     for text in texts:
         yield things("system text, name of the problem", problem.title in ours, module.name in text)
         yield things("system text, description of the problem", about in ours, module.description in text)

@@ -9,6 +9,7 @@ from search_to_signal.conformance.frequencies import frequencies
 from search_to_signal.conformance.host_pair import HostPair
 from search_to_signal.conformance.questions import answer, crowded_state, groups
 from search_to_signal.hosts.calm.collapse import collapse_probability
+from search_to_signal.hosts.calm.operators import INJECTION, REPLACEMENT
 from search_to_signal.hosts.calm.state import SearchState
 from search_to_signal.hosts.released.trainer import THRESHOLD_SHARE, changed
 from search_to_signal.programs.canonical import sha256_text
@@ -46,7 +47,7 @@ def compared(subject: str, ours: SearchState, theirs: SearchState) -> Iterator[F
     facts: dict[str, Callable[[Member], str]] = {
         "members and their order": lambda member: member.id[:8],
         "ideas": lambda member: sha256_text(member.idea)[:8],
-        "operators": lambda member: member.operator.value if member.operator else "seed",
+        "operators": lambda member: member.operator or "seed",
     }
     for name, fact in facts.items():
         yield things(f"{subject}, {name}", *(list(map(fact, state.archive)) for state in (ours, theirs)))
@@ -98,9 +99,9 @@ def components(hosts: HostPair) -> Iterator[Finding]:
         "without code": f"{{{{{idea}}}}}\n{_said('part')}",
         "of a program that does not load": f"{answer(broken)}\n{_said('part')}",
     }
-    asked = [(name, state, Operator.INJECTION, text) for name, text in texts.items()]
-    asked.append(("of a child not admitted", equal, Operator.INJECTION, texts["after the code"]))
-    asked.append(("after a replacement", state, Operator.REPLACEMENT, texts["after the code"]))
+    asked = [(name, state, INJECTION, text) for name, text in texts.items()]
+    asked.append(("of a child not admitted", equal, INJECTION, texts["after the code"]))
+    asked.append(("after a replacement", state, REPLACEMENT, texts["after the code"]))
     for subject, before, operator, text in asked:
         yield from attempted(subject, _stored, hosts, subject, before, operator, text)
 

@@ -11,9 +11,9 @@ from search_to_signal.conformance.frequencies import Kind, chances, frequencies,
 from search_to_signal.conformance.host_pair import HostPair
 from search_to_signal.conformance.questions import answer
 from search_to_signal.hosts.calm.archive import EQUAL_WITHIN
+from search_to_signal.hosts.calm.operators import CROSSOVER
 from search_to_signal.hosts.calm.state import SearchState, state_of
 from search_to_signal.programs.canonical import program_sha256
-from search_to_signal.records.schema import Operator
 
 _WITHIN, _BEYOND = 0.99 * EQUAL_WITHIN, 1.01 * EQUAL_WITHIN
 _SIDES = {"just within 1e-7": _WITHIN, "just beyond 1e-7": _BEYOND}
@@ -28,7 +28,7 @@ def ties(hosts: HostPair) -> Iterator[Finding]:
             yield from attempted(subject, _admitted, hosts, subject, hosts.members([score + 1.0, other]))
         subject = f"reward, {side} of the lesser base"
         bases = [score + 0.3 * abs(score) + 1.0, score + gap]
-        yield from attempted(subject, rewarded, hosts, subject, Operator.CROSSOVER, bases, answer(code))
+        yield from attempted(subject, rewarded, hosts, subject, CROSSOVER, bases, answer(code))
         subject = f"second parents, {side}"
         scores = [score, score - gap, score - 1.0]
         yield from attempted(subject, _paired, hosts, subject, hosts.members(scores))
@@ -58,7 +58,7 @@ def _by_code(hosts: HostPair) -> Iterator[Finding]:
 def _paired(hosts: HostPair, subject: str, state: SearchState) -> Finding:
     """How often each pair of parents is drawn, among crossovers."""
     with hosts.seeded(subject):
-        asked = list(islice(hosts.theirs.asks(state, Operator.CROSSOVER), hosts.draws))
+        asked = list(islice(hosts.theirs.asks(state, CROSSOVER), hosts.draws))
     expected = _crossovers(chances(state, hosts.settings))
     return frequencies(subject, Counter(kind_of(one) for one in asked), expected)
 

@@ -13,6 +13,9 @@ FIRST_HOST, FIRST_RULE = "reference", "grpo"
 """Those of runs that name none."""
 _BATCH = 8
 
+CALM_OPERATORS = ("simplification", "injection", "replacement", "crossover", "creation")
+"""The operators of CALM's prompts, whose names EvoTune's and TTT-Discover's hosts share."""
+
 
 class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a host can. By default nobody says, and only what holds of every host is asked of its records.
@@ -59,6 +62,11 @@ _RULES: Mapping[str, Callable[[Mapping[str, Any]], RuleFacts]] = {
 def facts_of_host(name: str) -> HostFacts:
     """What a host of ours can, by its name; of any other nobody says."""
     return _HOSTS.get(name, HostFacts())
+
+
+def operators_of_host(name: str) -> tuple[str, ...] | None:
+    """The operators that a host of ours knows; any other has names of its own, which nobody else knows."""
+    return CALM_OPERATORS if name in _HOSTS else None
 
 
 def facts_of_rule(name: str, settings: Mapping[str, Any]) -> RuleFacts:

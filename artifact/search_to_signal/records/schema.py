@@ -1,7 +1,7 @@
 """What one line of each record file says. Scores are higher-is-better throughout."""
 
 from enum import Enum
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -29,14 +29,12 @@ class Outcome(str, Enum):
         return self in (Outcome.VALID, Outcome.RUNTIME_FAILURE, Outcome.RANDOMNESS)
 
 
-class Operator(str, Enum):
-    """How a prompt asks for its heuristic; creation is the only one without a comparator (D05)."""
+OPERATOR_FORM = r"^[a-z][a-z0-9_]{0,31}\Z"
+Operator = Annotated[str, msgspec.Meta(pattern=OPERATOR_FORM)]
+"""How a prompt asks for its heuristic: a name of the host's own, a short identifier."""
 
-    SIMPLIFICATION = "simplification"
-    INJECTION = "injection"
-    REPLACEMENT = "replacement"
-    CROSSOVER = "crossover"
-    CREATION = "creation"
+CREATION: Operator = "creation"
+"""The one name with a meaning to readers: its prompts have no comparator (D05)."""
 
 
 class ArchiveEvent(str, Enum):

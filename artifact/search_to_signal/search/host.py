@@ -4,6 +4,7 @@ The loop does the rest: it samples, evaluates in isolation, credits, trains and 
 pure, so that a run that was stopped, and a check of its records, replay the search and get the same.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -14,7 +15,7 @@ from search_to_signal.errors import ConfigError, MappingError
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.abilities import HostFacts
 from search_to_signal.records.database import Database
-from search_to_signal.records.schema import ArchiveEvent, HeuristicRecord, Operator
+from search_to_signal.records.schema import OPERATOR_FORM, ArchiveEvent, HeuristicRecord
 from search_to_signal.search.evaluated import Evaluated
 from search_to_signal.search.member import Member, given_member
 from search_to_signal.search.prompt import Prompt, PromptForm
@@ -41,15 +42,23 @@ class Request:
     ``state`` is the host's own, as drawing left it, and comes back to it with the answers. ``parents`` are
     the heuristics that the prompt was made of, primary first; ``bases`` those that it shows, best first. The
     best of ``archive`` is the frontier, and never leaves it. ``collapsed``: the archive was cut down before.
+    ``operator`` is the host's own name of how the prompt asks; raises MappingError for what is no name.
     """
 
     prompt: Prompt
-    operator: Operator
+    operator: str
     parents: tuple[Member, ...]
     bases: tuple[Member, ...]
     archive: tuple[Member, ...]
     state: Any
     collapsed: bool = False
+
+    def __post_init__(self) -> None:
+        if not re.match(OPERATOR_FORM, self.operator):
+            raise MappingError(
+                f"operator {self.operator!r} is no name: give up to 32 lower-case letters, digits and "
+                "underscores, a letter first"
+            )
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,10 @@ import numpy as np
 
 from search_to_signal.hosts.calm.archive import holds
 from search_to_signal.hosts.calm.ideas import idea_distance, words_of
-from search_to_signal.hosts.calm.operators import OPERATORS, operator_probabilities
+from search_to_signal.hosts.calm.operators import CROSSOVER, OPERATORS, operator_probabilities
 from search_to_signal.hosts.calm.selection import Vector, crossover_chance, primary
 from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.calm.state import SearchState
-from search_to_signal.records.schema import Operator
 from search_to_signal.search.archive import scores
 from search_to_signal.search.evaluated import Evaluated
 from search_to_signal.search.member import Member
@@ -47,7 +46,7 @@ def _parent_chance(
     crossing = crossover_chance(after[: len(head)], distances, position)
     alone = head[position] if position < len(head) else 0.0
     operators = operator_probabilities(len(after), settings)
-    chances = [crossing if operator is Operator.CROSSOVER else alone for operator in OPERATORS]
+    chances = [crossing if operator == CROSSOVER else alone for operator in OPERATORS]
     return float(operators @ chances)
 
 

@@ -4,9 +4,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.hosts.calm.settings import SearchSettings
-from search_to_signal.records.schema import Operator
+from search_to_signal.records.abilities import CALM_OPERATORS
 
-OPERATORS = (Operator.SIMPLIFICATION, Operator.INJECTION, Operator.REPLACEMENT, Operator.CROSSOVER)
+SIMPLIFICATION, INJECTION, REPLACEMENT, CROSSOVER, CREATION = CALM_OPERATORS
+OPERATORS = (SIMPLIFICATION, INJECTION, REPLACEMENT, CROSSOVER)
 
 
 def operator_probabilities(archive_size: int, settings: SearchSettings) -> NDArray[np.float64]:

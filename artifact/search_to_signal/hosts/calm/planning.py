@@ -7,6 +7,7 @@ import numpy as np
 
 from search_to_signal.hosts.calm.archive import bases
 from search_to_signal.hosts.calm.collapse import collapse_due, collapsed
+from search_to_signal.hosts.calm.operators import CREATION, REPLACEMENT
 from search_to_signal.hosts.calm.prompts import REPLACEMENT_VARIANTS
 from search_to_signal.hosts.calm.sampling import draw_parents
 from search_to_signal.hosts.calm.settings import SearchSettings
@@ -43,7 +44,7 @@ def _draw(state: SearchState, settings: SearchSettings, rng: np.random.Generator
     if drawn is None:
         return None
     operator, parents = drawn
-    variant = int(rng.integers(REPLACEMENT_VARIANTS)) if operator is Operator.REPLACEMENT else 0
+    variant = int(rng.integers(REPLACEMENT_VARIANTS)) if operator == REPLACEMENT else 0
     return Draw(state, operator, parents, variant)
 
 
@@ -57,7 +58,7 @@ def _unused(
         draw = replace(draw, prompt=render(draw))
         if draw.prompt not in state.used_prompts:
             return draw
-    draw = Draw(state, Operator.CREATION, ())
+    draw = Draw(state, CREATION, ())
     return replace(draw, prompt=render(draw))
 
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
+from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, INJECTION, REPLACEMENT, SIMPLIFICATION
 from search_to_signal.problems.base import HasStatement, Problem
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE, OPENING
 from search_to_signal.records.schema import Operator
@@ -36,13 +37,13 @@ _REPLACEMENTS = (
     "Write a new algorithm that tells apart choices which it credits nearly equally.",
 )
 _TASKS = {
-    Operator.SIMPLIFICATION: "Write a simpler and more elegant algorithm that keeps only its core.",
-    Operator.INJECTION: (
+    SIMPLIFICATION: "Write a simpler and more elegant algorithm that keeps only its core.",
+    INJECTION: (
         "Write a new algorithm that adds one meaningful component to it, of your own or from another field, "
         f'and end the idea with the sentence "{COMPONENT_BEFORE} ... {COMPONENT_AFTER}."'
     ),
-    Operator.CROSSOVER: "Write a new algorithm motivated by both that does better on any instance.",
-    Operator.CREATION: "Be inventive and write a new algorithm from this template.",
+    CROSSOVER: "Write a new algorithm motivated by both that does better on any instance.",
+    CREATION: "Be inventive and write a new algorithm from this template.",
 }
 
 _LAYOUT = f"""Lay the answer out like this:
@@ -92,9 +93,9 @@ def _shown(problem: Problem, rank: int, heuristic: Shown, form: PromptForm) -> s
 
 
 def _task(operator: Operator, variant: int, injected: Sequence[str]) -> str:
-    if operator is Operator.REPLACEMENT:
+    if operator == REPLACEMENT:
         return _REPLACEMENTS[variant]
-    if operator is Operator.INJECTION and injected:
+    if operator == INJECTION and injected:
         explored = ", ".join(phrase[:LONGEST_COMPONENT] for phrase in injected[-10:])
         return f"{_TASKS[operator]} Already explored: {explored}."
     return _TASKS[operator]
@@ -112,7 +113,7 @@ def build_prompt(
     """Render the prompt of one operator; parents are shown best first, whatever order they come in."""
     ranked = sorted(parents, key=lambda heuristic: heuristic.score, reverse=True)
     blocks = [_shown(problem, rank, heuristic, form) for rank, heuristic in enumerate(ranked, start=1)]
-    if operator is Operator.CREATION:
+    if operator == CREATION:
         blocks = [f"```python\n{problem.template.strip()}\n```"]
     task = _task(operator, variant, injected)
     released = [f"Task, given what stands below: {task}", *blocks]

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.hosts.calm.archive import EQUAL_WITHIN
-from search_to_signal.hosts.calm.operators import OPERATORS, operator_probabilities
+from search_to_signal.hosts.calm.operators import CROSSOVER, OPERATORS, operator_probabilities
 from search_to_signal.hosts.calm.selection import primary, secondary_by_diversity, secondary_by_performance
 from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.calm.state import SearchState
@@ -69,7 +69,7 @@ def draw_parents(
     if not state.archive or not probabilities.any():
         return None
     operator = OPERATORS[draw_index(probabilities, rng)]
-    if operator is not Operator.CROSSOVER:
+    if operator != CROSSOVER:
         return operator, (state.archive[draw_index(primary(len(state.archive), settings), rng)],)
     pair = draw_crossover(state, settings, rng)
     return None if pair is None else (operator, pair)

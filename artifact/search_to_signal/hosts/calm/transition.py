@@ -6,6 +6,7 @@ from dataclasses import replace
 from search_to_signal.hosts.calm.archive import equal, holds
 from search_to_signal.hosts.calm.collapse import stagnation_after
 from search_to_signal.hosts.calm.injection import remembered
+from search_to_signal.hosts.calm.operators import INJECTION
 from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.calm.state import SearchState
 from search_to_signal.records.schema import ArchiveEvent, Operator
@@ -38,7 +39,7 @@ def _components(
     operator: Operator,
     settings: SearchSettings,
 ) -> tuple[str, ...]:
-    if operator is not Operator.INJECTION:
+    if operator != INJECTION:
         return injected
     ignored = {ArchiveEvent.INVALID}
     if settings.components == "admitted":

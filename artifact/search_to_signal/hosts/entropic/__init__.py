@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from search_to_signal.config import settings_of
+from search_to_signal.hosts.calm.operators import REPLACEMENT
 from search_to_signal.hosts.calm.prompts import REPLACEMENT_VARIANTS, build_prompt
 from search_to_signal.hosts.entropic.buffer import ReuseBuffer, chosen, extended, visited
 from search_to_signal.hosts.entropic.settings import BufferSettings
 from search_to_signal.problems.base import Problem
-from search_to_signal.records.schema import Operator
 from search_to_signal.search.evaluated import Evaluated, event_of
 from search_to_signal.search.host import HostSetup, Request, Transition
 from search_to_signal.search.member import Member
@@ -33,7 +33,7 @@ class EntropicHost:
         """A replacement of the program that is due; the wording alone is drawn (D55)."""
         parent = chosen(state, self.settings)
         variant = int(rng.integers(REPLACEMENT_VARIANTS))
-        operator = Operator.REPLACEMENT
+        operator = REPLACEMENT
         prompt = build_prompt(self.problem, operator, (parent,), variant=variant, form=self.form)
         return Request(prompt, operator, (parent,), (parent,), archive=state.members, state=state)
 

@@ -11,7 +11,7 @@ from msgspec import UNSET, convert
 from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError, S2SError, reason
 from search_to_signal.normalizer import advantages_by_group, find_normalizer
 from search_to_signal.provenance.adapters import adapter_problems
-from search_to_signal.records.abilities import ability_problems
+from search_to_signal.records.abilities import ability_problems, operators_of_host
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import Manifest, RunFacts, normalizer_of
 from search_to_signal.records.population import given, population_sha256
@@ -183,6 +183,7 @@ def _problems(directory: Path, manifest: Manifest, parsed: ParsedTexts) -> Itera
         yield f"{HEURISTICS} has no seed heuristic"
         return
     yield from _given_problems(heuristics, config)
+    yield from _operator_problems(heuristics, steps, manifest.host)
     stored = {(h.step, h.index): h for h in heuristics if h.operator is not None}
     texts = TextReplay(config, parsed, stored, manifest.of_host.exposures)
     yield from _group_problems(directory, manifest, steps, texts, archive)
@@ -193,6 +194,21 @@ def _problems(directory: Path, manifest: Manifest, parsed: ParsedTexts) -> Itera
     yield from database_problems(directory, manifest)
     if len(steps) != manifest.facts.groups:
         yield f"{len(steps)} steps are recorded, the configuration asks for {manifest.facts.groups}"
+
+
+def _operator_problems(
+    heuristics: Sequence[HeuristicRecord], steps: Sequence[StepRecord], host: str
+) -> Iterator[str]:
+    """Names that the run's host does not know; what a step says is held against its completions elsewhere."""
+    known = operators_of_host(host)
+    if known is None:
+        return
+    for step in steps:
+        if step.operator not in known:
+            yield f"step {step.step}: host {host} has no operator {step.operator}"
+    for heuristic in heuristics:
+        if heuristic.operator is not None and heuristic.operator not in known:
+            yield f"{HEURISTICS}: host {host} has no operator {heuristic.operator}"
 
 
 def _given_problems(heuristics: list[HeuristicRecord], config: dict[str, Any]) -> Iterator[str]:

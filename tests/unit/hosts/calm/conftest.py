@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from search_to_signal.records.schema import Operator
+from search_to_signal.hosts.calm.operators import CROSSOVER
 from search_to_signal.search.member import Member
 
 Make = Callable[..., Member]
@@ -16,6 +16,6 @@ def member() -> Make:
 
     def make(score: float, idea: str = "", code: str | None = None) -> Member:
         text = f"x = {score!r}" if code is None else code
-        return Member(idea, text, score, Operator.CROSSOVER, step=1, index=0, id=text)
+        return Member(idea, text, score, CROSSOVER, step=1, index=0, id=text)
 
     return make

@@ -8,18 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_to_signal.hosts.calm.injection import component
+from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, INJECTION, REPLACEMENT, SIMPLIFICATION
 from search_to_signal.hosts.calm.prompts import REPLACEMENT_VARIANTS, build_prompt, cut
 from search_to_signal.problems import PROBLEMS, get_problem
 from search_to_signal.problems.base import Problem
 from search_to_signal.profiles.profile import load_profile
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE, OPENING
 from search_to_signal.programs.parsing import Proposal, parse
+from search_to_signal.records.abilities import CALM_OPERATORS
 from search_to_signal.records.schema import Operator
 from search_to_signal.search.prompt import PromptForm
 
 TSP = get_problem("tsp")
 FORMS: tuple[PromptForm, ...] = ("compact", "released")
-ONE_PARENT = (Operator.SIMPLIFICATION, Operator.INJECTION, Operator.REPLACEMENT)
+ONE_PARENT = (SIMPLIFICATION, INJECTION, REPLACEMENT)
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def task(user: str) -> str:
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 def test_the_system_message_states_problem_and_form(problem: Problem) -> None:
     """Name, description, and every requirement on the answer."""
-    system = build_prompt(problem, Operator.CREATION, ()).system
+    system = build_prompt(problem, CREATION, ()).system
     for part in (problem.title, problem.description, "double braces", OPENING, "python code block"):
         assert part in system
     for word in (
@@ -63,9 +65,9 @@ def test_the_system_message_states_problem_and_form(problem: Problem) -> None:
 def test_the_system_message_never_changes() -> None:
     """It is one and the same for every operator, parent and memory of a run."""
     systems = {
-        build_prompt(TSP, operator, (GOOD, BAD)[: 2 if operator is Operator.CROSSOVER else 1]).system
-        for operator in Operator
-    } | {build_prompt(TSP, Operator.INJECTION, (BAD,), injected=("x",)).system}
+        build_prompt(TSP, operator, (GOOD, BAD)[: 2 if operator == CROSSOVER else 1]).system
+        for operator in CALM_OPERATORS
+    } | {build_prompt(TSP, INJECTION, (BAD,), injected=("x",)).system}
     assert len(systems) == 1
 
 
@@ -81,7 +83,7 @@ def test_a_heuristic_is_shown_whole(operator: Operator) -> None:
 
 def test_crossover_shows_both_best_first() -> None:
     """Whichever parent was drawn first, the better one stands first."""
-    first, second = (build_prompt(TSP, Operator.CROSSOVER, pair).user for pair in ((GOOD, BAD), (BAD, GOOD)))
+    first, second = (build_prompt(TSP, CROSSOVER, pair).user for pair in ((GOOD, BAD), (BAD, GOOD)))
     assert first == second
     assert first.index("Algorithm 1, rank 1, tour length 6.789") < first.index("def good")
     assert first.index("def good") < first.index("Algorithm 2, rank 2, tour length 7.500")
@@ -110,17 +112,15 @@ def test_numbers_are_cut_not_rounded(value: float) -> None:
 def test_cut_numbers_by_hand(value: float, padded: str, plain: str) -> None:
     """The last decimal is not carried; the released form does not pad (HOST.md, point 28)."""
     shown = Shown(GOOD.idea, GOOD.code, value)
-    compact, released = (
-        build_prompt(TSP, Operator.SIMPLIFICATION, (shown,), form=form).user for form in FORMS
-    )
+    compact, released = (build_prompt(TSP, SIMPLIFICATION, (shown,), form=form).user for form in FORMS)
     assert f"tour length {padded}\n" in compact
     assert f"tour length {plain}\n" in released
 
 
-@pytest.mark.parametrize("operator", Operator)
+@pytest.mark.parametrize("operator", CALM_OPERATORS)
 def test_the_released_form_asks_before_it_shows(operator: Operator) -> None:
     """The task is the first line there and the last here; what is shown and asked for is the same."""
-    parents = {Operator.CROSSOVER: (GOOD, BAD), Operator.CREATION: ()}.get(operator, (GOOD,))
+    parents = {CROSSOVER: (GOOD, BAD), CREATION: ()}.get(operator, (GOOD,))
     compact, released = (
         build_prompt(TSP, operator, parents, injected=("a part",), form=form).user for form in FORMS
     )
@@ -132,7 +132,7 @@ def test_the_released_form_asks_before_it_shows(operator: Operator) -> None:
 @pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 def test_the_released_form_shows_the_layout_and_no_calling_protocol(problem: Problem) -> None:
     """An example that would count as a proposal, and nothing of when and with what a function is called."""
-    system = build_prompt(problem, Operator.CREATION, (), form="released").system
+    system = build_prompt(problem, CREATION, (), form="released").system
     layout = system[system.index("{{") :]
     assert isinstance(parse(layout), Proposal)
     assert problem.title in system
@@ -151,8 +151,7 @@ def test_the_paper_profile_asks_in_the_released_form() -> None:
 def test_replacement_has_three_wordings() -> None:
     """A fixed rule, a key constant, or nearly equal credits is to be rewritten."""
     tasks = [
-        task(build_prompt(TSP, Operator.REPLACEMENT, (GOOD,), variant=v).user)
-        for v in range(REPLACEMENT_VARIANTS)
+        task(build_prompt(TSP, REPLACEMENT, (GOOD,), variant=v).user) for v in range(REPLACEMENT_VARIANTS)
     ]
     assert REPLACEMENT_VARIANTS == 3
     for wording, words in zip(
@@ -170,37 +169,37 @@ def test_replacement_has_three_wordings() -> None:
 def test_injection_names_what_was_explored() -> None:
     """The last ten components are excluded, older ones are not named, and none before any was found."""
     components = tuple(f"part {chr(97 + k)}" for k in range(13))
-    asked = task(build_prompt(TSP, Operator.INJECTION, (GOOD,), injected=components).user)
+    asked = task(build_prompt(TSP, INJECTION, (GOOD,), injected=components).user)
     assert asked.endswith(f"Already explored: {', '.join(components[3:])}.")
     assert not any(f"{old}," in asked for old in components[:3])
-    assert "Already explored" not in build_prompt(TSP, Operator.INJECTION, (GOOD,)).user
+    assert "Already explored" not in build_prompt(TSP, INJECTION, (GOOD,)).user
 
 
 def test_a_long_component_is_named_by_its_beginning() -> None:
     """A component of a whole completion takes 200 characters of later prompts, and its neighbours stay."""
-    asked = task(build_prompt(TSP, Operator.INJECTION, (GOOD,), injected=("a", "b" * 4000, "c")).user)
+    asked = task(build_prompt(TSP, INJECTION, (GOOD,), injected=("a", "b" * 4000, "c")).user)
     assert asked.endswith(f"Already explored: a, {'b' * 200}, c.")
 
 
 def test_injection_asks_for_the_sentence_that_is_remembered() -> None:
     """The sentence that the prompt dictates is the one that the search reads components from."""
-    asked = task(build_prompt(TSP, Operator.INJECTION, (GOOD,)).user)
+    asked = task(build_prompt(TSP, INJECTION, (GOOD,)).user)
     match = re.search(rf'"({COMPONENT_BEFORE} \.\.\. {COMPONENT_AFTER})\."', asked)
     assert match is not None
     assert component(match.group(1).replace("...", "noise gate")) == "noise gate"
-    for operator in set(Operator) - {Operator.INJECTION}:
+    for operator in set(CALM_OPERATORS) - {INJECTION}:
         assert COMPONENT_BEFORE not in build_prompt(TSP, operator, (GOOD, BAD)).user
 
 
 def test_simplification_asks_for_the_core() -> None:
     """Simpler, more elegant, and only the core."""
-    asked = task(build_prompt(TSP, Operator.SIMPLIFICATION, (GOOD,)).user)
+    asked = task(build_prompt(TSP, SIMPLIFICATION, (GOOD,)).user)
     assert all(word in asked for word in ("simpler", "elegant", "core"))
 
 
 def test_creation_shows_the_template_alone() -> None:
     """No heuristic, no score: the problem's template and a call to be inventive."""
-    user = build_prompt(TSP, Operator.CREATION, ()).user
+    user = build_prompt(TSP, CREATION, ()).user
     assert f"```python\n{TSP.template.strip()}\n```" in user
     assert "inventive" in task(user)
     assert TSP.unit not in user

@@ -14,6 +14,7 @@ from search_to_signal.hosts.calm.collapse import (
     stagnation_after,
 )
 from search_to_signal.hosts.calm.injection import component, remembered
+from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, INJECTION, REPLACEMENT, SIMPLIFICATION
 from search_to_signal.hosts.calm.planning import Draw, plan_round
 from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.calm.state import SearchState, state_of
@@ -31,7 +32,7 @@ def valid(score: float, response: str = "", code: str = "x = 1") -> Evaluated:
     return Evaluated(Outcome.VALID, "idea", code, score, response=response)
 
 
-def after(state: SearchState, *results: Evaluated, operator: Operator = Operator.CROSSOVER) -> SearchState:
+def after(state: SearchState, *results: Evaluated, operator: Operator = CROSSOVER) -> SearchState:
     return transition(state, results, operator=operator, step=3, settings=SETTINGS)[0]
 
 
@@ -101,8 +102,8 @@ def test_only_valid_children_of_injection_are_remembered(member: Make) -> None:
     """Duplicates by score count as valid; other operators do not announce."""
     state = state_of((member(-1),), ())
     told = valid(-1.0, "The new component a has been introduced.")
-    assert after(state, told, operator=Operator.INJECTION).injected == ("a",)
-    assert after(state, told, operator=Operator.REPLACEMENT).injected == ()
+    assert after(state, told, operator=INJECTION).injected == ("a",)
+    assert after(state, told, operator=REPLACEMENT).injected == ()
 
 
 def test_an_option_remembers_admitted_children_alone(member: Make) -> None:
@@ -112,7 +113,7 @@ def test_an_option_remembers_admitted_children_alone(member: Make) -> None:
     results.append(valid(-2.0, "The new component b has been introduced."))
     state = state_of((member(-1),), ())
     for chosen, told in ((SETTINGS, ("a", "b")), (settings, ("b",))):
-        new, _ = transition(state, results, operator=Operator.INJECTION, step=1, settings=chosen)
+        new, _ = transition(state, results, operator=INJECTION, step=1, settings=chosen)
         assert new.injected == told
 
 
@@ -120,7 +121,7 @@ def test_a_group_is_admitted_completion_by_completion(member: Make) -> None:
     """The second of two equal children is a duplicate, and every completion has its event."""
     state = state_of((member(-3.0),), ())
     results = [INVALID, valid(-2.0, code="a"), valid(-2.0 + 5e-8, code="b"), valid(-3.0, code="c")]
-    new, events = transition(state, results, operator=Operator.INJECTION, step=4, settings=SETTINGS)
+    new, events = transition(state, results, operator=INJECTION, step=4, settings=SETTINGS)
     assert events == (
         ArchiveEvent.INVALID,
         ArchiveEvent.ADMITTED,
@@ -128,7 +129,7 @@ def test_a_group_is_admitted_completion_by_completion(member: Make) -> None:
         ArchiveEvent.DUPLICATE_SCORE,
     )
     child = new.archive[-1]
-    assert (child.score, child.step, child.index, child.operator) == (-2.0, 4, 1, Operator.INJECTION)
+    assert (child.score, child.step, child.index, child.operator) == (-2.0, 4, 1, INJECTION)
 
 
 def test_only_a_child_above_the_best_resets_the_counter(member: Make) -> None:
@@ -168,15 +169,15 @@ def test_a_used_prompt_is_drawn_again_and_creation_is_the_last_resort(member: Ma
     rng = np.random.default_rng(3)
     draws = []
     for _ in range(4):
-        draws.append(plan_round(state, rng, SETTINGS, lambda draw: draw.operator.value))
+        draws.append(plan_round(state, rng, SETTINGS, lambda draw: draw.operator))
         state = draws[-1].state
     assert {draw.operator for draw in draws[:3]} == {
-        Operator.SIMPLIFICATION,
-        Operator.INJECTION,
-        Operator.REPLACEMENT,
+        SIMPLIFICATION,
+        INJECTION,
+        REPLACEMENT,
     }
-    assert (draws[3].operator, draws[3].parents, draws[3].bases) == (Operator.CREATION, (), ())
-    assert state.used_prompts == {draw.operator.value for draw in draws}
+    assert (draws[3].operator, draws[3].parents, draws[3].bases) == (CREATION, (), ())
+    assert state.used_prompts == {draw.operator for draw in draws}
 
 
 def test_an_earlier_rounds_prompt_is_not_avoided(member: Make) -> None:
@@ -184,20 +185,20 @@ def test_an_earlier_rounds_prompt_is_not_avoided(member: Make) -> None:
     only = SearchSettings(simplification=1, injection=0, replacement=0, crossover=0, population_size=1)
     state = state_of((member(-1),), ())
     for _ in range(2):
-        draw = plan_round(state, np.random.default_rng(0), only, lambda draw: draw.operator.value)
-        assert draw.operator is Operator.SIMPLIFICATION
+        draw = plan_round(state, np.random.default_rng(0), only, lambda draw: draw.operator)
+        assert draw.operator == SIMPLIFICATION
         state = after(draw.state, INVALID)
 
 
 def test_an_empty_archive_asks_for_a_creation() -> None:
     """Nothing to build on is no error."""
     draw = plan_round(state_of((), ()), np.random.default_rng(0), SETTINGS, lambda draw: "p")
-    assert (draw.operator, draw.parents, draw.prompt) == (Operator.CREATION, (), "p")
+    assert (draw.operator, draw.parents, draw.prompt) == (CREATION, (), "p")
 
 
 def test_a_replacement_draws_one_of_three_wordings(member: Make) -> None:
     """All three come up; the other operators have none."""
     state, rng = state_of((member(-1),), ()), np.random.default_rng(5)
     draws: list[Draw] = [plan_round(state, rng, SETTINGS, lambda draw: "p") for _ in range(100)]
-    assert {draw.variant for draw in draws if draw.operator is Operator.REPLACEMENT} == {0, 1, 2}
-    assert {draw.variant for draw in draws if draw.operator is not Operator.REPLACEMENT} == {0}
+    assert {draw.variant for draw in draws if draw.operator == REPLACEMENT} == {0, 1, 2}
+    assert {draw.variant for draw in draws if draw.operator != REPLACEMENT} == {0}

@@ -5,9 +5,8 @@ import pytest
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.hosts.calm.collapse import collapse_probability
-from search_to_signal.hosts.calm.operators import OPERATORS, operator_probabilities
+from search_to_signal.hosts.calm.operators import INJECTION, OPERATORS, operator_probabilities
 from search_to_signal.hosts.calm.settings import SearchSettings
-from search_to_signal.records.schema import Operator
 
 
 @pytest.mark.parametrize(
@@ -51,7 +50,7 @@ def test_a_twentieth_of_nothing_known_never_collapses_silently() -> None:
 )
 def test_operator_weights_fill_first(size: int, weights: tuple[int, ...]) -> None:
     """The three stages of the host: one member, filling, full."""
-    assert OPERATORS[1] is Operator.INJECTION
+    assert OPERATORS[1] == INJECTION
     expected = [weight / sum(weights) for weight in weights]
     assert operator_probabilities(size, SearchSettings()).tolist() == pytest.approx(expected, abs=1e-15)
 
