@@ -11,8 +11,8 @@ import pytest
 from tests.cohorts import run_cohort
 
 from search_to_signal.analysis.report import report
+from search_to_signal.package_data import PROFILES
 from search_to_signal.profiles.profile import Profile
-from search_to_signal.profiles.run_config import PROFILES
 from search_to_signal.progress import PlainProgress
 from search_to_signal.verification.consistency.verify import verify
 

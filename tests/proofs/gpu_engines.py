@@ -39,8 +39,9 @@ from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.loss import TokenGroup, token_log_probabilities
 from search_to_signal.loop.learning import begin_training, open_run_generator
+from search_to_signal.package_data import PROFILES
 from search_to_signal.profiles.profile import Profile
-from search_to_signal.profiles.run_config import PROFILES, RunConfig
+from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.search.prompt import Prompt
 
 SHAPE = {

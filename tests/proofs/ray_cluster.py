@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.figures import print_figure
 
-from search_to_signal.profiles.run_config import PROFILES
+from search_to_signal.package_data import PROFILES
 from search_to_signal.records.layers import COHORT
 from search_to_signal.records.manifest import read_manifest, run_directories
 from search_to_signal.verification.consistency.verify import verify

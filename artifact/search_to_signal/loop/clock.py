@@ -58,7 +58,7 @@ def format_timing(split: Timing) -> str:
 def tree_seconds() -> float | None:
     """User and system seconds so far; differences of two calls are what happened in between.
 
-    Whoever has waited for a process has its time added to its own by the kernel, so a zygote holds its
+    Whoever has waited for a process has its time added to its own by the kernel, so a fork server holds its
     workers'. Living children are counted in clock ticks (10 ms). None where the kernel lists no children:
     a sum without them would look right.
     """

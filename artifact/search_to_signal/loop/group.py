@@ -84,7 +84,7 @@ def evaluate_group(
 def replay_admitted(
     evaluated: Sequence[EvaluatedCompletion], events: Sequence[ArchiveEvent], pool: Evaluator
 ) -> list[EvaluatedCompletion]:
-    """Repeat what entered the archive in a differently seeded zygote; outcomes and scores stay (D20)."""
+    """Repeat what entered the archive in a differently seeded fork server; outcomes and scores stay (D20)."""
     codes = {
         index: item.proposal.code
         for index, (item, event) in enumerate(zip(evaluated, events, strict=True))

@@ -159,7 +159,7 @@ def _note(step: StepRecord) -> str:
 
 
 def _checkpoint(live: Live, done: int) -> None:
-    for key, run in live.pool.news().items():
+    for key, run in live.pool.new_runs().items():
         live.files.evaluations.write(EvaluationNote(key, run))
     # Before its first step a learner is what the configuration makes it.
     save_checkpoint(live.files, done, live.training.learner if live.training and done else None)

@@ -1,6 +1,6 @@
 """A process that has imported everything and knows nothing: it forks one locked worker per candidate.
 
-Started by ``zygotes.py`` as a program of its own, never forked from the trainer.
+Started by ``fork_server.py`` as a program of its own, never forked from the trainer.
 """
 
 import array
@@ -26,7 +26,7 @@ _MOST_DESCRIPTORS = 4096
 
 @dataclass(frozen=True)
 class Lock:
-    """What every worker of a zygote gets: barriers, filter, memory in use before the fork, seed."""
+    """What every worker of a fork server gets: barriers, filter, memory in use before the fork, seed."""
 
     barriers: Barrier
     filter: seccomp.Filter | None
@@ -98,11 +98,11 @@ def _wait(parent: int, *descriptors: int) -> list[int]:
 
 def _run_worker(control: socket.socket, parent: int, order: bytes, data_fd: int, lock: Lock) -> None:
     wall_s, cpu_s, memory = SPAWN.unpack(order)
-    zygote = os.getpid()
+    server = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
-            _become_worker(zygote, data_fd, lock, wall_s, cpu_s, memory)
+            _become_worker(server, data_fd, lock, wall_s, cpu_s, memory)
         finally:
             os._exit(_LOCK_FAILED)
     os.close(data_fd)
@@ -117,8 +117,8 @@ def _run_worker(control: socket.socket, parent: int, order: bytes, data_fd: int,
     control.send(STATUS.pack(pid, status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss))
 
 
-def _become_worker(zygote: int, data_fd: int, lock: Lock, wall_s: float, cpu_s: float, memory: int) -> None:
-    privileges.die_with_parent(zygote)
+def _become_worker(server: int, data_fd: int, lock: Lock, wall_s: float, cpu_s: float, memory: int) -> None:
+    privileges.die_with_parent(server)
     os.dup2(data_fd, limits.DATA_FD)
     os.closerange(0, limits.DATA_FD)
     os.closerange(limits.DATA_FD + 1, _MOST_DESCRIPTORS)

@@ -1,4 +1,4 @@
-"""The parent's handle on a zygote: start it, check its locks, have it fork, reap what it forked."""
+"""The parent's handle on a fork server: start it, check its locks, have it fork, reap what it forked."""
 
 import array
 import contextlib
@@ -18,7 +18,7 @@ _BOOT = (
     "import sys; paths = sys.argv.pop(1).split(':'); sys.path[0] = paths[0]; "
     "sys.path += [path for path in paths if path not in sys.path]; "
     "from search_to_signal.evaluation.locks import Barrier; "
-    "from search_to_signal.evaluation.zygote import main; "
+    "from search_to_signal.evaluation.fork_server_main import main; "
     "fd, barriers, seed, wide = map(int, sys.argv[1:]); "
     "main(fd, Barrier(barriers), seed, bool(wide))"
 )
@@ -30,7 +30,7 @@ _REAP_S = 30.0
 
 @dataclass(frozen=True)
 class Variation:
-    """What differs between a scoring zygote and a replaying one, and which modules are preloaded."""
+    """What differs between a scoring fork server and a replaying one, and which modules are preloaded."""
 
     seed: int
     hash_seed: int
@@ -50,15 +50,15 @@ class WorkerExit:
     cpu_s: float
 
 
-class ZygoteGoneError(Exception):
-    """The zygote died; a new one may be started."""
+class ForkServerGoneError(Exception):
+    """The fork server died; a new one may be started."""
 
 
-class Zygote:
-    """A running zygote. ``barriers`` are the locks that hold in it, ``landlock_abi`` 0 when there is none."""
+class ForkServer:
+    """A running fork server: ``barriers`` hold in it; ``landlock_abi`` is 0 where there is no Landlock."""
 
     def __init__(self, variation: Variation, wanted: Barrier = ALL) -> None:
-        """Start and wait for the report; raises SandboxError when the zygote cannot prepare itself."""
+        """Start and wait for the report; raises SandboxError when the fork server cannot prepare itself."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self.process = _start(theirs.fileno(), variation, wanted)
@@ -67,7 +67,7 @@ class Zygote:
         if len(report) != HELLO.size:
             self.close()
             raise SandboxError(
-                "the evaluation zygote did not start; run "
+                "the evaluation fork server did not start; run "
                 f"`{sys.executable} -c 'import numpy, scipy.stats'` to see whether the environment is whole"
             )
         barriers, self.landlock_abi, self.user = HELLO.unpack(report)
@@ -75,7 +75,7 @@ class Zygote:
         self._control.settimeout(_REAP_S)
 
     def spawn(self, wall_s: float, cpu_s: float, memory: int) -> socket.socket:
-        """Have a worker forked and return our end of its data socket; raises ZygoteGoneError."""
+        """Have a worker forked and return our end of its data socket; raises ForkServerGoneError."""
         ours, theirs = socket.socketpair()
         with theirs:
             descriptor = array.array("i", [theirs.fileno()])
@@ -85,7 +85,7 @@ class Zygote:
                 )
             except OSError as error:
                 ours.close()
-                raise ZygoteGoneError from error
+                raise ForkServerGoneError from error
         return ours
 
     def reap(self) -> WorkerExit:
@@ -94,12 +94,12 @@ class Zygote:
             self._control.send(KILL)
         report = self._receive_or_empty()
         if len(report) != STATUS.size:
-            raise ZygoteGoneError
+            raise ForkServerGoneError
         _, status, user, system, _ = STATUS.unpack(report)
         return WorkerExit(status, user + system)
 
     def close(self) -> None:
-        """End the zygote and its worker, whoever waits for them; never raises."""
+        """End the fork server and its worker, even where another thread waits for them; never raises."""
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
         self._control.close()
