@@ -7,9 +7,8 @@ import numpy as np
 from search_to_signal.errors import ConfigError
 from search_to_signal.hosts.calm.operators import SIMPLIFICATION
 from search_to_signal.hosts.calm.prompts import build_prompt
-from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import ArchiveEvent
-from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.evaluated import Evaluated, member_of
 from search_to_signal.search.host import HostSetup, Request, Transition
 from search_to_signal.search.member import Member
 
@@ -45,7 +44,6 @@ class HillClimber:
                 events.append(ArchiveEvent.DUPLICATE_SCORE)
             else:
                 events.append(ArchiveEvent.ADMITTED)
-                identity, operator = program_sha256(found.code), request.operator
-                archive.append(Member(found.idea, found.code, found.score, operator, step, index, identity))
+                archive.append(member_of(found, request.operator, step, index))
         admitted = tuple(archive[len(request.archive) :])
         return Transition(tuple(archive), tuple(events), admitted, archive=tuple(archive))

@@ -56,7 +56,8 @@ def recorded_seed(directory: Path) -> Member:
     seed = next(read_records(directory / HEURISTICS, HeuristicRecord), None)
     if seed is None:
         raise RecordError(f"{directory} holds no seed heuristic: restore it")
-    return seed_member(Heuristic(seed.idea, seed.code), seed.score)
+    found = given_member(seed)
+    return seed_member(Heuristic(seed.idea, seed.code), seed.score, found.instance_scores)
 
 
 def recorded_start(directory: Path, host: Host) -> Any:

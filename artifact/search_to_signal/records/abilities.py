@@ -24,13 +24,15 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     ``own_loop``: it samples, evaluates and learns by itself, and shows no tokens, texts or learner; CALM's
     admissions are then taken from the records. ``exposures``: every completion with a score has one, or none
     has. ``database`` is what its ``database.json`` holds: all programs of the last archive and no other, any
-    heuristics of the run, or there is none.
+    heuristics of the run, or there is none. ``instance_scores``: it asks for the score of each instance, and
+    these are recorded; absent where it does not.
     """
 
     calm: bool = False
     own_loop: bool = False
     exposures: bool | None = None
     database: Literal["archive", "heuristics", "none"] | None = None
+    instance_scores: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class RuleFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -55,6 +55,8 @@ class CompletionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     where compiled kernels could not promise the score's bits and ``repeat`` where the same text had
     been evaluated before. An isolated run may end with ``no_function``: what reached the evaluator is said
     by ``outcome.evaluated`` alone. ``components``, ``reward`` and ``advantage`` are absent in a frozen run.
+    ``instance_scores`` are the scores whose mean ``score`` is, in order of the instances; they are there for
+    a valid completion of a host that asks for them.
     """
 
     step: int
@@ -82,6 +84,7 @@ class CompletionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     components: dict[str, float] | None
     reward: float | None
     advantage: float | None
+    instance_scores: tuple[float, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class StepRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -152,6 +155,7 @@ class HeuristicRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """An admitted heuristic; ``id`` is the SHA-256 of its canonical code.
 
     Step -1 is that of a population that the run was given to begin with (``population.py``).
+    ``instance_scores`` are there for a host that asks for them, as in completions.
     """
 
     id: str
@@ -161,6 +165,7 @@ class HeuristicRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     idea: str
     code: str
     score: float
+    instance_scores: tuple[float, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class StepTiming(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from search_to_signal.errors import RecordError
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import ArchiveEvent, Outcome
+from search_to_signal.search.member import Member
 
 
 @dataclass(frozen=True)
@@ -13,7 +14,8 @@ class Evaluated:
     """What the search sees of a completion. ``score`` is higher-is-better and present only when valid.
 
     ``program`` is the program_sha256 of the code where the caller has it already, else it is computed.
-    ``response`` is the whole completion, in which an injected component is looked for.
+    ``response`` is the whole completion. ``instance_scores`` are those whose mean ``score`` is, in order of
+    the instances; empty unless the host asks for them.
     Raises RecordError when outcome and score contradict each other (D17).
     """
 
@@ -23,6 +25,7 @@ class Evaluated:
     score: float | None = None
     program: str | None = None
     response: str = ""
+    instance_scores: tuple[float, ...] = ()
 
     @property
     def id(self) -> str:
@@ -43,3 +46,11 @@ def event_of(result: Evaluated, admitted: bool) -> ArchiveEvent:
     if result.score is None:
         return ArchiveEvent.INVALID
     return ArchiveEvent.ADMITTED if admitted else ArchiveEvent.DUPLICATE_SCORE
+
+
+def member_of(result: Evaluated, operator: str, step: int, index: int) -> Member:
+    """The member that a valid completion becomes; raises RecordError for one without a score."""
+    if result.score is None:
+        raise RecordError(f"step {step}, completion {index} has no score: a search keeps valid ones alone")
+    scores = result.instance_scores
+    return Member(result.idea, result.code, result.score, operator, step, index, result.id, scores)

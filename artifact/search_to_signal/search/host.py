@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
+from msgspec import UNSET
 
 from search_to_signal.errors import ConfigError, MappingError
 from search_to_signal.problems.base import Problem
@@ -117,6 +118,15 @@ class HasDatabase(Protocol):
         """The state by the ids of its programs, all of which are in the heuristic store."""
 
 
+def wants_instance_scores(host: Host) -> bool:
+    """Whether results and members carry the score of each instance, beside their mean, and records have them.
+
+    A host asks by an attribute of this name that is true, as one whose search tells programs apart by more
+    than a single score does.
+    """
+    return bool(getattr(host, "wants_instance_scores", False))
+
+
 HostFactory = Callable[[HostSetup], Host]
 """What a profile names. Raises ConfigError for settings that are not its own."""
 
@@ -170,4 +180,9 @@ def host_facts(host: Host) -> HostFacts:
     if isinstance(host, HasDatabase):
         database = "archive" if getattr(host, "database_is_archive", False) else "heuristics"
     calm = bool(getattr(host, "is_calm", False))
-    return HostFacts(calm=calm, exposures=isinstance(host, HasExposures), database=database)
+    return HostFacts(
+        calm=calm,
+        exposures=isinstance(host, HasExposures),
+        database=database,
+        instance_scores=True if wants_instance_scores(host) else UNSET,
+    )

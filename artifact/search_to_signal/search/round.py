@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec import UNSET
+
 from search_to_signal.errors import RecordError
 from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.records.schema import ANY_FENCE, CompletionRecord, IdeaEnd, Operator
@@ -34,9 +36,9 @@ def evaluated(record: CompletionRecord, text: str, idea_end: IdeaEnd) -> Evaluat
     """What the search saw of a recorded completion; raises RecordError when text and record disagree."""
     proposal = parse(text, idea_end)
     if isinstance(proposal, Proposal):
-        return Evaluated(
-            record.outcome, proposal.idea, proposal.code, record.score, record.program_sha256, text
-        )
+        idea, code, program = proposal.idea, proposal.code, record.program_sha256
+        scores = () if record.instance_scores is UNSET else record.instance_scores
+        return Evaluated(record.outcome, idea, code, record.score, program, text, scores)
     if record.score is not None:
         raise RecordError(
             f"step {record.step}, completion {record.index} is recorded as {record.outcome.value}, but its "

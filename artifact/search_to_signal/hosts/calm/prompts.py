@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, INJECTION, REPLACEMENT, SIMPLIFICATION
-from search_to_signal.problems.base import HasStatement, Problem
+from search_to_signal.problems.base import Problem
+from search_to_signal.problems.task import task_of
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE, OPENING
 from search_to_signal.records.schema import Operator
 from search_to_signal.search.prompt import Prompt, PromptForm
@@ -71,9 +72,8 @@ def _compact_system(problem: Problem) -> str:
 
 
 def _released_system(problem: Problem) -> str:
-    about = problem.statement if isinstance(problem, HasStatement) else problem.description
     return (
-        f"{problem.title}: {about}\n"
+        f"{problem.title}: {task_of(problem).statement}\n"
         "The user shows algorithms and asks for a new one. First state its idea, between double braces, "
         f'starting with "{OPENING}": it stands on its own, is original, and mentions no earlier idea or '
         "code. Then give one Python function in a python code block that keeps the names, inputs, outputs "

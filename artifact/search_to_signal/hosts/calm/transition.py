@@ -11,7 +11,7 @@ from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.calm.state import SearchState
 from search_to_signal.records.schema import ArchiveEvent, Operator
 from search_to_signal.search.archive import frontier, scores
-from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.evaluated import Evaluated, member_of
 from search_to_signal.search.member import Member
 
 
@@ -28,7 +28,7 @@ def _admitted(
             events.append(ArchiveEvent.DUPLICATE_SCORE)
         else:
             events.append(ArchiveEvent.ADMITTED)
-            new.append(Member(result.idea, result.code, result.score, operator, step, index, result.id))
+            new.append(member_of(result, operator, step, index))
     return tuple(new), tuple(events)
 
 

@@ -11,7 +11,7 @@ from search_to_signal.hosts.calm.prompts import REPLACEMENT_VARIANTS, build_prom
 from search_to_signal.hosts.entropic.buffer import ReuseBuffer, chosen, extended, visited
 from search_to_signal.hosts.entropic.settings import BufferSettings
 from search_to_signal.problems.base import Problem
-from search_to_signal.search.evaluated import Evaluated, event_of
+from search_to_signal.search.evaluated import Evaluated, event_of, member_of
 from search_to_signal.search.host import HostSetup, Request, Transition
 from search_to_signal.search.member import Member
 from search_to_signal.search.prompt import PromptForm
@@ -64,8 +64,7 @@ class EntropicHost:
         known = {member.id for member in request.archive}
         for index, result in enumerate(results):
             if result.score is not None and result.id not in {*known, *found}:
-                idea, code, operator = result.idea, result.code, request.operator
-                found[result.id] = Member(idea, code, result.score, operator, step, index, result.id)
+                found[result.id] = member_of(result, request.operator, step, index)
         ranked = sorted(found.values(), key=lambda member: -member.score)
         kept = ranked[: self.settings.topk_children or None]
         return tuple(sorted(kept, key=lambda member: member.index))

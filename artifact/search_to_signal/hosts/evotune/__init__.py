@@ -17,7 +17,7 @@ from search_to_signal.hosts.evotune.sampling import chance_of, shown
 from search_to_signal.hosts.evotune.settings import EvoTuneSettings
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.database import Database as StoredDatabase
-from search_to_signal.search.evaluated import Evaluated, event_of
+from search_to_signal.search.evaluated import Evaluated, event_of, member_of
 from search_to_signal.search.host import HostSetup, Request, Transition
 from search_to_signal.search.member import Member
 from search_to_signal.search.prompt import PromptForm
@@ -61,8 +61,7 @@ class EvoTuneHost:
         for index, result in enumerate(results):
             if result.score is not None and result.id not in known:
                 known.add(result.id)
-                idea, code, operator = result.idea, result.code, request.operator
-                new.append(Member(idea, code, result.score, operator, step, index, result.id))
+                new.append(member_of(result, request.operator, step, index))
         places = {member.index for member in new}
         events = tuple(event_of(result, index in places) for index, result in enumerate(results))
         pending = (*asked.database.pending, *((asked.island, member) for member in new))

@@ -28,6 +28,11 @@ from search_to_signal.verification.consistency.archive import ArchiveReplay, arc
 from search_to_signal.verification.consistency.batches import batch_problems
 from search_to_signal.verification.consistency.completion_texts import ParsedTexts, TextReplay, store_problems
 from search_to_signal.verification.consistency.database import database_problems
+from search_to_signal.verification.consistency.instance_scores import (
+    heuristic_problems,
+    instance_problems,
+    instances_of,
+)
 from search_to_signal.verification.consistency.manifests import manifest_problems
 from search_to_signal.verification.consistency.pairs import pair_problems
 from search_to_signal.verification.consistency.prompt_lengths import prompt_problems
@@ -141,7 +146,12 @@ def _learning_problems(group: Group, step: StepRecord, facts: RunFacts, all_told
 
 
 def _group_problems(
-    directory: Path, manifest: Manifest, steps: list[StepRecord], texts: TextReplay, archive: ArchiveReplay
+    directory: Path,
+    manifest: Manifest,
+    steps: list[StepRecord],
+    texts: TextReplay,
+    archive: ArchiveReplay,
+    instances: int,
 ) -> Iterator[str]:
     facts, pending = manifest.facts, list[Group]()
     missing = list(_missing_code(facts))
@@ -160,6 +170,7 @@ def _group_problems(
         yield from _step_problems(group, step)
         yield from prompt_problems(group, step, manifest.config["generation"])
         yield from archive.problems(group, step)
+        yield from instance_problems(group, instances)
         if not missing:
             pending.append(group)
         if len(pending) == _TOGETHER:
@@ -184,9 +195,12 @@ def _problems(directory: Path, manifest: Manifest, parsed: ParsedTexts) -> Itera
         return
     yield from _given_problems(heuristics, config)
     yield from _operator_problems(heuristics, steps, manifest.host)
+    asked = manifest.of_host.instance_scores is True
+    yield from heuristic_problems(heuristics, asked)
     stored = {(h.step, h.index): h for h in heuristics if h.operator is not None}
     texts = TextReplay(config, parsed, stored, manifest.of_host.exposures)
-    yield from _group_problems(directory, manifest, steps, texts, archive)
+    instances = instances_of(heuristics) if asked else 0
+    yield from _group_problems(directory, manifest, steps, texts, archive, instances)
     yield from archive.store_problems(heuristics)
     yield from pair_problems(directory, manifest)
     if not manifest.of_host.own_loop:

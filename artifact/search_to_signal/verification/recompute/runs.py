@@ -20,7 +20,7 @@ from search_to_signal.records.population import GIVEN, given
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
 from search_to_signal.rewards import find_mapping
-from search_to_signal.search.host import HasDatabase, begin
+from search_to_signal.search.host import HasDatabase, begin, wants_instance_scores
 from search_to_signal.search.member import heuristic_record, seed_member
 from search_to_signal.seeding import derive_seed
 from search_to_signal.verification.findings import Finding, same_bits
@@ -81,7 +81,8 @@ def _seed(
     (found,) = programs.evaluate([search.problem.seed.code])
     if not heuristics or found.score is None:
         raise RecordError("the seed heuristic is not recorded, or fails here")
-    seed = seed_member(search.problem.seed, heuristics[0].score)
+    due = found.per_instance if wants_instance_scores(search.host) else ()
+    seed = seed_member(search.problem.seed, heuristics[0].score, due)
     with host_code(search.config.host):
         state = begin(search.host, seed, given(heuristics))
     findings = []

@@ -121,8 +121,9 @@ def _generation(played: Played) -> Generation:
 def _judged(record: CompletionRecord, completion: Completion, idea_end: IdeaEnd) -> EvaluatedCompletion:
     proposal = parse(completion.text, idea_end)
     found = proposal if isinstance(proposal, Proposal) else None
+    scores = () if record.instance_scores is msgspec.UNSET else record.instance_scores
     return EvaluatedCompletion(
-        completion, record.outcome, record.detail, record.score, found, record.program_sha256, None
+        completion, record.outcome, record.detail, record.score, found, record.program_sha256, None, scores
     )
 
 
