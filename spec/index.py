@@ -14,7 +14,8 @@ import msgspec
 from search_to_signal.analysis.metrics.readings import DECISIONS
 from search_to_signal.analysis.tables.catalogue import BUILDERS
 from search_to_signal.cli import main
-from search_to_signal.experiments.configuration import Profile, RunConfig
+from search_to_signal.profiles.profile import Profile
+from search_to_signal.profiles.run_config import RunConfig
 
 SPEC = Path(__file__).parent
 README = SPEC / "README.md"
@@ -51,7 +52,7 @@ def requirements() -> list[Requirement]:
 
 
 def unnamed() -> list[str]:
-    """Tests of this room whose docstring does not begin with an identifier."""
+    """Tests of this package whose docstring does not begin with an identifier."""
     return [
         f"{path.name}::{node.name}"
         for path in sorted(SPEC.glob("test_*.py"))
@@ -153,8 +154,9 @@ def _by_decision(listed: list[Requirement]) -> str:
     rows = []
     for name, entry in decisions().items():
         tests = ", ".join(r.identifier for r in listed if name in r.decisions)
+        stated = tests or f"package {entry['package']}"
         reach = f"`{_cell(entry['reach'])}`" if entry["reach"] else ""
-        rows.append(f"| {name} | {_cell(entry['open'])} | {tests or 'room ' + entry['room']} | {reach} |")
+        rows.append(f"| {name} | {_cell(entry['open'])} | {stated} | {reach} |")
     head = "## Decisions\n\n| id | open point | stated by | alternative |\n|---|---|---|---|\n"
     return head + "\n".join(rows)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.evaluation.outcomes import Isolation
-from search_to_signal.evaluation.shares import joined
+from search_to_signal.evaluation.sharding import merge_shards
 from search_to_signal.numerics import read_by_rows
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.ant_colony.orienteering import best_prize
@@ -134,6 +134,6 @@ def test_clock(count: int, slots: int) -> None:
     """R-HOST-22: By elapsed time the shares of the slots are one run, instances in order (D33)."""
     shares = [range(count)[start::slots] for start in range(min(slots, count))]
     runs = [Run(Isolation.OK, "", tuple(map(float, s)), tuple(map(str, s)), 1.0, 1.0) for s in shares]
-    whole = joined(runs)
+    whole = merge_shards(runs)
     assert whole.scores == tuple(map(float, range(count)))
     assert (whole.cpu_s, whole.wall_s) == (float(len(shares)), 1.0)

@@ -21,21 +21,21 @@ def test_passages() -> None:
     named = {requirement.identifier for requirement in index.requirements()}
     traced = {test for part in index.passages().values() for entry in part for test in entry["tests"]}
     assert traced - named == set()
-    # Requirements of other rooms may be added without a passage; those of the constructions may not.
+    # Requirements of other packages may be added without a passage; those of the constructions may not.
     ours = ("R-N", "R-F", "R-T", "R-S", "R-M", "R-A", "R-EQV", "R-CRD", "R-REC", "R-VEC")
     assert {name for name in named - traced if name.startswith(ours)} == set()
 
 
 def test_decisions() -> None:
-    """R-IDX-03: Decisions are data here, in order, and each is stated by a requirement or by a room."""
+    """R-IDX-03: Decisions are data here, in order, and each is stated by a requirement or by a package."""
     known = index.decisions()
     assert list(known) == sorted(known)
     assert all(re.fullmatch(r"D\d\d", name) for name in known)
     assert set(known) >= {f"D{number:02d}" for number in range(1, 26)}
     named = {name for requirement in index.requirements() for name in requirement.decisions}
     assert named <= set(known)
-    rooms = ("rewards", "normalizer", "records", "analysis")
-    assert [name for name, entry in known.items() if entry["room"] in rooms and name not in named] == []
+    packages = ("rewards", "normalizer", "records", "analysis")
+    assert [name for name, entry in known.items() if entry["package"] in packages and name not in named] == []
 
 
 def test_alternatives_are_reachable() -> None:

@@ -110,8 +110,8 @@ def engine(ids: Sequence[int], own: GenerationSettings, read: list[list[int]]) -
 def test_what_is_sampled_from_is_what_is_scored(opened: Any, prompt: list[int], limit: int) -> None:
     """R-GEN-04: The learner scores the prompt tokens that were sampled from, which the record holds (D26)."""
     pytest.importorskip("trl", reason="a learner needs torch and TRL")
-    from search_to_signal.experiments.live.group import generation_record
-    from search_to_signal.experiments.live.learning import Training
+    from search_to_signal.loop.group import generation_record
+    from search_to_signal.loop.learning import Training
     from search_to_signal.rewards import get_mapping
 
     read: list[list[int]] = []

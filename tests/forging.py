@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 
 from search_to_signal.config import canonical_json, canonical_sha256
-from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.live.group import EvaluatedCompletion, completion_records, step_record
-from search_to_signal.experiments.runs.files import read_timing
-from search_to_signal.experiments.runs.recorded import recorded_rounds
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.hosts.reference import ReferenceHost
+from search_to_signal.loop.files import read_timing
+from search_to_signal.loop.group import EvaluatedCompletion, completion_records, step_record
+from search_to_signal.loop.recorded import recorded_rounds
 from search_to_signal.normalizer import get_normalizer
 from search_to_signal.problems import get_problem
+from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.provenance.blocks import BLOCKS, write_blocks
 from search_to_signal.provenance.checksums import SUMS, sha256_file, write_sums

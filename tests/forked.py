@@ -21,7 +21,7 @@ from search_to_signal.runtime import command_line
 BEFORE_IMPORTS = "import sys; from search_to_signal.runtime import fix_kernels, wait_without_spinning;"
 SERVE = (
     f"{BEFORE_IMPORTS} wait_without_spinning(); fix_kernels();"
-    "import search_to_signal.experiments.live.run, search_to_signal.experiments.live.retraining;"
+    "import search_to_signal.loop.run, search_to_signal.loop.retraining;"
     f"sys.path.append({str(Path(__file__).parents[1])!r}); from tests.forked import serve; serve(int(sys.argv[1]))"
 )
 ANYTIME = ("PYTEST_CURRENT_TEST",)
@@ -87,6 +87,7 @@ class Forking:
         """Fork what runs in the known environment, start anything else."""
         env = {name: value for name, value in given["env"].items() if name not in ANYTIME}
         head = command_line()
+        if self._server is not None and env != self._env: print({k for k in {*env,*self._env} if env.get(k)!=self._env.get(k)}, file=open('/tmp/tt/envdiff','a'))
         if command[: len(head) + 1] != [*head, "run-one"] or (self._server is not None and env != self._env):
             return subprocess.Popen(command, **given)
         if self._server is None:

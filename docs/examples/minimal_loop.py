@@ -16,8 +16,6 @@ from typing import Any
 
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.experiments.live.group import completion_records, evaluate_group, replay_admitted
-from search_to_signal.experiments.live.learning import training_group
 from search_to_signal.generators.opening import open_trainable
 from search_to_signal.generators.settings import GenerationSettings
 from search_to_signal.hosts.base import begin, exposures_of, update_search
@@ -27,6 +25,8 @@ from search_to_signal.learner.adapter import TrainedAdapter, adapter_sha256, att
 from search_to_signal.learner.device import prepare_processor
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.loop.group import completion_records, evaluate_group, replay_admitted
+from search_to_signal.loop.learning import training_group
 from search_to_signal.normalizer import get_normalizer
 from search_to_signal.problems import get_problem
 from search_to_signal.records.schema import ANY_FENCE

@@ -13,13 +13,14 @@ from backends_measured import Extra, Group
 from transformers import TrainerCallback
 
 from search_to_signal.errors import ConfigError
-from search_to_signal.experiments.configuration import Profile, RunConfig, load_profile
-from search_to_signal.experiments.live.run import run
 from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.generators.settings import EngineSettings, ModelLoading
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.device import prepare_processor
+from search_to_signal.loop.run import run
+from search_to_signal.profiles.profile import Profile, load_profile
+from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.environment import accelerator
 from search_to_signal.records.reader import GENERATIONS, read_groups, read_records

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from tests.cohorts import run_cohort
 
-from search_to_signal.experiments.configuration import Profile, load_profile
+from search_to_signal.profiles.profile import Profile, load_profile
 from search_to_signal.progress import PlainProgress
 from search_to_signal.records.manifest import Timing, read_manifest
 

@@ -21,8 +21,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "oracles"))
 
 from stock_dpo_trainer import Texts, stock_dpo_trainer
 
-from search_to_signal.experiments.configuration import load_profile
-from search_to_signal.experiments.live.run import run
 from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.learner.adapter import adapter_tensors, attach_adapter
@@ -30,6 +28,8 @@ from search_to_signal.learner.base import LearnerSetup
 from search_to_signal.learner.dpo import DpoLearner
 from search_to_signal.learner.dpo_loss import TokenPair
 from search_to_signal.learner.dpo_settings import DpoSettings
+from search_to_signal.loop.run import run
+from search_to_signal.profiles.profile import load_profile
 from search_to_signal.progress import PlainProgress
 from search_to_signal.records.reader import GENERATIONS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord

@@ -21,11 +21,11 @@ from search_to_signal.evaluation import frames
 from search_to_signal.evaluation.candidates import run_candidate
 from search_to_signal.evaluation.channel import Channel
 from search_to_signal.evaluation.dialogues import Task
-from search_to_signal.evaluation.lanes import Lane
+from search_to_signal.evaluation.fork_server import SCORING, ForkServer
 from search_to_signal.evaluation.locks import ALL, Barrier
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.evaluation.zygotes import SCORING, Zygote
+from search_to_signal.evaluation.slots import Slot
 
 QUICK = "--quick" in sys.argv
 ROUNDS = 30 if QUICK else 300
@@ -64,25 +64,25 @@ def timed(work: Callable[[], object], clock: Callable[[], float] = time.perf_cou
 
 def spawn_to_reap(wanted: Barrier) -> str:
     """A worker that becomes ready and is killed; elapsed, and processor time of all three processes."""
-    zygote, used = Zygote(SCORING, wanted), 0.0
+    server, used = ForkServer(SCORING, wanted), 0.0
 
     def once() -> None:
-        with zygote.spawn(60.0, 60.0, 512 << 20) as data:
+        with server.spawn(60.0, 60.0, 512 << 20) as data:
             Channel(data, 60.0).wait_until_ready()
             nonlocal used
-            used += zygote.reap().cpu_s
+            used += server.reap().cpu_s
 
-    before = _zygote_cpu(zygote) + time.process_time()
+    before = _server_cpu(server) + time.process_time()
     samples = [timed(once) for _ in range(ROUNDS)]
-    used += _zygote_cpu(zygote) + time.process_time() - before
-    zygote.close()
+    used += _server_cpu(server) + time.process_time() - before
+    server.close()
     return f"{percentiles(samples)}; processor {1e3 * used / ROUNDS:.2f} ms"
 
 
 def per_call() -> str:
     """A question with 50 numbers and its answer."""
-    zygote = Zygote(SCORING)
-    with zygote.spawn(60.0, 60.0, 512 << 20) as data:
+    server = ForkServer(SCORING)
+    with server.spawn(60.0, 60.0, 512 << 20) as data:
         channel = Channel(data, 60.0)
         channel.wait_until_ready()
         channel.ask(frames.LOAD, b"def f(item, room): return room")
@@ -95,8 +95,8 @@ def per_call() -> str:
 
         fresh = [timed(lambda: once(frames.BEGIN, ())) for _ in range(20 * ROUNDS)]
         samples = [timed(once) for _ in range(20 * ROUNDS)]
-        zygote.reap()
-    zygote.close()
+        server.reap()
+    server.close()
     return f"{percentiles(samples)}; a fresh heuristic {percentiles(fresh)}"
 
 
@@ -130,17 +130,17 @@ def _tour(distance: Any, function: Any) -> Any:
 
 
 def overhead(name: str, kind: str, code: str) -> str:
-    """Processor time of parent, zygote and worker together, against in-process."""
+    """Processor time of parent, fork server and worker together, against in-process."""
     problem = getattr(importlib.import_module(f"search_to_signal.problems.{name}"), name.capitalize())()
     instances = problem.instances("train")
-    zygote = Zygote(SCORING)
+    server = ForkServer(SCORING)
 
     def isolated() -> float:
-        before = _zygote_cpu(zygote)
+        before = _server_cpu(server)
         start = time.process_time()
-        run = run_candidate(zygote, Task(problem, instances), code, SETTINGS)
+        run = run_candidate(server, Task(problem, instances), code, SETTINGS)
         assert run.isolation.value == "ok", run
-        return time.process_time() - start + run.cpu_s + _zygote_cpu(zygote) - before
+        return time.process_time() - start + run.cpu_s + _server_cpu(server) - before
 
     def directly() -> float:
         return timed(lambda: in_process(problem, instances, code), time.process_time)
@@ -148,7 +148,7 @@ def overhead(name: str, kind: str, code: str) -> str:
     directly()
     isolated()
     pairs = [(isolated(), directly()) for _ in range(5 if QUICK else 15)]
-    zygote.close()
+    server.close()
     ours, host = (1e3 * float(np.median(column)) for column in zip(*pairs, strict=True))
     extra = ours - host
     aim = "within" if extra <= 5 + 0.05 * host else "beyond"
@@ -157,8 +157,8 @@ def overhead(name: str, kind: str, code: str) -> str:
     )
 
 
-def _zygote_cpu(zygote: Zygote) -> float:
-    return int(Path(f"/proc/{zygote.process.pid}/schedstat").read_text().split()[0]) / 1e9
+def _server_cpu(server: ForkServer) -> float:
+    return int(Path(f"/proc/{server.process.pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def throughput(slots: int) -> str:
@@ -189,17 +189,19 @@ def replay_cost(code: str) -> str:
     return ", ".join(parts)
 
 
-def start_of_a_zygote() -> float:
-    """Seconds until a zygote has imported everything and its canaries ended."""
-    lane = Lane(SETTINGS, ALL)
-    seconds = timed(lane.start)
-    lane.close()
+def start_of_a_server() -> float:
+    """Seconds until a fork server has imported everything and its canaries ended."""
+    slot = Slot(SETTINGS, ALL)
+    seconds = timed(slot.start)
+    slot.close()
     return seconds
 
 
 def main() -> None:
     """Print every measurement."""
-    print(f"zygote start with canaries: {start_of_a_zygote():.2f} s, once per slot and again for replays")
+    print(
+        f"fork server start with canaries: {start_of_a_server():.2f} s, once per slot and again for replays"
+    )
     print(f"spawn to reap, all layers: {spawn_to_reap(ALL)}")
     print(f"spawn to reap, no layers: {spawn_to_reap(Barrier(0))}")
     print(f"one call: {per_call()}")

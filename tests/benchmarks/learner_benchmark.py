@@ -23,8 +23,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "oracles"))
 
 from stock_trainer import replayed, stock_trainer
 
-from search_to_signal.experiments.configuration import RunConfig, load_profile
-from search_to_signal.experiments.live.run import run
 from search_to_signal.generators.base import request_seeds
 from search_to_signal.generators.chat import end_ids
 from search_to_signal.generators.files import model_directory
@@ -33,6 +31,9 @@ from search_to_signal.generators.sampling import sample_group
 from search_to_signal.learner.adapter import adapter_tensors, attach_adapter, merge_adapter
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
+from search_to_signal.loop.run import run
+from search_to_signal.profiles.profile import load_profile
+from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.progress import PlainProgress
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord

@@ -19,8 +19,8 @@ LOAD = "while True: pass"
 WORK = """
 import sys
 from pathlib import Path
-from search_to_signal.experiments.layer_settings import UpdateSettings
-from search_to_signal.experiments.layers.updates import matched_updates
+from search_to_signal.profiles.layer_settings import UpdateSettings
+from search_to_signal.studies.layers.updates import matched_updates
 from search_to_signal.progress import PlainProgress
 mappings, normalizers = ("native", "factorized"), ("group",)
 settings = UpdateSettings(groups=1, threads=2, mappings=mappings, normalizers=normalizers)

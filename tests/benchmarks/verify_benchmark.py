@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from search_to_signal.provenance.checksums import SUMS, sum_problems
-from search_to_signal.provenance.verify import verify
 from search_to_signal.runtime import command_line
+from search_to_signal.verification.consistency.verify import verify
 
 
 def processor_seconds() -> float:

@@ -1,8 +1,8 @@
 """Keep the reference tables of the pages: ``python -m tests.docs.reference``.
 
-Keys of profiles, fields of records, floors, what no check can know and figures of proofs come from the code
-and its files. The last column, what a key is for, is written by hand in the page and kept; a new row asks for
-it with an ellipsis.
+Keys of profiles, fields of records, the order of packages, what no check can know and figures of proofs come
+from the code and its files. The last column, what a key is for, is written by hand in the page and kept; a
+new row asks for it with an ellipsis.
 """
 
 import importlib
@@ -17,18 +17,18 @@ import msgspec
 import tomli
 from tests.figures import read_figures
 from tests.proofs.unknowable import UNKNOWABLE, Unknowable
-from tests.unit.test_import_floors import FLOORS
+from tests.unit.test_import_order import ORDER
 
 from search_to_signal import records
 from search_to_signal.config import Range
-from search_to_signal.experiments.configuration import Profile
 from search_to_signal.package_data import PROFILES
+from search_to_signal.profiles.profile import Profile
 
 DOCS = Path(__file__).parents[2] / "docs"
 UNSAID = "…"
 Kind = type[msgspec.Struct]
 Row = tuple[str, ...]
-Floors = tuple[tuple[str, ...], ...]
+Order = tuple[tuple[str, ...], ...]
 
 
 def spoken_type(hint: Any) -> str:
@@ -125,10 +125,10 @@ def record_rows(name: str, kind: Kind) -> Iterator[Row]:
         yield f"`{field.name}`", spoken_type(field.type)
 
 
-def floor_rows(name: str, floors: Floors) -> Iterator[Row]:
-    """Room and floor, the lowest first."""
-    for number, rooms in enumerate(floors, start=1):
-        yield from ((f"`{room}`", str(number)) for room in rooms)
+def order_rows(name: str, order: Order) -> Iterator[Row]:
+    """Package and place, the first that imports nothing."""
+    for number, packages in enumerate(order, start=1):
+        yield from ((f"`{package}`", str(number)) for package in packages)
 
 
 def figure_rows(name: str, figures: dict[str, dict[str, str]]) -> Iterator[Row]:
@@ -180,13 +180,13 @@ def cells_of(line: str) -> list[str]:
 def pages() -> dict[Path, str]:
     """The pages as they should be."""
     keys = ("key", "type", "default", "range", "embedded", "what for")
-    fields, rooms = ("field", "type", "meaning"), ("package", "floor", "what it holds")
+    fields, order = ("field", "type", "meaning"), ("package", "place", "what it holds")
     proofs, known = ("proof", "command", "printed"), ("files", "fields", "what would tell")
     return dict(
         (
             rendered("profiles.md", keys, dict(profile_tables()), profile_rows, said=False),
             rendered("records.md", fields, record_kinds(), record_rows, said=False),
-            rendered("architecture.md", rooms, {"floors": FLOORS}, floor_rows, said=False),
+            rendered("architecture.md", order, {"order": ORDER}, order_rows, said=False),
             rendered("verifying.md", known, {"unknowable": UNKNOWABLE}, unknowable_rows),
             rendered("performance.md", proofs, {"figures": read_figures()}, figure_rows),
         )

@@ -14,14 +14,15 @@ from search_to_signal.evaluation.candidates import Run
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.experiments.configuration import Profile, RunConfig
-from search_to_signal.experiments.live.loop import Parts
 from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
 from search_to_signal.hosts import open_host
 from search_to_signal.learner.base import StepResult
 from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.loop.live_loop import Parts
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.problems import get_problem
+from search_to_signal.profiles.profile import Profile
+from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.programs.parsing import OPENING
 from search_to_signal.provenance.adapters import digest_of
 from search_to_signal.records.files import write_atomically

@@ -15,10 +15,10 @@ import pytest
 from tests.fault.stand_ins import Silent, assembled, configuration, records_of, tree
 
 from search_to_signal.errors import RecordError, RunDirectoryError
-from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.live.run import run
-from search_to_signal.experiments.runs import directory as run_directory
-from search_to_signal.experiments.runs.directory import lock_directory, set_aside
+from search_to_signal.loop import directory as run_directory
+from search_to_signal.loop.directory import lock_directory, set_aside
+from search_to_signal.loop.run import run
+from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
 from search_to_signal.records.manifest import read_manifest, write_manifest
@@ -187,7 +187,7 @@ def test_without_resume_nothing_is_touched(config: RunConfig, stopped: Path) -> 
 HOLDER = """
 import os, sys, time
 from pathlib import Path
-from search_to_signal.experiments.runs.directory import lock_directory
+from search_to_signal.loop.directory import lock_directory
 with lock_directory(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from tests.fault.stand_ins import Silent, assembled, configuration, records_of
 
-from search_to_signal.experiments.configuration import RunConfig
-from search_to_signal.experiments.live.clock import tree_seconds
-from search_to_signal.experiments.live.run import run
-from search_to_signal.experiments.runs import directory as run_directory
+from search_to_signal.loop import directory as run_directory
+from search_to_signal.loop.clock import tree_seconds
+from search_to_signal.loop.run import run
+from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
-from search_to_signal.provenance.verify import verify
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.schema import StepTiming
+from search_to_signal.verification.consistency.verify import verify
 
 OPERATIONS = ("write", "fsync", "ftruncate", "replace", "unlink", "rmdir")
 # How a run ends: between two operations, in the middle of one, or with everything unsynced lost.

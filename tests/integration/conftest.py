@@ -9,10 +9,10 @@ import pytest
 from tests.cohorts import run_cohort
 from tests.forked import Forking
 
-from search_to_signal.experiments.configuration import Profile, load_profile
-from search_to_signal.experiments.runs import execution
 from search_to_signal.learner import device
+from search_to_signal.profiles.profile import Profile, load_profile
 from search_to_signal.progress import PlainProgress
+from search_to_signal.scheduling import execution
 
 # As every command does, and before MKL computes in another test: then it chooses its kernels for good.
 device._take_intel_kernels()

@@ -10,13 +10,13 @@ from tests.cohorts import run_cohort
 from tests.forging import configure, edit_line, edit_manifest, reseal
 
 from search_to_signal.cli import main
-from search_to_signal.experiments.configuration import Profile
 from search_to_signal.generators.files import checked_files
 from search_to_signal.generators.settings import ModelSettings
 from search_to_signal.package_data import MODELS
+from search_to_signal.profiles.profile import Profile
 from search_to_signal.progress import PlainProgress
-from search_to_signal.provenance.levels import DRAWS, promise
 from search_to_signal.records.manifest import read_manifest
+from search_to_signal.verification.levels import DRAWS, promise
 
 Said = tuple[int, str, str]
 

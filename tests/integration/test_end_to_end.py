@@ -11,9 +11,10 @@ import pytest
 from tests.cohorts import run_cohort
 
 from search_to_signal.analysis.report import report
-from search_to_signal.experiments.configuration import PROFILES, Profile
+from search_to_signal.package_data import PROFILES
+from search_to_signal.profiles.profile import Profile
 from search_to_signal.progress import PlainProgress
-from search_to_signal.provenance.verify import verify
+from search_to_signal.verification.consistency.verify import verify
 
 REPRODUCIBLE = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl", "config.json")
 

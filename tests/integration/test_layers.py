@@ -13,21 +13,21 @@ from tests.forging import edit_line, reseal
 
 from search_to_signal.cli import main
 from search_to_signal.errors import RecordError, RunDirectoryError
-from search_to_signal.experiments.configuration import Profile, load_profile
-from search_to_signal.experiments.layer_settings import (
+from search_to_signal.profiles.layer_settings import (
     AnchorSettings,
     ApiReference,
     ProbeSettings,
     RestartSettings,
 )
-from search_to_signal.experiments.layers.normalizer_replay import replay
-from search_to_signal.experiments.reproduction import reproduce
-from search_to_signal.experiments.runs.execution import Execution
+from search_to_signal.profiles.profile import Profile, load_profile
 from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.checksums import write_sums
-from search_to_signal.provenance.verify import verify
-from search_to_signal.recompute.directory import Options, recompute
 from search_to_signal.records.layers import LAYERS
+from search_to_signal.scheduling.execution import Execution
+from search_to_signal.studies.layers.normalizer_replay import replay
+from search_to_signal.studies.reproduction import reproduce
+from search_to_signal.verification.consistency.verify import verify
+from search_to_signal.verification.recompute.directory import Options, recompute
 
 LAYER_DIRECTORIES = {layer.key for layer in LAYERS if load_profile("smoke").asks_for(layer.key)}
 OTHER_DIRECTORIES = {"audit", "report"}

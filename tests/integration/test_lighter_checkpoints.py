@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.experiments.configuration import Profile, RunConfig
-from search_to_signal.experiments.live.run import run
+from search_to_signal.loop.run import run
+from search_to_signal.profiles.profile import Profile
+from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.records.manifest import read_manifest
 
 

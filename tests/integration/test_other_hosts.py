@@ -7,17 +7,18 @@ import msgspec
 import pytest
 
 from search_to_signal.errors import RecordError
-from search_to_signal.experiments.configuration import RunConfig, load_profile
-from search_to_signal.experiments.live.retraining import retrain
-from search_to_signal.experiments.live.run import run
+from search_to_signal.loop.retraining import retrain
+from search_to_signal.loop.run import run
+from search_to_signal.profiles.profile import load_profile
+from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.checksums import write_sums
-from search_to_signal.provenance.verify import verify
-from search_to_signal.recompute.draws import draw_problems
 from search_to_signal.records.database import DATABASE, read_database, write_database
 from search_to_signal.records.preferences import PREFERENCES, PreferenceRecord
 from search_to_signal.records.reader import COMPLETIONS, STEPS, read_records
 from search_to_signal.records.schema import StepRecord
+from search_to_signal.verification.consistency.verify import verify
+from search_to_signal.verification.recompute.draws import draw_problems
 
 RECORDS = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl")
 SHORT = {

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from search_to_signal.provenance.checksums import write_sums
-from search_to_signal.provenance.verify import verify
 from search_to_signal.records.database import DATABASE
 from search_to_signal.records.manifest import MANIFEST, runs_below
 from search_to_signal.records.reader import COMPLETIONS, STEPS
+from search_to_signal.verification.consistency.verify import verify
 
 PROFILE = """
 purpose = "smoke"

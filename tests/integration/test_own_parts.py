@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from search_to_signal.analysis.results import Results
-from search_to_signal.experiments.configuration import RunConfig, load_profile
-from search_to_signal.experiments.live.run import run
+from search_to_signal.loop.run import run
 from search_to_signal.normalizer import get_normalizer
+from search_to_signal.profiles.profile import load_profile
+from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.checksums import write_sums
-from search_to_signal.provenance.verify import verify
+from search_to_signal.verification.consistency.verify import verify
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding.md"
 EXAMPLES = PAGE.parent / "examples"

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.experiments.configuration import Profile
-from search_to_signal.experiments.layers import restart
-from search_to_signal.experiments.runs.adapters import make_adapters
-from search_to_signal.experiments.runs.execution import Execution
-from search_to_signal.experiments.runs.run_slots import Reproduction
+from search_to_signal.profiles.profile import Profile
 from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.checksums import sum_problems
 from search_to_signal.records.layers import COHORT, RESTART
+from search_to_signal.scheduling.adapters import make_adapters
+from search_to_signal.scheduling.execution import Execution
+from search_to_signal.scheduling.run_slots import Reproduction
+from search_to_signal.studies.layers import restart
 
 HOW = Execution(resume=True, plan="a" * 64)
 

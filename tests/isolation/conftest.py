@@ -1,4 +1,4 @@
-"""Judges that all isolation tests share, because starting a zygote takes a second."""
+"""Judges that all isolation tests share, because starting a fork server takes a second."""
 
 from collections.abc import Iterator
 

@@ -11,11 +11,11 @@ from isolation_toys import PROBLEMS
 
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.evaluation.dialogues import Task
-from search_to_signal.evaluation.lanes import Lane
 from search_to_signal.evaluation.locks import ALL, Barrier
 from search_to_signal.evaluation.outcomes import Isolation
-from search_to_signal.evaluation.replay import confirmed
+from search_to_signal.evaluation.replay import confirm_by_replay
 from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.evaluation.slots import Slot
 
 CORPUS = Path(__file__).with_name("hostile.jsonl")
 # Where the corpus tries to write; world-writable, so that only isolation keeps it empty.
@@ -49,7 +49,7 @@ def _case(entry: dict[str, Any]) -> Case:
 
 
 class Judge:
-    """Runs cases in one lane; every OK run is replayed on all instances."""
+    """Runs cases in one slot; every OK run is replayed on all instances."""
 
     def __init__(self, mode: str, wanted: Barrier = ALL, require_seccomp: bool = True) -> None:
         self.mode = mode
@@ -60,17 +60,17 @@ class Judge:
             mode=mode,
             require_seccomp=require_seccomp,
         )
-        self.lane = Lane(self._settings, wanted)
+        self.slot = Slot(self._settings, wanted)
 
     def run(self, task: str, code: str, replayed: bool = True) -> Run:
         """Run a program and replay it."""
         problem = PROBLEMS[task]
         instances = problem.instances("any")
-        run = self.lane.run(Task(problem, instances), code)
+        run = self.slot.run(Task(problem, instances), code)
         if run.isolation is not Isolation.OK or not replayed:
             return run
         indices = range(len(instances))[::-1]
-        return confirmed(self.lane, Task(problem, instances), code, run, indices, TIMEOUT_S)
+        return confirm_by_replay(self.slot, Task(problem, instances), code, run, indices, TIMEOUT_S)
 
     def complaint(self, case: Case, run: Run) -> str:
         """Say what is not as expected about the run of a case, or nothing."""
@@ -96,7 +96,7 @@ def judge(mode: str, wanted: Barrier = ALL, require_seccomp: bool = True) -> Ite
     try:
         yield judging
     finally:
-        judging.lane.close()
+        judging.slot.close()
 
 
 def leftovers() -> list[str]:

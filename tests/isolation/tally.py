@@ -38,7 +38,7 @@ def tally(mode: str) -> int:
     corpus, complaints = cases(), []
     user = "root" if os.geteuid() == 0 else f"uid {os.geteuid()}"
     with judge(mode) as judging:
-        layers = judging.lane.barriers()
+        layers = judging.slot.barriers()
         endings: Counter[str] = Counter()
         for case in corpus:
             run = judging.run(case.task, case.code)

@@ -9,10 +9,10 @@ import pytest
 from isolation_corpus import MEMORY_MB
 
 from search_to_signal.evaluation.dialogues import Task
-from search_to_signal.evaluation.lanes import Lane
 from search_to_signal.evaluation.locks import ALL
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.evaluation.slots import Slot
 
 # Over v (n,), w (n,), m (n, n) with m = n at most 200, k (n,) integers; np, math, itertools and scipy.
 EXPRESSIONS = """
@@ -117,13 +117,13 @@ def outside(size: int) -> list[float]:
 @pytest.mark.parametrize("size", [20, 200, 900])
 def test_ordinary_operations_have_the_same_bits(size: int) -> None:
     """No operation meets a lock, and none computes anything else in a worker."""
-    lane = Lane(EvaluationSettings(timeout_s=20.0, memory_mb=4 * MEMORY_MB), ALL)
+    slot = Slot(EvaluationSettings(timeout_s=20.0, memory_mb=4 * MEMORY_MB), ALL)
     sweep = Sweep()
     task = Task(sweep, [{"distance": np.full((1, len(OPERATIONS) + 1), float(size))}])
     try:
-        run = lane.run(task, PROGRAM)
+        run = slot.run(task, PROGRAM)
     finally:
-        lane.close()
+        slot.close()
     assert (run.isolation, run.detail) == (Isolation.OK, "")
     differing = [text for text, a, b in zip(OPERATIONS, sweep.row, outside(size), strict=False) if a != b]
     assert differing == []

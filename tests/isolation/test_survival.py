@@ -79,14 +79,14 @@ def killing(pool: EvaluationPool, code: str, choose: Callable[[], set[int]]) -> 
     return result
 
 
-def zygotes() -> set[int]:
-    """The zygotes of this process that have a worker at the moment."""
+def servers() -> set[int]:
+    """The fork servers of this process that have a worker at the moment."""
     return {pid for pid in descendants(os.getpid()) if descendants(pid)}
 
 
 def workers() -> set[int]:
     """The workers of this process."""
-    return {worker for pid in zygotes() for worker in descendants(pid)}
+    return {worker for pid in servers() for worker in descendants(pid)}
 
 
 @pytest.fixture
@@ -95,10 +95,10 @@ def pool() -> EvaluationPool:
     return EvaluationPool(Tsp(), "embedded", EvaluationSettings(timeout_s=5.0, replay="off"))
 
 
-def test_a_zygote_killed_at_work_costs_time_only(pool: EvaluationPool) -> None:
-    """The candidate runs again in a new zygote and has the same score."""
+def test_a_server_killed_at_work_costs_time_only(pool: EvaluationPool) -> None:
+    """The candidate runs again in a new fork server and has the same score."""
     with pool:
-        result = killing(pool, SLOW, zygotes)
+        result = killing(pool, SLOW, servers)
         (honest,) = pool.evaluate([HEAD + "return min(unvisited)"])
     assert (result.isolation, result.score) == (Isolation.OK, honest.score)
 
@@ -132,7 +132,7 @@ def _swallow(pool: EvaluationPool, code: str) -> None:
 
 @pytest.mark.parametrize("parent", ["plain", "forked"])
 def test_nothing_outlives_a_killed_parent(parent: str) -> None:
-    """After kill -9 zygotes and workers end, even when a fork of the parent keeps its sockets."""
+    """After kill -9 fork servers and workers end, even when a fork of the parent keeps its sockets."""
     process = subprocess.Popen([sys.executable, "-c", PARENT, parent], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()

@@ -16,7 +16,7 @@ from tests.figures import print_figure
 
 from search_to_signal.errors import S2SError
 from search_to_signal.provenance.blocks import BLOCKS
-from search_to_signal.provenance.verify import verify
+from search_to_signal.verification.consistency.verify import verify
 
 
 def problems(directory: Path) -> tuple[str, ...]:

@@ -20,9 +20,9 @@ from typing import Any
 from tests.figures import print_figure
 
 from search_to_signal.progress import PlainProgress
-from search_to_signal.recompute.drawn_tokens import Options, RunFound, check_draws
 from search_to_signal.records.manifest import MANIFEST
 from search_to_signal.records.reader import GENERATIONS
+from search_to_signal.verification.token_draws.drawn_tokens import Options, RunFound, check_draws
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,6 @@ import torch
 from gpu_budget import CARD_MIB, QWEN_7B
 
 from search_to_signal.config import load_toml
-from search_to_signal.experiments.configuration import PROFILES, Profile, RunConfig
-from search_to_signal.experiments.live.learning import begin_training, open_run_generator
 from search_to_signal.generators.base import Generation
 from search_to_signal.generators.chat import encoded
 from search_to_signal.generators.files import MODELS
@@ -40,6 +38,10 @@ from search_to_signal.learner.adapter import TrainedAdapter, adapter_tensors, se
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.loss import TokenGroup, token_log_probabilities
+from search_to_signal.loop.learning import begin_training, open_run_generator
+from search_to_signal.package_data import PROFILES
+from search_to_signal.profiles.profile import Profile
+from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.search.prompts import Prompt
 
 SHAPE = {

@@ -27,7 +27,7 @@ from search_to_signal.claims.page import MISFITS
 from search_to_signal.claims.tables import Table, cell_name, selected
 from search_to_signal.claims.verdicts import Implementation, Verdict, judge
 from search_to_signal.errors import LedgerError
-from search_to_signal.experiments.implementation import implementation
+from search_to_signal.studies.implementation import implementation
 
 CONSISTENT, OTHERS = "consistent numbers", "other numbers"
 

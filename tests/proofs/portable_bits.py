@@ -21,7 +21,8 @@ import msgspec
 from tests.figures import print_figure
 
 from search_to_signal.config import canonical_json
-from search_to_signal.experiments.configuration import RunConfig, load_profile
+from search_to_signal.profiles.profile import load_profile
+from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.runtime import KERNELS, MKL_PROCESSOR, command_line
 
 RECORDS = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl")

@@ -30,16 +30,16 @@ from tests.figures import print_figure
 from tests.proofs.unknowable import UNKNOWABLE, unknowable
 
 from search_to_signal.errors import S2SError
-from search_to_signal.experiments.layers.normalizer_replay import audit_results
-from search_to_signal.experiments.reproduction import write_report
 from search_to_signal.provenance.blocks import BLOCKS, write_blocks
 from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, listed_files, write_sums
-from search_to_signal.provenance.completion_texts import ParsedTexts
 from search_to_signal.provenance.png import image_sha256
-from search_to_signal.provenance.verify import run_problems, verify
-from search_to_signal.recompute.tables import other_source, rebuilt_problems
 from search_to_signal.records.layers import AUDIT
 from search_to_signal.records.manifest import REPORT, runs_below
+from search_to_signal.studies.layers.normalizer_replay import audit_results
+from search_to_signal.studies.reproduction import write_report
+from search_to_signal.verification.consistency.completion_texts import ParsedTexts
+from search_to_signal.verification.consistency.verify import run_problems, verify
+from search_to_signal.verification.recompute.tables import other_source, rebuilt_problems
 
 Rng = np.random.Generator
 Place = tuple[str | int, ...]

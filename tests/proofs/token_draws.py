@@ -40,10 +40,16 @@ from search_to_signal.learner.device import prepare_processor
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.problems import get_problem
-from search_to_signal.recompute.token_distances import BOUNDS, LEAST, Distances, Tally, distances
 from search_to_signal.search.settings import SearchSettings
 from search_to_signal.search.state import seed_member
 from search_to_signal.seeding import derive_seed, stream
+from search_to_signal.verification.token_draws.token_distances import (
+    BOUNDS,
+    LEAST,
+    Distances,
+    Tally,
+    distances,
+)
 
 Numbers = NDArray[np.float64]
 HONEST, FORGED, MORE = "honest", "one token of each", "a model with more updates"

@@ -12,10 +12,10 @@ import pytest
 from search_to_signal import errors
 from search_to_signal.cli import main
 from search_to_signal.errors import S2SError
-from search_to_signal.experiments.layer_settings import UpdateSettings
 from search_to_signal.normalizer import NORMALIZERS
-from search_to_signal.provenance.levels import PROMISES
+from search_to_signal.profiles.layer_settings import UpdateSettings
 from search_to_signal.rewards import ALTERNATIVES, MAPPINGS
+from search_to_signal.verification.levels import PROMISES
 
 COMMANDS = (
     "run",
@@ -194,7 +194,7 @@ def test_updates_compare_the_mappings_that_are_given(
         out.with_suffix(".md").write_text("page\n")
         return out.with_suffix(".md")
 
-    monkeypatch.setattr("search_to_signal.experiments.layers.updates.matched_updates", updated)
+    monkeypatch.setattr("search_to_signal.studies.layers.updates.matched_updates", updated)
     base = ["updates", str(tmp_path), "--out", str(tmp_path / "out")]
     given = ["--mapping", "native", "--mapping", "tail_weighted", "--normalizer", "rloo"]
     assert said(capsys, *base, *given)[0] == said(capsys, *base)[0] == 0

@@ -17,13 +17,13 @@ from search_to_signal.analysis.results import Results
 from search_to_signal.cli import main
 from search_to_signal.config import canonical_sha256
 from search_to_signal.errors import ConfigError, RunDirectoryError
-from search_to_signal.experiments.configuration import load_profile
+from search_to_signal.profiles.profile import load_profile
 from search_to_signal.progress import LINE_LIMIT, one_line
 from search_to_signal.provenance.checksums import write_sums
-from search_to_signal.provenance.verify import verify
 from search_to_signal.records.manifest import MANIFEST, run_directories
 from search_to_signal.records.reader import STEPS
 from search_to_signal.runtime import command_line
+from search_to_signal.verification.consistency.verify import verify
 
 Make = Callable[..., Path]
 # Optional modules that libraries of ours try to import, and some of Python's own.

@@ -16,13 +16,13 @@ from tests.copies import copy_to_change
 
 from search_to_signal.cli import main
 from search_to_signal.errors import ConfigError, MappingError, ModelFileError, RunDirectoryError
-from search_to_signal.experiments.runs.directory import lock_directory, refuse_occupied
-from search_to_signal.experiments.runs.execution import StoppedError, stoppable
 from search_to_signal.generators.files import CHECKSUMS, model_directory
+from search_to_signal.loop.directory import lock_directory, refuse_occupied
 from search_to_signal.provenance.checksums import write_sums
-from search_to_signal.provenance.verify import verify
 from search_to_signal.records.manifest import MANIFEST
 from search_to_signal.runtime import command_line
+from search_to_signal.scheduling.execution import StoppedError, stoppable
+from search_to_signal.verification.consistency.verify import verify
 
 Make = Callable[..., Path]
 

@@ -9,14 +9,16 @@ import pytest
 
 from search_to_signal.config import canonical_json, canonical_sha256, load_toml
 from search_to_signal.errors import ConfigError
-from search_to_signal.experiments.configuration import PROFILES, Profile, RunConfig, load_profile
-from search_to_signal.experiments.layer_settings import ApiReference, RestartSettings
-from search_to_signal.experiments.layers.api import references
-from search_to_signal.experiments.layers.cells import planned
-from search_to_signal.experiments.live.learning import model_of_files
 from search_to_signal.generators.settings import GenerationSettings, ModelLoading, ModelSettings
+from search_to_signal.loop.learning import model_of_files
+from search_to_signal.package_data import PROFILES
+from search_to_signal.profiles.layer_settings import ApiReference, RestartSettings
+from search_to_signal.profiles.profile import Profile, load_profile
+from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.records.layers import LAYERS, Layer
 from search_to_signal.search.settings import SearchSettings
+from search_to_signal.studies.layers.api import references
+from search_to_signal.studies.layers.cells import planned
 
 PLAIN: dict[str, Any] = {
     "purpose": "smoke",
@@ -283,7 +285,7 @@ def test_a_table_of_no_layer_is_refused(tmp_path: Path) -> None:
 def test_settings_of_an_added_layer_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its table becomes the layer's own struct; a wrong key is named with the layer."""
     added = Layer("repeat", "Repeated runs", "nothing")
-    monkeypatch.setattr("search_to_signal.experiments.configuration.LAYERS", (*LAYERS, added))
+    monkeypatch.setattr("search_to_signal.profiles.profile.LAYERS", (*LAYERS, added))
     profile = Profile(**PLAIN, layers={"repeat": {"groups": 3}})
     assert profile.asks_for("repeat")
     assert profile.settings_of("repeat", RestartSettings) == RestartSettings(groups=3)

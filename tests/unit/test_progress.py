@@ -7,10 +7,10 @@ import pytest
 from rich.console import Console
 
 from search_to_signal import progress as displays
-from search_to_signal.experiments.configuration import load_profile
-from search_to_signal.experiments.planned_work import planned_work
-from search_to_signal.experiments.reproduction import chosen_layers
+from search_to_signal.profiles.profile import load_profile
 from search_to_signal.progress import LiveProgress, PlainProgress, progress_display
+from search_to_signal.studies.planned_work import planned_work
+from search_to_signal.studies.reproduction import chosen_layers
 from search_to_signal.workload import Task, Workload
 
 PLAN = [

@@ -10,8 +10,10 @@ import pytest
 
 from search_to_signal.config import Range, check_ranges
 from search_to_signal.errors import ConfigError
-from search_to_signal.experiments.configuration import PROFILES, Profile, RunConfig, load_profile
 from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.package_data import PROFILES
+from search_to_signal.profiles.profile import Profile, load_profile
+from search_to_signal.profiles.run_config import RunConfig
 
 
 def parts(hint: Any) -> Iterator[Any]:

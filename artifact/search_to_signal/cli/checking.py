@@ -20,7 +20,7 @@ from search_to_signal.progress import counted, one_line, progress_display
 from search_to_signal.runtime import without_cycle_search
 
 if TYPE_CHECKING:
-    from search_to_signal.provenance.verify import Verdict
+    from search_to_signal.verification.consistency.verify import Verdict
 
 # Places of one reason that are printed.
 _SHOWN = 3
@@ -35,9 +35,9 @@ _LEVELS_OF = (
 
 def _verify(arguments: argparse.Namespace) -> int:
     """Check checksums and records."""
-    from search_to_signal.provenance import levels
-    from search_to_signal.provenance.verify import Verdict
     from search_to_signal.records.manifest import runs_below
+    from search_to_signal.verification import levels
+    from search_to_signal.verification.consistency.verify import Verdict
 
     _refuse_loose_options(arguments)
     if arguments.recompute or arguments.draws:
@@ -89,13 +89,13 @@ def _without_list(arguments: argparse.Namespace) -> bool:
 
 def _verdict(arguments: argparse.Namespace) -> "Verdict":
     with without_cycle_search():
-        from search_to_signal.provenance.verify import verify
+        from search_to_signal.verification.consistency.verify import verify
 
         return verify(arguments.directory, programs=arguments.tables)
 
 
 def _comparable(directory: Path) -> bool:
-    from search_to_signal.recompute.tables import other_source
+    from search_to_signal.verification.recompute.tables import other_source
 
     other = other_source(directory)
     if other:
@@ -104,7 +104,7 @@ def _comparable(directory: Path) -> bool:
 
 
 def _table_problems(directory: Path) -> list[str]:
-    from search_to_signal.recompute.tables import rebuilt_problems
+    from search_to_signal.verification.recompute.tables import rebuilt_problems
 
     return list(rebuilt_problems(directory))
 
@@ -123,8 +123,8 @@ def _refuse_loose_options(arguments: argparse.Namespace) -> None:
 
 
 def _recompute(arguments: argparse.Namespace) -> Sequence[str]:
-    from search_to_signal.recompute.directory import Options, recompute
-    from search_to_signal.recompute.tools import Sample
+    from search_to_signal.verification.recompute.directory import Options, recompute
+    from search_to_signal.verification.recompute.tools import Sample
 
     sample = None
     if arguments.sample is not None:

@@ -23,9 +23,9 @@ def _claims(arguments: argparse.Namespace) -> int:
     from search_to_signal.claims.page import summary, terminal, write
     from search_to_signal.claims.tables import load_reports
     from search_to_signal.claims.verdicts import judge
-    from search_to_signal.experiments.implementation import implementation
     from search_to_signal.records.amendments import read_amendments
     from search_to_signal.records.plan import PLAN
+    from search_to_signal.studies.implementation import implementation
 
     ledger = load_ledger()
     if problems := uncovered(ledger, load_numbers()):

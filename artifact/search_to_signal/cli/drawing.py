@@ -10,7 +10,7 @@ from search_to_signal.errors import ConfigError
 from search_to_signal.progress import Progress, counted, one_line, progress_display
 
 if TYPE_CHECKING:
-    from search_to_signal.recompute.drawn_tokens import RunFound
+    from search_to_signal.verification.token_draws.drawn_tokens import RunFound
 
 # Problems of one run that are printed.
 _SHOWN = 10
@@ -18,8 +18,8 @@ _SHOWN = 10
 
 def draw_problems(arguments: argparse.Namespace) -> list[str]:
     """Read what can be read, print a line per run, and return the problems; ConfigError where nothing can."""
-    from search_to_signal.recompute.drawn_tokens import Options, check_draws
-    from search_to_signal.recompute.tools import Sample
+    from search_to_signal.verification.recompute.tools import Sample
+    from search_to_signal.verification.token_draws.drawn_tokens import Options, check_draws
 
     if arguments.updates is not None and arguments.updates < 0:
         raise ConfigError("--updates takes a number of at least 0")

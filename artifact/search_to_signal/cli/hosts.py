@@ -59,7 +59,7 @@ def _released(arguments: argparse.Namespace) -> None:
     With model_name online/NAME an endpoint answers, one completion a round, and nothing is trained.
     """
     require(*EXTRAS["run"])
-    from search_to_signal.experiments.released import Order, run_released
+    from search_to_signal.loop.released_run import Order, run_released
 
     order = Order(
         calm=arguments.calm,

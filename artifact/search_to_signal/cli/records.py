@@ -22,8 +22,8 @@ def _report(arguments: argparse.Namespace) -> None:
     """Tables, figures and page of a results directory."""
     from search_to_signal.analysis.report import HTML, report
     from search_to_signal.claims.report import write_ledger
-    from search_to_signal.experiments.implementation import implementation
     from search_to_signal.records.manifest import MANIFEST
+    from search_to_signal.studies.implementation import implementation
 
     load_allowed(arguments)
     if arguments.out is None and (arguments.directory / MANIFEST).is_file():
@@ -59,7 +59,7 @@ def _refuse_unallowed(directory: Path) -> None:
 
 def _replay(arguments: argparse.Namespace) -> None:
     """Recompute rewards and advantages from records."""
-    from search_to_signal.experiments.layers.normalizer_replay import normalizers_of, replay
+    from search_to_signal.studies.layers.normalizer_replay import normalizers_of, replay
 
     for directory in arguments.directories:
         if not directory.is_dir():

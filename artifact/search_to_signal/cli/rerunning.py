@@ -19,7 +19,7 @@ from search_to_signal.errors import ConfigError, StoppedError
 from search_to_signal.progress import Progress, counted, one_line, progress_display
 
 if TYPE_CHECKING:
-    from search_to_signal.recompute.rerun import Rerun
+    from search_to_signal.verification.rerun.rerun import Rerun
 
 
 def _rerun(arguments: argparse.Namespace) -> int:
@@ -28,9 +28,9 @@ def _rerun(arguments: argparse.Namespace) -> int:
     Ends with 0 where all are equal, with 1 where one differs.
     """
     from search_to_signal.evidence.unpacking import readable
-    from search_to_signal.experiments.runs.execution import Execution
-    from search_to_signal.provenance.levels import RERUN, promise
-    from search_to_signal.recompute.rerun import rerun, with_parents
+    from search_to_signal.scheduling.execution import Execution
+    from search_to_signal.verification.levels import RERUN, promise
+    from search_to_signal.verification.rerun.rerun import rerun, with_parents
 
     _refuse_loose_options(arguments)
     load_allowed(arguments)
@@ -63,8 +63,8 @@ def _retrain(arguments: argparse.Namespace) -> None:
     Nothing is sampled or evaluated. Every adapter on the way has to be the recorded one.
     """
     from search_to_signal.evidence.unpacking import readable
-    from search_to_signal.experiments.runs.execution import Execution, Place, execute
-    from search_to_signal.recompute.rerun import refuse_inside, runnable_config, with_parents
+    from search_to_signal.scheduling.execution import Execution, Place, execute
+    from search_to_signal.verification.rerun.rerun import refuse_inside, runnable_config, with_parents
 
     if arguments.jobs < 1:
         raise ConfigError("--jobs takes a number of at least 1")
@@ -106,8 +106,8 @@ def _refuse_loose_options(arguments: argparse.Namespace) -> None:
 
 
 def _chosen(arguments: argparse.Namespace) -> list[str]:
-    from search_to_signal.recompute.rerun import drawn, runs_to_choose
-    from search_to_signal.recompute.tools import Sample
+    from search_to_signal.verification.recompute.tools import Sample
+    from search_to_signal.verification.rerun.rerun import drawn, runs_to_choose
 
     if arguments.sample is None:
         return list(arguments.run)

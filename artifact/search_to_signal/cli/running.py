@@ -16,17 +16,24 @@ from search_to_signal.records.files import storage_errors
 def _run(arguments: argparse.Namespace) -> None:
     """Run every run of a profile, then report."""
     require(*EXTRAS["run"])
-    from search_to_signal.experiments.configuration import load_profile
-    from search_to_signal.experiments.planned_work import planned_work
-    from search_to_signal.experiments.reproduction import chosen_layers, reproduce
-    from search_to_signal.experiments.runs.execution import Execution
-    from search_to_signal.experiments.scalars import written_while_running
+    from search_to_signal.profiles.profile import load_profile
+    from search_to_signal.scheduling.execution import Execution
+    from search_to_signal.scheduling.scalars import written_while_running
+    from search_to_signal.studies.planned_work import planned_work
+    from search_to_signal.studies.reproduction import chosen_layers, reproduce
+    from search_to_signal.verification.consistency.verify import verify
 
     profile = load_profile(arguments.profile)
     layers = [layer.key for layer in chosen_layers(profile, arguments.layer)]
     scalars = written_while_running(arguments.out, arguments.tensorboard)
     with scalars, progress_display(planned_work(profile, layers)) as progress:
-        how = Execution(profile.jobs, profile.checkpoint_every, arguments.resume, arguments.ray)
+        how = Execution(
+            profile.jobs,
+            profile.checkpoint_every,
+            arguments.resume,
+            arguments.ray,
+            check=lambda run: verify(run).problems,
+        )
         page = reproduce(profile, arguments.out, how, progress, arguments.layer)
     if page is not None:
         show(page)
@@ -35,12 +42,12 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _run_one(arguments: argparse.Namespace) -> None:
     """Run one configuration from standard input."""
-    from search_to_signal.experiments.configuration import RunConfig
-    from search_to_signal.experiments.live.clock import format_timing
-    from search_to_signal.experiments.live.retraining import retrain
-    from search_to_signal.experiments.live.run import run
-    from search_to_signal.experiments.runs.execution import ERROR_PREFIX, PROGRESS_PREFIX
+    from search_to_signal.loop.clock import format_timing
+    from search_to_signal.loop.retraining import retrain
+    from search_to_signal.loop.run import run
+    from search_to_signal.profiles.run_config import RunConfig
     from search_to_signal.runtime import end_with_parent
+    from search_to_signal.scheduling.execution import ERROR_PREFIX, PROGRESS_PREFIX
 
     class Relay:
         def update(self, task: str, done: int, total: int, note: str = "") -> None:
@@ -79,11 +86,11 @@ def _run_one(arguments: argparse.Namespace) -> None:
 
 def _updates(arguments: argparse.Namespace) -> None:
     """Update one adapter by every mapping's credit on the same recorded groups."""
-    from search_to_signal.experiments.layer_settings import UpdateSettings
-    from search_to_signal.experiments.layers.updates import matched_updates
     from search_to_signal.normalizer import NORMALIZERS, get_normalizer
+    from search_to_signal.profiles.layer_settings import UpdateSettings
     from search_to_signal.records.manifest import runs_below
     from search_to_signal.rewards import MAPPINGS, get_mapping
+    from search_to_signal.studies.layers.updates import matched_updates
 
     for mapping in arguments.mapping:
         get_mapping(mapping)
@@ -104,8 +111,8 @@ def _updates(arguments: argparse.Namespace) -> None:
 
 def _heldout(arguments: argparse.Namespace) -> None:
     """Evaluate a cohort's final heuristics on held-out instances, and what its programs do."""
-    from search_to_signal.experiments.layer_settings import HeldoutSettings
-    from search_to_signal.experiments.layers.heldout import heldout
+    from search_to_signal.profiles.layer_settings import HeldoutSettings
+    from search_to_signal.studies.layers.heldout import heldout
 
     load_allowed(arguments)
     settings = HeldoutSettings(instances=arguments.instances, slots=arguments.slots)
@@ -116,9 +123,9 @@ def _heldout(arguments: argparse.Namespace) -> None:
 
 def _record(arguments: argparse.Namespace) -> None:
     """Record the runs of the evidence plan, in its order; goes on after any stop."""
-    from search_to_signal.experiments.recording import Stop, record
     from search_to_signal.records.amendments import closed_studies, read_amendments
     from search_to_signal.records.plan import PLAN, plan_sha256, read_plan
+    from search_to_signal.studies.recording import Stop, record
 
     path = arguments.plan or PLAN
     plan, stop = read_plan(path), Stop(arguments.minutes, arguments.stop_file)

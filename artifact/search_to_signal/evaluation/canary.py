@@ -8,10 +8,10 @@ import numpy as np
 from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation.candidates import Run, run_candidate
 from search_to_signal.evaluation.dialogues import Task
+from search_to_signal.evaluation.fork_server import ForkServer
 from search_to_signal.evaluation.locks import Barrier
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.evaluation.zygotes import Zygote
 from search_to_signal.problems.base import Array, InfeasibleAnswerError, Instance
 
 _POSITIONS = np.array([0, 9, 2, 7, 4, 30])
@@ -47,9 +47,9 @@ class _Line:
         return 0.0
 
 
-def check(zygote: Zygote) -> None:
+def check(server: ForkServer) -> None:
     """Raise SandboxError unless the known programs end as known under the barriers that hold."""
-    for name, expected, run in _endings(zygote):
+    for name, expected, run in _endings(server):
         if run.isolation not in expected:
             raise SandboxError(
                 f"the canary for {name} ended in {run.isolation.value} ({run.detail}), expected "
@@ -57,11 +57,11 @@ def check(zygote: Zygote) -> None:
             )
 
 
-def _endings(zygote: Zygote) -> Iterator[tuple[str, tuple[Isolation, ...], Run]]:
+def _endings(server: ForkServer) -> Iterator[tuple[str, tuple[Isolation, ...], Run]]:
     task = Task(_Line(), [_INSTANCE])
-    run = run_candidate(zygote, task, _NEAREST, _SETTINGS)
+    run = run_candidate(server, task, _NEAREST, _SETTINGS)
     yield "a known tour", (Isolation.OK,), run
     for barrier, (code, expected) in _TRAPS.items():
-        if barrier in zygote.barriers:
+        if barrier in server.barriers:
             names = "|".join(str(one.name) for one in Barrier if one in barrier)
-            yield names, expected, run_candidate(zygote, task, code, _SETTINGS)
+            yield names, expected, run_candidate(server, task, code, _SETTINGS)

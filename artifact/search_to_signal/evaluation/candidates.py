@@ -12,9 +12,9 @@ from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation import frames
 from search_to_signal.evaluation.channel import Channel, WorkerGoneError
 from search_to_signal.evaluation.dialogues import Task, decide
+from search_to_signal.evaluation.fork_server import ForkServer
 from search_to_signal.evaluation.outcomes import CandidateError, Isolation
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.evaluation.zygotes import Zygote
 
 # The worker's own timers come first; the parent's deadline is for machines where they cannot be had.
 _GRACE_S = 1.0
@@ -53,19 +53,19 @@ class _Progress:
     decisions: list[str] = field(default_factory=list)
 
 
-def run_candidate(zygote: Zygote, task: Task, code: str, settings: EvaluationSettings) -> Run:
+def run_candidate(server: ForkServer, task: Task, code: str, settings: EvaluationSettings) -> Run:
     """Run one program on the instances of a task in order, in a process of its own.
 
-    Raises ZygoteGoneError when the zygote dies, and SandboxError when a worker cannot lock itself up.
+    Raises ForkServerGoneError when the fork server dies, SandboxError when a worker cannot lock itself up.
     """
     start = time.monotonic()
     progress = _Progress()
-    with zygote.spawn(settings.wall_s, settings.timeout_s, settings.memory_mb << 20) as data:
+    with server.spawn(settings.wall_s, settings.timeout_s, settings.memory_mb << 20) as data:
         try:
             channel = Channel(data, settings.wall_s + _GRACE_S)
             failure = _converse(channel, task, code, settings.mode, progress)
         finally:
-            exited = zygote.reap()
+            exited = server.reap()
     if isinstance(failure, WorkerGoneError):
         failure = _death(exited.status, progress.ready)
     return Run(

@@ -29,7 +29,7 @@ DTYPES = ("<f8", "<f4", "<f2", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", 
 
 DETAIL_LIMIT = 200
 
-# Between the parent and a zygote: one seqpacket each.
+# Between the parent and a fork server: one seqpacket each.
 HELLO = struct.Struct("<IiI")  # barriers that hold, Landlock ABI, user id
 SPAWN = struct.Struct("<ddQ")  # wall seconds, processor seconds, bytes of memory; carries the data socket
 STATUS = struct.Struct("<iiddq")  # pid, wait status, user seconds, system seconds, peak resident kB

@@ -11,12 +11,12 @@ import numpy as np
 
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.evaluation.dialogues import Task, scoring
-from search_to_signal.evaluation.lanes import Lane
 from search_to_signal.evaluation.locks import ALL, Barrier
 from search_to_signal.evaluation.outcomes import Evaluation, Isolation, outcome_of
-from search_to_signal.evaluation.replay import confirmed, spot_indices
+from search_to_signal.evaluation.replay import confirm_by_replay, spot_indices
 from search_to_signal.evaluation.settings import EvaluationSettings, RandomnessRule
-from search_to_signal.evaluation.shares import run_spread
+from search_to_signal.evaluation.sharding import run_sharded
+from search_to_signal.evaluation.slots import Slot
 from search_to_signal.problems.base import (
     InfeasibleAnswerError,
     MatrixProblem,
@@ -45,58 +45,58 @@ class EvaluationPool:
         self._task = Task(problem, problem.instances(split))
         self._context = _context(self._task, settings)
         self._known: dict[str, Run] = {}
-        self._told: dict[str, Run] = {}
-        self._lanes = [Lane(settings, wanted) for _ in range(settings.slots)]
-        self._free: queue.SimpleQueue[Lane] = queue.SimpleQueue()
+        self._reported: dict[str, Run] = {}
+        self._slots = [Slot(settings, wanted) for _ in range(settings.slots)]
+        self._free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
         self._wall = settings.clock == "wall"
         self._threads = ThreadPoolExecutor(settings.slots, thread_name_prefix="evaluation")
 
     def __enter__(self) -> "EvaluationPool":
-        """Start the zygotes; raises SandboxError when a required barrier does not hold."""
+        """Start the fork servers; raises SandboxError when a required barrier does not hold."""
         try:
             _compile(self._task)
-            list(self._threads.map(Lane.start, self._lanes))
+            list(self._threads.map(Slot.start, self._slots))
         except BaseException:
             self.__exit__()
             raise
-        for lane in self._lanes:
-            self._free.put(lane)
+        for slot in self._slots:
+            self._free.put(slot)
         return self
 
     def __exit__(self, *_: object) -> None:
         """End every process that the pool started."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-        for lane in self._lanes:
-            lane.close()
+        for slot in self._slots:
+            slot.close()
         self._threads.shutdown()
 
     def evaluate(self, codes: Sequence[str]) -> list[Evaluation]:
         """Evaluate programs; results come in input order. Raises SandboxError for a fault of ours."""
-        return self._through(codes, self._measure)
+        return self._run_new(codes, self._measure)
 
     def replay(self, codes: Sequence[str]) -> list[Evaluation]:
-        """Evaluate programs and repeat the valid ones on all instances in a differently seeded zygote.
+        """Evaluate programs and repeat the valid ones on all instances in a differently seeded fork server.
 
         For everything that enters an archive. A program that decides otherwise comes back, from now on,
         with isolation NONDETERMINISTIC; its outcome and score stay (D20). Raises SandboxError.
         """
         self.evaluate(codes)
-        return self._through(codes, self._confirm, again=True)
+        return self._run_new(codes, self._confirm, again=True)
 
-    def news(self) -> dict[str, Run]:
+    def new_runs(self) -> dict[str, Run]:
         """By key, what became known, or was replaced, since the last call; ``remember`` takes it back."""
-        news = {key: run for key, run in self._known.items() if self._told.get(key) is not run}
-        self._told = self._known
-        return news
+        new_runs = {key: run for key, run in self._known.items() if self._reported.get(key) is not run}
+        self._reported = self._known
+        return new_runs
 
     def remember(self, known: Mapping[str, Run]) -> None:
         """Know these runs as if they had happened here: an equal text is a ``repeat`` of them."""
         self._known = {**self._known, **known}
-        self._told = self._known
+        self._reported = self._known
 
     def barriers(self) -> Mapping[str, str | bool]:
         """The isolation barriers that hold, for the manifest."""
-        return self._lanes[0].barriers()
+        return self._slots[0].barriers()
 
     def key(self, code: str) -> str:
         """What an evaluation depends on: the program's text, instances, limits, evaluator version; hashed.
@@ -105,7 +105,7 @@ class EvaluationPool:
         """
         return hashlib.sha256(self._context + code.encode("utf-8", "surrogatepass")).hexdigest()
 
-    def _through(
+    def _run_new(
         self, codes: Sequence[str], work: Callable[[str], Run], again: bool = False
     ) -> list[Evaluation]:
         keys = [self.key(code) for code in codes]
@@ -136,36 +136,36 @@ class EvaluationPool:
         return "fallback" if "fallback" in paths else max(paths)
 
     def _measure(self, code: str) -> Run:
-        with self._taken(len(self._lanes) if self._wall else 1) as lanes:
-            run = run_spread(lanes, self._threads, self._task, code)
+        with self._taken(len(self._slots) if self._wall else 1) as slots:
+            run = run_sharded(slots, self._threads, self._task, code)
             if run.isolation is not Isolation.OK or self._settings.replay == "off":
                 return run
             count = len(self._task.instances)
             spots = self._settings.spot_instances if self._settings.replay == "spot" else count
             indices = spot_indices(code, count, spots)
-            return confirmed(lanes[0], self._task, code, run, indices, self._told_limit)
+            return confirm_by_replay(slots[0], self._task, code, run, indices, self._replay_limit)
 
     def _confirm(self, code: str) -> Run:
         run = self._known.get(self.key(code)) or self._measure(code)
         if run.isolation is not Isolation.OK:
             return run
         indices = range(len(self._task.instances))[::-1]
-        with self._taken(1) as (lane,):
-            return confirmed(lane, self._task, code, run, indices, self._told_limit)
+        with self._taken(1) as (slot,):
+            return confirm_by_replay(slot, self._task, code, run, indices, self._replay_limit)
 
     @property
-    def _told_limit(self) -> float:
+    def _replay_limit(self) -> float:
         # A replay asks its instances one after another, which elapsed time does not compare with.
         return 0.0 if self._wall else self._settings.timeout_s
 
     @contextmanager
-    def _taken(self, count: int) -> Iterator[list[Lane]]:
-        lanes = [self._free.get() for _ in range(count)]
+    def _taken(self, count: int) -> Iterator[list[Slot]]:
+        slots = [self._free.get() for _ in range(count)]
         try:
-            yield lanes
+            yield slots
         finally:
-            for lane in lanes:
-                self._free.put(lane)
+            for slot in slots:
+                self._free.put(slot)
 
 
 def _compile(task: Task) -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.evaluation.dialogues import Task
-from search_to_signal.evaluation.lanes import Lane
 from search_to_signal.evaluation.outcomes import Isolation
+from search_to_signal.evaluation.slots import Slot
 
 # A second run that is cut off says nothing when the first had used so much of the time limit itself.
 _BORDERLINE = 0.5
@@ -20,14 +20,16 @@ def spot_indices(code: str, instances: int, count: int) -> tuple[int, ...]:
     return tuple(sorted(chosen, reverse=True))
 
 
-def confirmed(lane: Lane, task: Task, code: str, run: Run, indices: Sequence[int], timeout_s: float) -> Run:
+def confirm_by_replay(
+    slot: Slot, task: Task, code: str, run: Run, indices: Sequence[int], timeout_s: float
+) -> Run:
     """Replay an OK run on some instances; it comes back as NONDETERMINISTIC when the decisions differ.
 
     The instances are asked in reverse, so that state that modules carry from one to the next shows as well.
     With a ``timeout_s`` of 0 a replay that is cut off says nothing.
     """
     instances = [task.instances[index] for index in indices]
-    again = lane.replay(replace(task, instances=instances, scored=False), code)
+    again = slot.replay(replace(task, instances=instances, scored=False), code)
     if again.isolation is Isolation.KILLED:
         return run
     if again.isolation is Isolation.TIMEOUT and run.cpu_s > _BORDERLINE * timeout_s:

@@ -20,7 +20,7 @@ class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     ``memory_mb`` is what a candidate may allocate beyond the interpreter. ``slots`` candidates run at
     once; ``slots * memory_mb`` has to fit in memory. ``require_seccomp = false`` is for machines that
     cannot have seccomp: programs then run with rlimits and timers only. ``replay`` repeats valid
-    candidates in a differently seeded zygote: ``spot`` on ``spot_instances`` instances, ``full`` on all.
+    candidates in a differently seeded fork server: ``spot`` on ``spot_instances`` instances, ``full`` on all.
     ``mode = "strict"`` adds readable refusals by the static gate; ``paper`` refuses nothing.
     ``randomness`` is the rule of that typed failure (D20): ``text``, the host's, the word in the code, or
     ``behaviour``, other decisions in the replay, which then has to be ``full``; what only the further replay

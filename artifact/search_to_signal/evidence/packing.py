@@ -17,7 +17,6 @@ from search_to_signal.provenance.adapters import ADAPTER, left_out
 from search_to_signal.provenance.blocks import BLOCKS
 from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, sha256_file, sum_problems
 from search_to_signal.provenance.ro_crate import CRATE
-from search_to_signal.recompute.tokens import Tokenizers
 from search_to_signal.records.files import TEMPORARY, refuse_special_files, write_atomically
 from search_to_signal.records.manifest import (
     INTERRUPTED,
@@ -29,6 +28,7 @@ from search_to_signal.records.manifest import (
     read_roster,
     runs_below,
 )
+from search_to_signal.verification.recompute.tokens import Tokenizers
 
 FILES = "files.xz"
 OPEN_LISTS = (SUMS, DATA_SUMS)

@@ -18,7 +18,6 @@ from search_to_signal.evidence.packing import list_evidence, packed_runs, planne
 from search_to_signal.evidence.planned import plan_problems
 from search_to_signal.evidence.tables import table_differences
 from search_to_signal.evidence.unpacking import keep_whole_seeds, unpack_rest, unpack_runs
-from search_to_signal.experiments.implementation import implementation
 from search_to_signal.progress import Progress
 from search_to_signal.records.amendments import Amendment, closed_studies, read_amendments
 from search_to_signal.records.files import write_atomically
@@ -26,6 +25,7 @@ from search_to_signal.records.manifest import REPORT
 from search_to_signal.records.partial import Gap, Partial, write_partial
 from search_to_signal.records.plan import PLAN, Plan, plan_sha256, read_plan
 from search_to_signal.runtime import mapped
+from search_to_signal.studies.implementation import implementation
 
 _TABLES = "*.csv"
 

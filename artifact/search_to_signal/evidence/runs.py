@@ -11,12 +11,12 @@ from search_to_signal.errors import UNREADABLE, RunDirectoryError, reason
 from search_to_signal.evidence import compact_encoding as compact
 from search_to_signal.evidence.compact_encoding import Encode, Line
 from search_to_signal.evidence.container import read_container, write_container, write_files
-from search_to_signal.experiments.configuration import CONFIG
+from search_to_signal.profiles.run_config import CONFIG
 from search_to_signal.provenance.adapters import ADAPTER
 from search_to_signal.provenance.checksums import SUMS, read_sums
-from search_to_signal.recompute.tokens import Tokens
 from search_to_signal.records.manifest import MANIFEST, Manifest, RunFacts, read_manifest
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS
+from search_to_signal.verification.recompute.tokens import Tokens
 
 RECORDS = "records.xz"
 OPEN = (MANIFEST, CONFIG, SUMS)

@@ -21,7 +21,6 @@ from search_to_signal.provenance.checksums import (
     sha256_file,
     sum_problems,
 )
-from search_to_signal.recompute.tokens import Tokenizers
 from search_to_signal.records.files import refuse_special_files
 from search_to_signal.records.layers import ANCHOR
 from search_to_signal.records.manifest import (
@@ -33,6 +32,7 @@ from search_to_signal.records.manifest import (
     write_roster,
 )
 from search_to_signal.runtime import mapped
+from search_to_signal.verification.recompute.tokens import Tokenizers
 
 # Beyond these a run's tokens, whose tokenizer takes most of the time, are not worth a process.
 _TOGETHER = 8
@@ -122,7 +122,7 @@ def unpack(packed: Path, out: Path, models: Sequence[Path], progress: Progress) 
     what they name. Raises RunDirectoryError for unreadable containers, and where there is no run, ConfigError
     where ``out`` is no empty directory or lies in the evidence.
     """
-    from search_to_signal.experiments.reproduction import write_report
+    from search_to_signal.studies.reproduction import write_report
 
     refuse_special_files(packed)
     _refuse_place(out, packed)

@@ -12,10 +12,10 @@ from search_to_signal.analysis.page.story import findings
 from search_to_signal.analysis.results import Results, shown_conditions
 from search_to_signal.analysis.tables.catalogue import read_evidence
 from search_to_signal.analysis.tables.core import core_results
-from search_to_signal.experiments.runs.directory import mapping_facts
+from search_to_signal.loop.directory import mapping_facts
 from search_to_signal.provenance.checksums import write_sums
-from search_to_signal.provenance.verify import verify
 from search_to_signal.records.manifest import MANIFEST, Manifest
+from search_to_signal.verification.consistency.verify import verify
 
 SHAPE = {"purpose": "formal", "problem": "tsp", "split": "embedded", "model": "tiny", "seed": 42, "groups": 4}
 

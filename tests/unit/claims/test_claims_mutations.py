@@ -3,7 +3,7 @@
 from tests.proofs.ledger_mutations import CONSISTENT, OTHERS, Mutations, rates
 
 from search_to_signal.claims.ledger import load_ledger
-from search_to_signal.experiments.implementation import implementation
+from search_to_signal.studies.implementation import implementation
 
 
 def test_small_changes_are_noticed() -> None:

@@ -5,7 +5,7 @@ import pytest
 from search_to_signal.claims.ledger import IMPLEMENTATION, load_ledger
 from search_to_signal.claims.tables import load_published
 from search_to_signal.claims.verdicts import Implementation, Verdict, judge
-from search_to_signal.experiments.implementation import implementation
+from search_to_signal.studies.implementation import implementation
 
 
 def verdict(entry: str, facts: Implementation) -> Verdict:

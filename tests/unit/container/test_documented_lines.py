@@ -12,7 +12,7 @@ import tomli
 from tests.copies import copy_to_change
 
 from search_to_signal.cli import main
-from search_to_signal.experiments.configuration import PROFILES
+from search_to_signal.package_data import PROFILES
 
 ROOT = Path(__file__).parents[3]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from search_to_signal.evaluation.dialogues import Task
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.evaluation.shares import joined, run_spread
+from search_to_signal.evaluation.sharding import merge_shards, run_sharded
 from search_to_signal.problems import PROBLEMS
 
 HEAD = "def f(here, destination, unvisited, distance):\n    "
@@ -60,14 +60,14 @@ def run(isolation: Isolation, *scores: float) -> Run:
 
 def test_shares_join_in_the_order_of_the_instances() -> None:
     """Processor seconds add up, elapsed ones do not; a kill from outside gives way to a failure."""
-    whole = joined([run(Isolation.OK, 0.0, 3.0), run(Isolation.OK, 1.0, 4.0), run(Isolation.OK, 2.0)])
+    whole = merge_shards([run(Isolation.OK, 0.0, 3.0), run(Isolation.OK, 1.0, 4.0), run(Isolation.OK, 2.0)])
     assert (whole.scores, whole.decisions[1]) == ((0.0, 1.0, 2.0, 3.0, 4.0), "1.0")
     assert (whole.cpu_s, whole.wall_s) == (3.0, 1.0)
-    failed = joined([run(Isolation.KILLED), run(Isolation.OK, 1.0), run(Isolation.EXCEPTION)])
+    failed = merge_shards([run(Isolation.KILLED), run(Isolation.OK, 1.0), run(Isolation.EXCEPTION)])
     assert (failed.isolation, failed.scores) == (Isolation.EXCEPTION, ())
 
 
-class StubLane:
+class StubSlot:
     """A slot that scores an instance with itself, or has a fault of ours."""
 
     def __init__(self, faulty: bool = False) -> None:
@@ -82,11 +82,11 @@ class StubLane:
 
 def test_every_slot_gets_a_share_and_none_an_empty_one() -> None:
     """Four slots share three instances by using three; a fault of ours is raised when all have ended."""
-    lanes: list[Any] = [StubLane() for _ in range(4)]
+    slots: list[Any] = [StubSlot() for _ in range(4)]
     task = Task(None, [0.0, 1.0, 2.0])  # type: ignore[list-item]
     with ThreadPoolExecutor(4) as threads:
-        assert run_spread(lanes, threads, task, "").scores == (0.0, 1.0, 2.0)
-        assert [lane.ran for lane in lanes] == [1, 1, 1, 0]
+        assert run_sharded(slots, threads, task, "").scores == (0.0, 1.0, 2.0)
+        assert [slot.ran for slot in slots] == [1, 1, 1, 0]
         with pytest.raises(SandboxError):
-            run_spread([StubLane(faulty=True), *lanes], threads, task, "")
-        assert [lane.ran for lane in lanes] == [2, 2, 1, 0]
+            run_sharded([StubSlot(faulty=True), *slots], threads, task, "")
+        assert [slot.ran for slot in slots] == [2, 2, 1, 0]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from search_to_signal.errors import ConfigError
-from search_to_signal.evaluation.lanes import Lane
 from search_to_signal.evaluation.outcomes import OUTCOMES, Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.evaluation.slots import Slot
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import Array, Instance, ScorePath
 from search_to_signal.problems.tsp import Tsp
@@ -127,7 +127,7 @@ def test_results_keep_the_input_order() -> None:
     assert kinds == ["ok", "invalid_decision", "ok", "exception"]
 
 
-def test_a_killed_zygote_is_replaced(pool: EvaluationPool) -> None:
+def test_a_killed_server_is_replaced(pool: EvaluationPool) -> None:
     """Killing every child process costs time, not results."""
     killed = children()
     for pid in killed:
@@ -152,7 +152,7 @@ def test_kernels_are_compiled_before_a_clock_runs(monkeypatch: pytest.MonkeyPatc
     order: list[str] = []
     cvrp = get_problem("cvrp")
     monkeypatch.setattr(type(cvrp), "score", lambda self, instance, answer: order.append("score") or 0.0)
-    monkeypatch.setattr(Lane, "start", lambda self: order.append("start"))
+    monkeypatch.setattr(Slot, "start", lambda self: order.append("start"))
     with EvaluationPool(cvrp, "embedded", EvaluationSettings()):
         pass
     assert order == ["score", "start"]

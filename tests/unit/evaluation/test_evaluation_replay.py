@@ -16,7 +16,7 @@ from search_to_signal.records.schema import Outcome
 
 HEAD = "def f(current, destination, unvisited, matrix):\n    "
 HONEST = HEAD + "return min(unvisited)"
-# Each needs another variation between the two zygotes to be seen.
+# Each needs another variation between the two fork servers to be seen.
 CHANGING = {
     "hash seed": HEAD + "return sorted(unvisited)[hash('key' + str(current)) % len(unvisited)]",
     "order of a set of words": HEAD + "return int(next(iter({str(v) for v in unvisited})))",
@@ -114,16 +114,16 @@ def test_a_known_program_is_not_run_again(off: EvaluationPool) -> None:
 
 def test_a_pool_goes_on_with_what_another_knew(off: EvaluationPool) -> None:
     """What is news to a pool, remembered by another, is a repeat there with the same result and ending."""
-    off.news()
+    off.new_runs()
     changing = CHANGING["hash seed"].replace("'key'", "'another key'")
     codes = [HEAD + "return sorted(unvisited)[0]", changing, HEAD + "return 1 / 0"]
     off.evaluate(codes)
     expected = off.replay(codes[:2]) + off.evaluate(codes[2:])
-    news = msgspec.json.decode(msgspec.json.encode(off.news()), type=dict[str, Run])
-    assert (len(news), off.news()) == (3, {})
+    news = msgspec.json.decode(msgspec.json.encode(off.new_runs()), type=dict[str, Run])
+    assert (len(news), off.new_runs()) == (3, {})
     fresh = pool("off")
     fresh.remember(news)
-    assert fresh.news() == {}
+    assert fresh.new_runs() == {}
     known = fresh.evaluate(codes)
     assert [item.repeat for item in known] == [True] * 3
     assert [replace(item, repeat=True) for item in expected] == known

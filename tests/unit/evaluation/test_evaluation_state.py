@@ -6,11 +6,11 @@ import pytest
 from spec.in_process import evaluate_in_process
 
 from search_to_signal.evaluation.dialogues import Task
-from search_to_signal.evaluation.lanes import Lane
 from search_to_signal.evaluation.locks import ALL
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.evaluation.slots import Slot
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.records.schema import Outcome
 
@@ -50,18 +50,18 @@ def written(keeper: tuple[str, str], problem: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def lane() -> Iterator[Lane]:
+def slot() -> Iterator[Slot]:
     """One slot of a pool."""
-    running = Lane(SETTINGS, ALL)
+    running = Slot(SETTINGS, ALL)
     yield running
     running.close()
 
 
-def alone(lane: Lane, problem: str, code: str) -> list[float]:
+def alone(slot: Slot, problem: str, code: str) -> list[float]:
     """The score on each instance in a process of its own."""
     found = []
     for instance in PROBLEMS[problem].instances("embedded")[:3]:
-        run = lane.run(Task(PROBLEMS[problem], [instance]), code)
+        run = slot.run(Task(PROBLEMS[problem], [instance]), code)
         assert run.isolation is Isolation.OK, run.detail
         found += run.scores
     return found
@@ -69,11 +69,11 @@ def alone(lane: Lane, problem: str, code: str) -> list[float]:
 
 @pytest.mark.parametrize("problem", PARAMETERS)
 @pytest.mark.parametrize("keeper", KEEPERS)
-def test_no_state_outlives_an_instance(lane: Lane, keeper: str, problem: str) -> None:
+def test_no_state_outlives_an_instance(slot: Slot, keeper: str, problem: str) -> None:
     """Scores in one process are those of a process per instance, isolated and in this process."""
     code, instances = written(KEEPERS[keeper], problem), PROBLEMS[problem].instances("embedded")[:3]
-    expected = alone(lane, problem, code)
-    assert list(lane.run(Task(PROBLEMS[problem], instances), code).scores) == expected
+    expected = alone(slot, problem, code)
+    assert list(slot.run(Task(PROBLEMS[problem], instances), code).scores) == expected
     assert evaluate_in_process(PROBLEMS[problem], code, instances) == expected
 
 

@@ -13,7 +13,6 @@ from answering_host import OBP, archive, rewards, some_answers, with_answers, wi
 from search_to_signal.hosts.base import HostError
 from search_to_signal.hosts.conformance.questions import answer
 from search_to_signal.hosts.released.files import HostRecord
-from search_to_signal.provenance.verify import verify
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import (
@@ -25,6 +24,7 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 from search_to_signal.rewards import get_mapping
+from search_to_signal.verification.consistency.verify import verify
 
 Sabotage = Callable[[str, str, str], Path]
 pytestmark = pytest.mark.usefixtures("gpu_packages")

@@ -17,10 +17,10 @@ from search_to_signal.generators.serving import serving
 from search_to_signal.hosts.base import HostError
 from search_to_signal.hosts.released.observer import AGAIN
 from search_to_signal.hosts.released.revision import pinned
-from search_to_signal.provenance.verify import verify
 from search_to_signal.records.manifest import Checkout, Manifest, read_manifest
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import StepRecord
+from search_to_signal.verification.consistency.verify import verify
 
 Sabotage = Callable[[str, str, str], Path]
 pytestmark = pytest.mark.usefixtures("gpu_packages")

@@ -12,11 +12,11 @@ import pytest
 from search_to_signal.cli import main
 from search_to_signal.errors import SignatureError
 from search_to_signal.provenance.checksums import SIGNATURE, write_sums
-from search_to_signal.provenance.levels import SIGNATURE as LEVEL
-from search_to_signal.provenance.levels import VERIFY, promise
 from search_to_signal.provenance.signature import sign, signer
-from search_to_signal.provenance.verify import verify
 from search_to_signal.runtime import command_line
+from search_to_signal.verification.consistency.verify import verify
+from search_to_signal.verification.levels import SIGNATURE as LEVEL
+from search_to_signal.verification.levels import VERIFY, promise
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
 

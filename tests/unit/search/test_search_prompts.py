@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_to_signal.experiments.configuration import load_profile
 from search_to_signal.problems import PROBLEMS, get_problem
 from search_to_signal.problems.base import Problem
+from search_to_signal.profiles.profile import load_profile
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE, OPENING
 from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.records.schema import Operator

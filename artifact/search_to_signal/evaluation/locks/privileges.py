@@ -1,4 +1,4 @@
-"""Give up what a zygote may have inherited: user id, dumpability, the gain of new privileges."""
+"""Give up what a fork server may have inherited: user id, dumpability, the gain of new privileges."""
 
 import os
 

@@ -23,12 +23,12 @@ from search_to_signal.analysis.page.audit import csv_text, table_lines
 from search_to_signal.analysis.tables.audit import audit_tables
 from search_to_signal.analysis.tables.cells import Cell, Row, Table
 from search_to_signal.errors import ConfigError, IllFormedGroupError, RecordError
-from search_to_signal.experiments.layers.normalizer_replay import replay
 from search_to_signal.normalizer import NORMALIZERS, group_advantages
 from search_to_signal.records.batches import read_batches, record_files
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import Outcome
 from search_to_signal.rewards import MAPPINGS
+from search_to_signal.studies.layers.normalizer_replay import replay
 
 FAILED = Outcome.RUNTIME_FAILURE
 TWO = {name: MAPPINGS[name] for name in ("native", "factorized")}

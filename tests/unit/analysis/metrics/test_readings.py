@@ -18,12 +18,12 @@ from search_to_signal.analysis.metrics.readings import (
     exposure_tallies,
     reading_tallies,
 )
-from search_to_signal.experiments.layers.normalizer_replay import replay
 from search_to_signal.normalizer import NORMALIZERS, group_advantages
 from search_to_signal.numerics import Floats
 from search_to_signal.records.groups import GroupBatch
 from search_to_signal.records.schema import Outcome
 from search_to_signal.rewards import ALTERNATIVES, MAPPINGS, READINGS
+from search_to_signal.studies.layers.normalizer_replay import replay
 
 FAILED = Outcome.RUNTIME_FAILURE
 GROUP = {"group": group_advantages}

@@ -11,12 +11,12 @@ from search_to_signal.analysis.figures import draw_all
 from search_to_signal.analysis.page.story import best_lineage
 from search_to_signal.analysis.report import report
 from search_to_signal.analysis.tables.catalogue import read_evidence
-from search_to_signal.experiments.example_tours import record_tours, tour_problems
 from search_to_signal.problems import get_problem
 from search_to_signal.records.reader import HEURISTICS, read_groups
 from search_to_signal.records.schema import ArchiveEvent, HeuristicRecord
 from search_to_signal.records.tours import TOURS, read_tours
 from search_to_signal.records.writer import RecordWriter
+from search_to_signal.studies.example_tours import record_tours, tour_problems
 
 
 @pytest.fixture(scope="module")

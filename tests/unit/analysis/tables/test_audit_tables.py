@@ -10,11 +10,11 @@ from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.tables import audit as audit_module
 from search_to_signal.analysis.tables.catalogue import build, catalogue
 from search_to_signal.cli import main
-from search_to_signal.experiments.layers.normalizer_replay import replay
 from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.records.manifest import run_directories
 from search_to_signal.rewards import MAPPINGS
+from search_to_signal.studies.layers.normalizer_replay import replay
 
 NAMES = ("pairs", "signal", "credit", "context", "readings")
 

@@ -16,9 +16,9 @@ from search_to_signal.analysis.tables.matched import (
     matched_tables,
 )
 from search_to_signal.errors import RecordError
-from search_to_signal.provenance.updates import update_problems
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, PairRecord
+from search_to_signal.verification.consistency.updates import update_problems
 
 ALONE, ROW = "tsp tiny, one step: native – factorized", "tsp tiny, several steps: native – factorized"
 MEANS, TOKENS = (f"Largest withheld difference ({what})" for what in ("completion means", "single tokens"))

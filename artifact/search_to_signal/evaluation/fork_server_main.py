@@ -1,0 +1,146 @@
+"""A process that has imported everything and knows nothing: it forks one locked worker per candidate.
+
+Started by ``fork_server.py`` as a program of its own, never forked from the trainer.
+"""
+
+import array
+import gc
+import os
+import random
+import select
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+
+from search_to_signal.evaluation import entropy, worker
+from search_to_signal.evaluation.frames import HELLO, KILL, SPAWN, STATUS
+from search_to_signal.evaluation.locks import Barrier, clock, landlock, limits, privileges, seccomp
+from search_to_signal.evaluation.preload import preload
+from search_to_signal.evaluation.vocabulary import allowed_attributes
+
+_LOCK_FAILED = 98
+_PARENT_CHECK_MS = 500
+_MOST_DESCRIPTORS = 4096
+
+
+@dataclass(frozen=True)
+class Lock:
+    """What every worker of a fork server gets: barriers, filter, memory in use before the fork, seed."""
+
+    barriers: Barrier
+    filter: seccomp.Filter | None
+    used: tuple[int, int]
+    seed: int
+
+
+def main(control_fd: int, wanted: Barrier, seed: int, wide: bool) -> None:
+    """Prepare, report which barriers hold, then serve the parent until its end of the socket closes."""
+    parent = os.getppid()
+    control = socket.socket(fileno=control_fd)
+    preload(wide)
+    allowed_attributes()
+    lock, abi = _prepare(wanted, seed)
+    control.send(HELLO.pack(int(lock.barriers), abi, os.getuid()))
+    while True:
+        order, descriptors = _next_order(control, parent)
+        if len(order) == SPAWN.size and descriptors:
+            _run_worker(control, parent, order, descriptors[0], lock)
+
+
+def _prepare(wanted: Barrier, seed: int) -> tuple[Lock, int]:
+    barriers = wanted & (Barrier.LIMITS | Barrier.TIMERS)
+    program = seccomp.Filter(seccomp.rules()) if Barrier.SECCOMP in wanted and seccomp.can_filter() else None
+    used = limits.footprint()
+    barriers |= Barrier.SECCOMP if program else Barrier(0)
+    barriers |= Barrier.CLOCK if Barrier.CLOCK in wanted and clock.can_trap_clock() else Barrier(0)
+    barriers |= (
+        Barrier.UNPRIVILEGED if Barrier.UNPRIVILEGED in wanted and privileges.drop_user() else Barrier(0)
+    )
+    held = Barrier.NO_NEW_PRIVS in wanted and privileges.forbid_new_privileges()
+    barriers |= Barrier.NO_NEW_PRIVS if held else Barrier(0)
+    abi = landlock.deny_everything() if Barrier.LANDLOCK in wanted else 0
+    barriers |= Barrier.LANDLOCK if abi else Barrier(0)
+    entropy.replace_entropy(seed)
+    gc.collect()
+    gc.freeze()
+    return Lock(barriers, program, used, seed), abi
+
+
+def _next_order(control: socket.socket, parent: int) -> tuple[bytes, list[int]]:
+    _wait(parent, control.fileno())
+    size = array.array("i").itemsize
+    order, ancillary, _, _ = control.recvmsg(64, socket.CMSG_SPACE(size))
+    if not order:
+        os._exit(0)
+    received = array.array("i")
+    for _, _, raw in ancillary:
+        received.frombytes(raw[:size])
+    return order, list(received)
+
+
+def _wait(parent: int, *descriptors: int) -> list[int]:
+    """Wait until a descriptor is readable; exits when the parent is gone.
+
+    End of file on the control socket says the same, unless a process that the parent forked keeps a
+    copy of the other end.
+    """
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    while True:
+        ready = [descriptor for descriptor, _ in poll.poll(_PARENT_CHECK_MS)]
+        if ready:
+            return ready
+        if os.getppid() != parent:
+            os._exit(0)
+
+
+def _run_worker(control: socket.socket, parent: int, order: bytes, data_fd: int, lock: Lock) -> None:
+    wall_s, cpu_s, memory = SPAWN.unpack(order)
+    server = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _become_worker(server, data_fd, lock, wall_s, cpu_s, memory)
+        finally:
+            os._exit(_LOCK_FAILED)
+    os.close(data_fd)
+    process = os.pidfd_open(pid)
+    while process not in _wait(parent, process, control.fileno()):
+        word = control.recv(64)
+        os.kill(pid, signal.SIGKILL)
+        if word != KILL:
+            os._exit(0)
+    os.close(process)
+    _, status, usage = os.wait4(pid, 0)
+    control.send(STATUS.pack(pid, status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss))
+
+
+def _become_worker(server: int, data_fd: int, lock: Lock, wall_s: float, cpu_s: float, memory: int) -> None:
+    privileges.die_with_parent(server)
+    os.dup2(data_fd, limits.DATA_FD)
+    os.closerange(0, limits.DATA_FD)
+    os.closerange(limits.DATA_FD + 1, _MOST_DESCRIPTORS)
+    worker.silence()
+    if Barrier.LIMITS in lock.barriers:
+        limits.set_limits(lock.used, memory, cpu_s)
+    if Barrier.TIMERS in lock.barriers:
+        limits.set_timers(wall_s, cpu_s)
+    if Barrier.CLOCK in lock.barriers and not clock.trap_clock():
+        os._exit(_LOCK_FAILED)
+    entropy.reseed(lock.seed)
+    if lock.filter is not None and not lock.filter.install():
+        os._exit(_LOCK_FAILED)
+    ballast = _shake_heap(lock.seed)
+    worker.serve()
+    del ballast
+
+
+def _shake_heap(seed: int) -> list[bytes]:
+    """Shift the addresses of small objects of every size, differently for every seed but 0."""
+    if seed == 0:
+        return []
+    draw = random.Random(seed)
+    header = sys.getsizeof(b"")
+    return [bytes(size) for size in range(0, 512 - header, 16) for _ in range(draw.randrange(1, 40))]

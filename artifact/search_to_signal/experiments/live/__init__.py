@@ -1,1 +1,0 @@
-"""One live run: search and learner side by side on one stream of evaluated candidates."""

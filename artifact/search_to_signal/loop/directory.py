@@ -1,0 +1,266 @@
+"""A directory that is written: free, ours or somebody else's; its lock, its first and its last files."""
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from search_to_signal.config import canonical_json
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.generators.opening import model_files
+from search_to_signal.hosts import open_host
+from search_to_signal.hosts.base import host_facts
+from search_to_signal.learner import get_rule, rule_code
+from search_to_signal.learner.base import rule_facts
+from search_to_signal.loop.files import CHECKPOINTS
+from search_to_signal.loop.resuming import ResumePoint, changes, resume_point
+from search_to_signal.problems import get_problem
+from search_to_signal.problems.base import score_unit
+from search_to_signal.profiles.run_config import CONFIG, FROZEN, RunConfig
+from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.provenance.environment import environment
+from search_to_signal.provenance.source import source
+from search_to_signal.records.files import TEMPORARY, write_all
+from search_to_signal.records.manifest import (
+    INTERRUPTED,
+    MANIFEST,
+    Manifest,
+    mapping_of,
+    read_manifest,
+    write_manifest,
+)
+from search_to_signal.rewards import get_mapping, own_name
+
+Found = TypeVar("Found")
+
+_POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Kind(Generic[Found]):
+    """A kind of directory: its manifest's file and reader, and the files that may lie there before it."""
+
+    name: str
+    manifest: str
+    read: Callable[[Path], Found]
+    before: tuple[str, ...] = ()
+
+
+RUN = Kind("run", MANIFEST, read_manifest, (CONFIG,))
+
+
+def read_own(kind: Kind[Found], directory: Path, ours: Callable[[Found], bool]) -> Found | None:
+    """The manifest of what was begun in a directory, None where nothing was.
+
+    Raises RunDirectoryError, touching nothing, where the directory holds anything that is not ``ours``.
+    """
+    if not directory.exists():
+        return None
+    if (directory / kind.manifest).is_file():
+        found = kind.read(directory)
+        if ours(found):
+            return found
+    elif directory.is_dir() and not _foreign(kind, directory):
+        return None
+    raise RunDirectoryError(
+        f"{directory} already holds another {kind.name}: give another --out, or move it away"
+    )
+
+
+def _foreign(kind: Kind[Any], directory: Path) -> bool:
+    """Whether there is more than what a process leaves before its manifest."""
+    names = (path.name for path in directory.iterdir())
+    return any(name not in kind.before and not name.endswith(TEMPORARY) for name in names)
+
+
+def is_begun(directory: Path) -> bool:
+    """Whether a run in this directory came as far as its manifest; what is before that is no loss."""
+    return (directory / MANIFEST).is_file()
+
+
+def refuse_occupied(directory: Path, resume: bool) -> None:
+    """Raise RunDirectoryError, touching nothing, unless this is a place for a run or a run to go on with."""
+    if not directory.exists() or (resume and is_begun(directory)):
+        return
+    if _foreign(RUN, directory):
+        if is_begun(directory):
+            with lock_directory(directory):
+                """Nobody writes it at present."""
+        what = "holds no run to go on with" if resume else "is not empty"
+        raise RunDirectoryError(f"{directory} {what}: give another --out, or move it away")
+
+
+def begin_again_where_changed(directory: Path, config: RunConfig, plan: str) -> None:
+    """Move an unfinished run aside that another plan, version or environment began: it cannot go on."""
+    if not is_begun(directory):
+        return
+    with lock_directory(directory):
+        found = read_manifest(directory)
+        if found.status != "complete" and (
+            found.plan_sha256 != plan or changes(found, _manifest_now(config))
+        ):
+            move_aside(directory)
+
+
+def open_run(
+    directory: Path, descriptor: int, config: RunConfig, plan: str | msgspec.UnsetType = msgspec.UNSET
+) -> tuple[Manifest, ResumePoint | None]:
+    """Begin a run, or take up the one that is there; ``descriptor`` is its locked configuration file.
+
+    Returns its manifest, and where an earlier process stopped, None in a fresh one. Raises RunDirectoryError,
+    touching nothing, when what is there is another run or is damaged.
+    """
+    now = msgspec.structs.replace(_manifest_now(config), plan_sha256=plan)
+    if not is_begun(directory):
+        begin(directory, descriptor, config, now)
+        return now, None
+    found = read_manifest(directory)
+    if changed := changes(found, now):
+        raise RunDirectoryError(
+            f"{directory} was begun with other settings than these ({'; '.join(changed)}): go back to those, "
+            "give another --out, or run again without --resume"
+        )
+    if found.status == "complete":
+        return found, None
+    return found, resume_point(directory)
+
+
+def _manifest_now(config: RunConfig) -> Manifest:
+    """The manifest of a run that begins here and now."""
+    unit = score_unit(get_problem(config.problem))
+    files = model_files(config.generation, config.model)
+    facts = {"score_unit": unit, **mapping_facts(config.condition), **_parts(config)}
+    return first_manifest(config, config.sha256, files, config.on_card, **facts)
+
+
+def _parts(config: RunConfig) -> dict[str, Any]:
+    """The host of a run, and what host and learning rule can."""
+    host = open_host(config.host, config.host_setup)
+    with rule_code(config.learning_rule):
+        rule = rule_facts(get_rule(config.learning_rule), config.rule_settings)
+    return {"host": config.host, "host_facts": host_facts(host), "rule_facts": rule}
+
+
+def mapping_facts(condition: str) -> dict[str, str]:
+    """What a manifest says of a mapping of somebody's own: the name that it calls itself by."""
+    mapping = mapping_of(condition)
+    if mapping == FROZEN:
+        return {}
+    get_mapping(mapping)
+    name = own_name(mapping)
+    return {} if name is None else {"mapping_name": name}
+
+
+def record_interruption(directory: Path, manifest: Manifest) -> Manifest:
+    """The manifest of a run that goes on; written before its first new group."""
+    manifest = msgspec.structs.replace(manifest, interruptions=manifest.interruptions + 1)
+    write_manifest(directory, manifest)
+    return manifest
+
+
+def finish(directory: Path, manifest: Manifest) -> None:
+    """Write the manifest of a complete run and its checksums; may be called again after it was stopped."""
+    write_manifest(directory, manifest)
+    if (directory / CHECKPOINTS).exists():
+        shutil.rmtree(directory / CHECKPOINTS)
+    for path in directory.rglob(f"*{TEMPORARY}"):
+        os.unlink(path)
+    write_sums(directory)
+
+
+def begin(directory: Path, descriptor: int, config: msgspec.Struct, manifest: Manifest) -> None:
+    """Write the configuration, into its locked file, and the manifest of a run that has recorded nothing."""
+    os.ftruncate(descriptor, 0)
+    write_all(descriptor, msgspec.json.format(canonical_json(config), indent=2) + b"\n")
+    os.fsync(descriptor)
+    write_manifest(directory, manifest)
+
+
+def first_manifest(
+    config: msgspec.Struct, sha256: str, files: dict[str, str], card: bool = False, **facts: Any
+) -> Manifest:
+    """The manifest of a run that begins; ``files`` are the model's, ``facts`` further fields.
+
+    ``card`` says that it computes on an accelerator.
+    """
+    manifest = Manifest(
+        status="running",
+        config=msgspec.to_builtins(config),
+        config_sha256=sha256,
+        source=source(),
+        environment=environment(card),
+        model_files=files,
+        isolation={},
+        **facts,
+    )
+    # As it will be read back: lists where the settings have tuples.
+    return msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest)
+
+
+@contextmanager
+def lock_directory(directory: Path, wait_s: float = 0.0) -> Iterator[int]:
+    """Hold a run directory, made if need be; yields the open ``config.json``, which may be empty.
+
+    The system lets go of the lock when the process ends, however it ends. Raises RunDirectoryError when
+    another process still writes the directory after ``wait_s`` seconds.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + wait_s
+    while (descriptor := _locked(directory / CONFIG)) is None:
+        if time.monotonic() >= deadline:
+            raise RunDirectoryError(f"another process is writing {directory}: wait for it, or end it")
+        time.sleep(_POLL_S)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _locked(path: Path) -> int | None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The directory may have been moved away between the two calls: then this is the lock of another.
+        if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def log_file(directory: Path) -> Path:
+    """Where the process of a run writes what it has to say, beside the run's directory."""
+    return directory.with_name(f"{directory.name}.log")
+
+
+def set_aside(directory: Path) -> None:
+    """Move an unfinished run, with its log, to where no reader takes it for one; never deletes anything.
+
+    Raises RunDirectoryError while another process writes it.
+    """
+    if is_begun(directory):
+        with lock_directory(directory):
+            target = move_aside(directory)
+            if (log := log_file(directory)).exists():
+                log.rename(log_file(target))
+
+
+def move_aside(directory: Path) -> Path:
+    """Move a directory among the interrupted ones beside it, numbered; returns where it is."""
+    shelf = directory.parent / INTERRUPTED
+    shelf.mkdir(exist_ok=True)
+    number = 1
+    while (target := shelf / f"{directory.name}-{number}").exists():
+        number += 1
+    return directory.rename(target)

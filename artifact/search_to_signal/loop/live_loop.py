@@ -1,0 +1,180 @@
+"""A live run: search and learner side by side on one stream of evaluated candidates."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from search_to_signal.errors import ConfigError, RunDirectoryError
+from search_to_signal.evaluation.outcomes import Isolation
+from search_to_signal.evaluation.pool import EvaluationPool
+from search_to_signal.generators.base import Generation, Generator
+from search_to_signal.hosts import host_code
+from search_to_signal.hosts.base import Host, Transition, begin, exposures_of, update_search
+from search_to_signal.hosts.credit import assign_credit
+from search_to_signal.loop.clock import StepClock
+from search_to_signal.loop.files import EvaluationNote, save_checkpoint
+from search_to_signal.loop.group import (
+    completion_records,
+    evaluate_group,
+    generation_record,
+    replay_admitted,
+    step_record,
+)
+from search_to_signal.loop.learning import Training
+from search_to_signal.loop.recorded import final_population
+from search_to_signal.problems.base import Problem
+from search_to_signal.profiles.run_config import RunConfig
+from search_to_signal.progress import Progress
+from search_to_signal.records.population import population_sha256
+from search_to_signal.records.schema import CompletionRecord, HeuristicRecord, StepRecord
+from search_to_signal.records.writer import RunFiles
+from search_to_signal.search.state import heuristic_record, seed_member
+from search_to_signal.seeding import derive_seed, stream
+
+
+class Parts(NamedTuple):
+    """What a run works with; ``training`` is None when frozen."""
+
+    problem: Problem
+    host: Host
+    generator: Generator
+    pool: EvaluationPool
+    training: Training | None
+
+
+class Position(NamedTuple):
+    """Between two groups: the host's state, and how many groups are done."""
+
+    state: Any
+    done: int
+
+
+@dataclass(frozen=True)
+class Live:
+    """The parts of a run that stay while its state moves, and how many groups apart its checkpoints are."""
+
+    config: RunConfig
+    problem: Problem
+    host: Host
+    generator: Generator
+    pool: EvaluationPool
+    training: Training | None
+    files: RunFiles
+    checkpoint_every: int = 1
+
+
+_SEED_REMEDIES = {
+    Isolation.TIMEOUT: "raise evaluation.timeout_s in the profile",
+    Isolation.MEMORY: "raise evaluation.memory_mb in the profile",
+}
+
+
+def starting_population(config: RunConfig, directory: Path) -> tuple[HeuristicRecord, ...]:
+    """What a run begins with beside the seed: its parent's last archive, where the configuration says so.
+
+    Raises RunDirectoryError when that is not the archive that the configuration was made of.
+    """
+    parent = config.parent
+    if parent is None or parent.archive_sha256 is msgspec.UNSET:
+        return ()
+    population = final_population(directory / parent.run, config.search)
+    if population_sha256(population) != parent.archive_sha256:
+        raise RunDirectoryError(
+            f"{directory / parent.run} ends with another archive than this run is to begin with: restore it"
+        )
+    return population
+
+
+def starting_position(live: Live) -> Position:
+    """Before the first group: the evaluated seed heuristic, and a population where the run was given one."""
+    seed = live.problem.seed
+    (evaluation,) = live.pool.evaluate([seed.code])
+    if evaluation.score is None:
+        remedy = _SEED_REMEDIES.get(evaluation.isolation, "mend the problem's seed heuristic or its score")
+        raise ConfigError(
+            f"the seed heuristic of {live.problem.name} failed ({evaluation.isolation.value}: "
+            f"{evaluation.detail}): {remedy}"
+        )
+    member = seed_member(seed, evaluation.score)
+    population = starting_population(live.config, live.files.directory)
+    with host_code(live.config.host):
+        state = begin(live.host, member, population)
+    for record in (heuristic_record(member), *population):
+        live.files.heuristics.write(record)
+    _checkpoint(live, 0)
+    return Position(state, 0)
+
+
+def live_step(live: Live, state: Any, step: int, clock: StepClock) -> tuple[Any, StepRecord]:
+    """One round of the paper's loop: propose, sample, evaluate, update the search, train the model."""
+    config, host = live.config, live.host
+    with host_code(config.host):
+        request = host.propose(state, stream(config.seed, "search", step))
+    with clock.phase("generation"):
+        generation = live.generator.generate(request.prompt, derive_seed(config.seed, "sample", step))
+    with clock.phase("evaluation"):
+        evaluated = evaluate_group(generation.completions, live.pool, config.reading)
+    results = [item.evaluated for item in evaluated]
+    with host_code(config.host):
+        transition = update_search(host, request, results, step)
+        exposures = exposures_of(host, request, results)
+    with clock.phase("evaluation"):
+        evaluated = replay_admitted(evaluated, transition.events, live.pool)
+    records = completion_records(
+        request, step, config.problem, generation, evaluated, transition.events, exposures
+    )
+    result = None
+    if live.training is not None:
+        records = assign_credit(records, live.training.mapping, live.training.normalizer)
+        with clock.phase("update"):
+            result = live.training.update(generation, records)
+    record = step_record(request, transition, generation, records, config, result)
+    _write(live, transition, generation, records, record)
+    if result is not None and result.pairs is not None and live.files.preferences is not None:
+        live.files.preferences.write(result.pairs)
+    live.files.timings.write(clock.timing(step))
+    return transition.state, record
+
+
+def run_live(live: Live, start: Position, progress: Progress) -> Any:
+    """Run every group that is not done yet; returns the host's final state."""
+    state, clock, groups = start.state, StepClock(), live.config.groups
+    for done in range(start.done + 1, groups + 1):
+        state, step = live_step(live, state, done - 1, clock)
+        # The last group too: what a complete run says has to be on disk before it says it is complete.
+        if done % live.checkpoint_every == 0 or done == groups:
+            _checkpoint(live, done)
+        progress.update(live.config.name, done, groups, _note(step))
+    if live.training is not None:
+        live.training.save(live.files.directory / "adapter")
+    return state
+
+
+def _note(step: StepRecord) -> str:
+    best = [] if step.frontier_after is None else [f"best {step.frontier_after:.4f}"]
+    cut = [f"prompt cut by {step.prompt_tokens_cut} tokens"] if step.prompt_tokens_cut else []
+    return " ".join([*best, f"archive {step.archive_size}", *cut])
+
+
+def _checkpoint(live: Live, done: int) -> None:
+    for key, run in live.pool.new_runs().items():
+        live.files.evaluations.write(EvaluationNote(key, run))
+    # Before its first step a learner is what the configuration makes it.
+    save_checkpoint(live.files, done, live.training.learner if live.training and done else None)
+
+
+def _write(
+    live: Live,
+    transition: Transition,
+    generation: Generation,
+    records: list[CompletionRecord],
+    step: StepRecord,
+) -> None:
+    for record in records:
+        live.files.completions.write(record)
+    live.files.generations.write(generation_record(records[0].step, generation))
+    for member in transition.admitted:
+        live.files.heuristics.write(heuristic_record(member))
+    live.files.steps.write(step)

@@ -1,0 +1,91 @@
+"""Going on with a run that was stopped: what has to be unchanged, and the search as its records left it."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from search_to_signal.errors import RecordError, RunDirectoryError
+from search_to_signal.evaluation.candidates import Run
+from search_to_signal.hosts.base import Host
+from search_to_signal.loop.files import NAMES, PAIRED_NAMES, EvaluationNote, newest_checkpoint
+from search_to_signal.loop.recorded import recorded_start, replayed_rounds
+from search_to_signal.profiles.run_config import RunConfig
+from search_to_signal.records.manifest import Environment, Manifest
+from search_to_signal.records.reader import read_records
+from search_to_signal.records.writer import START, Mark
+
+# Facts of a machine that decide no bit of a record.
+_FREE = ("kernel", "cpu_count", "memory_mib")
+
+
+class ResumePoint(NamedTuple):
+    """Where a stopped run goes on: behind ``done`` groups, with record files cut at their ``marks``.
+
+    ``learner`` is what it dumped, ``learner_sha256`` the checksum of that. Where there is a checksum alone,
+    the dump was left out to travel lighter, and the records make the learner again.
+    """
+
+    done: int
+    marks: Mapping[str, Mark]
+    learner: bytes | None
+    learner_sha256: str | None = None
+
+
+def changes(found: Manifest, now: Manifest) -> list[str]:
+    """In what a run would go on as another one, by name; empty where it can go on."""
+    return [
+        *_changes("configuration", found.config, now.config),
+        *_changes("source", {"sha256": found.source.sha256}, {"sha256": now.source.sha256}),
+        *_changes("model files", found.model_files, now.model_files),
+        *_changes("environment", _deciding(found.environment), _deciding(now.environment)),
+    ]
+
+
+def _deciding(environment: Environment) -> dict[str, Any]:
+    facts = {name: value for name, value in msgspec.structs.asdict(environment).items() if name not in _FREE}
+    card = facts.pop("accelerator")
+    facts["card"] = None if card is msgspec.UNSET else card["name"] if isinstance(card, dict) else card.name
+    return facts | {f"package {name}": version for name, version in facts.pop("packages").items()}
+
+
+def _changes(what: str, found: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    names = sorted(name for name in {*found, *now} if found.get(name) != now.get(name))
+    if names:
+        yield f"{what}: {', '.join(names)}"
+
+
+def resume_point(directory: Path) -> ResumePoint:
+    """Where a stopped run goes on; raises RunDirectoryError when it has groups but no whole checkpoint."""
+    found = newest_checkpoint(directory)
+    if found is not None:
+        checkpoint, learner = found
+        return ResumePoint(checkpoint.done, checkpoint.files, learner, checkpoint.learner)
+    # The first checkpoint is made before the first group.
+    steps = directory / NAMES["steps"]
+    if steps.exists() and steps.stat().st_size:
+        raise RunDirectoryError(
+            f"{directory} holds groups but no checkpoint: restore it from a copy, or run again without "
+            "--resume, which sets the run aside"
+        )
+    return ResumePoint(0, dict.fromkeys(PAIRED_NAMES, START), None)
+
+
+def known_evaluations(directory: Path) -> dict[str, Run]:
+    """What the evaluation pool knew, by key."""
+    notes = read_records(directory / NAMES["evaluations"], EvaluationNote)
+    return {note.key: note.run for note in notes}
+
+
+def replayed_state(directory: Path, host: Host, config: RunConfig, done: int) -> Any:
+    """The host's state after ``done`` groups, which is how many the records hold.
+
+    Raises RecordError when the records contradict themselves, or the host plays them otherwise.
+    """
+    last, state = None, recorded_start(directory, host)
+    for last in replayed_rounds(directory, host, config):
+        state = last.transition.state
+    if (last.played.step + 1 if last else 0) != done:
+        raise RecordError(f"{directory}: the records do not lead to the state of step {done}; restore them")
+    return state

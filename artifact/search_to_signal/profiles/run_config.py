@@ -1,0 +1,173 @@
+"""Everything that decides the records of one run."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from search_to_signal.config import Range, canonical_sha256, check_ranges
+from search_to_signal.errors import ConfigError
+from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.generators.settings import (
+    GenerationSettings,
+    ModelLoading,
+    ModelSettings,
+)
+from search_to_signal.hosts import REFERENCE
+from search_to_signal.hosts.base import HostSetup
+from search_to_signal.learner import GRPO
+from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.normalizer import DEFAULT
+from search_to_signal.problems import get_problem
+from search_to_signal.profiles.layer_settings import (
+    Count,
+    Groups,
+)
+from search_to_signal.records.layers import (
+    COHORT,
+    FINAL_ARCHIVE,
+    INITIAL_ARCHIVE,
+    get_layer,
+)
+from search_to_signal.records.manifest import file_name, is_trained, mapping_of, normalizer_of, run_name
+from search_to_signal.records.schema import BARE_FENCE, IdeaEnd
+from search_to_signal.search.settings import SearchSettings
+
+FROZEN = "frozen"
+CONFIG = "config.json"
+ADAPTER = "adapter"
+
+
+class Parent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The cohort run that a restart begins with a part of; ``run`` is its path from the restart's.
+
+    ``adapter_sha256`` is that of its final adapter, None for a restart of the initial model.
+    ``archive_sha256`` is that of its last archive (``records/population.py``), absent for a restart with a
+    fresh population (D45).
+    """
+
+    run: str
+    adapter_sha256: str | None
+    completions_sha256: str
+    archive_sha256: str | msgspec.UnsetType = msgspec.UNSET
+
+
+# Backends that have a card to themselves.
+_ON_CARDS = ("vllm", "unsloth")
+
+
+class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Everything that decides a run's records.
+
+    ``condition`` is frozen, a reward mapping, or ``mapping+normalizer``; a restart has its parent's,
+    unapplied. ``normalizer`` is the one that it names, else the profile's. ``host_settings`` and
+    ``rule_settings`` are read by host and learning rule alone. ``loading`` is absent where the model is
+    computed on the processor in float32, ``idea_end`` where it is ``bare_fence``, as in every run recorded
+    before there was another (D37).
+    """
+
+    purpose: Literal["formal", "smoke"]
+    layer: str = COHORT
+    problem: str
+    split: str
+    model: str
+    condition: str
+    seed: Annotated[int, Range(0, 2**63 - 1)]
+    groups: Groups
+    threads: Count
+    search: SearchSettings
+    generation: GenerationSettings
+    learner: LearnerSettings
+    evaluation: EvaluationSettings
+    normalizer: str = DEFAULT
+    learning_rule: str = GRPO
+    rule_settings: dict[str, Any] = {}
+    host: str = REFERENCE
+    host_settings: dict[str, Any] = {}
+    parent: Parent | None = None
+    loading: ModelLoading | msgspec.UnsetType = msgspec.UNSET
+    idea_end: IdeaEnd | msgspec.UnsetType = msgspec.UNSET
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of their ranges, and a condition of another normalizer; raises ConfigError."""
+        check_ranges(self)
+        _check_loading(self.loading, self.generation.backend)
+        get_layer(self.layer)
+        if self.normalizer != normalizer_of(self.condition, self.normalizer):
+            raise ConfigError(
+                f"condition {self.condition!r} names another normalizer than {self.normalizer!r}"
+            )
+
+    @property
+    def base(self) -> ModelSettings:
+        """The model, and how it is loaded; ``learner.load_in_4bit`` says so too, for a local one."""
+        found = ModelLoading() if self.loading is msgspec.UNSET else self.loading
+        if self.learner.load_in_4bit and self.generation.backend == "local":
+            found = ModelLoading(device="cuda", dtype="bfloat16", quantization="nf4")
+        return ModelSettings(name=self.model, **msgspec.structs.asdict(found))
+
+    @property
+    def on_card(self) -> bool:
+        """Whether the run's model is computed on an accelerator of this machine."""
+        return self.generation.backend in _ON_CARDS or self.base.device == "cuda"
+
+    @property
+    def reading(self) -> IdeaEnd:
+        """What ends an idea without braces in its completions (D37)."""
+        return BARE_FENCE if self.idea_end is msgspec.UNSET else self.idea_end
+
+    @property
+    def mapping(self) -> str:
+        """The reward mapping of the condition, ``frozen`` where there is none."""
+        return mapping_of(self.condition)
+
+    @property
+    def host_setup(self) -> HostSetup:
+        """What the run's host is made of; looks the problem up as ``get_problem`` does."""
+        return HostSetup(get_problem(self.problem), self.search, self.host_settings)
+
+    @property
+    def name(self) -> str:
+        """The run's directory name."""
+        return run_name(self.condition, self.seed)
+
+    @property
+    def cell(self) -> str:
+        """Task x model, the directory name of a cell of breadth or audit."""
+        return f"{file_name(self.problem)}-{Path(self.model).name}"
+
+    @property
+    def label(self) -> str:
+        """What progress calls the run: its place below the results directory."""
+        parts = [self.layer, *([self.cell] if get_layer(self.layer).cells else []), *self._start, self.name]
+        return "/".join(parts)
+
+    @property
+    def _start(self) -> tuple[str, ...]:
+        """The directory of restarts with an archive, within their layer's."""
+        if self.parent is None or self.parent.archive_sha256 is msgspec.UNSET:
+            return ()
+        return (INITIAL_ARCHIVE if self.parent.adapter_sha256 is None else FINAL_ARCHIVE,)
+
+    @property
+    def trained(self) -> bool:
+        """Whether a learner takes part."""
+        return is_trained(self.condition, self.parent)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the canonical form: equal hashes mean equal records on one machine."""
+        return canonical_sha256(self)
+
+
+def _check_loading(loading: ModelLoading | msgspec.UnsetType, backend: str) -> None:
+    """An engine has settings of its own; beside vLLM's the learner loads a base as ``loading`` says."""
+    if backend not in _ON_CARDS or loading is msgspec.UNSET or loading == ModelLoading():
+        return
+    if backend == "vllm" and loading.device == "cuda":
+        return
+    also = ', or device = "cuda" for the learner\'s base' if backend == "vllm" else ""
+    raise ConfigError(
+        f"generation.backend {backend!r} loads the model by its own settings: give [model] its name "
+        f"alone{also}"
+    )

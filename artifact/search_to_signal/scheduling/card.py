@@ -1,0 +1,69 @@
+"""Whether the card of this machine can hold a profile's runs side by side, said before the first begins."""
+
+import os
+from collections.abc import Iterator
+from operator import itemgetter
+from pathlib import Path
+
+from search_to_signal.errors import ConfigError
+from search_to_signal.generators.files import model_directory
+from search_to_signal.generators.settings import ModelLoading, ModelSettings, model_name
+from search_to_signal.profiles.layer_settings import AuditCell, BreadthCell
+from search_to_signal.profiles.profile import Profile
+from search_to_signal.profiles.run_config import FROZEN
+from search_to_signal.provenance.environment import free_memory_mib
+from search_to_signal.scheduling.card_memory import required_mib
+
+_MPS = Path("/tmp/nvidia-mps")
+
+Part = Profile | BreadthCell | AuditCell
+
+
+def require_card(profile: Profile) -> None:
+    """Raise ConfigError where runs on a card find none, or too little free memory for ``jobs`` of them."""
+    needed = [found for part in _parts(profile) for found in _needed(profile, part)]
+    if not needed:
+        return
+    free = free_memory_mib()
+    if free is None:
+        raise ConfigError(
+            'model.device = "cuda" asks for an NVIDIA card, and nvidia-smi finds none here: run it on '
+            "one that has a card; the profile embedded needs none"
+        )
+    model, most = max(needed, key=itemgetter(1))
+    if profile.jobs * most > free:
+        fitting = free // most
+        remedy = f"set jobs = {fitting}" if fitting else 'use another card, or model.quantization = "nf4"'
+        raise ConfigError(
+            f"{profile.jobs} runs of {model} side by side take up to {profile.jobs * most:,} MiB of the "
+            f"card, which has {free:,} MiB free: {remedy}"
+        )
+
+
+def card_warnings(profile: Profile) -> Iterator[str]:
+    """One line where several runs would have to take turns on the card."""
+    served = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", _MPS)).exists()
+    if _loading(profile).device == "cuda" and profile.jobs > 1 and not served:
+        yield (
+            f"warning: {profile.jobs} runs take turns on one card: nvidia-cuda-mps-control -d, started "
+            "before, lets them compute side by side, about twice as many groups in all"
+        )
+
+
+def _parts(profile: Profile) -> list[Part]:
+    return [profile, *profile.breadth, *profile.audit]
+
+
+def _loading(profile: Profile) -> ModelLoading:
+    """Cells are loaded as the profile's model is."""
+    return profile.model.loading if isinstance(profile.model, ModelSettings) else ModelLoading()
+
+
+def _needed(profile: Profile, part: Part) -> Iterator[tuple[str, int]]:
+    loading = _loading(profile)
+    if loading.device != "cuda" or profile.generation.backend != "local":
+        return
+    conditions = getattr(part, "conditions", (FROZEN,))
+    learner = profile.learner if set(conditions) - {FROZEN} else None
+    name = model_name(part.model)
+    yield name, required_mib(model_directory(name), loading, profile.generation, learner)

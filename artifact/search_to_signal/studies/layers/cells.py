@@ -1,0 +1,34 @@
+"""Cells, task x model: runs that lie by cell in their layer's directory and are never pooled."""
+
+from collections.abc import Sequence
+
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.profiles.layer_settings import AuditCell, BreadthCell
+from search_to_signal.profiles.profile import Profile
+from search_to_signal.profiles.run_config import RunConfig
+from search_to_signal.records.layers import AUDIT, BREADTH
+from search_to_signal.records.manifest import run_directories
+from search_to_signal.scheduling.run_slots import Reproduction
+
+
+def planned(profile: Profile, layer: str) -> dict[str, list[RunConfig]]:
+    """The runs of every cell of a layer, by the cell's directory name."""
+    cells: dict[str, Sequence[BreadthCell | AuditCell]] = {BREADTH: profile.breadth, AUDIT: profile.audit}
+    runs: dict[str, list[RunConfig]] = {}
+    for cell in cells[layer]:
+        shape = {"problem": cell.problem, "split": cell.split, "model": cell.model, "groups": cell.groups}
+        search = profile.search.over(cell.groups)
+        for seed in cell.seeds:
+            for condition in cell.conditions:
+                config = profile.run(condition, seed, layer=layer, search=search, **shape)
+                runs.setdefault(config.cell, []).append(config)
+    return runs
+
+
+def run_cells(asked: Reproduction, layer: str) -> None:
+    """Run every cell; raises RunDirectoryError when there are runs of a cell that the profile lacks."""
+    out, runs = asked.results / layer, planned(asked.profile, layer)
+    for found in out.glob("*") if out.is_dir() else []:
+        if found.is_dir() and found.name not in runs and run_directories(found):
+            raise RunDirectoryError(f"{found} holds a cell that is not in the profile: move it away")
+    asked.run_all({out / name: configs for name, configs in runs.items()})

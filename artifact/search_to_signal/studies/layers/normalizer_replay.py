@@ -1,0 +1,116 @@
+"""Evidence layer "normalizer replay": whether reward differences survive group normalization."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+
+from search_to_signal.analysis.metrics.audit import Audit, asked_of_all, by_problem, summed, tally
+from search_to_signal.analysis.metrics.readings import EXPOSURE, exposure_tallies
+from search_to_signal.analysis.page.audit import NO_EXPOSURE, csv_text, page
+from search_to_signal.analysis.tables.audit import audit_tables
+from search_to_signal.errors import ConfigError, IllFormedGroupError
+from search_to_signal.normalizer import DEFAULT, NORMALIZERS, find_normalizer, get_normalizer
+from search_to_signal.records.batches import read_batches, record_files
+from search_to_signal.records.exposures import EXPOSURES, read_exposures
+from search_to_signal.records.groups import batch_of
+from search_to_signal.records.layers import AUDIT, BREADTH, COHORT
+from search_to_signal.records.manifest import MANIFEST, read_manifest, run_directories, runs_below
+from search_to_signal.records.reader import read_groups
+from search_to_signal.records.writer import RecordWriter
+from search_to_signal.rewards import MAPPINGS, RewardMapping, get_mapping
+from search_to_signal.studies.layers.other_exposures import has_search, other_exposures
+
+PAGE = "audit.md"
+
+
+def normalizers_of(inputs: Sequence[Path]) -> list[str]:
+    """The normalizers that recorded runs were trained with, the paper's where nothing says so.
+
+    Raises ConfigError for one of somebody's own that nobody allowed.
+    """
+    runs = [file.parent for file in record_files(inputs) if (file.parent / MANIFEST).is_file()]
+    found = sorted({read_manifest(run).facts.normalizer for run in runs})
+    for name in found:
+        find_normalizer(name)
+    return found or [DEFAULT]
+
+
+def replay(
+    inputs: Sequence[Path],
+    out: Path,
+    mappings: Sequence[str] | None,
+    normalizers: Sequence[str],
+    top: Path | None = None,
+) -> Path:
+    """Audit recorded groups under every mapping and normalizer; return the page, beside its CSV files.
+
+    ``inputs`` are run directories, directories of them, record files, or JSON Lines of groups from
+    outside (records/group.schema.json). ``mappings`` and ``normalizers`` are names, entry points or
+    pkg.mod:obj; the first normalizer is the page's main one. Without ``mappings`` these are all of ours that
+    the records can be asked, and the page names the others. Every other reading of a decision that is about
+    one of the mappings is replayed beside it. Files are named from ``top``, by default the directory above
+    ``out``. Raises ConfigError for an unknown name, RecordError for an unreadable input, IllFormedGroupError
+    where a mapping that was named needs what a record lacks.
+    """
+    names = list(MAPPINGS) if mappings is None else mappings
+    if not names or not normalizers:
+        raise ConfigError("nothing to replay: name at least one mapping and one normalizer")
+    files = record_files(inputs)
+    known = {name: get_mapping(name) for name in names}
+    scales = {name: get_normalizer(name) for name in normalizers}
+    out.mkdir(parents=True, exist_ok=True)
+    top = out.resolve().parent if top is None else top.resolve()
+    runs = {
+        _named(file.parent, top): file.parent
+        for file in files
+        if EXPOSURE in known and has_search(file.parent)
+    }
+    _write_exposures(runs, out / EXPOSURES)
+    parts = (tally(problem, batch, known, scales) for problem, batch in read_batches(files))
+    result = summed(chain(parts, _exposed(runs, out / EXPOSURES, known)))
+    unasked = [name for name in known if name not in asked_of_all(result)]
+    if unasked and mappings is not None:
+        raise IllFormedGroupError(f"{', '.join(unasked)}: {NO_EXPOSURE}; name other mappings")
+    tables = audit_tables(result, {})
+    for name, table in tables.items():
+        (out / f"{name}.csv").write_text(csv_text(table), encoding="utf-8")
+    sizes = {_named(file, top): file.stat().st_size for file in files}
+    text = page(result, tables, sizes, default=normalizers[0], unasked=unasked)
+    (out / PAGE).write_text(text, encoding="utf-8")
+    return out / PAGE
+
+
+def audit_results(results: Path, out: Path) -> Path:
+    """Audit the recorded groups of a results directory under every normalizer, and mapping that can be asked.
+
+    The normalizers that its runs were trained with come first.
+    """
+    recorded = [
+        *run_directories(results / COHORT),
+        *runs_below(results / BREADTH),
+        *runs_below(results / AUDIT),
+    ]
+    trained = normalizers_of(recorded) if recorded else []
+    return replay(recorded, out, None, list(dict.fromkeys([*trained, *NORMALIZERS])), results)
+
+
+def _write_exposures(runs: Mapping[str, Path], file: Path) -> None:
+    file.unlink(missing_ok=True)
+    with RecordWriter(file) as records:
+        for name, run in runs.items():
+            for record in other_exposures(run, name):
+                records.write(record)
+
+
+def _exposed(runs: Mapping[str, Path], file: Path, mappings: Mapping[str, RewardMapping]) -> Iterator[Audit]:
+    exposures = read_exposures(file)
+    for name, run in runs.items():
+        groups = list(read_groups(run))
+        tallies = exposure_tallies(batch_of(groups), mappings, exposures[name])
+        yield Audit({}, {}, {}, {}, by_problem(groups[0][0].problem, tallies))
+
+
+def _named(file: Path, top: Path) -> str:
+    # A results directory reads the same wherever it lies, so its own files are named from its top.
+    full = file.resolve()
+    return str(full.relative_to(top)) if full.is_relative_to(top) else str(file)

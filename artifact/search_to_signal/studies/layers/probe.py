@@ -1,0 +1,151 @@
+"""Evidence layer "common-context probe": every checkpoint answers the same prompts, and answers are run."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from search_to_signal.errors import RunDirectoryError
+from search_to_signal.generators.opening import model_files
+from search_to_signal.loop.directory import Kind, read_own
+from search_to_signal.profiles.layer_settings import ProbeSettings
+from search_to_signal.profiles.profile import Profile
+from search_to_signal.profiles.run_config import FROZEN, RunConfig
+from search_to_signal.progress import Progress
+from search_to_signal.provenance.checksums import sha256_file, write_sums
+from search_to_signal.provenance.environment import environment
+from search_to_signal.provenance.source import source
+from search_to_signal.records.files import write_atomically
+from search_to_signal.records.layers import PROBE
+from search_to_signal.records.manifest import read_manifest
+from search_to_signal.records.probe import (
+    BANK,
+    INITIAL,
+    PROBE_MANIFEST,
+    BankPrompt,
+    Checkpoint,
+    ProbedCheckpoint,
+    ProbeManifest,
+    read_probe,
+    write_probe,
+)
+from search_to_signal.scheduling.adapters import make_adapters
+from search_to_signal.scheduling.run_slots import Reproduction
+from search_to_signal.studies.layers.probe_bank import build_bank
+
+KIND = Kind("probe", PROBE_MANIFEST, read_probe, (BANK,))
+
+
+def checkpoints(profile: Profile, cohort: Path) -> list[Checkpoint]:
+    """The initial model, and the final adapter of every trained run of a finished cohort."""
+    trained = [
+        Checkpoint(
+            name=config.name,
+            condition=config.condition,
+            seed=config.seed,
+            adapter_sha256=read_manifest(cohort / config.name).final_adapter_sha256,
+        )
+        for config in profile.runs()
+        if config.trained
+    ]
+    return [Checkpoint(name=INITIAL, condition=FROZEN, seed=None, adapter_sha256=None), *trained]
+
+
+def _manifest(config: RunConfig, prompts: int, bank: bytes) -> ProbeManifest:
+    return ProbeManifest(
+        status="running",
+        purpose=config.purpose,
+        problem=config.problem,
+        split=config.split,
+        model=config.model,
+        prompts=prompts,
+        completions=config.generation.group_size,
+        config_sha256=config.sha256,
+        bank_sha256=hashlib.sha256(bank).hexdigest(),
+        source=source(),
+        environment=environment(),
+        model_files=model_files(config.generation, config.model),
+        isolation={},
+        checkpoints=(),
+    )
+
+
+def _identity(manifest: ProbeManifest, plan: str | None) -> tuple[Any, ...]:
+    """What a probe is of; one over runs of a plan may go on with another version of the source."""
+    source_sha256 = manifest.source.sha256 if plan is None else None
+    return manifest.config_sha256, manifest.bank_sha256, source_sha256, manifest.model_files
+
+
+def _stored_manifest(
+    directory: Path, fresh: ProbeManifest, planned: Sequence[Checkpoint], plan: str | None = None
+) -> ProbeManifest:
+    expected = {(checkpoint.name, checkpoint.adapter_sha256) for checkpoint in planned}
+
+    def ours(found: ProbeManifest) -> bool:
+        probed = {(one.name, one.adapter_sha256) for one in found.checkpoints}
+        return _identity(found, plan) == _identity(fresh, plan) and probed <= expected
+
+    found = read_own(KIND, directory, ours)
+    for probed in found.checkpoints if found else ():
+        file = directory / f"{probed.name}.jsonl"
+        if not file.is_file() or sha256_file(file) != probed.records_sha256:
+            raise RunDirectoryError(f"{file} is not what {PROBE_MANIFEST} says: restore it")
+    return found or fresh
+
+
+def _write_bank(directory: Path, bank: bytes) -> None:
+    file = directory / BANK
+    directory.mkdir(parents=True, exist_ok=True)
+    if file.exists() and file.read_bytes() != bank:
+        raise RunDirectoryError(
+            f"{file} is another bank than the cohort's records give: move {directory} away"
+        )
+    write_atomically(file, bank)
+
+
+def _probe_checkpoint(
+    config: RunConfig, checkpoint: Checkpoint, cohort: Path, directory: Path, progress: Progress
+) -> tuple[dict[str, str | bool], ProbedCheckpoint]:
+    from search_to_signal.studies.layers.probe_answers import (
+        write_answers,
+    )  # loads torch, which a finished probe does not need
+
+    bank = (directory / BANK).read_bytes()
+    prompts = [msgspec.json.decode(line, type=BankPrompt) for line in bank.splitlines()]
+    file = directory / f"{checkpoint.name}.jsonl"
+    isolation = write_answers(config, checkpoint, cohort, prompts, file, progress)
+    digest = hashlib.sha256(bank).hexdigest()
+    facts = msgspec.structs.asdict(checkpoint)
+    return isolation, ProbedCheckpoint(**facts, bank_sha256=digest, records_sha256=sha256_file(file))
+
+
+def run(asked: Reproduction) -> None:
+    """Probe every checkpoint that has not been, one after the other; complete ones are verified and kept.
+
+    Raises RunDirectoryError when the cohort is not finished, or when there is another probe.
+    """
+    profile, directory = asked.profile, asked.results / PROBE
+    settings, cohort = profile.probe or ProbeSettings(), asked.finished_cohort()
+    make_adapters(asked, cohort, {config.name for config in profile.runs()})
+    planned = checkpoints(profile, cohort)
+    group = msgspec.structs.replace(profile.generation, group_size=settings.completions)
+    config = profile.run(FROZEN, profile.seeds[0], generation=group)
+    frozen = {cohort / run.name: run for run in profile.runs() if run.condition == FROZEN}
+    bank = b"".join(msgspec.json.encode(entry) + b"\n" for entry in build_bank(frozen, settings.prompts))
+    manifest = _stored_manifest(directory, _manifest(config, settings.prompts, bank), planned, asked.how.plan)
+    _write_bank(directory, bank)
+    kept = {probed.name for probed in manifest.checkpoints}
+    for checkpoint in planned:
+        if checkpoint.name in kept:
+            asked.progress.update(f"probe/{checkpoint.name}", manifest.prompts, manifest.prompts)
+            asked.progress.say(f"probe/{checkpoint.name}: complete and verified, kept")
+            continue
+        isolation, done = _probe_checkpoint(config, checkpoint, cohort, directory, asked.progress)
+        manifest = msgspec.structs.replace(
+            manifest, isolation=isolation, checkpoints=(*manifest.checkpoints, done)
+        )
+        write_probe(directory, manifest)
+    write_probe(directory, msgspec.structs.replace(manifest, status="complete"))
+    write_sums(directory)

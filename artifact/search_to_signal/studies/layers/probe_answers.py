@@ -1,0 +1,91 @@
+"""One checkpoint answers the prompts of the bank, and the answers are executed."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from search_to_signal.errors import RecordError
+from search_to_signal.evaluation.pool import EvaluationPool
+from search_to_signal.generators.base import Generation, Generator
+from search_to_signal.learner.device import prepare_processor
+from search_to_signal.loop.group import EvaluatedCompletion, evaluate_group, evaluation_kind
+from search_to_signal.loop.learning import base_model, load_stored_adapter, open_run_generator
+from search_to_signal.problems import get_problem
+from search_to_signal.profiles.run_config import ADAPTER, RunConfig
+from search_to_signal.programs.canonical import sha256_text
+from search_to_signal.progress import Progress
+from search_to_signal.records.probe import BankPrompt, Checkpoint, ProbeRecord
+from search_to_signal.records.writer import RecordWriter
+from search_to_signal.runtime import keep_freed_memory
+from search_to_signal.seeding import derive_seed
+
+
+def load(config: RunConfig, checkpoint: Checkpoint, cohort: Path, scratch: Path) -> Generator:
+    """A generator that samples with a checkpoint; made from files, so nothing of another one is in it."""
+    generator = open_run_generator(config, config.generation, scratch)
+    if checkpoint.adapter_sha256 is not None:
+        adapter, base = cohort / checkpoint.name / ADAPTER, base_model(config, generator)
+        load_stored_adapter(adapter, checkpoint.adapter_sha256, base, generator)
+    return generator
+
+
+def _records(
+    name: str, prompt: int, generation: Generation, judged: Sequence[EvaluatedCompletion]
+) -> Iterator[ProbeRecord]:
+    for position, item in enumerate(judged):
+        yield ProbeRecord(
+            checkpoint=name,
+            prompt=prompt,
+            position=position,
+            outcome=item.outcome,
+            detail=item.detail,
+            score=item.score,
+            evaluation=evaluation_kind(item),
+            response_sha256=sha256_text(item.completion.text),
+            program_sha256=item.program,
+            prompt_tokens=generation.prompt_tokens(position),
+            completion_tokens=item.completion.tokens,
+            truncated=item.completion.truncated,
+            text=item.completion.text,
+        )
+
+
+def write_answers(
+    config: RunConfig,
+    checkpoint: Checkpoint,
+    cohort: Path,
+    bank: Sequence[BankPrompt],
+    file: Path,
+    progress: Progress,
+) -> dict[str, str | bool]:
+    """Write the checkpoint's records to ``file``; returns the isolation barriers that held.
+
+    Model and evaluation pool are fresh and the sampling seeds follow from the prompt's number alone, so the
+    records do not depend on which checkpoints were probed before. Raises RecordError when a prompt comes
+    out otherwise than it was recorded.
+    """
+    progress.update(f"probe/{checkpoint.name}", 0, len(bank), "starting")
+    keep_freed_memory()
+    prepare_processor(config.threads)
+    unfinished = file.with_suffix(".partial")
+    unfinished.unlink(missing_ok=True)
+    problem = get_problem(config.problem)
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="s2s-")))
+        generator = load(config, checkpoint, cohort, scratch)
+        pool = stack.enter_context(EvaluationPool(problem, config.split, config.evaluation))
+        writer = stack.enter_context(RecordWriter(unfinished))
+        for done, entry in enumerate(bank, start=1):
+            generation = generator.generate(entry, derive_seed(config.seed, "probe", entry.prompt))
+            if sha256_text(generation.prompt) != entry.prompt_sha256:
+                raise RecordError(
+                    f"prompt {entry.prompt} of the bank is not the one that {entry.run} recorded"
+                )
+            judged = evaluate_group(generation.completions, pool, config.reading)
+            for record in _records(checkpoint.name, entry.prompt, generation, judged):
+                writer.write(record)
+            progress.update(f"probe/{checkpoint.name}", done, len(bank))
+        isolation = dict(pool.barriers())
+    unfinished.replace(file)
+    return isolation

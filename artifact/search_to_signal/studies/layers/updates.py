@@ -1,0 +1,93 @@
+"""Evidence layer "matched update": whether a difference in credit reaches the parameters.
+
+Initial adapter, response tokens, masks, reference log-probabilities, optimizer steps and training tokens
+are held fixed, and only the mapping and the normalizer vary. Source: paper, Signal-Propagation Analysis.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from search_to_signal.analysis.tables.matched import matched_page
+from search_to_signal.config import canonical_json
+from search_to_signal.errors import ConfigError, RunDirectoryError
+from search_to_signal.generators.files import checked_files, model_directory
+from search_to_signal.profiles.layer_settings import UpdateSettings
+from search_to_signal.profiles.run_config import FROZEN
+from search_to_signal.progress import Progress
+from search_to_signal.provenance.checksums import sha256_file
+from search_to_signal.provenance.source import source
+from search_to_signal.records.layers import BREADTH
+from search_to_signal.records.layers import UPDATES as LAYER
+from search_to_signal.records.manifest import read_manifest, run_directories, runs_below
+from search_to_signal.records.reader import COMPLETIONS, GENERATIONS
+from search_to_signal.records.updates import PAIRS, SETUP, UPDATES
+from search_to_signal.records.writer import RecordWriter
+from search_to_signal.scheduling.run_slots import Reproduction, unfinished
+from search_to_signal.studies.layers.update_pairs import compare_cell, read_cell, run_place
+
+PAGE = "matched.md"
+
+
+def run(asked: Reproduction) -> None:
+    """Step on the cohort and on breadth; raises RunDirectoryError where either is not finished."""
+    cohort, breadth = asked.finished_cohort(), asked.results / BREADTH
+    if left := unfinished(breadth):
+        raise RunDirectoryError(f"{left} not finished: run breadth to its end first, it is stepped on too")
+    recorded = [*run_directories(cohort), *runs_below(breadth)]
+    settings = asked.profile.updates or UpdateSettings()
+    matched_updates(recorded, asked.results / LAYER, settings, asked.progress)
+
+
+def matched_updates(runs: Sequence[Path], out: Path, settings: UpdateSettings, progress: Progress) -> Path:
+    """Compare updates on one recorded run per problem and model; returns the page, beside two record files.
+
+    The run is the frozen one of the smallest seed where there is one, since the initial adapter speaks
+    like its model; its window is the middle of the run, whatever happened there. Everything is a function
+    of run, settings and source: where all three are as they were, what is there is kept.
+    Raises ConfigError for a run that is too short, LearnerError and RecordError as their rooms do.
+    """
+    chosen = choose_runs(runs)
+    setup = _setup(chosen, settings)
+    if (out / SETUP).is_file() and (out / SETUP).read_bytes() == setup:
+        progress.say(f"matched updates in {out}: kept")
+        return out / PAGE
+    out.mkdir(parents=True, exist_ok=True)
+    for name in (SETUP, UPDATES, PAIRS):
+        (out / name).unlink(missing_ok=True)
+    with RecordWriter(out / UPDATES) as updates, RecordWriter(out / PAIRS) as pairs:
+        for directory in chosen:
+            compare_cell(read_cell(directory, settings), settings, updates, pairs, progress)
+    (out / PAGE).write_text(matched_page(out), encoding="utf-8")
+    (out / SETUP).write_bytes(setup)
+    return out / PAGE
+
+
+def choose_runs(runs: Sequence[Path]) -> list[Path]:
+    """One complete run per problem and model; raises ConfigError when there is none."""
+    best: dict[tuple[str, str], tuple[tuple[bool, int, str], Path]] = {}
+    for directory in runs:
+        manifest = read_manifest(directory)
+        if manifest.status != "complete":
+            continue
+        facts = manifest.facts
+        order = (facts.condition != FROZEN, facts.seed, facts.condition)
+        cell = (facts.problem, facts.model)
+        best[cell] = min(best.get(cell, (order, directory)), (order, directory))
+    if not best:
+        raise ConfigError("there is no complete run to take groups from: give run directories")
+    return [directory for _, (_, directory) in sorted(best.items())]
+
+
+def _setup(runs: Sequence[Path], settings: UpdateSettings) -> bytes:
+    inputs = [
+        {
+            "run": run_place(run),
+            "files": {name: sha256_file(run / name) for name in (COMPLETIONS, GENERATIONS)},
+            "model": checked_files(model_directory(read_manifest(run).facts.model)),
+        }
+        for run in runs
+    ]
+    facts = {"runs": inputs, "settings": settings, "source_sha256": source().sha256}
+    return msgspec.json.format(canonical_json(facts), indent=2) + b"\n"

@@ -1,0 +1,39 @@
+"""A profile's mappings and normalizers on made-up groups, before its first run starts."""
+
+import numpy as np
+
+from search_to_signal.normalizer import advantages_by_group, get_normalizer
+from search_to_signal.profiles.profile import Profile
+from search_to_signal.records.groups import OUTCOMES, VALID_CODE, GroupBatch
+from search_to_signal.rewards import get_mapping, rewards_of
+
+
+def check_conditions(profile: Profile) -> None:
+    """Raise MappingError where a mapping or normalizer of a cohort fails on a group of its size."""
+    trained = [config for config in profile.runs() if config.trained]
+    groups = trial_groups(profile.generation.group_size)
+    for mapping, normalizer in sorted({(config.mapping, config.normalizer) for config in trained}):
+        found, shared = get_mapping(mapping), get_normalizer(normalizer)
+        # One at a time, as a run has them.
+        for number in range(len(groups.outcome)):
+            rewards = rewards_of(found, groups.at(slice(number, number + 1)))
+            advantages_by_group(shared, rewards.reward, rewards.components)
+
+
+def trial_groups(size: int) -> GroupBatch:
+    """Three groups (3, size): equal scores, every outcome in turn, failures before an empty archive."""
+    turns = np.arange(size) % len(OUTCOMES)
+    failed = np.full(size, (VALID_CODE + 1) % len(OUTCOMES))
+    outcome = np.array([np.full(size, VALID_CODE), turns, failed], dtype=np.int8)
+    known = np.where(outcome == VALID_CODE, 1.0, np.nan)
+    scores = -5.0 - 0.1 * np.arange(size)
+    return GroupBatch(
+        outcome=outcome,
+        score=known * np.array([np.full(size, -5.0), scores, scores]),
+        bases=np.array([[-5.0, -5.2], [-5.2, np.nan], [np.nan, np.nan]]),
+        frontier=np.array([-5.0, -5.2, np.nan]),
+        archive_gap=known * 0.1,
+        exposure=known * 0.5,
+        response=np.tile(np.arange(size), (3, 1)),
+        matches_base_code=np.zeros((3, size), dtype=np.bool_),
+    )

@@ -1,0 +1,107 @@
+"""The plan's studies, recorded one after the other in its order, until they are done or it is time to stop.
+
+A results directory per profile. What is finished stays, whichever version of the source made it; a run that
+was stopped goes on from its last checkpoint, and begins again where source or machine is another by then.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from search_to_signal.errors import ConfigError, StoppedError
+from search_to_signal.profiles.profile import load_profile
+from search_to_signal.progress import progress_display
+from search_to_signal.provenance.seal import seal
+from search_to_signal.records.amendments import Amendment
+from search_to_signal.records.files import storage_errors
+from search_to_signal.records.plan import Plan, Study
+from search_to_signal.runtime import called_every
+from search_to_signal.scheduling.execution import Execution, stoppable
+from search_to_signal.scheduling.run_slots import Reproduction
+from search_to_signal.studies.planned_work import planned_work
+from search_to_signal.studies.reproduction import chosen_layers, require_parts, run_layer
+
+PROFILES = "evidence"
+_POLL_S = 1.0
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When to stop by oneself: after ``minutes``, once ``file`` exists, or never."""
+
+    minutes: float | None = None
+    file: Path | None = None
+
+    def due(self, since: float) -> bool:
+        """Whether it is time; ``since`` is when recording began, by ``time.monotonic``."""
+        late = self.minutes is not None and time.monotonic() - since > 60.0 * self.minutes
+        return late or (self.file is not None and self.file.exists())
+
+
+def record(
+    plan: Plan,
+    sha256: str,
+    out: Path,
+    stop: Stop,
+    keys: Sequence[str] = (),
+    closed: Mapping[str, Amendment] = MappingProxyType({}),
+    finished: Path | None = None,
+) -> bool:
+    """Record the studies of a plan, all or those of these keys; False when it was time to stop before.
+
+    ``closed`` studies, by the amendment that closed each, are left out. ``finished`` holds a directory per
+    profile, packed or not, whose finished runs are not recorded again. Raises ConfigError for a study that
+    the plan lacks or that is closed, RunDirectoryError where a directory holds anything else, RunFailedError
+    as ``execute`` does, and StoppedError on Ctrl-C or SIGTERM.
+    """
+    known = [study.key for study in plan.studies]
+    if unknown := sorted(set(keys) - set(known)):
+        raise ConfigError(f"the plan has no study {', '.join(unknown)}: it has {', '.join(known)}")
+    if ended := [f"{key} ({closed[key].words})" for key in keys if key in closed]:
+        raise ConfigError(f"closed: {', '.join(ended)}: give a copy of the plan without its amendments")
+    stopped = threading.Event()
+    try:
+        with storage_errors(out), stoppable(True), _stopping(stop, stopped):
+            for study in plan.studies:
+                if study.key not in closed and (not keys or study.key in keys):
+                    _record_study(study, sha256, out, finished)
+    except StoppedError:
+        if not stopped.is_set():
+            raise
+        return False
+    return True
+
+
+def _record_study(study: Study, sha256: str, out: Path, finished: Path | None) -> None:
+    for name in study.profiles:
+        profile = load_profile(f"{PROFILES}/{name}")
+        layers = chosen_layers(profile, study.layers)
+        results = out / name
+        require_parts(profile, results)
+        shelf = finished / name if finished is not None else None
+        how = Execution(profile.jobs, profile.checkpoint_every, True, plan=sha256, elsewhere=shelf)
+        with progress_display(planned_work(profile, [layer.key for layer in layers])) as progress:
+            progress.say(f"{study.key}: {', '.join(layer.key for layer in layers)} of {name} into {results}")
+            for layer in layers:
+                run_layer(layer, Reproduction(profile, results, how, progress))
+        seal(results, f"search-to-signal, evidence: {name}")
+
+
+@contextmanager
+def _stopping(stop: Stop, stopped: threading.Event) -> Iterator[None]:
+    """Within it this process gets SIGTERM when it is time; ``stopped`` says that it was that."""
+    since = time.monotonic()
+
+    def watch() -> None:
+        if not stopped.is_set() and stop.due(since):
+            stopped.set()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with called_every(_POLL_S, watch):
+        yield

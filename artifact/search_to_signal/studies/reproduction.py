@@ -1,0 +1,164 @@
+"""A whole profile: its evidence layers in order, each in a directory of its own, then audit and report."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from search_to_signal.analysis.report import report
+from search_to_signal.claims.report import write_ledger
+from search_to_signal.errors import ConfigError, RunDirectoryError, reason
+from search_to_signal.generators.opening import require_model
+from search_to_signal.generators.settings import model_name
+from search_to_signal.package_data import MODELS
+from search_to_signal.problems import get_problem
+from search_to_signal.profiles.layer_settings import AuditCell, BreadthCell
+from search_to_signal.profiles.profile import Profile
+from search_to_signal.profiles.run_config import FROZEN
+from search_to_signal.progress import Progress
+from search_to_signal.provenance.checksums import SUMS
+from search_to_signal.provenance.seal import seal
+from search_to_signal.records.files import storage_errors
+from search_to_signal.records.layers import AUDIT, COHORT, LAYERS, Layer
+from search_to_signal.records.manifest import REPORT
+from search_to_signal.scheduling.card import card_warnings, require_card
+from search_to_signal.scheduling.execution import Execution
+from search_to_signal.scheduling.run_slots import Reproduction, unfinished
+from search_to_signal.studies import layers
+from search_to_signal.studies.example_tours import record_tours
+from search_to_signal.studies.implementation import implementation
+from search_to_signal.studies.layers.normalizer_replay import audit_results
+from search_to_signal.studies.preflight import check_conditions
+
+EMBEDDED_RATE = 8e-4
+"""The learning rate that shipped profiles give embedded models; the default, 5e-5, is the paper's at 7B."""
+_TOO_SLOW = EMBEDDED_RATE / 4
+
+
+def chosen_layers(profile: Profile, names: Sequence[str]) -> list[Layer]:
+    """The layers to run, all that the profile asks for when none is named; raises ConfigError otherwise."""
+    asked = [layer for layer in LAYERS if profile.asks_for(layer.key)]
+    known = [layer.key for layer in asked]
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"the profile asks for no layer {name!r}: it has {', '.join(known)}")
+    return [layer for layer in asked if not names or layer.key in names]
+
+
+def run_layer(layer: Layer, asked: Reproduction) -> None:
+    """Run a layer by the module of its key; it raises RunDirectoryError when what it stands on is missing."""
+    import_module(f"{layers.__name__}.{layer.key}").run(asked)
+
+
+def require_place(results: Path) -> None:
+    """Raise RunDirectoryError where a results directory cannot be made or written; leaves nothing behind."""
+    if results.exists() and not results.is_dir():
+        raise RunDirectoryError(f"{results} is no directory: give another --out, or move it away")
+    missing = [path for path in (results, *results.parents) if not path.exists()]
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=results).close()
+    except OSError as error:
+        raise RunDirectoryError(f"cannot write to {results} ({reason(error)}): give another --out") from error
+    finally:
+        for path in missing:
+            with suppress(OSError):
+                path.rmdir()
+
+
+def require_parts(profile: Profile, results: Path) -> None:
+    """Raise, before the first run starts, where a later one could not.
+
+    ConfigError for a card that is missing or too small, ModelFileError for a model that is not here as its
+    list says, DataHashError for instances other than the recorded ones, RunDirectoryError for a results
+    directory that is none, MappingError for a mapping or normalizer that fails on made-up groups. The layers
+    hash the weights.
+    """
+    require_place(results)
+    check_conditions(profile)
+    parts: list[Profile | BreadthCell | AuditCell] = [profile, *profile.breadth, *profile.audit]
+    for model in sorted({model_name(part.model) for part in parts}):
+        require_model(profile.generation, model)
+    require_card(profile)
+    for problem, split in sorted({(part.problem, part.split) for part in parts}):
+        get_problem(problem).instances(split)
+
+
+def warnings_of(profile: Profile) -> Iterator[str]:
+    """One line per setting that runs, and hardly does what it is for."""
+    yield from _slow_models(profile)
+    yield from _short_runs(profile)
+
+
+def _short_runs(profile: Profile) -> Iterator[str]:
+    parts: list[Profile | BreadthCell | AuditCell] = [profile, *profile.breadth, *profile.audit]
+    for groups in sorted({part.groups for part in parts}):
+        if profile.search.collapses_always(groups):
+            yield (
+                f"warning: search.collapse_threshold -1 is a twentieth of {groups} groups, which is 0: the "
+                "archive collapses before every prompt; give 20 groups or more, or a threshold of your own"
+            )
+
+
+def _slow_models(profile: Profile) -> Iterator[str]:
+    """One line per embedded model that the profile trains at a rate at which it hardly learns."""
+    rate = profile.learner.learning_rate
+    parts: list[Profile | BreadthCell] = [profile, *profile.breadth]
+    trained = {model_name(part.model) for part in parts if set(part.conditions) - {FROZEN}}
+    for model in sorted(trained):
+        if (
+            profile.learner.optimizer != "sgd"
+            and rate < _TOO_SLOW
+            and "/" not in model
+            and (MODELS / model).is_dir()
+        ):
+            yield (
+                f"warning: {model} is trained at learner.learning_rate {rate:g}, too low for a model of its "
+                f"size: runs will hardly differ from frozen ones; the shipped profiles use {EMBEDDED_RATE:g}"
+            )
+
+
+def reproduce(
+    profile: Profile, results: Path, how: Execution, progress: Progress, names: Sequence[str] = ()
+) -> Path | None:
+    """Run layers of a profile, then audit and report them; returns the report's page.
+
+    None when the cohort, or any other run that was begun, is not finished. What is complete is verified and
+    kept; every layer raises RunDirectoryError when what it stands on is missing, and where the disk takes no
+    more.
+    """
+    chosen = chosen_layers(profile, names)
+    require_parts(profile, results)
+    asked = Reproduction(profile, results, how, progress)
+    progress.say(f"running {', '.join(layer.key for layer in chosen)} into {results}")
+    for line in (*card_warnings(profile), *warnings_of(profile)):
+        progress.say(line)
+    with storage_errors(results):
+        for layer in chosen:
+            start = time.perf_counter()
+            run_layer(layer, asked)
+            progress.say(f"layer {layer.key}: {time.perf_counter() - start:.1f} s")
+        page = _evaluated(results, progress)
+        seal(results, f"search-to-signal, {profile.problem} with {profile.model_name}")
+    return page
+
+
+def _evaluated(results: Path, progress: Progress) -> Path | None:
+    if not (results / COHORT / SUMS).is_file():
+        progress.say("no report: the cohort has not run")
+        return None
+    if left := unfinished(results):
+        progress.say(f"no report: {left} not finished, go on with --resume")
+        return None
+    progress.say("touring one instance with the seed and with the best heuristic, for a picture")
+    record_tours(results)
+    progress.say("replaying the recorded groups under every mapping and normalizer")
+    audit_results(results, results / AUDIT)
+    return write_report(results, results / REPORT)
+
+
+def write_report(results: Path, out: Path) -> Path:
+    """The report of a results directory with the ledger of the paper's numbers; returns its page."""
+    return report(results, out, lambda written: write_ledger(written, implementation()))

@@ -1,0 +1,1 @@
+"""Runs executed again, and compared to the bit."""

@@ -1,0 +1,1 @@
+"""Whether recorded tokens are those that a run's numbers draw from its model."""

@@ -1,0 +1,204 @@
+"""The loop itself, with answers from the grammar instead of a model: what it writes, verify accepts."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from search_to_signal.config import canonical_sha256
+from search_to_signal.corpus.pairs import pairs
+from search_to_signal.corpus.recipe import sources
+from search_to_signal.errors import ConfigError, RunDirectoryError
+from search_to_signal.evaluation.pool import EvaluationPool
+from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
+from search_to_signal.hosts import open_host
+from search_to_signal.hosts.base import Host
+from search_to_signal.hosts.credit import assign_credit
+from search_to_signal.learner.base import StepResult
+from search_to_signal.loop.files import read_timing, run_files
+from search_to_signal.loop.live_loop import Live, run_live, starting_position
+from search_to_signal.loop.run import run
+from search_to_signal.normalizer import group_advantages
+from search_to_signal.problems import get_problem
+from search_to_signal.profiles.profile import Profile
+from search_to_signal.profiles.run_config import RunConfig
+from search_to_signal.records.manifest import Manifest
+from search_to_signal.records.reader import STEPS, read_groups, read_records
+from search_to_signal.records.schema import CompletionRecord, StepRecord
+from search_to_signal.rewards import get_mapping
+from search_to_signal.search.settings import SearchSettings
+from search_to_signal.verification.consistency.run_records import record_problems
+
+LIMITS = EvaluationSettings(timeout_s=10.0, replay="off")
+RECORDS = ("completions", "steps", "generations", "heuristics")
+
+
+def configuration(condition: str, **changes: Any) -> RunConfig:
+    """Twelve groups in which the population collapses now and then."""
+    profile = Profile(
+        purpose="smoke",
+        problem="tsp",
+        split="embedded",
+        model="grammar",
+        conditions=(condition,),
+        seeds=(3,),
+        groups=12,
+        search=SearchSettings(population_size=4, collapse_threshold=2),
+        generation=GenerationSettings(group_size=4),
+        evaluation=LIMITS,
+    )
+    return msgspec.structs.replace(profile.runs()[0], **changes)
+
+
+def host_of(config: RunConfig) -> Host:
+    """The host that a run's configuration names."""
+    return open_host(config.host, config.host_setup)
+
+
+class Grammar:
+    """Answers any prompt from the training corpus, spoiled ones included."""
+
+    model = None
+
+    def generate(self, prompt: ChatPrompt, seed: int) -> Generation:
+        shares = dict.fromkeys(("simplification", "injection", "replacement", "crossover", "creation"), 0.4)
+        drawn = pairs(sources(["tsp"])[0], shares, np.random.default_rng(seed))
+        texts = [pair.response for pair in itertools.islice(drawn, 4)]
+        return Generation(prompt.user, (1, 2), tuple(Completion((5, 6, 2), text, False) for text in texts))
+
+
+class Training:
+    """Credits a group and learns nothing from it."""
+
+    def __init__(self, condition: str) -> None:
+        self.mapping, self.normalizer = get_mapping(condition), group_advantages
+        self.seen: list[list[float | None]] = []
+        self.learner = self
+        self.model = None
+
+    def update(self, generation: Generation, records: list[CompletionRecord]) -> StepResult:
+        self.seen.append([record.advantage for record in records])
+        return StepResult(0.0, 0.0, 0.0, 12, "a")
+
+    def dump(self) -> bytes:
+        return b"nothing learned"
+
+    def save(self, directory: Path) -> None: ...
+
+
+class Silent:
+    """No progress."""
+
+    def update(self, task: str, done: int, total: int, note: str = "") -> None: ...
+    def say(self, line: str) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[EvaluationPool]:
+    """Workers on the embedded instances."""
+    with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as running:
+        yield running
+
+
+def play(directory: Path, pool: EvaluationPool, condition: str) -> tuple[RunConfig, Training | None]:
+    """Play a whole run into a directory."""
+    config = configuration(condition)
+    training = None if condition == "frozen" else Training(condition)
+    directory.mkdir()
+    with run_files(directory) as files:
+        live = Live(config, get_problem("tsp"), host_of(config), Grammar(), pool, training, files)  # type: ignore[arg-type]
+        run_live(live, starting_position(live), Silent())
+    return config, training
+
+
+def problems(directory: Path, config: RunConfig, made_manifest: Callable[..., Manifest]) -> list[str]:
+    """What the consistency check says of a run."""
+    return record_problems(directory, made_manifest(msgspec.to_builtins(config)))
+
+
+@pytest.mark.parametrize("condition", ["frozen", "native", "factorized"])
+def test_live_records_are_consistent(
+    tmp_path: Path,
+    pool: EvaluationPool,
+    manifest: Callable[..., Manifest],
+    condition: str,
+) -> None:
+    """A real stream with failures, copies, admissions and collapses has no contradiction in its records."""
+    config, training = play(tmp_path / "run", pool, condition)
+    assert problems(tmp_path / "run", config, manifest) == []
+    groups, steps = (
+        list(read_groups(tmp_path / "run")),
+        list(read_records(tmp_path / "run" / STEPS, StepRecord)),
+    )
+    assert len({record.outcome for group in groups for record in group}) > 3
+    assert len({record.archive_event for group in groups for record in group}) >= 2
+    assert any(step.collapsed for step in steps)
+    assert not all(step.collapsed for step in steps)
+    if training is not None:
+        assert training.seen == [[record.advantage for record in group] for group in groups]
+
+
+def test_equal_seeds_write_equal_records(tmp_path: Path) -> None:
+    """Two runs of one seed are the same bytes in every record file; times stand in a file of their own."""
+    with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as fresh:
+        play(tmp_path / "first", fresh, "native")
+    with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as fresh:
+        play(tmp_path / "second", fresh, "native")
+    for name in RECORDS:
+        first, second = ((tmp_path / one / f"{name}.jsonl").read_bytes() for one in ("first", "second"))
+        assert first == second, name
+    split = read_timing(tmp_path / "first")
+    assert split.total == pytest.approx(split.generation + split.evaluation + split.update + split.other)
+    assert split.groups_per_minute == pytest.approx(60 * 12 / split.total)
+
+
+def test_conditions_share_everything_but_credit(tmp_path: Path) -> None:
+    """As long as the model does not move, runs of one seed differ in rewards and advantages alone."""
+    streams = []
+    for condition in ("frozen", "native"):
+        with EvaluationPool(get_problem("tsp"), "embedded", LIMITS) as fresh:
+            play(tmp_path / condition, fresh, condition)
+        records = [record for group in read_groups(tmp_path / condition) for record in group]
+        streams.append(
+            [msgspec.structs.replace(r, components=None, reward=None, advantage=None) for r in records]
+        )
+    assert streams[0] == streams[1]
+
+
+def test_credit_is_the_mapping_through_the_normalizer(tmp_path: Path, make_run: Callable[..., Path]) -> None:
+    """Crediting a group again changes nothing; its advantages sum to zero, its components to its reward."""
+    for group in read_groups(make_run(tmp_path / "run", "native")):
+        again = assign_credit(list(group), get_mapping("native"), group_advantages)
+        assert again == list(group)
+        assert sum(record.advantage or 0.0 for record in again) == pytest.approx(0.0, abs=1e-12)
+        assert all(sum((r.components or {}).values()) == pytest.approx(r.reward) for r in again)
+
+
+def test_a_failing_seed_heuristic_is_explained(tmp_path: Path) -> None:
+    """Limits under which not even the seed runs are an error that names them, not a crash."""
+    tight = msgspec.structs.replace(LIMITS, timeout_s=0.01, wall_factor=1.0)
+    config = configuration("frozen", evaluation=tight)
+    with EvaluationPool(get_problem("tsp"), "train", tight) as slow, run_files(tmp_path) as files:
+        live = Live(config, get_problem("tsp"), host_of(config), Grammar(), slow, None, files)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=r"seed heuristic.*timeout.*evaluation\.timeout_s"):
+            starting_position(live)
+
+
+def test_a_run_refuses_a_directory_with_anything_in_it(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    """Not a byte of an earlier run is touched, its manifest least of all."""
+    directory = make_run(tmp_path / "run")
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    with pytest.raises(RunDirectoryError, match="not empty"):
+        run(configuration("native"), directory, Silent())
+    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
+
+
+def test_manifest_hash_is_that_of_its_configuration() -> None:
+    """The configuration as a manifest stores it has the hash of the configuration itself."""
+    config = configuration("native")
+    assert canonical_sha256(msgspec.to_builtins(config)) == config.sha256

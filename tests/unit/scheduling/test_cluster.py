@@ -1,0 +1,201 @@
+"""The way to Ray and back, with a Ray made by hand; the real one is in tests/proofs/ray_cluster.py."""
+
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from search_to_signal.errors import ConfigError, RunFailedError
+from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.profiles.profile import Profile
+from search_to_signal.profiles.run_config import RunConfig
+from search_to_signal.scheduling import cluster
+from search_to_signal.scheduling.cluster import node_resources
+from search_to_signal.scheduling.execution import Execution, Place
+from search_to_signal.scheduling.run_slots import run_missing
+
+
+class Quiet:
+    """Remembers what was said and reported."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+
+    def update(self, task: str, done: int, total: int, note: str = "") -> None:
+        self.said.append((task, done, total))
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+
+class Task(Exception):
+    """Ray's wrapper around what a task raised, which prints as a traceback of many lines."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(f"traceback\nof\n{cause}")
+        self.cause = cause
+
+
+class Lost(Exception):
+    """What Ray says of a node that died once too often."""
+
+
+class Ray:
+    """Runs what it is given when it is asked for the result, and remembers how it was asked."""
+
+    exceptions = SimpleNamespace(RayTaskError=Task, RayError=Lost)
+
+    def __init__(self, resources: dict[str, float]) -> None:
+        self.resources = resources
+        self.options: list[dict[str, int]] = []
+        self.cancelled: list[Any] = []
+        self.connected: str | None = None
+
+    def init(self, address: str, log_to_driver: bool) -> None:
+        if address == "nowhere":
+            raise ConnectionError("no such host")
+        self.connected = address
+
+    def shutdown(self) -> None:
+        self.connected = None
+
+    def cluster_resources(self) -> dict[str, float]:
+        return self.resources
+
+    def remote(self, **settings: int) -> Callable[..., Any]:
+        assert settings["max_retries"] > 0
+
+        def decorate(function: Callable[..., Any]) -> Any:
+            def options(**given: int) -> Any:
+                self.options.append(given)
+                # What goes to another machine has to survive the way there.
+                return SimpleNamespace(remote=lambda *a: (function, pickle.dumps(a)))
+
+            return SimpleNamespace(options=options)
+
+        return decorate
+
+    def wait(self, references: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
+        return references[:1], references[1:]
+
+    def get(self, reference: Any) -> Any:
+        function, arguments = reference
+        try:
+            return function(*pickle.loads(arguments))
+        except (RunFailedError, FileExistsError) as error:
+            raise Task(error) from error
+
+    def cancel(self, reference: Any, force: bool) -> None:
+        self.cancelled.append(pickle.loads(reference[1])[0].config.condition)
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
+    """A Ray without GPUs, on which runs are played by hand."""
+    made = Ray({"CPU": 4.0})
+
+    def run_place(place: Place, how: Execution, progress: Any, children: Any, wait_s: float) -> None:
+        assert (how.resume, place.directory.is_absolute(), wait_s > 0) == (True, True, True)
+        if place.config.condition == "fails":
+            raise RunFailedError("run fails-s1 ended with exit code 7")
+        if place.config.condition == "lost":
+            raise Lost("node died")
+        place.directory.mkdir(parents=True)
+        (place.directory / "steps.jsonl").write_text("{}\n{}\n")
+        progress.say(f"{place.config.name}: fast")
+
+    monkeypatch.setitem(sys.modules, "ray", made)
+    monkeypatch.setattr(cluster, "run_place", run_place)
+    return made
+
+
+def configuration(condition: str, **changes: Any) -> RunConfig:
+    """A run of nine groups."""
+    plain = Profile(
+        purpose="smoke",
+        problem="tsp",
+        split="embedded",
+        model="m",
+        conditions=("frozen",),
+        seeds=(1,),
+        groups=9,
+    ).runs()[0]
+    return msgspec.structs.replace(plain, condition=condition, **changes)
+
+
+def places(out: Path, *conditions: str) -> list[Place]:
+    """A place for each of them."""
+    configs = [configuration(condition) for condition in conditions]
+    return [Place(config, out / config.name, done=False) for config in configs]
+
+
+def test_a_cohort_runs_on_ray(ray: Ray, tmp_path: Path) -> None:
+    """Every run is played once, the longest first; what it says and how far it is comes back."""
+    progress = Quiet()
+    run_missing(places(tmp_path, "frozen", "native"), Execution(ray="auto"), progress)
+    assert progress.said == ["native-s1: fast", ("cohort/frozen-s1", 0, 9), "frozen-s1: fast"]
+    assert (ray.options, ray.connected) == ([{"num_cpus": 1, "num_gpus": 0}] * 2, None)
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_unfinished_runs_are_set_aside_before_they_are_sent(
+    ray: Ray, make_run: Callable[..., Path], tmp_path: Path, resume: bool
+) -> None:
+    """Once sent a run always goes on with what it finds, so what may not be there is moved first."""
+    (made,) = places(tmp_path, "other")
+    make_run(made.directory, status="running")
+    (made.directory / "config.json").write_bytes(b"")
+    if resume:
+        with pytest.raises(Task, match="File exists"):  # what is no failure of a run comes back whole
+            run_missing([made], Execution(ray="auto", resume=True), Quiet())
+    else:
+        run_missing([made], Execution(ray="auto"), Quiet())
+    assert (tmp_path / "interrupted" / "other-s1-1").exists() is not resume
+
+
+@pytest.mark.parametrize(
+    ("condition", "named"),
+    [
+        ("fails", r"^run fails-s1 ended with exit code 7$"),
+        ("lost", r"^run cohort/lost-s1 was lost on the cluster \(Lost;"),
+    ],
+)
+def test_a_failure_on_ray_ends_the_others(ray: Ray, tmp_path: Path, condition: str, named: str) -> None:
+    """It is the same error of one line as here; what waits is cancelled and the connection closed."""
+    todo = places(tmp_path, "first", condition, "waits", "waits too")
+    with pytest.raises(RunFailedError, match=named):
+        run_missing(todo, Execution(ray="auto"), Quiet())
+    assert ray.cancelled == ["waits", "waits too"]
+    assert ray.connected is None
+
+
+def test_no_cluster_is_explained(ray: Ray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong address and a missing package are errors that say which."""
+    todo = places(tmp_path, "native")
+    with pytest.raises(ConfigError, match="no Ray cluster at nowhere: no such host"):
+        run_missing(todo, Execution(ray="nowhere"), Quiet())
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match="extra 'cluster'"):
+        run_missing(todo, Execution(ray="auto"), Quiet())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_asks_for_what_it_uses() -> None:
+    """One GPU where there are some; as many processors as the model or the evaluations keep busy."""
+    plain = configuration("native")
+    assert node_resources(Place(plain, Path(), done=False), gpus=False) == {"num_cpus": 1, "num_gpus": 0}
+    assert node_resources(Place(plain, Path(), done=False), gpus=True) == {"num_cpus": 1, "num_gpus": 1}
+    wide = configuration("native", threads=2, evaluation=EvaluationSettings(slots=6))
+    assert node_resources(Place(wide, Path(), done=False), gpus=False)["num_cpus"] == 6
+
+
+def test_gpus_are_found(ray: Ray, tmp_path: Path) -> None:
+    """On a cluster with GPUs every run gets one."""
+    ray.resources["GPU"] = 2.0
+    run_missing(places(tmp_path, "native"), Execution(ray="auto"), Quiet())
+    assert ray.options == [{"num_cpus": 1, "num_gpus": 1}]

@@ -1,0 +1,168 @@
+"""A bounded pool of processes: one failure or one signal ends it, at once and with nothing left running."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from search_to_signal.errors import RunFailedError, StoppedError
+from search_to_signal.profiles.profile import Profile
+from search_to_signal.scheduling.execution import (
+    Execution,
+    Place,
+)
+from search_to_signal.scheduling.run_slots import run_missing
+
+# Stands for `python -m search_to_signal.cli run-one`: does what the name of its condition says.
+STUB = """#!{python} -S
+import json, os, sys, time
+config = json.load(sys.stdin)
+folder = os.path.dirname(sys.argv[sys.argv.index("--out") + 1])
+with open(os.path.join(folder, config["condition"]), "w") as file:
+    file.write(str(os.getpid()))
+print("progress 1 9 begun", flush=True)
+if config["condition"] == "sleeps":
+    time.sleep(120)
+if config["condition"] == "fails":
+    while not os.path.exists(os.path.join(folder, "sleeps")):
+        time.sleep(0.01)
+    print("error: broken beyond repair", flush=True)
+    sys.exit(7)
+"""
+
+
+class Silent:
+    """No progress."""
+
+    def update(self, task: str, done: int, total: int, note: str = "") -> None: ...
+    def say(self, line: str) -> None: ...
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Place]]:
+    """Places for runs that are stubs; of equal length unless ``groups`` says otherwise."""
+    stub = tmp_path / "python"
+    stub.write_text(STUB.format(python=sys.executable))
+    stub.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(stub))
+    plain = Profile(
+        purpose="smoke",
+        problem="tsp",
+        split="embedded",
+        model="m",
+        conditions=("frozen",),
+        seeds=(1,),
+        groups=9,
+    ).runs()[0]
+
+    def places(*conditions: str, **groups: int) -> list[Place]:
+        configs = [
+            msgspec.structs.replace(plain, condition=condition, groups=groups.get(condition, 9))
+            for condition in conditions
+        ]
+        return [Place(config, tmp_path / "out" / config.name, done=False) for config in configs]
+
+    return places
+
+
+def gone(pid: int) -> bool:
+    """Whether no such process runs: one that ended stays as a zombie where process 1 waits for none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_one_failure_ends_the_others_and_starts_no_more(
+    make: Callable[..., list[Place]], tmp_path: Path
+) -> None:
+    """The error has the run's name, its exit code and what it said; the queue stops within seconds."""
+    start = time.monotonic()
+    with pytest.raises(
+        RunFailedError, match=r"run cohort/fails-s1 ended with exit code 7 \(error: broken beyond"
+    ):
+        run_missing(make("sleeps", "fails", "waits", "later"), Execution(jobs=2), Silent())
+    assert time.monotonic() - start < 30.0
+    assert gone(int((tmp_path / "out" / "sleeps").read_text()))
+    assert not (tmp_path / "out" / "waits").exists()
+    assert not (tmp_path / "out" / "later").exists()
+    assert not (tmp_path / "out" / "later-s1.log").exists()
+
+
+@pytest.fixture
+def _at_a_terminal() -> Iterator[None]:
+    # A shell's background job starts with SIGINT ignored, and the tests may be one.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_at_a_terminal")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_children(
+    make: Callable[..., list[Place]], tmp_path: Path, number: signal.Signals
+) -> None:
+    """Ctrl-C or SIGTERM is one line that says how to go on, and leaves no process and no handler behind."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def interrupt() -> None:
+        while not (tmp_path / "out" / "sleeps").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(StoppedError, match="--resume"):
+        run_missing(make("sleeps", "waits"), Execution(jobs=1), Silent())
+    thread.join()
+    assert gone(int((tmp_path / "out" / "sleeps").read_text()))
+    assert not (tmp_path / "out" / "waits").exists()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_longest_run_starts_first(make: Callable[..., list[Place]], tmp_path: Path) -> None:
+    """A trained run is longer than a frozen one, and more groups are longer than fewer."""
+    run_missing(make("frozen", "native", "short", native=9, short=4), Execution(jobs=1), Silent())
+    times = {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in ("frozen", "native", "short")}
+    assert sorted(times, key=lambda name: times[name]) == ["native", "frozen", "short"]
+
+
+PARENT = """
+import subprocess, sys, time
+child = "import os, sys; from search_to_signal.runtime import end_with_parent; "
+child += "end_with_parent(int(sys.argv[1])); print(os.getpid(), flush=True); import time; time.sleep(60)"
+import os
+parent = os.getpid() + int(sys.argv[1])
+sys.exit(subprocess.run([sys.executable, "-c", child, str(parent)]).returncode)
+"""
+
+
+def test_a_run_ends_with_whoever_started_it() -> None:
+    """When its parent is killed, or was gone already, a run does not stay behind."""
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, "0"], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    with parent.stdout as output:
+        child = int(output.readline())
+        parent.kill()
+        parent.wait()
+        deadline = time.monotonic() + 10.0
+        while not gone(child) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert gone(child)
+    assert subprocess.run([sys.executable, "-c", PARENT, "1"], check=False).returncode == 1
+
+
+def test_ray_stays_unloaded() -> None:
+    """Nothing on the way of a local run imports Ray."""
+    code = (
+        "import sys, search_to_signal.cli, search_to_signal.scheduling.run_slots;"
+        "print('ray' in sys.modules, 'search_to_signal.scheduling.cluster' in sys.modules)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]

@@ -1,0 +1,77 @@
+"""The plan's studies are recorded in order, and recording stops when it is told to."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from search_to_signal.errors import ConfigError, StoppedError
+from search_to_signal.records.layers import Layer
+from search_to_signal.records.plan import read_plan
+from search_to_signal.scheduling.run_slots import Reproduction
+from search_to_signal.studies import recording
+from search_to_signal.studies.recording import Stop, record
+
+PLAN = read_plan()
+SHA256 = "a" * 64
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What would run: the directory and the layer, in order."""
+    found: list[tuple[str, str]] = []
+
+    def run_layer(layer: Layer, asked: Reproduction) -> None:
+        assert asked.how.plan == SHA256
+        assert asked.how.resume
+        found.append((asked.results.name, layer.key))
+
+    monkeypatch.setattr(recording, "run_layer", run_layer)
+    monkeypatch.setattr(recording, "seal", lambda results, title: found.append((results.name, "sealed")))
+    return found
+
+
+def test_every_study_in_the_order_of_the_plan(recorded: list[tuple[str, str]], tmp_path: Path) -> None:
+    """Each profile has a results directory of its own; one study can be asked for alone."""
+    assert record(PLAN, SHA256, tmp_path, Stop())
+    assert recorded == [
+        (name, done) for s in PLAN.studies for name in s.profiles for done in (*s.layers, "sealed")
+    ]
+    recorded.clear()
+    last = PLAN.studies[-1]
+    assert record(PLAN, SHA256, tmp_path, Stop(), [last.key])
+    assert recorded == [(name, done) for name in last.profiles for done in (*last.layers, "sealed")]
+    with pytest.raises(ConfigError, match=r"nothing.*main"):
+        record(PLAN, SHA256, tmp_path, Stop(), ["nothing"])
+
+
+@pytest.mark.parametrize("stop", ["minutes", "file"])
+def test_it_stops_when_told(stop: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """After the minutes, or once the file exists, what runs is interrupted; it is no error."""
+    monkeypatch.setattr(recording, "_POLL_S", 0.01)
+    file = tmp_path / "stop"
+
+    def run_layer(layer: Layer, asked: Reproduction) -> None:
+        file.touch()
+        wait_for_signal()
+
+    monkeypatch.setattr(recording, "run_layer", run_layer)
+    told = Stop(minutes=0.001) if stop == "minutes" else Stop(file=file)
+    assert not record(PLAN, SHA256, tmp_path / "out", told)
+
+
+def test_ctrl_c_is_no_planned_stop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Somebody's own interruption is told as one."""
+
+    def run_layer(layer: Layer, asked: Reproduction) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recording, "run_layer", run_layer)
+    with pytest.raises(StoppedError, match="same command"):
+        record(PLAN, SHA256, tmp_path, Stop())
+
+
+def wait_for_signal() -> None:
+    """Wait for a signal, but not for ever."""
+    time.sleep(60)
+    raise AssertionError("nothing interrupted the study")

@@ -1,0 +1,52 @@
+"""A profile that trains too slowly, or whose archive never grows, is told so, and runs."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.package_data import PROFILES
+from search_to_signal.profiles.profile import load_profile
+from search_to_signal.studies.reproduction import warnings_of
+
+TEXT = """purpose = "smoke"
+problem = "tsp"
+split = "embedded"
+model = "qwen2-2.1m"
+conditions = ["frozen", "native"]
+seeds = [1]
+groups = 2
+"""
+
+
+def test_a_profile_without_a_learner_is_warned(tmp_path: Path) -> None:
+    """The default rate is the paper's: the line names model, setting and a rate that works."""
+    (tmp_path / "mine.toml").write_text(TEXT)
+    profile = load_profile(str(tmp_path / "mine.toml"))
+    (line,) = warnings_of(profile)
+    assert "qwen2-2.1m is trained at learner.learning_rate 5e-05" in line
+    assert "0.0008" in line
+    frozen = msgspec.structs.replace(profile, conditions=("frozen",))
+    assert list(warnings_of(frozen)) == []
+    other = msgspec.structs.replace(profile, model="mounts/Qwen2.5-7B-Instruct")
+    assert list(warnings_of(other)) == []
+    faster = msgspec.structs.replace(profile, learner=LearnerSettings(learning_rate=8e-4))
+    assert list(warnings_of(faster)) == []
+
+
+@pytest.mark.parametrize(("threshold", "groups", "warned"), [(-1, 19, True), (-1, 20, False), (0, 19, False)])
+def test_a_run_too_short_for_the_released_threshold_is_warned(
+    tmp_path: Path, threshold: int, groups: int, warned: bool
+) -> None:
+    """A twentieth of fewer than 20 groups is 0, a collapse before every prompt (HOST.md, point 25)."""
+    text = TEXT.replace("groups = 2", f"groups = {groups}").replace('"frozen", "native"', '"frozen"')
+    (tmp_path / "mine.toml").write_text(f"{text}[search]\ncollapse_threshold = {threshold}\n")
+    lines = list(warnings_of(load_profile(str(tmp_path / "mine.toml"))))
+    assert ["before every prompt" in line for line in lines] == [True] * warned
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in PROFILES.glob("*.toml")))
+def test_shipped_profiles_need_no_warning(name: str) -> None:
+    """What we ship trains at a rate that fits its models."""
+    assert list(warnings_of(load_profile(name))) == []

@@ -1,0 +1,238 @@
+"""Packages import what stands before them, and heavy libraries stay in theirs."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import search_to_signal
+
+PACKAGE = "search_to_signal"
+ROOT = Path(search_to_signal.__file__).parent
+
+ORDER: tuple[tuple[str, ...], ...] = (
+    (
+        *("errors", "config", "extras", "seeding", "workload", "progress", "runtime", "plugins"),
+        *("numerics", "package_data", "templates"),
+    ),
+    ("records",),
+    ("problems", "programs", "rewards", "normalizer", "audit", "provenance"),
+    ("evaluation", "generators", "learner"),
+    ("search", "corpus"),
+    ("hosts",),
+    ("profiles", "analysis", "claims"),
+    ("loop",),
+    ("scheduling", "pretraining"),
+    ("studies",),
+    ("verification",),
+    ("evidence",),
+    ("cli",),
+)
+PLACE = {package: number for number, packages in enumerate(ORDER, start=1) for package in packages}
+
+# Packages that read records only: nothing behind the third place.
+READERS = ("analysis", "claims", "provenance")
+LAST_FOR_READERS = 3
+# What checks records against each other reads them, too, though its neighbours run programs.
+READS_ONLY = "verification/consistency/"
+
+# The first place is one foundation: its files may use each other, in this direction alone.
+FOUNDATION = {
+    ("config", "errors"),
+    ("extras", "errors"),
+    ("plugins", "errors"),
+    ("progress", "workload"),
+    ("progress", "runtime"),
+}
+# The only imports between packages of one place behind it.
+SIDEWAYS = {
+    ("corpus", "search.prompts"),
+    # The project's own normalizers are entries of the atlas.
+    ("audit", "normalizer"),
+    # The sampler's weights are the learner's: both stand on the same card, in the same precision.
+    ("generators", "learner.device"),
+    ("generators", "learner.quantization"),
+}
+
+# Earlier, and still forbidden: search and learner read the same records and never each other.
+NEVER = {("search", "generators"), ("search", "learner")}
+
+HEAVY = ("torch", "trl", "peft", "transformers", "tokenizers", "safetensors", "accelerate")
+# The recorder runs within a trainer of TRL, and joins what its processes sampled.
+HEAVY_PACKAGES = ("generators/", "learner/", "problems/ant_colony/", "audit/trl.py")
+LIGHT = (
+    "claims.coverage",
+    "claims.page",
+    "analysis.report",
+    "verification.consistency.verify",
+    "rewards",
+    "normalizer",
+    "audit.atlas",
+    "audit.findings",
+    "audit.importers",
+    "audit.trl",
+    "studies.layers.normalizer_replay",
+    "cli",
+)
+
+
+def files() -> Iterator[tuple[str, ast.Module]]:
+    """Every source file as (path within the package, syntax tree)."""
+    for path in sorted(ROOT.rglob("*.py")):
+        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(name: str, tree: ast.Module) -> Iterator[str]:
+    """Full dotted names of everything that a file imports, wherever the statement stands."""
+    here = [PACKAGE, *Path(name).with_suffix("").parts]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = [".".join(here[: -node.level])] if node.level else []
+            base = ".".join([*start, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def package_of(name: str) -> str:
+    """The package, or the file at the top, that a path belongs to."""
+    return Path(name).parts[0].removesuffix(".py")
+
+
+def edges() -> Iterator[tuple[str, str, str]]:
+    """Every import within the package as (file, its package, imported name without the root)."""
+    for name, tree in files():
+        if name == "__init__.py":
+            continue
+        for target in imported(name, tree):
+            if target.startswith(f"{PACKAGE}."):
+                yield name, package_of(name), target.removeprefix(f"{PACKAGE}.")
+
+
+def allowed(package: str, target: str) -> bool:
+    """Whether a package may import that module."""
+    other = target.split(".")[0]
+    if package == other or (package, other) in NEVER:
+        return package == other
+    if PLACE[other] < PLACE[package]:
+        return package not in READERS or PLACE[other] <= LAST_FOR_READERS
+    sideways = FOUNDATION | SIDEWAYS if PLACE[other] == PLACE[package] else set()
+    return any(package == who and f"{target}.".startswith(f"{what}.") for who, what in sideways)
+
+
+def test_every_package_has_a_place() -> None:
+    """A new package or top-level file has to be given a place before it can be built."""
+    assert {package_of(name) for name, _ in files()} - {"__init__"} <= set(PLACE)
+
+
+def test_imports_go_to_earlier_places() -> None:
+    """No file imports a later package than its own, or a neighbour that is not named."""
+    found = list(edges())
+    assert len(found) > 200
+    assert [
+        f"{name} imports {target}" for name, package, target in found if not allowed(package, target)
+    ] == []
+
+
+def test_consistency_reads_records_alone() -> None:
+    """Checking records against each other needs no package that runs, samples or trains."""
+    later = {
+        f"{name} imports {target}"
+        for name, _, target in edges()
+        if name.startswith(READS_ONLY)
+        and not f"{target}.".startswith(f"{READS_ONLY.replace('/', '.')}")
+        and PLACE[target.split(".")[0]] > LAST_FOR_READERS
+    }
+    assert later == set()
+
+
+def module_of(dotted: str, modules: set[str]) -> str | None:
+    """The file that an imported name is of: itself, or what holds it."""
+    return next((name for name in (dotted, dotted.rpartition(".")[0]) if name in modules), None)
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """Files that import each other in a ring, empty where there is no such ring."""
+    left = dict(graph)
+    while free := [name for name, needs in left.items() if not needs & left.keys()]:
+        for name in free:
+            del left[name]
+    ring: list[str] = []
+    name = min(left, default="")
+    while left and name not in ring:
+        ring.append(name)
+        name = min(left[name] & left.keys())
+    return ring[ring.index(name) :] if ring else []
+
+
+def test_no_file_imports_itself_on_a_detour() -> None:
+    """No ring of imports anywhere in the package, those inside functions included."""
+    trees = {
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): (name, tree)
+        for name, tree in files()
+    }
+    graph = {}
+    for module, (name, tree) in trees.items():
+        targets = (target.removeprefix(f"{PACKAGE}.") for target in imported(name, tree))
+        graph[module] = {found for t in targets if (found := module_of(t, set(trees)))} - {module}
+    assert sum(map(len, graph.values())) > 200
+    assert circle(graph) == []
+
+
+def test_a_ring_is_found() -> None:
+    """Two files that need each other are named, and those that only need them are not."""
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["b", "c"]
+    assert circle({"a": {"b"}, "b": set()}) == []
+
+
+@pytest.mark.parametrize(
+    ("package", "target"),
+    [
+        ("records", "rewards.base"),
+        ("search", "generators.base"),
+        ("search", "learner.settings"),
+        ("learner", "generators.base"),
+        ("corpus", "search.state"),
+        ("search", "corpus.pairs"),
+        ("analysis", "verification.consistency.verify"),
+        ("provenance", "analysis.results"),
+        ("analysis", "search.archive"),
+        ("provenance", "loop.run"),
+        ("hosts", "cli"),
+        ("studies", "verification.recompute.runs"),
+        ("pretraining", "verification.recompute.runs"),
+    ],
+)
+def test_forbidden_directions(package: str, target: str) -> None:
+    """The rule itself refuses the imports that the design forbids."""
+    assert not allowed(package, target)
+
+
+def test_heavy_libraries_stay_in_their_packages() -> None:
+    """Model libraries are imported by generators, learner, ant colonies and TRL's recorder alone."""
+    for name, tree in files():
+        heavy = {target.split(".")[0] for target in imported(name, tree)} & set(HEAVY)
+        assert not heavy or name.startswith(HEAVY_PACKAGES), f"{name} imports {heavy}"
+
+
+def test_readers_load_no_model_library() -> None:
+    """Reading, checking and replaying records loads neither torch nor anything above it."""
+    code = (
+        "import sys, importlib;"
+        f"[importlib.import_module('{PACKAGE}.' + name) for name in {LIGHT!r}];"
+        f"print(sorted(set({HEAVY!r}) & set(sys.modules)))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_verifying_loads_only_what_its_checks_need() -> None:
+    """Loading the rest would take longer than the checks do."""
+    idle = ("matplotlib", "pandas", "scipy", "numba", "rich", "importlib.metadata", f"{PACKAGE}.hosts")
+    code = (
+        f"import sys; from {PACKAGE}.cli import main; main(['verify', '.']);"
+        f"import {PACKAGE}.verification.consistency.verify; print(sorted(set({idle!r}) & set(sys.modules)))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, cwd="/").strip() == "[]"

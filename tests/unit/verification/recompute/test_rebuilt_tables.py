@@ -1,0 +1,73 @@
+"""Tables made again: a number that records do not give is named, with checksums made again or not."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.synthetic_results import write_synthetic_results
+
+from search_to_signal.analysis.report import report
+from search_to_signal.claims.report import write_ledger
+from search_to_signal.normalizer import NORMALIZERS
+from search_to_signal.provenance.blocks import BLOCKS, write_blocks
+from search_to_signal.provenance.source import source
+from search_to_signal.records.manifest import read_manifest, run_directories, runs_below, write_manifest
+from search_to_signal.rewards import MAPPINGS
+from search_to_signal.studies.implementation import implementation
+from search_to_signal.studies.layers.normalizer_replay import replay
+from search_to_signal.verification.recompute import tables
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results directory with audit and report."""
+    root = write_synthetic_results(tmp_path_factory.mktemp("rebuilt"), groups=20)
+    cells = [*runs_below(root / "breadth"), *runs_below(root / "audit")]
+    recorded = [*run_directories(root / "cohort"), *cells]
+    replay(recorded, root / "audit", list(MAPPINGS), list(NORMALIZERS))
+    report(root, root / "report", lambda written: write_ledger(written, implementation()))
+    return root
+
+
+def nudge(path: Path) -> Callable[[], None]:
+    """Change one digit; returns what puts it back."""
+    text = path.read_text(encoding="utf-8")
+    at = max(i for i, letter in enumerate(text) if letter.isdigit())
+    path.write_text(text[:at] + ("7" if text[at] != "7" else "3") + text[at + 1 :], encoding="utf-8")
+    return lambda: path.write_text(text, encoding="utf-8") and None
+
+
+def test_what_the_records_give_is_accepted_and_nothing_else(results: Path) -> None:
+    """One digit of a table, a figure's data, an audit or a page, or a file too many: each by its name."""
+    found = list(tables.rebuilt_problems(results))
+    assert found == []
+    names = ["report/core_results.csv", "report/core_results.tex", "report/report.md", "audit/signal.csv"]
+    undo = [nudge(results / name) for name in names]
+    (results / "report" / "more.csv").write_text("1\n", encoding="utf-8")
+    found = list(tables.rebuilt_problems(results))
+    for restore in undo:
+        restore()
+    (results / "report" / "more.csv").unlink()
+    assert sorted(problem.split(":")[0] for problem in found) == sorted([*names, "report/more.csv"])
+
+
+def test_a_line_too_many_in_the_block_index_is_found(results: Path) -> None:
+    """The index is the one of these files, line by line: nothing doubled, nothing left out."""
+    index = results / BLOCKS
+    write_blocks(results)
+    lines = index.read_bytes().splitlines(keepends=True)
+    told = {}
+    for name, kept in {"whole": lines, "doubled": [lines[0], *lines], "short": lines[1:]}.items():
+        index.write_bytes(b"".join(kept))
+        told[name] = any(problem.startswith(BLOCKS) for problem in tables.rebuilt_problems(results))
+    index.unlink()
+    assert told == {"whole": False, "doubled": True, "short": True}
+
+
+def test_another_version_is_not_compared(results: Path) -> None:
+    """Runs of another source are told, not judged: a later version may round or lay out otherwise."""
+    assert tables.other_source(results)
+    for run in runs_below(results):
+        write_manifest(run, msgspec.structs.replace(read_manifest(run), source=source()))
+    assert not tables.other_source(results)
