@@ -111,3 +111,9 @@ class StoppedError(S2SError):
     """Somebody asked for the end before the last run."""
 
     exit_code = 130
+
+
+class HostError(S2SError):
+    """A released host lacks, or does not keep, the interface that this package knows."""
+
+    exit_code = 12

@@ -16,7 +16,6 @@ from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.generators.opening import model_files
 from search_to_signal.hosts import open_host
-from search_to_signal.hosts.base import host_facts
 from search_to_signal.learner import get_rule, rule_code
 from search_to_signal.learner.base import rule_facts
 from search_to_signal.loop.files import CHECKPOINTS
@@ -37,6 +36,7 @@ from search_to_signal.records.manifest import (
     write_manifest,
 )
 from search_to_signal.rewards import get_mapping, own_name
+from search_to_signal.search.host import host_facts
 
 Found = TypeVar("Found")
 

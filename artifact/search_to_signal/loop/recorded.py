@@ -6,23 +6,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from search_to_signal.errors import RecordError
-from search_to_signal.hosts.base import Host, Request, Transition, begin, update_search
+from search_to_signal.hosts.calm.replay import replay
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import SearchState, state_of
 from search_to_signal.problems.base import Heuristic
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.population import as_given, given
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
-from search_to_signal.search.replay import Round, replay
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import (
-    Member,
-    SearchState,
-    given_member,
-    heuristic_record,
-    seed_member,
-    state_of,
-)
+from search_to_signal.search.host import Host, Request, Transition, begin, update_search
+from search_to_signal.search.member import Member, given_member, heuristic_record, seed_member
+from search_to_signal.search.round import Round
 from search_to_signal.seeding import stream
 
 # What a step and its completions say of a round that is drawn again.
@@ -61,7 +56,8 @@ def recorded_seed(directory: Path) -> Member:
     seed = next(read_records(directory / HEURISTICS, HeuristicRecord), None)
     if seed is None:
         raise RecordError(f"{directory} holds no seed heuristic: restore it")
-    return seed_member(Heuristic(seed.idea, seed.code), seed.score)
+    found = given_member(seed)
+    return seed_member(Heuristic(seed.idea, seed.code), seed.score, found.instance_scores)
 
 
 def recorded_start(directory: Path, host: Host) -> Any:

@@ -19,6 +19,8 @@ from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.generators.api import listed_models
 from search_to_signal.generators.files import model_directory
 from search_to_signal.hosts import RELEASED
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import SearchState
 from search_to_signal.hosts.released.asking import Count, count_with
 from search_to_signal.hosts.released.checkout import opened
 from search_to_signal.hosts.released.files import HOST
@@ -53,8 +55,6 @@ from search_to_signal.records.schema import ANY_FENCE, IdeaEnd
 from search_to_signal.records.writer import RecordWriter
 from search_to_signal.rewards import RewardMapping, get_mapping
 from search_to_signal.search.archive import frontier
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import SearchState
 
 # Where the host works, and where its logs, algorithms and checkpoints stay.
 PLACE = "host"

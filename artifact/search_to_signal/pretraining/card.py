@@ -97,7 +97,7 @@ def _problem_card(samples: Sequence[_Sample]) -> ProblemCard:
     outcomes = Counter(sample.evaluated.outcome.value for sample in samples)
     by_operator: dict[str, list[bool]] = defaultdict(list)
     for sample in samples:
-        by_operator[sample.operator.value].append(sample.evaluated.score is not None)
+        by_operator[sample.operator].append(sample.evaluated.score is not None)
     valid = [sample for sample in samples if sample.evaluated.score is not None]
     return ProblemCard(
         outcomes={name: count / len(samples) for name, count in sorted(outcomes.items())},

@@ -13,6 +13,9 @@ FIRST_HOST, FIRST_RULE = "reference", "grpo"
 """Those of runs that name none."""
 _BATCH = 8
 
+CALM_OPERATORS = ("simplification", "injection", "replacement", "crossover", "creation")
+"""The operators of CALM's prompts, whose names EvoTune's and TTT-Discover's hosts share."""
+
 
 class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a host can. By default unknown: only what holds of every host is asked of its records.
@@ -21,13 +24,15 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     ``own_loop``: it samples, evaluates and learns by itself, and shows no tokens, texts or learner; CALM's
     admissions are then taken from the records. ``exposures``: every completion with a score has one, or none
     has. ``database`` is what its ``database.json`` holds: all programs of the last archive and no other, any
-    heuristics of the run, or there is none.
+    heuristics of the run, or there is none. ``instance_scores``: it asks for the score of each instance, and
+    these are recorded; absent where it does not.
     """
 
     calm: bool = False
     own_loop: bool = False
     exposures: bool | None = None
     database: Literal["archive", "heuristics", "none"] | None = None
+    instance_scores: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class RuleFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -59,6 +64,11 @@ _RULES: Mapping[str, Callable[[Mapping[str, Any]], RuleFacts]] = {
 def facts_of_host(name: str) -> HostFacts:
     """What a built-in host can, by its name; unknown for any other."""
     return _HOSTS.get(name, HostFacts())
+
+
+def operators_of_host(name: str) -> tuple[str, ...] | None:
+    """The operators that a host of ours knows; any other has names of its own, which nobody else knows."""
+    return CALM_OPERATORS if name in _HOSTS else None
 
 
 def facts_of_rule(name: str, settings: Mapping[str, Any]) -> RuleFacts:

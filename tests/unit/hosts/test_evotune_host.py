@@ -9,22 +9,22 @@ import pytest
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.hosts import open_host
-from search_to_signal.hosts.base import Host, HostSetup, Request, update_search
+from search_to_signal.hosts.calm.operators import CROSSOVER, REPLACEMENT
 from search_to_signal.hosts.evotune.database import Database, best, kept_up, migrated, reset
 from search_to_signal.hosts.evotune.sampling import chance_of, clusters, in_percentile, percentile, shown
 from search_to_signal.hosts.evotune.settings import EvoTuneSettings
 from search_to_signal.problems.tsp import Tsp
-from search_to_signal.records.schema import ArchiveEvent, Operator, Outcome
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member
-from search_to_signal.search.transition import Evaluated
+from search_to_signal.records.schema import ArchiveEvent, Outcome
+from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.host import Host, HostSetup, Request, update_search
+from search_to_signal.search.member import Member
 
 SEED = Member("seed", "def a():\n    return 0", -7.0, None, 0, 0, "seed")
 
 
 def member(name: str, score: float, length: int = 1) -> Member:
     """A program of its own text."""
-    return Member(name, f"def a():\n    return '{name * length}'", score, Operator.CROSSOVER, 1, 0, name)
+    return Member(name, f"def a():\n    return '{name * length}'", score, CROSSOVER, 1, 0, name)
 
 
 def answer(name: str, score: float | None) -> Evaluated:
@@ -35,7 +35,7 @@ def answer(name: str, score: float | None) -> Evaluated:
 
 def host(**settings: Any) -> Host:
     """The host as a profile opens it."""
-    return open_host("evotune", HostSetup(Tsp(), SearchSettings(), settings))
+    return open_host("evotune", HostSetup(Tsp(), settings))
 
 
 def played(made: Host, groups: Sequence[Sequence[Evaluated]], seed: int = 0) -> tuple[Any, list[Request]]:
@@ -54,9 +54,9 @@ def test_programs_wait_for_the_end_of_their_batch() -> None:
     assert [len(request.bases) for request in requests] == [1, 1, 2]
     assert [max(m.score for m in request.archive) for request in requests] == [-7.0, -5.0, -5.0]
     assert [request.operator for request in requests] == [
-        Operator.REPLACEMENT,
-        Operator.REPLACEMENT,
-        Operator.CROSSOVER,
+        REPLACEMENT,
+        REPLACEMENT,
+        CROSSOVER,
     ]
 
 
@@ -189,4 +189,4 @@ def test_settings_of_another_host_are_refused(settings: dict[str, Any], told: st
 def test_a_host_that_does_not_exist_is_named() -> None:
     """The line has the name, and the names that there are."""
     with pytest.raises(ConfigError, match=r"evotun'.*evotune"):
-        open_host("evotun", HostSetup(Tsp(), SearchSettings(), {}))
+        open_host("evotun", HostSetup(Tsp()))

@@ -10,17 +10,17 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from search_to_signal.config import settings_of
-from search_to_signal.hosts.base import HostSetup, Request, Transition
+from search_to_signal.hosts.calm.operators import CROSSOVER, REPLACEMENT
+from search_to_signal.hosts.calm.prompts import REPLACEMENT_VARIANTS, build_prompt
 from search_to_signal.hosts.evotune.database import Database, begun, kept_up
 from search_to_signal.hosts.evotune.sampling import chance_of, shown
 from search_to_signal.hosts.evotune.settings import EvoTuneSettings
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.database import Database as StoredDatabase
-from search_to_signal.records.schema import Operator
-from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, build_prompt
-from search_to_signal.search.settings import PromptForm
-from search_to_signal.search.state import Member
-from search_to_signal.search.transition import Evaluated, event_of
+from search_to_signal.search.evaluated import Evaluated, event_of, member_of
+from search_to_signal.search.host import HostSetup, Request, Transition
+from search_to_signal.search.member import Member
+from search_to_signal.search.prompt import PromptForm
 
 
 class Asked(NamedTuple):
@@ -48,8 +48,8 @@ class EvoTuneHost:
         database, was_reset = kept_up(state, self.settings, rng)
         island = int(rng.integers(len(database.islands)))
         programs = shown(database, island, self.settings, rng)
-        operator = Operator.CROSSOVER if len(programs) > 1 else Operator.REPLACEMENT
-        variant = int(rng.integers(REPLACEMENT_VARIANTS)) if operator is Operator.REPLACEMENT else 0
+        operator = CROSSOVER if len(programs) > 1 else REPLACEMENT
+        variant = int(rng.integers(REPLACEMENT_VARIANTS)) if operator == REPLACEMENT else 0
         prompt = build_prompt(self.problem, operator, programs, variant=variant, form=self.form)
         asked = Asked(database, island)
         return Request(prompt, operator, programs, programs, database.programs, asked, was_reset)
@@ -61,8 +61,7 @@ class EvoTuneHost:
         for index, result in enumerate(results):
             if result.score is not None and result.id not in known:
                 known.add(result.id)
-                idea, code, operator = result.idea, result.code, request.operator
-                new.append(Member(idea, code, result.score, operator, step, index, result.id))
+                new.append(member_of(result, request.operator, step, index))
         places = {member.index for member in new}
         events = tuple(event_of(result, index in places) for index, result in enumerate(results))
         pending = (*asked.database.pending, *((asked.island, member) for member in new))
@@ -91,4 +90,4 @@ class EvoTuneHost:
 def evotune_host(setup: HostSetup) -> EvoTuneHost:
     """The host of a profile; raises ConfigError for settings that are not its own."""
     settings = settings_of(setup.settings, EvoTuneSettings, "host_settings")
-    return EvoTuneHost(setup.problem, settings, setup.search.prompts)
+    return EvoTuneHost(setup.problem, settings, setup.form)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from search_to_signal.hosts.evotune.settings import EvoTuneSettings
-from search_to_signal.search.state import Member
+from search_to_signal.search.member import Member
 
 Island = tuple[Member, ...]
 

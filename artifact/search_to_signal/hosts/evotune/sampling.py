@@ -5,7 +5,7 @@ import numpy as np
 from search_to_signal.hosts.evotune.database import Database, Island
 from search_to_signal.hosts.evotune.settings import EvoTuneSettings
 from search_to_signal.numerics import Floats
-from search_to_signal.search.state import Member
+from search_to_signal.search.member import Member
 
 Clusters = dict[float, list[Member]]
 

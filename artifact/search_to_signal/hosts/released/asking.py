@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import HostError
 from search_to_signal.hosts.released.trainer import content, operator_named
 from search_to_signal.records.schema import Operator
 

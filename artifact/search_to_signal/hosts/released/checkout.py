@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import HostError
 from search_to_signal.hosts.released.extras import remedy
 from search_to_signal.hosts.released.place import copied, linked
 from search_to_signal.progress import one_line

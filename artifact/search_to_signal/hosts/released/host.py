@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import HostError
+from search_to_signal.hosts.calm.operators import (
+    CREATION,
+    CROSSOVER,
+    INJECTION,
+    OPERATORS,
+    REPLACEMENT,
+    SIMPLIFICATION,
+)
+from search_to_signal.hosts.calm.state import SearchState, state_of
 from search_to_signal.hosts.compared import AskedPrompt, NotComparableError, PlayedGroup
 from search_to_signal.hosts.released.arrays import arrays_within
 from search_to_signal.hosts.released.checkout import NAMES, Checkout
@@ -34,8 +43,7 @@ from search_to_signal.hosts.released.wording import Wording, learn_wording
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.programs.loading import function_of
 from search_to_signal.records.schema import Operator, Outcome
-from search_to_signal.search.operators import OPERATORS
-from search_to_signal.search.state import Member, SearchState, state_of
+from search_to_signal.search.member import Member
 
 TIME_LIMIT_S = 60.0
 """Wall time that the released host gives all instances of a heuristic (HOST.md, point 26)."""
@@ -45,7 +53,7 @@ MOST_TRIES = 400
 _WORDED = 60
 """Enough to see three equally likely wordings: one stays unseen in fewer than 1e-10 of all cases."""
 
-ONE_PARENT = (Operator.SIMPLIFICATION, Operator.INJECTION, Operator.REPLACEMENT)
+ONE_PARENT = (SIMPLIFICATION, INJECTION, REPLACEMENT)
 
 
 @dataclass
@@ -116,7 +124,7 @@ class ReleasedHost:
             missed = 0 if wanted in (None, asked.operator) else missed + 1
             if not missed:
                 yield asked
-        raise HostError(f"calm_trainer.py: no {wanted.value if wanted else ''} prompt in {MOST_TRIES} draws")
+        raise HostError(f"calm_trainer.py: no {wanted or ''} prompt in {MOST_TRIES} draws")
 
     def creation(self, state: SearchState) -> AskedPrompt:
         """The prompt that it makes of a state in which crossover alone has weight, and no pair can be used.
@@ -124,12 +132,12 @@ class ReleasedHost:
         Raises HostError where that shows a member.
         """
         load(self.trainer, self.policy, state)
-        with self._full_with_one(), self.weighing(Operator.CROSSOVER):
+        with self._full_with_one(), self.weighing(CROSSOVER):
             (chat,) = self.rows(1)
         text = content(chat)
         if bases_of(text, state.archive):
             raise HostError("calm_trainer.py: where no pair can be used, a prompt shows members")
-        return AskedPrompt(Operator.CREATION, (), text, chat, tuple(self.trainer.used_prompts))
+        return AskedPrompt(CREATION, (), text, chat, tuple(self.trainer.used_prompts))
 
     def play(self, state: SearchState, asked: AskedPrompt, texts: Sequence[str]) -> PlayedGroup:
         """Let its own reward function judge the answers and move the population.
@@ -180,7 +188,7 @@ class ReleasedHost:
 
     def weighing(self, wanted: Operator | None) -> AbstractContextManager[None]:
         """Let one operator alone have weight meanwhile; a growing archive still gives injection as much."""
-        weights = {f"ub_{operator.value}": float(operator is wanted) for operator in OPERATORS}
+        weights = {f"ub_{operator}": float(operator == wanted) for operator in OPERATORS}
         return changed(self.trainer.calm_args, **weights) if wanted else nullcontext()
 
     def _wording(self, state: SearchState) -> Wording:

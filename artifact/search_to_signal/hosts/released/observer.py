@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from search_to_signal.hosts.calm.state import SearchState
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.hosts.released.asking import Count
 from search_to_signal.hosts.released.files import Clock, HostRecord
@@ -17,7 +18,6 @@ from search_to_signal.records.groups import batch_of
 from search_to_signal.records.schema import CompletionRecord, GenerationRecord, StepRecord
 from search_to_signal.records.writer import RecordWriter, RunFiles
 from search_to_signal.rewards import RewardMapping, get_mapping
-from search_to_signal.search.state import SearchState
 
 NATIVE = "native"
 AGAIN = "give the same command again, which sets this attempt aside"

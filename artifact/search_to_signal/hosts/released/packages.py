@@ -9,7 +9,7 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import NamedTuple
 
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import HostError
 from search_to_signal.hosts.released.checkout import NAMES, Checkout
 from search_to_signal.hosts.released.extras import BRINGS, NVML, remedy
 from search_to_signal.hosts.released.plan import Plan

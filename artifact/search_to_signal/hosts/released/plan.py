@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.errors import ConfigError
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import ConfigError, HostError
+from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.released.checkout import NAMES, Checkout
 from search_to_signal.hosts.released.endpoint import (
     ListModels,
@@ -19,7 +19,6 @@ from search_to_signal.hosts.released.endpoint import (
 from search_to_signal.hosts.released.trainer import settings_of
 from search_to_signal.progress import one_line
 from search_to_signal.rewards.base import SEVERITY
-from search_to_signal.search.settings import SearchSettings
 
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _SECRET = re.compile("key|token|secret|password", re.IGNORECASE)

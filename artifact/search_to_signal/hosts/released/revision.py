@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import HostError
 from search_to_signal.package_data import PIN
 
 

@@ -7,7 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import HostError
+from search_to_signal.hosts.calm.exposure import exposures
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import SearchState
 from search_to_signal.hosts.released.asking import sent
 from search_to_signal.hosts.released.lengths import Length
 from search_to_signal.hosts.released.trainer import (
@@ -29,10 +32,8 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 from search_to_signal.search.archive import archive_gap, frontier
-from search_to_signal.search.exposure import exposures
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member, SearchState, heuristic_record
-from search_to_signal.search.transition import Evaluated, event_of
+from search_to_signal.search.evaluated import Evaluated, event_of
+from search_to_signal.search.member import Member, heuristic_record
 
 Rescore = Callable[[str], float | None]
 

@@ -7,15 +7,18 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, INJECTION, REPLACEMENT, SIMPLIFICATION
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import SearchState, state_of
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.programs.loading import function_of
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE
 from search_to_signal.programs.parsing import Proposal, parse
+from search_to_signal.records.abilities import CALM_OPERATORS
 from search_to_signal.records.schema import Operator, Outcome
 from search_to_signal.rewards.base import SEVERITY
 from search_to_signal.rewards.native import COPY
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member, SearchState, state_of
+from search_to_signal.search.member import Member
 
 _BLOCK = re.compile(r"```(?:python)?(.*?)```", re.DOTALL | re.IGNORECASE)
 _FAILURES = {
@@ -56,7 +59,7 @@ def settings_of(options: Any) -> SearchSettings:
 
 def operator_named(kind: object) -> Operator | None:
     """The operator that a released prompt type names; None for a seed."""
-    return next((operator for operator in Operator if str(kind).lower().startswith(operator.value[:5])), None)
+    return next((operator for operator in CALM_OPERATORS if str(kind).lower().startswith(operator[:5])), None)
 
 
 def member_of(algo: Any) -> Member:
@@ -87,7 +90,7 @@ def policy_of(kind: type[Any], member: Member, problem: str, function: Callable[
         "perf": member.score,
         "perfs": [member.score],
         "birth": member.step,
-        "parent_prompt_type": member.operator.value if member.operator else None,
+        "parent_prompt_type": member.operator,
     }
     for name, value in fields.items():
         setattr(policy, name, value)
@@ -121,11 +124,11 @@ def bases_of(prompt: str, archive: Sequence[Member]) -> tuple[Member, ...]:
 def operator_of(prompt: str, bases: Sequence[Member]) -> Operator:
     """The operator that a prompt's own words show; simplification and replacement by one word alone."""
     if len(bases) != 1:
-        return Operator.CROSSOVER if bases else Operator.CREATION
+        return CROSSOVER if bases else CREATION
     words = prompt.replace(bases[0].idea, "").replace(bases[0].code.strip(), "")
     if COMPONENT_BEFORE in words and COMPONENT_AFTER in words:
-        return Operator.INJECTION
-    return Operator.SIMPLIFICATION if "simpl" in words.lower() else Operator.REPLACEMENT
+        return INJECTION
+    return SIMPLIFICATION if "simpl" in words.lower() else REPLACEMENT
 
 
 def severities_of(options: Any) -> dict[Outcome, float]:
