@@ -48,7 +48,7 @@ class IllFormedGroupError(S2SError):
 
 
 class MappingError(S2SError):
-    """A mapping, normalizer, problem, host or learning rule of somebody's own failed or broke its promise."""
+    """A third-party mapping, normalizer, problem, host or learning rule failed or broke its protocol."""
 
     exit_code = 18
 

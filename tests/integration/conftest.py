@@ -1,14 +1,18 @@
 """One tiny cohort with the shipped model, made twice for the whole session."""
 
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 from tests.cohorts import run_cohort
+from tests.forked import Forking
 
 from search_to_signal.learner import device
 from search_to_signal.profiles.profile import Profile, load_profile
 from search_to_signal.progress import PlainProgress
+from search_to_signal.scheduling import execution
 
 # As every command does, and before MKL computes in another test: then it chooses its kernels for good.
 device._take_intel_kernels()
@@ -17,6 +21,16 @@ device._take_intel_kernels()
 def tiny_profile() -> Profile:
     """The smoke profile with two groups per run."""
     return msgspec.structs.replace(load_profile("smoke"), groups=2)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forking() -> Iterator[None]:
+    """Runs that a test of this directory starts are forked from a process that has loaded torch."""
+    forking = Forking()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(execution, "subprocess", forking)
+        yield
+    forking.close()
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +49,9 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def cohort_again(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same cohort, run a second time somewhere else."""
+    """The same cohort, run a second time somewhere else, in processes that load everything themselves."""
     out = tmp_path_factory.mktemp("again") / "tiny"
-    run_cohort(tiny_profile(), out, PlainProgress())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(execution, "subprocess", subprocess)
+        run_cohort(tiny_profile(), out, PlainProgress())
     return out

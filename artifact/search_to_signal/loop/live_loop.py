@@ -79,7 +79,7 @@ _SEED_REMEDIES = {
 
 
 def starting_population(config: RunConfig, directory: Path) -> tuple[HeuristicRecord, ...]:
-    """What a run begins with beside the seed: its parent's last archive, where the configuration says so.
+    """The population that a run starts from, besides the seed: its parent's last archive, if configured.
 
     Raises RunDirectoryError when that is not the archive that the configuration was made of.
     """

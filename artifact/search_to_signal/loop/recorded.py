@@ -83,14 +83,14 @@ def final_population(directory: Path, settings: SearchSettings) -> tuple[Heurist
 def replayed_rounds(directory: Path, host: Host, config: RunConfig) -> Iterator[ReplayedRound]:
     """The rounds of a run directory, drawn again from its seed and moved on by its recorded completions.
 
-    Raises RecordError where records are missing, or where the host draws or decides otherwise than recorded.
+    Raises RecordError where records are missing, or the host's draws or decisions differ from them.
     """
     state = recorded_start(directory, host)
     for step, played in _rounds(directory):
         request = host.propose(state, stream(config.seed, "search", played.step))
         transition = update_search(host, request, played.results(), played.step)
         events = tuple(record.archive_event for record in played.records)
-        told = (step.operator, step.collapsed, step.archive_size, step.stagnation, events)
+        recorded = (step.operator, step.collapsed, step.archive_size, step.stagnation, events)
         found = (
             request.operator,
             request.collapsed,
@@ -98,7 +98,7 @@ def replayed_rounds(directory: Path, host: Host, config: RunConfig) -> Iterator[
             transition.stagnation,
             transition.events,
         )
-        if differing := [fact for fact, a, b in zip(_FACTS, told, found, strict=True) if a != b]:
+        if differing := [fact for fact, a, b in zip(_FACTS, recorded, found, strict=True) if a != b]:
             raise RecordError(
                 f"{directory}: {', '.join(differing)} of step {played.step} cannot be drawn again and moved "
                 "on as recorded: check that the records are complete and were made with these settings"

@@ -1,4 +1,4 @@
-"""A profile: the runs of a cohort over one set of settings, and the layers beside it."""
+"""A profile: the runs of a cohort over one set of settings, and the other evidence layers."""
 
 import math
 from pathlib import Path
@@ -48,7 +48,7 @@ Settings = TypeVar("Settings", bound=msgspec.Struct)
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A cohort, conditions x seeds over one set of run settings, and the layers that stand beside it.
+    """A cohort, conditions x seeds over one set of run settings, and the other evidence layers.
 
     ``jobs`` runs go side by side. ``checkpoint_every`` groups a run writes down where it can go on; it
     changes no record. ``normalizer`` is that of every condition that names none. A layer whose table is

@@ -168,7 +168,7 @@ def host_setup(problem: Problem, search: SearchSettings, settings: Mapping[str, 
 
 
 def _check_loading(loading: ModelLoading | msgspec.UnsetType, backend: str) -> None:
-    """An engine has settings of its own; beside vLLM's the learner loads a base as ``loading`` says."""
+    """Refuse ``loading`` for engines, which have their own settings; with vLLM it is the learner's base."""
     if backend not in _ON_CARDS or loading is msgspec.UNSET or loading == ModelLoading():
         return
     if backend == "vllm" and loading.device == "cuda":

@@ -119,7 +119,7 @@ class StepRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What an endpoint reported of the one completion of a request, in its own words and its own tokens.
 
-    ``model`` and ``fingerprint`` are the provider's claim, verified by nobody. ``id`` is the response's.
+    ``model`` and ``fingerprint`` are the provider's unverified claim. ``id`` is the response's.
     ``seed`` is None where a released host asked, which gives none.
     """
 
@@ -172,7 +172,7 @@ class StepTiming(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """Wall seconds of one step by phase, ``total`` among them; alone differs between equal runs.
 
     ``processor_seconds`` are those of the run's process tree over the same time; absent in records of earlier
-    versions and where the kernel does not tell.
+    versions and where the kernel gives none.
     """
 
     step: int

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.drawing import drawn
 from tests.synthetic_results import write_synthetic_results
 
 from search_to_signal.analysis.report import report
@@ -14,7 +15,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Cohort, restarts, breadth and API reference of synthetic runs, with report and ledger inside."""
     root = tmp_path_factory.mktemp("synthetic") / "results"
     write_synthetic_results(root, conditions=("frozen", "native", "factorized"), seeds=(1, 2), groups=30)
-    report(root, root / "report", write_ledger)
+    with drawn():
+        report(root, root / "report", write_ledger)
     return root
 
 

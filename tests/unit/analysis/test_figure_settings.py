@@ -2,10 +2,12 @@
 
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from spec.synthetic_runs import write_synthetic_run
+from tests.drawing import drawn
 
 from search_to_signal.cli import main
 from search_to_signal.provenance.seal import seal
@@ -13,6 +15,13 @@ from search_to_signal.provenance.source import source
 from search_to_signal.runtime import command_line
 
 FORGED = "text.usetex: True\ntext.latex.preamble: \\input{/etc/passwd}\naxes.facecolor: red\nfont.size: 30\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def drawings() -> Iterator[None]:
+    """Figures are drawn: these tests look at them."""
+    with drawn():
+        yield
 
 
 @pytest.fixture(scope="module")

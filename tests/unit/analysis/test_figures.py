@@ -2,13 +2,14 @@
 
 import csv
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from tests.drawing import drawn
 from tests.synthetic_updates import write_updates
 
 from search_to_signal.analysis.figures import PLOTS, draw_all
@@ -19,6 +20,13 @@ from search_to_signal.analysis.tables.catalogue import Evidence, read_evidence
 
 Make = Callable[..., Path]
 DRAWN = tuple(plot for plot in PLOTS if plot.name != "heldout")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def drawings() -> Iterator[None]:
+    """Figures are drawn: these tests look at them."""
+    with drawn():
+        yield
 
 
 @pytest.fixture(scope="session")

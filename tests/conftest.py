@@ -1,0 +1,13 @@
+"""What all tests share: reports have no drawings but where a test looks at them."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.drawing import not_drawn
+
+
+@pytest.fixture(scope="module", autouse=True)
+def drawings() -> Iterator[None]:
+    """A pixel in place of each figure; a module that looks at figures has a fixture of this name of its own."""
+    with not_drawn():
+        yield

@@ -1,0 +1,154 @@
+"""Runs in processes forked from one that has loaded the libraries: the records are the same, five seconds sooner.
+
+``Forked`` takes the place of ``subprocess.Popen`` where a run is started as the commands start it, in an
+environment like that of the first such run. Everything else starts as it always does.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import IO, Any
+
+from search_to_signal.runtime import command_line
+
+BEFORE_IMPORTS = "import sys; from search_to_signal.runtime import fix_kernels, wait_without_spinning;"
+SERVE = (
+    f"{BEFORE_IMPORTS} wait_without_spinning(); fix_kernels();"
+    "import search_to_signal.loop.run, search_to_signal.loop.retraining;"
+    f"sys.path.append({str(Path(__file__).parents[1])!r}); from tests.forked import serve; serve(int(sys.argv[1]))"
+)
+# Of the test, and of how threads wait, which the server has decided already.
+ANYTIME = ("PYTEST_CURRENT_TEST", "OMP_WAIT_POLICY", "OPENBLAS_THREAD_TIMEOUT")
+
+
+class Forked:
+    """The part of ``subprocess.Popen`` that an execution uses."""
+
+    def __init__(self, server: socket.socket, arguments: Sequence[str], log: int, env: Mapping[str, str]) -> None:
+        """Have the server fork a process that runs s2s with these arguments."""
+        (given, write_in), (read_out, told), (read_end, ended) = os.pipe(), os.pipe(), os.pipe()
+        whole = json.dumps({"arguments": arguments, "env": dict(env), "cwd": os.getcwd()}).encode()
+        socket.send_fds(server, [whole], [given, told, log, ended])
+        for descriptor in (given, told, ended):
+            os.close(descriptor)
+        self.stdin: IO[bytes] = open(write_in, "wb")
+        self.stdout: IO[bytes] = open(read_out, "rb")
+        self._end: IO[bytes] = open(read_end, "rb", buffering=0)
+        self.pid = int(self._end.readline())
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code of a process that has ended, negative for a signal."""
+        return self._waited(0.0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code; raises TimeoutExpired."""
+        code = self._waited(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired("run-one", timeout or 0.0)
+        return code
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self._send(signal.SIGKILL)
+
+    def _waited(self, timeout: float | None) -> int | None:
+        if self.returncode is None and select.select([self._end], [], [], timeout)[0]:
+            self.returncode = int(self._end.readline())
+            self._end.close()
+        return self.returncode
+
+    def _send(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+class Forking:
+    """In place of the module ``subprocess`` where runs are started."""
+
+    PIPE, TimeoutExpired = subprocess.PIPE, subprocess.TimeoutExpired
+
+    def __init__(self) -> None:
+        """Start no server yet."""
+        self._env: dict[str, str] = {}
+        self._server: socket.socket | None = None
+
+    def Popen(self, command: list[str], **given: Any) -> "Forked | subprocess.Popen[bytes]":  # noqa: N802
+        """Fork what runs in the known environment, start anything else."""
+        env = {name: value for name, value in given["env"].items() if name not in ANYTIME}
+        head = command_line()
+        if command[: len(head) + 1] != [*head, "run-one"] or (self._server is not None and env != self._env):
+            return subprocess.Popen(command, **given)
+        if self._server is None:
+            self._server, self._env = started(env), env
+        return Forked(self._server, command[len(head) :], given["stderr"].fileno(), given["env"])
+
+    def close(self) -> None:
+        """End the server."""
+        if self._server is not None:
+            self._server.close()
+
+
+def started(env: Mapping[str, str]) -> socket.socket:
+    """A process that has loaded what runs need; it ends when the socket is closed."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        command = [sys.executable, "-c", SERVE, str(theirs.fileno())]
+        subprocess.Popen(command, env=env, pass_fds=[theirs.fileno()], start_new_session=True)
+    return ours
+
+
+def serve(descriptor: int) -> None:
+    """Fork a process per request, and beside it one that waits for its end and says how it was."""
+    with socket.socket(fileno=descriptor) as requests:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel waits for those that only wait
+        while True:
+            whole, descriptors, _, _ = socket.recv_fds(requests, 1 << 20, 4)
+            if not whole:
+                return
+            if os.fork() == 0:
+                requests.close()
+                _wait_for_one(SimpleNamespace(**json.loads(whole)), *descriptors)
+            for one in descriptors:
+                os.close(one)
+
+
+def _wait_for_one(request: SimpleNamespace, given: int, told: int, log: int, ended: int) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    waiting = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        os.close(ended)
+        _run_one(request, waiting, (given, told, log))
+    for descriptor in (given, told, log):
+        os.close(descriptor)
+    os.write(ended, f"{pid}\n".encode())
+    os.write(ended, f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n".encode())
+    os._exit(0)
+
+
+def _run_one(request: SimpleNamespace, parent: int, streams: tuple[int, int, int]) -> None:
+    os.setsid()
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")
+    os.chdir(request.cwd)
+    os.environ.clear()
+    os.environ.update(request.env)
+    arguments = request.arguments
+    arguments[arguments.index("--parent") + 1] = str(parent)
+    from search_to_signal.cli import main
+
+    sys.exit(main(arguments))
