@@ -31,7 +31,9 @@ ANYTIME = ("PYTEST_CURRENT_TEST", "OMP_WAIT_POLICY", "OPENBLAS_THREAD_TIMEOUT")
 class Forked:
     """The part of ``subprocess.Popen`` that an execution uses."""
 
-    def __init__(self, server: socket.socket, arguments: Sequence[str], log: int, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, server: socket.socket, arguments: Sequence[str], log: int, env: Mapping[str, str]
+    ) -> None:
         """Have the server fork a process that runs s2s with these arguments."""
         (given, write_in), (read_out, told), (read_end, ended) = os.pipe(), os.pipe(), os.pipe()
         whole = json.dumps({"arguments": arguments, "env": dict(env), "cwd": os.getcwd()}).encode()
@@ -84,7 +86,7 @@ class Forking:
         self._env: dict[str, str] = {}
         self._server: socket.socket | None = None
 
-    def Popen(self, command: list[str], **given: Any) -> "Forked | subprocess.Popen[bytes]":  # noqa: N802
+    def Popen(self, command: list[str], **given: Any) -> "Forked | subprocess.Popen[bytes]":
         """Fork what runs in the known environment, start anything else."""
         env = {name: value for name, value in given["env"].items() if name not in ANYTIME}
         head = command_line()
