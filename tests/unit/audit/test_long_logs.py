@@ -118,7 +118,7 @@ AGAIN = {
 def test_a_group_that_comes_again_is_one_group(
     again: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A log whose last row is of an earlier group or step is reported as one that was sorted by step."""
+    """A log whose last row is of an earlier group or step has the groups of one that was sorted."""
     monkeypatch.setattr(lines, "CHUNK", 700)
     given = rows(60)
     late = logs.jsonl(tmp_path / "late.jsonl", [*given, AGAIN[again]])
@@ -129,7 +129,7 @@ def test_a_group_that_comes_again_is_one_group(
     for path in (late, logs.jsonl(tmp_path / "sorted.jsonl", ordered)):
         assert main(["audit", str(path), "--json"]) == 0
         report = json.loads(capsys.readouterr().out)
-        reports.append({name: report[name] for name in ("groups", "sizes", "signal")})
+        reports.append({name: report[name] for name in ("groups", "sizes", "statuses")})
     assert reports[0] == reports[1]
 
 
