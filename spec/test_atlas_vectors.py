@@ -11,6 +11,7 @@ import pytest
 from search_to_signal.audit.atlas import RewardBatch, advantages, get_entry, sources
 from search_to_signal.errors import IllFormedGroupError
 from search_to_signal.normalizer import Floats
+from spec.rows import failing
 
 FILES = sorted((Path(__file__).parent / "vectors" / "atlas").glob("*.json"))
 
@@ -23,8 +24,7 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 ALL = list(cases())
-answered = [(name, case) for name, case in ALL if "refused" not in case]
-each = pytest.mark.parametrize("case", [case for _, case in answered], ids=[name for name, _ in answered])
+ANSWERED = [(name, case) for name, case in ALL if "refused" not in case]
 # Of the greatest advantage of its group (of the batch, for entries that look at all of it): a few roundings.
 TOLERANCE = {"float32": 16 * 2.0**-24, "float64": 1e-7}
 
@@ -79,19 +79,15 @@ def check(case: dict[str, Any], precision: str) -> None:
     assert (off <= 0.0).all(), f"{result.tolist()} is not in {low.tolist()} to {high.tolist()}"
 
 
-@each
-def test_float32(case: dict[str, Any]) -> None:
+def test_float32() -> None:
     """R-ATL-01: Each entry gives what its framework's own function gave in float32, to 16 roundings."""
-    check(case, "float32")
+    assert failing(ANSWERED, lambda case: check(case, "float32")) == []
 
 
-doubled = [(name, case) for name, case in answered if any(key.startswith("float64") for key in case)]
-
-
-@pytest.mark.parametrize("case", [case for _, case in doubled], ids=[name for name, _ in doubled])
-def test_float64(case: dict[str, Any]) -> None:
+def test_float64() -> None:
     """R-ATL-02: In float64, where a framework takes it, they agree to 1e-7, so epsilon is the same."""
-    check(case, "float64")
+    doubled = [(name, case) for name, case in ANSWERED if any(key.startswith("float64") for key in case)]
+    assert failing(doubled, lambda case: check(case, "float64")) == []
 
 
 def test_refusals() -> None:
@@ -103,9 +99,13 @@ def test_refusals() -> None:
             advantages(get_entry(case["entry"]), batch(case))
 
 
-@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
-def test_commits(path: Path) -> None:
+def test_commits() -> None:
     """R-ATL-04: Vectors are of the commit that the atlas names for their source."""
+    assert failing([(path.stem, path) for path in FILES], check_commit) == []
+
+
+def check_commit(path: Path) -> None:
+    """Source, commit and functions of a file are those of the atlas."""
     document = json.loads(path.read_text(encoding="utf-8"))
     source = sources()[document["source"]]
     assert (document["repository"], document["commit"]) == (source.repository, source.commit)

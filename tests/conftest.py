@@ -8,6 +8,6 @@ from tests.drawing import not_drawn
 
 @pytest.fixture(scope="module", autouse=True)
 def drawings() -> Iterator[None]:
-    """A pixel in place of each figure; a module that looks at figures has a fixture of this name of its own."""
+    """A pixel in place of each figure; a module that looks at them has a fixture of its own by this name."""
     with not_drawn():
         yield

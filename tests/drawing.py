@@ -1,4 +1,4 @@
-"""Figures that are drawn, and files in their place: most tests of reports look at no drawing, which takes seconds."""
+"""Figures that are drawn, and a pixel in their place: few tests look at drawings, which take seconds."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Runs in processes forked from one that has loaded the libraries: the records are the same, five seconds sooner.
+"""Runs in processes forked from one that has loaded the libraries: the same records, five seconds sooner.
 
 ``Forked`` takes the place of ``subprocess.Popen`` where a run is started as the commands start it, in an
 environment like that of the first such run. Everything else starts as it always does.
@@ -18,12 +18,16 @@ from typing import IO, Any
 
 from search_to_signal.runtime import command_line
 
-BEFORE_IMPORTS = "import sys; from search_to_signal.runtime import fix_kernels, wait_without_spinning;"
-SERVE = (
-    f"{BEFORE_IMPORTS} wait_without_spinning(); fix_kernels();"
-    "import search_to_signal.loop.run, search_to_signal.loop.retraining;"
-    f"sys.path.append({str(Path(__file__).parents[1])!r}); from tests.forked import serve; serve(int(sys.argv[1]))"
-)
+SERVE = f"""
+import sys
+from search_to_signal.runtime import fix_kernels, wait_without_spinning
+wait_without_spinning()
+fix_kernels()
+import search_to_signal.loop.run, search_to_signal.loop.retraining
+sys.path.append({str(Path(__file__).parents[1])!r})
+from tests.forked import serve
+serve(int(sys.argv[1]))
+"""
 # Of the test, and of how threads wait, which the server has decided already.
 ANYTIME = ("PYTEST_CURRENT_TEST", "OMP_WAIT_POLICY", "OPENBLAS_THREAD_TIMEOUT")
 
@@ -31,16 +35,18 @@ ANYTIME = ("PYTEST_CURRENT_TEST", "OMP_WAIT_POLICY", "OPENBLAS_THREAD_TIMEOUT")
 class Forked:
     """The part of ``subprocess.Popen`` that an execution uses."""
 
-    def __init__(self, server: socket.socket, arguments: Sequence[str], log: int, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, server: socket.socket, arguments: Sequence[str], log: int, env: Mapping[str, str]
+    ) -> None:
         """Have the server fork a process that runs s2s with these arguments."""
         (given, write_in), (read_out, told), (read_end, ended) = os.pipe(), os.pipe(), os.pipe()
         whole = json.dumps({"arguments": arguments, "env": dict(env), "cwd": os.getcwd()}).encode()
         socket.send_fds(server, [whole], [given, told, log, ended])
         for descriptor in (given, told, ended):
             os.close(descriptor)
-        self.stdin: IO[bytes] = open(write_in, "wb")
-        self.stdout: IO[bytes] = open(read_out, "rb")
-        self._end: IO[bytes] = open(read_end, "rb", buffering=0)
+        self.stdin: IO[bytes] = os.fdopen(write_in, "wb")
+        self.stdout: IO[bytes] = os.fdopen(read_out, "rb")
+        self._end: IO[bytes] = os.fdopen(read_end, "rb", buffering=0)
         self.pid = int(self._end.readline())
         self.returncode: int | None = None
 
@@ -84,7 +90,7 @@ class Forking:
         self._env: dict[str, str] = {}
         self._server: socket.socket | None = None
 
-    def Popen(self, command: list[str], **given: Any) -> "Forked | subprocess.Popen[bytes]":  # noqa: N802
+    def Popen(self, command: list[str], **given: Any) -> "Forked | subprocess.Popen[bytes]":
         """Fork what runs in the known environment, start anything else."""
         env = {name: value for name, value in given["env"].items() if name not in ANYTIME}
         head = command_line()
@@ -143,7 +149,7 @@ def _run_one(request: SimpleNamespace, parent: int, streams: tuple[int, int, int
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")
+    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")
     os.chdir(request.cwd)
     os.environ.clear()
     os.environ.update(request.env)

@@ -63,13 +63,10 @@ def test_memory_is_never_executable(protection: int) -> None:
     assert {verdict(NUMBERS[name], (0, 0, protection)) for name in ("mmap", "mprotect")} == {KILL}
 
 
-@pytest.mark.parametrize("command", range(128))
-def test_a_futex_may_only_wake(command: int) -> None:
+def test_a_futex_may_only_wake() -> None:
     """Waiting would be for ever, and the other commands have a history of kernel bugs."""
-    expected = ALLOW if command & 0x7F == 1 else KILL
-    assert (
-        verdict(NUMBERS["futex"], (0, command)) == verdict(NUMBERS["futex"], (0, command | 128)) == expected
-    )
+    found = {command: verdict(NUMBERS["futex"], (0, command)) for command in range(256)}
+    assert found == {command: ALLOW if command in (1, 1 | 128) else KILL for command in range(256)}
 
 
 @pytest.mark.parametrize(("number", "index"), OPENING)
@@ -81,10 +78,10 @@ def test_opening_is_refused_and_for_writing_kills(number: int, index: int) -> No
         assert verdict(number, (0,) * index + (flags,)) == expected
 
 
-@pytest.mark.parametrize("clock", range(12))
-def test_no_clock_is_read(clock: int) -> None:
+def test_no_clock_is_read() -> None:
     """Asking for a clock that libraries do without fails, any other kills."""
-    assert verdict(NUMBERS["clock_gettime"], (clock,)) == (REFUSE if clock in REFUSED_CLOCKS else KILL)
+    found = {clock: verdict(NUMBERS["clock_gettime"], (clock,)) for clock in range(12)}
+    assert found == {clock: REFUSE if clock in REFUSED_CLOCKS else KILL for clock in range(12)}
 
 
 def test_other_interfaces_of_the_processor_are_killed() -> None:

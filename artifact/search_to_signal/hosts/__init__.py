@@ -47,13 +47,13 @@ def open_host(name_or_path: str, setup: HostSetup) -> Host:
 
 
 def find_host(name_or_path: str, setup: HostSetup) -> Host:
-    """``open_host`` for a name that a results directory gives: runs no code that nobody allowed."""
+    """``open_host`` for a name that a results directory gives: runs no code that was not allowed."""
     found = plugins.find(name_or_path, HOSTS, GROUP, "--host")
     return _made(name_or_path, _factory(name_or_path, found), setup)
 
 
 def host_code(name: str) -> AbstractContextManager[None]:
-    """Within it a host of somebody's own runs, whose errors become one line (MappingError)."""
+    """Context in which a third-party host runs: its errors become one line (MappingError)."""
     return plugins.own_code(f"host {name}", name in HOSTS)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from spec.rows import failing
 from tests.proofs.plan_power import power, smallest_effect, smallest_effects
 
 from search_to_signal.analysis.plan.readings import METRICS, PROBE_METRICS
@@ -34,9 +35,14 @@ def test_seeds_follow_from_the_stated_rule(plan: Plan) -> None:
     assert len(set(plan.seeds.seeds)) == len(plan.seeds.seeds)
 
 
-@pytest.mark.parametrize(("plan", "name"), NAMES, ids=[name for _, name in NAMES])
-def test_a_profile_runs_what_its_study_says(plan: Plan, name: str) -> None:
+def test_a_profile_runs_what_its_study_says() -> None:
     """The first seeds of the plan, formal, with every layer that the study records."""
+    assert failing(((name, (plan, name)) for plan, name in NAMES), runs_its_study) == []
+
+
+def runs_its_study(given: tuple[Plan, str]) -> None:
+    """A profile of a plan against the study that names it."""
+    plan, name = given
     profile = PROFILES[name]
     study = next(study for study in plan.studies if name in study.profiles)
     assert profile.purpose == "formal"
@@ -60,9 +66,14 @@ def conditions(profile: Profile, layer: str) -> set[str]:
     return set(known[layer])
 
 
-@pytest.mark.parametrize("name", [name for name in PROFILES if name.startswith("pretrained")])
-def test_a_pretrained_study_runs_with_the_settings_of_its_profile(name: str) -> None:
+def test_a_pretrained_study_runs_with_the_settings_of_its_profile() -> None:
     """Model, prompts, limits and learner are those of pretrained or pretrained-1.5b, but what it is about."""
+    names = [name for name in PROFILES if name.startswith("pretrained")]
+    assert failing(((name, name) for name in names), has_its_settings) == []
+
+
+def has_its_settings(name: str) -> None:
+    """A profile of a pretrained study against the profile of users."""
     kind = name.removeprefix("pretrained-")
     larger = kind in BASES["pretrained-1.5b"]
     base, own = load_profile("pretrained-1.5b" if larger else "pretrained"), PROFILES[name]
@@ -84,9 +95,14 @@ def test_what_the_paper_has_is_what_it_prints() -> None:
     assert {f"{100 * number:.2f}" for number in found} - {"66.67"} <= printed
 
 
-@pytest.mark.parametrize(("plan", "study", "question"), QUESTIONS, ids=[q.key for *_, q in QUESTIONS])
-def test_a_question_asks_of_runs_that_will_be(plan: Plan, study: Study, question: Question) -> None:
+def test_a_question_asks_of_runs_that_will_be() -> None:
     """Its sides are recorded by its study or an earlier one, with enough seeds, and its metric is known."""
+    assert failing(((asked[-1].key, asked) for asked in QUESTIONS), asks_of_its_runs) == []
+
+
+def asks_of_its_runs(asked: tuple[Plan, Study, Question]) -> None:
+    """A question of a plan against the studies up to its own."""
+    plan, study, question = asked
     assert question.metric in (PROBE_METRICS if "probe" in study.layers else METRICS)
     assert question.comparisons >= len(question.pairs) or question.key.startswith("factors.")
     earlier = plan.studies[: plan.studies.index(study) + 1]
@@ -102,10 +118,10 @@ def test_a_question_asks_of_runs_that_will_be(plan: Plan, study: Study, question
             assert PROFILES[profile].groups * size == question.horizon, side
 
 
-@pytest.mark.parametrize(("plan", "study", "question"), QUESTIONS, ids=[q.key for *_, q in QUESTIONS])
-def test_smallest_effects_are_those_of_the_pilot(plan: Plan, study: Study, question: Question) -> None:
+def test_smallest_effects_are_those_of_the_pilot() -> None:
     """The numbers in the plan are what its formula gives."""
-    assert list(question.smallest_effects) == smallest_effects(plan, question)
+    stated = {question.key: list(question.smallest_effects) for *_, question in QUESTIONS}
+    assert stated == {question.key: smallest_effects(plan, question) for plan, _, question in QUESTIONS}
 
 
 def test_power_is_that_of_the_paired_t_test() -> None:

@@ -48,8 +48,10 @@ def sent(chat: Any) -> str:
     """A prompt as a record shows it: the JSON of its messages, as one to an endpoint, or its text."""
     if isinstance(chat, str):
         return chat
-    told = [{name: str(message[name]) for name in ("role", "content") if name in message} for message in chat]
-    return json.dumps(told, ensure_ascii=False)
+    messages = [
+        {name: str(message[name]) for name in ("role", "content") if name in message} for message in chat
+    ]
+    return json.dumps(messages, ensure_ascii=False)
 
 
 def asked_text(prompt: str) -> str:

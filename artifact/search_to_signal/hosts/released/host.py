@@ -69,7 +69,7 @@ class ReleasedHost:
         return arrays_within(self.trainer.instances)
 
     def scores(self, code: str) -> tuple[float, ...] | None:
-        """Score on every instance where it tells them, then their mean; None for a failure.
+        """Score on every instance where it reports them, then their mean; None for a failure.
 
         Raises NotComparableError when the program takes more than ten minutes.
         """
@@ -86,14 +86,14 @@ class ReleasedHost:
         policy = policy_of(self.policy, member, self.trainer.problem_name, function_of(code))
         try:
             with quiet():
-                told = policy.run_one_episode_sync(self.trainer.instances, _PATIENCE_S)
+                report = policy.run_one_episode_sync(self.trainer.instances, _PATIENCE_S)
         except Exception as error:
             if _is_timeout(error):
                 raise NotComparableError(f"the host's evaluation took more than {_PATIENCE_S:g} s") from error
             raise
-        if not isinstance(told, dict) or "performance" not in told:
+        if not isinstance(report, dict) or "performance" not in report:
             raise HostError("heuristic.py: run_one_episode_sync gave no dictionary with performance")
-        perfs = np.atleast_1d(np.array(told["performance"], dtype=np.float64))
+        perfs = np.atleast_1d(np.array(report["performance"], dtype=np.float64))
         if not np.isfinite(perfs).all():
             return None
         return (float(perfs[0]),) if len(perfs) == 1 else (*map(float, perfs), float(np.mean(perfs)))
@@ -104,7 +104,7 @@ class ReleasedHost:
         """Draw prompts, each in this state, for ever; those of one operator alone where one is wanted.
 
         Unless ``named``, every prompt of one parent counts as a replacement. Raises HostError when operators
-        cannot be told apart, and when the wanted one does not come.
+        cannot be distinguished, and when the wanted one does not come.
         """
         wording = self._wording(state) if named else Wording(None)
         load(self.trainer, self.policy, state)
@@ -140,7 +140,7 @@ class ReleasedHost:
         return AskedPrompt(CREATION, (), text, chat, tuple(self.trainer.used_prompts))
 
     def play(self, state: SearchState, asked: AskedPrompt, texts: Sequence[str]) -> PlayedGroup:
-        """Let its own reward function judge the answers and move the population.
+        """Let its own reward function score the answers and update the population.
 
         Raises NotComparableError when its time limit cut an evaluation short.
         """

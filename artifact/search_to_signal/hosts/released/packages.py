@@ -27,8 +27,8 @@ class _Import(NamedTuple):
     later: bool
 
     def __str__(self) -> str:
-        told = f"{self.file}:{self.line} imports {self.package}, which is not installed"
-        return f"{told}: {remedy(self.package)}"
+        missing = f"{self.file}:{self.line} imports {self.package}, which is not installed"
+        return f"{missing}: {remedy(self.package)}"
 
 
 def require_packages(checkout: Checkout, plan: Plan) -> None:

@@ -46,8 +46,8 @@ class Plan:
     def recorded(self) -> dict[str, str | int | float | bool | None]:
         """The host's plain options by name, without what might be a secret."""
         plain = (str | int | float, type(None))
-        told = {name: value for name, value in vars(self.options).items() if not _SECRET.search(name)}
-        return {name: _without_login(value) for name, value in told.items() if isinstance(value, plain)}
+        options = {name: value for name, value in vars(self.options).items() if not _SECRET.search(name)}
+        return {name: _without_login(value) for name, value in options.items() if isinstance(value, plain)}
 
 
 def _without_login(value: Any) -> Any:
@@ -101,7 +101,7 @@ def _require_files(checkout: Checkout, config: str, options: Any) -> None:
 
 
 def _require_released_failures(config: str, options: Any) -> None:
-    """Records tell failures by their rewards, so these have to be the released ones."""
+    """Records recognize failures by their rewards, so these have to be the released ones."""
     given = {name: value for name, value in vars(options).items() if name.startswith("reward_")}
     strange = [f"{name} {value}" for name, value in given.items() if value not in SEVERITY.values()]
     if strange:

@@ -93,10 +93,10 @@ def _evaluated(played: ReleasedRound, rescore: Rescore) -> Iterator[Evaluated]:
             score = score_of(text, played.seen, played.after.archive, rescore)
             if score is None:
                 raise HostError(
-                    f"the released host gave {reward} to a completion whose performance nobody can tell: "
+                    f"the released host gave {reward} to a completion whose performance is unknown: "
                     "its rewards are not those of the paper, or it runs what we do not see"
                 )
-            if not math.isfinite(score):  # never a score of ours (D17), whatever the host makes of it
+            if not math.isfinite(score):  # never a valid score here (D17), whatever the host does with it
                 outcome, score = Outcome.RUNTIME_FAILURE, None
         yield Evaluated(outcome, idea, code, score, program_sha256(code) if code else None)
 

@@ -79,7 +79,7 @@ def snapshot(trainer: Any) -> SearchState:
 
 
 def policy_of(kind: type[Any], member: Member, problem: str, function: Callable[..., Any]) -> Any:
-    """A released heuristic object for a member of ours, as if it had been evaluated.
+    """A released heuristic object for a member, as if the host had evaluated it.
 
     ``problem`` is the released host's name of the problem, ``function`` what the member's code defines.
     """
@@ -98,7 +98,7 @@ def policy_of(kind: type[Any], member: Member, problem: str, function: Callable[
 
 
 def load(trainer: Any, kind: type[Any], state: SearchState) -> None:
-    """Put a trainer into a state of ours; its used prompts stay, as its rewards look prompts up there."""
+    """Put a trainer into a search state; its used prompts stay, as its rewards look prompts up there."""
     members = {member.id: member for member in (*state.seeds, *state.archive)}
     made = {
         name: policy_of(kind, member, trainer.problem_name, _function(member.code))
@@ -144,7 +144,7 @@ def severities_of(options: Any) -> dict[Outcome, float]:
 def outcome_of(reward: float, severities: Mapping[Outcome, float] = SEVERITY) -> Outcome | None:
     """The typed outcome that a native reward stands for; no valid reward equals a severity.
 
-    None for a reward below every valid one that is no severity either: a failure, and nobody knows which.
+    None for a reward below every valid one that is no severity either: a failure of unknown kind.
     """
     near = (outcome for outcome, value in severities.items() if abs(value - reward) < _NEAR)
     return next(near, Outcome.VALID if reward >= COPY - _NEAR else None)
@@ -183,7 +183,7 @@ def score_of(
     """The performance that the host found for a completion that it calls valid.
 
     Taken from the heuristics it made, then from its archive; ``otherwise`` evaluates the code where both
-    are silent. None when nobody knows.
+    are silent. None where it is unknown.
     """
     proposal = parse(text)
     code = proposal.code if isinstance(proposal, Proposal) else None

@@ -1,4 +1,4 @@
-"""What a released prompt says beside the heuristics that it shows: enough to name its operator.
+"""The text of a released prompt around its heuristics: enough to name its operator.
 
 Its words are not known here, so they are learned: one operator alone is given weight, and what the prompts
 then say is that operator's. Nothing of it is kept or printed.
