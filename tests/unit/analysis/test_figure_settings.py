@@ -14,6 +14,8 @@ from search_to_signal.provenance.seal import seal
 from search_to_signal.provenance.source import source
 from search_to_signal.runtime import command_line
 
+pytestmark = pytest.mark.slow
+
 FORGED = "text.usetex: True\ntext.latex.preamble: \\input{/etc/passwd}\naxes.facecolor: red\nfont.size: 30\n"
 
 

@@ -80,6 +80,7 @@ def command(tmp_path: Path) -> Iterator[Any]:
     process.wait()
 
 
+@pytest.mark.slow
 def test_the_command_follows_until_it_is_interrupted(command: Any, tmp_path: Path) -> None:
     """A line per step, the page while it goes on, then the report and exit code 0."""
     assert command.stdout.readline().startswith("not read yet: ")

@@ -29,6 +29,8 @@ from search_to_signal.programs.markers import OPENING
 from search_to_signal.programs.parsing import Failure, Proposal, parse
 from search_to_signal.records.schema import Operator, Outcome
 
+pytestmark = pytest.mark.slow
+
 NO_DEFECTS = {operator.value: 0.0 for operator in Operator}
 
 Judge = Callable[[str], tuple[Outcome, str]]

@@ -22,6 +22,8 @@ from search_to_signal.evidence.container import read_container, write_container
 from search_to_signal.evidence.packing import list_evidence
 from search_to_signal.records.manifest import write_roster
 
+pytestmark = pytest.mark.slow
+
 CONDITIONS, SEEDS = ("frozen", "native"), (1, 2, 3)
 GIGABYTE = 1 << 30
 

@@ -11,6 +11,8 @@ from tests.probes import write_synthetic_probe
 from search_to_signal.cli import main
 from search_to_signal.records.manifest import write_roster
 
+pytestmark = pytest.mark.slow
+
 FIRST = plan_text({})
 FURTHER = (
     plan_text({"pairs": '[["larger/cohort/native", "larger/cohort/frozen"]]', "horizon": 80})

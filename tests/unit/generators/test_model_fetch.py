@@ -21,6 +21,8 @@ from search_to_signal.generators.files import checked_files, file_sha256
 from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.runtime import command_line
 
+pytestmark = pytest.mark.slow
+
 SMALL = "qwen2.5-coder-0.5b-instruct"
 PAPERS = "Qwen2.5-7B-Instruct"
 PARTS = 12

@@ -20,6 +20,8 @@ from search_to_signal.scheduling.execution import (
 )
 from search_to_signal.scheduling.run_slots import run_missing
 
+pytestmark = pytest.mark.slow
+
 # Stands for `python -m search_to_signal.cli run-one`: does what the name of its condition says.
 STUB = """#!{python} -S
 import json, os, sys, time

@@ -27,6 +27,8 @@ from search_to_signal.normalizer import get_normalizer
 from search_to_signal.numerics import Floats
 from search_to_signal.records.layers import LAYERS, in_paper_order
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Path]
 FORMS = ("csv", "md", "tex")
 AGAIN = """
