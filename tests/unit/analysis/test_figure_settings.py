@@ -51,10 +51,10 @@ def latex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def give(where: Path, *command: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-    """Give a command from a directory; it ends within a minute."""
+    """Give a command from a directory; it ends in minutes."""
     whole = {**os.environ, **variables}
     return subprocess.run(
-        command_line(*command), cwd=where, env=whole, capture_output=True, text=True, timeout=60, check=False
+        command_line(*command), cwd=where, env=whole, capture_output=True, text=True, timeout=300, check=False
     )
 
 

@@ -145,7 +145,9 @@ def test_nothing_is_left_after_the_pool() -> None:
     with EvaluationPool(Tsp(), "embedded", SETTINGS) as pool:
         pool.evaluate([NEAREST])
         assert len(children()) > len(before)
-    time.sleep(0.05)
+    end = time.monotonic() + 30.0
+    while children() != before and time.monotonic() < end:
+        time.sleep(0.01)
     assert children() == before
 
 

@@ -281,7 +281,7 @@ def test_every_reader_refuses_what_is_no_file(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert found.returncode == 4, found.stdout
     assert "core_results.csv is a " in found.stderr
