@@ -7,8 +7,10 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from search_to_signal.hosts.calm.operators import REPLACEMENT
+from search_to_signal.records.abilities import CALM_OPERATORS
 from search_to_signal.records.groups import OUTCOMES, GroupBatch
-from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, Outcome
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Outcome
 
 Floats = NDArray[np.float64]
 FAILURES = tuple(outcome for outcome in OUTCOMES if outcome is not Outcome.VALID)
@@ -151,7 +153,7 @@ def record(**changes: object) -> CompletionRecord:
         "step": 0,
         "index": 0,
         "problem": "tsp",
-        "operator": Operator.REPLACEMENT,
+        "operator": REPLACEMENT,
         "prompt_sha256": "p",
         "parents": ("a",),
         "base_scores": (-7.0,),
@@ -183,7 +185,7 @@ def completion_groups(draw: st.DrawFn, size: int | None = None) -> tuple[Complet
     count = size or draw(st.integers(1, 6))
     bases = tuple(draw(st.lists(ordinary_scores, max_size=2)))
     frontier = draw(st.none() | ordinary_scores)
-    operator = draw(st.sampled_from(list(Operator)))
+    operator = draw(st.sampled_from(list(CALM_OPERATORS)))
     return tuple(
         draw(_completions(index, {"base_scores": bases, "frontier": frontier, "operator": operator}))
         for index in range(count)

@@ -12,8 +12,10 @@ import msgspec
 import numpy as np
 
 from search_to_signal.config import canonical_sha256
+from search_to_signal.hosts.calm.operators import CREATION
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.records.abilities import CALM_OPERATORS
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import Environment, Manifest, Source, write_manifest
 from search_to_signal.records.schema import (
@@ -88,10 +90,10 @@ def synthetic_groups(condition: str, seed: int, groups: int, size: int) -> Group
 def _group(
     step: int, size: int, archive: list[float], valid: float, rng: np.random.Generator
 ) -> list[CompletionRecord]:
-    operator = tuple(Operator)[rng.integers(len(Operator))]
+    operator = tuple(CALM_OPERATORS)[rng.integers(len(CALM_OPERATORS))]
     parents = tuple(sorted({int(i) for i in rng.integers(min(len(archive), 10), size=2)}))
     before = list(archive)
-    bases = () if operator is Operator.CREATION else tuple(sorted(before)[-1 - i] for i in parents)
+    bases = () if operator == CREATION else tuple(sorted(before)[-1 - i] for i in parents)
     records = []
     for index in range(size):
         failed = rng.random() > valid
@@ -124,7 +126,7 @@ def _record(
         index=index,
         problem="tsp",
         operator=operator,
-        prompt_sha256=_sha256(f"prompt {operator.value} {parents}"),
+        prompt_sha256=_sha256(f"prompt {operator} {parents}"),
         parents=tuple(_sha256(f"parent {i}") for i in parents),
         base_scores=bases,
         frontier=max(before),

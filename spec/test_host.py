@@ -7,15 +7,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, INJECTION, REPLACEMENT
+from search_to_signal.hosts.calm.planning import Draw, plan_round
+from search_to_signal.hosts.calm.replay import replay
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import SearchState, initial_state
+from search_to_signal.hosts.calm.transition import transition
 from search_to_signal.problems.base import Heuristic
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, Outcome
 from search_to_signal.search.archive import archive_gap, frontier
-from search_to_signal.search.planning import Draw, plan_round
-from search_to_signal.search.replay import Round, replay
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import SearchState, initial_state, seed_member
-from search_to_signal.search.transition import Evaluated, transition
+from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.member import seed_member
+from search_to_signal.search.round import Round
 from search_to_signal.seeding import stream
 
 SETTINGS = SearchSettings(population_size=3, collapse_threshold=4, collapse_speed=0.1)
@@ -60,7 +64,7 @@ class Model:
                 events.append(ArchiveEvent.ADMITTED)
                 self.archive.append(child)
             found = re.search(r"The new component ([a-z ]+) has been introduced", text if child else "")
-            if found and operator is Operator.INJECTION and found[1] not in self.injected:
+            if found and operator == INJECTION and found[1] not in self.injected:
                 self.injected.append(found[1])
         self.stuck += full
         if any(child[2] > best for child in group if child):
@@ -79,7 +83,7 @@ def listing(state: SearchState) -> list[Kept]:
 def record(step: int, index: int, result: Evaluated, event: ArchiveEvent) -> CompletionRecord:
     """A completion record of which only what replay reads is meant."""
     return CompletionRecord(
-        step=step, index=index, problem="", operator=Operator.CREATION, prompt_sha256="", parents=(),
+        step=step, index=index, problem="", operator=CREATION, prompt_sha256="", parents=(),
         base_scores=(), frontier=None, archive_size=0, outcome=result.outcome, detail="",
         score=result.score, evaluation="", response_sha256="", program_sha256=result.program,
         matches_base_code=False, archive_gap=None, exposure=None, prompt_tokens=0, completion_tokens=0,
@@ -98,7 +102,7 @@ class Host(RuleBasedStateMachine):
         self.played: list[Round] = []
 
     def render(self, draw: Draw) -> str:
-        return " ".join([draw.operator.value, str(draw.variant), *(p.code for p in draw.parents)])
+        return " ".join([draw.operator, str(draw.variant), *(p.code for p in draw.parents)])
 
     def plan(self) -> Draw:
         rng = stream(self.seed, "search", self.step)
@@ -109,14 +113,14 @@ class Host(RuleBasedStateMachine):
         again = self.plan()
         assert (again.operator, again.parents, again.variant) == (draw.operator, draw.parents, draw.variant)
         archive = draw.state.archive
-        assert len(draw.parents) == (2 if draw.operator is Operator.CROSSOVER else 1)
+        assert len(draw.parents) == (2 if draw.operator == CROSSOVER else 1)
         assert draw.parents[0] in archive[:3]
-        assert draw.operator is not Operator.CROSSOVER or len(archive) > 1
-        if draw.operator is Operator.CROSSOVER:
+        assert draw.operator != CROSSOVER or len(archive) > 1
+        if draw.operator == CROSSOVER:
             first, second = draw.parents
             by_performance = second in archive[:3] and not same(first.score, second.score)
             assert by_performance or words(second.idea) - words(first.idea)
-        assert draw.variant in (range(3) if draw.operator is Operator.REPLACEMENT else (0,))
+        assert draw.variant in (range(3) if draw.operator == REPLACEMENT else (0,))
 
     def check_collapse(self, draw: Draw) -> None:
         """R-HOST-02: no collapse without stagnation, always one at the threshold, and what it keeps."""
@@ -179,7 +183,7 @@ class Host(RuleBasedStateMachine):
         assert len(self.state.ideas) == len(self.state.archive)
         for member in self.state.archive:
             expected = [
-                len(words(k[0]) - member.words) / max(len(words(k[0])), 1) for k in self.model.archive
+                len(words(k[0]) - words(member.idea)) / max(len(words(k[0])), 1) for k in self.model.archive
             ]
             assert self.state.distances(member).tolist() == expected
 

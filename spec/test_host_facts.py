@@ -11,19 +11,22 @@ from hypothesis import strategies as st
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.sharding import merge_shards
+from search_to_signal.hosts.calm.injection import component
+from search_to_signal.hosts.calm.operators import CROSSOVER, SIMPLIFICATION
+from search_to_signal.hosts.calm.prompts import build_prompt
+from search_to_signal.hosts.calm.selection import diversity_order
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import state_of
+from search_to_signal.hosts.calm.transition import transition
 from search_to_signal.numerics import read_by_rows
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.ant_colony.orienteering import best_prize
 from search_to_signal.problems.base import InfeasibleAnswerError
 from search_to_signal.problems.obp import gap_score
 from search_to_signal.programs.parsing import OPENING, idea_span
-from search_to_signal.records.schema import Operator, Outcome
-from search_to_signal.search.injection import component
-from search_to_signal.search.prompts import build_prompt
-from search_to_signal.search.selection import diversity_order
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member, state_of
-from search_to_signal.search.transition import Evaluated, transition
+from search_to_signal.records.schema import Outcome
+from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.member import Member
 from spec.in_process import evaluate_in_process
 
 COUNTER = (
@@ -37,7 +40,7 @@ phrases = st.text(st.sampled_from("aZ()'- "), min_size=1, max_size=8).filter(str
 
 def member(score: float) -> Member:
     """A member with this score."""
-    return Member("", "", score, Operator.CROSSOVER, step=0, index=0, id="")
+    return Member("", "", score, CROSSOVER, step=0, index=0, id="")
 
 
 @given(before=plain_text, phrase=phrases, after=plain_text, odd=st.sampled_from("[]5_.\n"))
@@ -54,7 +57,7 @@ def test_reset(best: float, hair: float, full: bool) -> None:
     state = replace(state_of([member(best), member(best - 1)], []), stagnation=7)
     child = Evaluated(Outcome.VALID, score=best + hair)
     settings = SearchSettings(population_size=2 if full else 3)
-    after, _ = transition(state, [child], operator=Operator.CROSSOVER, step=1, settings=settings)
+    after, _ = transition(state, [child], operator=CROSSOVER, step=1, settings=settings)
     assert after.stagnation == (0 if best + hair > best else 7 + full)
 
 
@@ -125,7 +128,7 @@ def test_row_without_weight(row: int) -> None:
 def test_performance(thousandths: int) -> None:
     """R-HOST-21: The released form shows performance cut to three decimals and not padded (D36)."""
     shown = member(thousandths / 1000 + math.copysign(0.0004, thousandths))
-    prompt = build_prompt(PROBLEMS["tsp"], Operator.SIMPLIFICATION, [shown], form="released").user
+    prompt = build_prompt(PROBLEMS["tsp"], SIMPLIFICATION, [shown], form="released").user
     assert prompt.splitlines()[1] == f"Algorithm 1, rank 1, tour length {abs(thousandths) / 1000}"
 
 

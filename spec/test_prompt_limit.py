@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from search_to_signal.errors import ConfigError
 from search_to_signal.generators.base import last_tokens
 from search_to_signal.generators.settings import GenerationSettings
+from search_to_signal.hosts.calm.operators import INJECTION
+from search_to_signal.hosts.calm.prompts import build_prompt
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.problems import get_problem
-from search_to_signal.records.schema import Operator
-from search_to_signal.search.prompts import Prompt, build_prompt
+from search_to_signal.search.prompt import Prompt
 
 END = 1
 lengths, limits = st.integers(1, 40), st.integers(1, 40)
@@ -137,7 +138,7 @@ def test_no_completion_lengthens_every_later_prompt(explored: list[str]) -> None
     """R-GEN-05: A prompt names ten explored components, each by at most 200 characters (D26)."""
     problem = get_problem("tsp")
     asked, plain = (
-        build_prompt(problem, Operator.INJECTION, (), injected=injected).user for injected in (explored, ())
+        build_prompt(problem, INJECTION, (), injected=injected).user for injected in (explored, ())
     )
     named = asked.removeprefix(plain)
     assert len(named) <= len(" Already explored: .") + 10 * 202

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_to_signal.errors import IllFormedGroupError, RecordError
+from search_to_signal.hosts.calm.operators import CREATION
 from search_to_signal.records import external
 from search_to_signal.records.groups import GroupBatch, batch_of
 from search_to_signal.records.reader import read_completions, read_groups
-from search_to_signal.records.schema import CompletionRecord, Operator, Outcome
+from search_to_signal.records.schema import CompletionRecord, Outcome
 from search_to_signal.rewards import MAPPINGS
 from spec.strategies import completion_groups, groups, record
 
@@ -85,7 +86,7 @@ def test_batch() -> None:
 
 def test_creation_has_no_comparator() -> None:
     """R-REC-05: A creation prompt has no comparator, whatever bases its record names (D05)."""
-    item = record(operator=Operator.CREATION, base_scores=(-7.0,))
+    item = record(operator=CREATION, base_scores=(-7.0,))
     assert not batch_of([(item,)]).eligible.any()
 
 
@@ -170,6 +171,6 @@ def as_external(members: tuple[CompletionRecord, ...]) -> external.ExternalGroup
             for r in members
         ),
         problem=head.problem,
-        bases=() if head.operator is Operator.CREATION else head.base_scores,
+        bases=() if head.operator == CREATION else head.base_scores,
         frontier=head.frontier,
     )

@@ -11,15 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from search_to_signal.hosts.calm.collapse import collapse_due
+from search_to_signal.hosts.calm.exposure import exposures
+from search_to_signal.hosts.calm.planning import plan_round
+from search_to_signal.hosts.calm.sampling import draw_crossover, draw_parents
+from search_to_signal.hosts.calm.selection import crossover_pairs
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import SearchState, state_of
 from search_to_signal.records.schema import Outcome
-from search_to_signal.search.collapse import collapse_due
-from search_to_signal.search.exposure import exposures
-from search_to_signal.search.planning import plan_round
-from search_to_signal.search.sampling import draw_crossover, draw_parents
-from search_to_signal.search.selection import crossover_pairs
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member, SearchState, state_of
-from search_to_signal.search.transition import Evaluated
+from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.member import Member
 
 SETTINGS = SearchSettings(population_size=4)
 Shown = tuple[str, float]
@@ -132,7 +133,7 @@ def fits(counts: Counter[str], chances: dict[str, float]) -> bool:
 def test_operators_occur_as_often_as_the_host_says(members: int, weights: tuple[int, ...]) -> None:
     """R-HOST-08: one member, filling and full, through the real planning of rounds."""
     state, rng = state_from(ARCHIVE[:members]), np.random.default_rng(20)
-    counts = Counter(plan_round(state, rng, SETTINGS, lambda draw: "").operator.value for _ in range(4000))
+    counts = Counter(plan_round(state, rng, SETTINGS, lambda draw: "").operator for _ in range(4000))
     names = ("simplification", "injection", "replacement", "crossover")
     assert fits(counts, {name: w / sum(weights) for name, w in zip(names, weights, strict=True)})
 

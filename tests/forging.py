@@ -9,8 +9,10 @@ import msgspec
 
 from search_to_signal.config import canonical_json, canonical_sha256
 from search_to_signal.generators.base import Completion, Generation
+from search_to_signal.hosts.calm.host import ReferenceHost
+from search_to_signal.hosts.calm.replay import replay
+from search_to_signal.hosts.calm.state import initial_state
 from search_to_signal.hosts.credit import assign_credit
-from search_to_signal.hosts.reference import ReferenceHost
 from search_to_signal.loop.files import read_timing
 from search_to_signal.loop.group import EvaluatedCompletion, completion_records, step_record
 from search_to_signal.loop.recorded import recorded_rounds
@@ -32,8 +34,8 @@ from search_to_signal.records.schema import (
     StepTiming,
 )
 from search_to_signal.rewards import get_mapping
-from search_to_signal.search.replay import Round, replay
-from search_to_signal.search.state import heuristic_record, initial_state, seed_member
+from search_to_signal.search.member import heuristic_record, seed_member
+from search_to_signal.search.round import Round
 from search_to_signal.seeding import stream
 
 _LEARNED = ("mapping", "zero_advantage", "loss", "kl", "grad_norm", "training_tokens", "adapter_sha256")

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from spec.synthetic_runs import plain_manifest
 
+from search_to_signal.hosts.calm.operators import CREATION, REPLACEMENT
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.probe import (
     BankPrompt,
@@ -15,7 +16,7 @@ from search_to_signal.records.probe import (
     ProbeRecord,
     write_probe,
 )
-from search_to_signal.records.schema import Operator, Outcome
+from search_to_signal.records.schema import Outcome
 
 Scores = Sequence[Sequence[float | None]]
 """By prompt and position, None for a failure."""
@@ -31,7 +32,7 @@ def write_synthetic_probe(
             prompt=number,
             run="cohort/frozen-s1",
             step=number,
-            operator=Operator.REPLACEMENT if scores else Operator.CREATION,
+            operator=REPLACEMENT if scores else CREATION,
             system="",
             user="",
             prompt_sha256="p",

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Range:
-    """What a setting may be, said beside its type: ``Annotated[float, Range(0, 10)]``.
+    """The range of a setting, given with its type: ``Annotated[float, Range(0, 10)]``.
 
     ``above`` leaves out ``low`` itself, ``below`` leaves out ``high``. NaN is in no range.
     """
@@ -38,7 +38,7 @@ class Range:
 
 
 def check_ranges(settings: Any, place: str = "") -> None:
-    """Refuse a number out of the range beside its type; raises ConfigError that names ``place`` and field.
+    """Refuse a number out of its type's range; raises ConfigError that names ``place`` and field.
 
     Of a tuple every number is meant. None, where the type has it, is what it means there.
     """

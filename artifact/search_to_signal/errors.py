@@ -48,7 +48,7 @@ class IllFormedGroupError(S2SError):
 
 
 class MappingError(S2SError):
-    """A mapping, normalizer, problem, host or learning rule of somebody's own failed or broke its promise."""
+    """A third-party mapping, normalizer, problem, host or learning rule failed or broke its protocol."""
 
     exit_code = 18
 
@@ -111,3 +111,9 @@ class StoppedError(S2SError):
     """Somebody asked for the end before the last run."""
 
     exit_code = 130
+
+
+class HostError(S2SError):
+    """A released host lacks, or does not keep, the interface that this package knows."""
+
+    exit_code = 12

@@ -175,7 +175,7 @@ def get_normalizer(name_or_path: str) -> Normalizer:
 
 
 def find_normalizer(name_or_path: str) -> Normalizer:
-    """``get_normalizer`` for a name that a results directory gives: runs no code that nobody allowed.
+    """``get_normalizer`` for a name that a results directory gives: runs no code that was not allowed.
 
     Raises ConfigError as ``get_normalizer`` does, and for an import path that was not loaded before.
     """

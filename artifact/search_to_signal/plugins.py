@@ -64,11 +64,11 @@ def _imported(path: str) -> object:
 
 def _loaded(option: str, path: str) -> object:
     module, _, attribute = path.partition(":")
-    # A module of the standard library is loaded already, which is nobody's word for what is in it.
+    # A module of the standard library is loaded already, which does not show that it was meant to be loaded.
     found = vars(sys.modules[module]) if path in _ALLOWED and module in sys.modules else {}
     if attribute not in found:
         raise ConfigError(
-            f"{path!r} is code of somebody's own, which is not run unasked: look at it, then allow it with "
+            f"{path!r} is third-party code, which is not run unasked: look at it, then allow it with "
             f"{option} {path}"
         )
     return found[attribute]
@@ -76,7 +76,7 @@ def _loaded(option: str, path: str) -> object:
 
 @contextmanager
 def own_code(what: str, known: bool = False, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Within it runs what may be somebody's own: whatever it raises becomes one line, a MappingError.
+    """Context in which third-party code may run: whatever it raises becomes one line, a MappingError.
 
     Errors of this package and those of ``passing`` pass; where the code is ``known``, which is ours, all do.
     """

@@ -44,7 +44,7 @@ class Progress(Protocol):
 
 
 class PlainProgress:
-    """A line when a task begins and when it ends; ``tell`` prints one about all that is under way."""
+    """A line when a task begins and when it ends; ``report`` prints one about all that is under way."""
 
     def __init__(self, work: Workload | None = None) -> None:
         self._work = work or Workload()
@@ -62,7 +62,7 @@ class PlainProgress:
         # One write: runs side by side report from threads of their own.
         print(f"{line}\n", end="", flush=True)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Print how far everything is, if anything runs."""
         running = self._work.running
         tasks = "; ".join(f"{_short(task)} {task.done}/{task.total} {task.note}".rstrip() for task in running)
@@ -127,7 +127,7 @@ def _rows(running: Iterable[Status], now: float) -> "RenderableType":
 
 
 def _short(status: Status) -> str:
-    """A task's name without its layer, which is named beside all of them."""
+    """A task's name without its layer, which is named once for all of them."""
     return status.task.name.partition("/")[2] or status.task.name
 
 
@@ -149,7 +149,7 @@ def progress_display(planned: Iterable[Task] = ()) -> Iterator[Progress]:
     work = Workload(planned)
     if not (sys.stdout.isatty() and find_spec("rich")):
         plain = PlainProgress(work)
-        with called_every(PLAIN_SECONDS, plain.tell):
+        with called_every(PLAIN_SECONDS, plain.report):
             yield plain
         return
     # Loading it takes longer than most commands that draw nothing.

@@ -14,7 +14,7 @@ _MEASURED_SECONDS = 10.0
 class Task(NamedTuple):
     """A part of the work: its layer is what ``name`` has before the first slash.
 
-    ``steps`` may be an estimate until the task reports. ``cost`` is what a step takes beside the steps of
+    ``steps`` may be an estimate until the task reports. ``cost`` is the cost of a step relative to those of
     other tasks, ``setup`` what comes before the first, in the same unit. ``is_run``: whether it is a run of a
     search, which are counted.
     """

@@ -18,9 +18,9 @@ from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.generators.opening import open_trainable
 from search_to_signal.generators.settings import GenerationSettings
-from search_to_signal.hosts.base import begin, exposures_of, update_search
+from search_to_signal.hosts.calm.host import ReferenceHost
+from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.credit import assign_credit
-from search_to_signal.hosts.reference import ReferenceHost
 from search_to_signal.learner.adapter import TrainedAdapter, adapter_sha256, attach_adapter
 from search_to_signal.learner.device import prepare_processor
 from search_to_signal.learner.grpo import GrpoLearner
@@ -31,8 +31,8 @@ from search_to_signal.normalizer import get_normalizer
 from search_to_signal.problems import get_problem
 from search_to_signal.records.schema import ANY_FENCE
 from search_to_signal.rewards import get_mapping
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import seed_member
+from search_to_signal.search.host import begin, exposures_of, update_search
+from search_to_signal.search.member import seed_member
 from search_to_signal.seeding import derive_seed, stream
 
 SEED = 42

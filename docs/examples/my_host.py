@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from search_to_signal.errors import ConfigError
-from search_to_signal.hosts.base import HostSetup, Request, Transition
-from search_to_signal.programs.canonical import program_sha256
-from search_to_signal.records.schema import ArchiveEvent, Operator
-from search_to_signal.search.prompts import build_prompt
-from search_to_signal.search.state import Member
-from search_to_signal.search.transition import Evaluated
+from search_to_signal.hosts.calm.operators import SIMPLIFICATION
+from search_to_signal.hosts.calm.prompts import build_prompt
+from search_to_signal.records.schema import ArchiveEvent
+from search_to_signal.search.evaluated import Evaluated, member_of
+from search_to_signal.search.host import HostSetup, Request, Transition
+from search_to_signal.search.member import Member
 
 Archive = tuple[Member, ...]
 
@@ -31,8 +31,8 @@ class HillClimber:
         """Ask for a variant of one of the newest."""
         newest = state[-self._width :]
         parent = newest[rng.integers(len(newest))]
-        prompt = build_prompt(self._problem, Operator.SIMPLIFICATION, (parent,))
-        return Request(prompt, Operator.SIMPLIFICATION, (parent,), (parent,), archive=state, state=state)
+        prompt = build_prompt(self._problem, SIMPLIFICATION, (parent,))
+        return Request(prompt, SIMPLIFICATION, (parent,), (parent,), archive=state, state=state)
 
     def update(self, request: Request, results: Sequence[Evaluated], step: int) -> Transition:
         """Keep what beats everything before it; any other score counts as a duplicate."""
@@ -44,7 +44,6 @@ class HillClimber:
                 events.append(ArchiveEvent.DUPLICATE_SCORE)
             else:
                 events.append(ArchiveEvent.ADMITTED)
-                identity, operator = program_sha256(found.code), request.operator
-                archive.append(Member(found.idea, found.code, found.score, operator, step, index, identity))
+                archive.append(member_of(found, request.operator, step, index))
         admitted = tuple(archive[len(request.archive) :])
         return Transition(tuple(archive), tuple(events), admitted, archive=tuple(archive))

@@ -21,12 +21,13 @@ from search_to_signal.generators.decoding import CachedDecoder, open_decoder
 from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.generators.sampling import sample
+from search_to_signal.hosts.calm.planning import plan_round
+from search_to_signal.hosts.calm.prompts import build_prompt
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import initial_state
 from search_to_signal.problems import get_problem
 from search_to_signal.runtime import keep_freed_memory
-from search_to_signal.search.planning import plan_round
-from search_to_signal.search.prompts import build_prompt
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import initial_state, seed_member
+from search_to_signal.search.member import seed_member
 
 GROUP, LIMIT, TEMPERATURE = 4, 320, 0.9
 Rows = list[tuple[int, ...]]

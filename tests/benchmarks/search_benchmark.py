@@ -10,13 +10,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from search_to_signal.hosts.calm.planning import Draw, plan_round
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import initial_state
+from search_to_signal.hosts.calm.transition import transition
 from search_to_signal.problems.base import Heuristic
 from search_to_signal.programs.parsing import OPENING, Proposal, parse
 from search_to_signal.records.schema import Outcome
-from search_to_signal.search.planning import Draw, plan_round
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import initial_state, seed_member
-from search_to_signal.search.transition import Evaluated, transition
+from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.member import seed_member
 
 ROUNDS, GROUP = 250, 4
 
@@ -46,7 +48,7 @@ def rounds_per_second(seed: int) -> float:
     state = initial_state(seed_member(Heuristic("seed", "x = 1"), -10.0))
 
     def render(draw: Draw) -> str:
-        return draw.operator.value + "".join(parent.code for parent in draw.parents)
+        return draw.operator + "".join(parent.code for parent in draw.parents)
 
     started = time.process_time()
     for step, group in enumerate(groups):

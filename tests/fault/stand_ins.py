@@ -16,6 +16,7 @@ from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
 from search_to_signal.hosts import open_host
+from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.learner.base import StepResult
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.loop.live_loop import Parts
@@ -28,7 +29,6 @@ from search_to_signal.provenance.adapters import digest_of
 from search_to_signal.records.files import write_atomically
 from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.rewards import get_mapping
-from search_to_signal.search.settings import SearchSettings
 from search_to_signal.seeding import stream
 
 

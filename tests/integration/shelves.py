@@ -7,17 +7,17 @@ import msgspec
 import numpy as np
 import torch
 
-from search_to_signal.hosts.base import HostSetup, Request, Transition
+from search_to_signal.hosts.calm.operators import SIMPLIFICATION
+from search_to_signal.hosts.calm.prompts import build_prompt
 from search_to_signal.learner.adapter import adapter_sha256
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.checkpoint import dump_state, load_state
 from search_to_signal.learner.loss import token_group, token_log_probabilities
 from search_to_signal.records.abilities import RuleFacts
 from search_to_signal.records.database import Database
-from search_to_signal.records.schema import Operator
-from search_to_signal.search.prompts import build_prompt
-from search_to_signal.search.state import Member
-from search_to_signal.search.transition import Evaluated, event_of
+from search_to_signal.search.evaluated import Evaluated, event_of
+from search_to_signal.search.host import HostSetup, Request, Transition
+from search_to_signal.search.member import Member
 
 SHELF = 2
 
@@ -47,8 +47,8 @@ class Shelves:
     def propose(self, state: State, rng: np.random.Generator) -> Request:
         """Ask for a variant of what is on the shelf."""
         parent = state.shelf[rng.integers(len(state.shelf))]
-        prompt = build_prompt(self._problem, Operator.SIMPLIFICATION, (parent,))
-        return Request(prompt, Operator.SIMPLIFICATION, (parent,), (parent,), state.archive, state)
+        prompt = build_prompt(self._problem, SIMPLIFICATION, (parent,))
+        return Request(prompt, SIMPLIFICATION, (parent,), (parent,), state.archive, state)
 
     def update(self, request: Request, results: Sequence[Evaluated], step: int) -> Transition:
         """Keep whatever has a score."""

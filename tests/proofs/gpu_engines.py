@@ -42,7 +42,7 @@ from search_to_signal.loop.learning import begin_training, open_run_generator
 from search_to_signal.package_data import PROFILES
 from search_to_signal.profiles.profile import Profile
 from search_to_signal.profiles.run_config import RunConfig
-from search_to_signal.search.prompts import Prompt
+from search_to_signal.search.prompt import Prompt
 
 SHAPE = {
     **QWEN_7B,

@@ -33,15 +33,14 @@ from search_to_signal.generators.sampling import sample_group, uniform_numbers
 from search_to_signal.generators.settings import GenerationSettings, ModelLoading
 from search_to_signal.generators.token_intervals import bounds, logits_by_slice, open_for_reading
 from search_to_signal.hosts import open_host
-from search_to_signal.hosts.base import HostSetup, begin
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.base import TrainingGroup
 from search_to_signal.learner.device import prepare_processor
 from search_to_signal.learner.grpo import GrpoLearner
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.problems import get_problem
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import seed_member
+from search_to_signal.search.host import HostSetup, begin
+from search_to_signal.search.member import seed_member
 from search_to_signal.seeding import derive_seed, stream
 from search_to_signal.verification.token_draws.token_distances import (
     BOUNDS,
@@ -68,7 +67,7 @@ def prompts(directory: Path, count: int) -> Iterator[list[int]]:
     """What the search asks first, by as many streams."""
     problem, tokenizer = get_problem("tsp"), load_tokenizer(directory)
     host = open_host(
-        "reference", HostSetup(problem, SearchSettings(collapse_threshold=25, prompts="released"), {})
+        "reference", HostSetup(problem, search={"collapse_threshold": 25, "prompts": "released"})
     )
     state = begin(host, seed_member(problem.seed, -4.9358), ())
     for step in range(count):

@@ -15,6 +15,7 @@ import pytest
 from safetensors.numpy import save
 from spec.synthetic_runs import credited, plain_manifest, write_lines
 
+from search_to_signal.hosts.calm.operators import REPLACEMENT
 from search_to_signal.problems.tsp import Tsp
 from search_to_signal.programs.canonical import program_sha256, sha256_text
 from search_to_signal.programs.markers import OPENING
@@ -27,7 +28,6 @@ from search_to_signal.records.schema import (
     CompletionRecord,
     GenerationRecord,
     HeuristicRecord,
-    Operator,
     Outcome,
     StepRecord,
     StepTiming,
@@ -118,7 +118,7 @@ def _group(step: int, archive: Sequence[HeuristicRecord], shift: float) -> list[
             step=step,
             index=index,
             problem="tsp",
-            operator=Operator.REPLACEMENT,
+            operator=REPLACEMENT,
             prompt_sha256=sha256_text(f"prompt {step}"),
             parents=(best.id,),
             base_scores=(best.score,),

@@ -10,13 +10,13 @@ import pytest
 from search_to_signal.config import canonical_json, canonical_sha256, load_toml
 from search_to_signal.errors import ConfigError
 from search_to_signal.generators.settings import GenerationSettings, ModelLoading, ModelSettings
+from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.loop.learning import model_of_files
 from search_to_signal.package_data import PROFILES
 from search_to_signal.profiles.layer_settings import ApiReference, RestartSettings
 from search_to_signal.profiles.profile import Profile, load_profile
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.records.layers import LAYERS, Layer
-from search_to_signal.search.settings import SearchSettings
 from search_to_signal.studies.layers.api import references
 from search_to_signal.studies.layers.cells import planned
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,20 +49,30 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 def _written(arguments: argparse.Namespace, options: "ReadOptions") -> tuple[str, "Findings"]:
     """The name of the format, and what was found, which is written where ``--out`` says so."""
+    from search_to_signal.audit import importers
+    from search_to_signal.audit.importers.gathering import ScatteredGroupsError
+
+    form, _ = importers.find(arguments.path, arguments.format, bool(options.columns))
+    with suppress(ScatteredGroupsError):
+        # Most writers keep the rows of a group together; such a log is read once.
+        return form.name, _audited(arguments, form.name, replace(options, together=True))
+    return form.name, _audited(arguments, form.name, options)
+
+
+def _audited(arguments: argparse.Namespace, form: str, options: "ReadOptions") -> "Findings":
     from search_to_signal.audit import importers, writing
     from search_to_signal.audit.findings import audit
     from search_to_signal.audit.group_rows import GroupTable, compared
     from search_to_signal.audit.usual import USUAL
 
-    form, _ = importers.find(arguments.path, arguments.format, bool(options.columns))
-    batches = _told(importers.read(arguments.path, form.name, options))
-    usual = USUAL.get(form.name)
+    batches = _told(importers.read(arguments.path, form, options))
+    usual = USUAL.get(form)
     if arguments.out is None:
-        return form.name, audit(batches, arguments.normalizer, usual)
+        return audit(batches, arguments.normalizer, usual)
     rows = GroupTable(compared(arguments.normalizer or usual))
     found = audit(batches, arguments.normalizer, usual, rows.add)
     writing.write(found, arguments.out, str(arguments.path), rows.data())
-    return form.name, found
+    return found
 
 
 def _follow(arguments: argparse.Namespace, options: "ReadOptions") -> None:

@@ -22,8 +22,8 @@ def _conformance(arguments: argparse.Namespace) -> int:
     of it ran; 130 Ctrl-C or SIGTERM.
     """
     require(*EXTRAS["run"])
-    from search_to_signal.hosts.conformance.comparison import conform
-    from search_to_signal.hosts.conformance.findings import Agreement
+    from search_to_signal.conformance.comparison import conform
+    from search_to_signal.conformance.findings import Agreement
     from search_to_signal.hosts.released.host import quiet
     from search_to_signal.hosts.released.stopping import stoppable
 

@@ -17,6 +17,7 @@ from search_to_signal.corpus.grammar import (
     draw_part,
     draw_program,
 )
+from search_to_signal.hosts.calm.operators import CROSSOVER, INJECTION, REPLACEMENT, SIMPLIFICATION
 from search_to_signal.records.schema import Operator
 
 
@@ -84,12 +85,12 @@ def apply(
     rng: np.random.Generator,
 ) -> Program:
     """The child that a faithful answer to the operator's prompt contains."""
-    if operator is Operator.SIMPLIFICATION:
+    if operator == SIMPLIFICATION:
         return simplify(vocabulary, parents[0], rng)
-    if operator is Operator.INJECTION:
+    if operator == INJECTION:
         return inject(vocabulary, parents[0], rng)
-    if operator is Operator.REPLACEMENT:
+    if operator == REPLACEMENT:
         return rewrite(parents[0], variant, rng)
-    if operator is Operator.CROSSOVER:
+    if operator == CROSSOVER:
         return cross(parents[0], parents[1], rng)
     return draw_program(vocabulary, rng)

@@ -16,13 +16,15 @@ from search_to_signal.corpus.grammar import (
     render_code,
     render_idea,
 )
+from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, INJECTION
+from search_to_signal.hosts.calm.prompts import REPLACEMENT_VARIANTS, build_prompt
 from search_to_signal.problems.base import Problem
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE
+from search_to_signal.records.abilities import CALM_OPERATORS
 from search_to_signal.records.schema import Operator
-from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, Prompt, build_prompt
+from search_to_signal.search.prompt import Prompt
 
 SEED_SHARE = 0.15
-_OPERATORS = tuple(Operator)
 _OPERATOR_SHARES = (0.15, 0.3, 0.25, 0.28, 0.02)
 
 
@@ -80,7 +82,7 @@ def _injected(source: Source, rng: np.random.Generator) -> list[str]:
 
 def _answer(source: Source, operator: Operator, child: Program, rng: np.random.Generator) -> Answer:
     idea = render_idea(source.vocabulary, child, rng)
-    if operator is Operator.INJECTION:
+    if operator == INJECTION:
         idea = _mention(idea, name_part(source.vocabulary, child.parts[-1]))
     return Answer(idea, render_code(source.vocabulary, child))
 
@@ -89,12 +91,12 @@ def draw_prompt(
     source: Source, rng: np.random.Generator, *, wanted_held_out: bool = False
 ) -> tuple[Prompt, Operator, int, tuple[Parent, ...]]:
     """A prompt as the search would show it, from parents inside or outside the held-out combinations."""
-    operator = _OPERATORS[int(rng.choice(len(_OPERATORS), p=_OPERATOR_SHARES))]
+    operator = CALM_OPERATORS[int(rng.choice(len(CALM_OPERATORS), p=_OPERATOR_SHARES))]
     variant = int(rng.integers(REPLACEMENT_VARIANTS))
-    count = {Operator.CROSSOVER: 2, Operator.CREATION: 0}.get(operator, 1)
+    count = {CROSSOVER: 2, CREATION: 0}.get(operator, 1)
     drawn = [_parent(source, rng, wanted_held_out=wanted_held_out) for _ in range(count)]
     parents = tuple(sorted(drawn, key=lambda parent: parent.score, reverse=True))
-    injected = _injected(source, rng) if operator is Operator.INJECTION else ()
+    injected = _injected(source, rng) if operator == INJECTION else ()
     prompt = build_prompt(source.problem, operator, parents, variant=variant, injected=injected)
     return prompt, operator, variant, parents
 
@@ -109,7 +111,7 @@ def draw_pair(source: Source, defect_shares: Mapping[str, float], rng: np.random
     if held_out(child):
         return None
     answer = _answer(source, operator, child, rng)
-    spoiled = bool(rng.random() < defect_shares[operator.value])
+    spoiled = bool(rng.random() < defect_shares[operator])
     response = spoil(answer, source.vocabulary.slips, rng) if spoiled else write(answer)
     return Pair(prompt, response, operator, parents, spoiled)
 

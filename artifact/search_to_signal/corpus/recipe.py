@@ -1,4 +1,4 @@
-"""The problems that the grammar speaks, and training text as chat messages."""
+"""The problems that the grammar covers, and training text as chat messages."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -38,7 +38,7 @@ class Channel:
         self._expect(frames.READY)
 
     def ask(self, kind: int, payload: bytes = b"") -> None:
-        """Send one question; raises WorkerGoneError, or CandidateError when nobody reads it."""
+        """Send one question; raises WorkerGoneError, or CandidateError when it is not read."""
         if not self._nonces:
             self._nonces = list(_NONCES.unpack(os.urandom(_NONCES.size)))
         self._nonce = self._nonces.pop()

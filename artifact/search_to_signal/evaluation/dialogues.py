@@ -1,6 +1,6 @@
 """The parent's side of each dialogue: ask for decisions, check them, score them with the problem.
 
-What a worker is told is what the heuristic may see at that moment: of an online problem, never a later
+A worker is sent what the heuristic may see at that moment: of an online problem, never a later
 item. It starts the heuristic afresh for every tour, stream and matrix. What it answers is a decision; the
 score is computed here from instances that it cannot reach.
 """
@@ -95,7 +95,7 @@ _DIALOGUES: Mapping[str, tuple[Dialogue, Isolation]] = MappingProxyType(
 
 
 def scoring(problem: Any) -> AbstractContextManager[None]:
-    """Within it a problem computes a score: what one of somebody's own raises becomes one line."""
+    """Context in which a problem computes a score: errors of a third-party problem become one line."""
     name = getattr(problem, "name", "")
     return own_code(f"problem {name}", name in PROBLEMS, (InfeasibleAnswerError,))
 
@@ -105,7 +105,7 @@ def decide(channel: Channel, task: Task, parameters: int) -> Iterator[tuple[Arra
 
     The score is NaN when the task is not scored. Raises CandidateError for decisions that are no
     solution or have no finite score (D17), WorkerGoneError when the worker ends, and MappingError where a
-    problem of somebody's own fails to compute a score.
+    third-party problem fails to compute a score.
     """
     dialogue, refused = _DIALOGUES[task.problem.dialogue]
     try:

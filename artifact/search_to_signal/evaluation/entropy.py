@@ -1,4 +1,4 @@
-"""Generators that nobody seeded draw from a fixed stream, because a worker has no entropy.
+"""Unseeded generators draw from a fixed stream, because a worker has no entropy.
 
 The host runs such programs and types them by their text afterwards, so they must not fail here. Replay
 uses another stream, which is how their decisions show as nondeterministic.

@@ -1,4 +1,4 @@
-"""A process that has imported everything and knows nothing: it forks one locked worker per candidate.
+"""The fork server: it has imported everything, holds no secrets, and forks one locked worker per candidate.
 
 Started by ``fork_server.py`` as a program of its own, never forked from the trainer.
 """

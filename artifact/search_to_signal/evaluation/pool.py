@@ -27,7 +27,7 @@ from search_to_signal.problems.base import (
 )
 from search_to_signal.records.schema import Outcome
 
-# Raise it when an equal program could end otherwise than before: part of every evaluation key.
+# Raise it when an equal program may now end in another way: part of every evaluation key.
 EVALUATOR_VERSION = "4"
 
 
@@ -71,7 +71,7 @@ class EvaluationPool:
         self._threads.shutdown()
 
     def evaluate(self, codes: Sequence[str]) -> list[Evaluation]:
-        """Evaluate programs; results come in input order. Raises SandboxError for a fault of ours."""
+        """Evaluate programs; results come in input order. Raises SandboxError for a fault of the sandbox."""
         return self._run_new(codes, self._measure)
 
     def replay(self, codes: Sequence[str]) -> list[Evaluation]:

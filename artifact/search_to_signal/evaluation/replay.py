@@ -1,4 +1,4 @@
-"""Does a program decide the same where only chance differs? Recorded beside its outcome (D20)."""
+"""Does a program decide the same where only chance differs? Recorded with its outcome (D20)."""
 
 import hashlib
 from collections.abc import Sequence

@@ -43,7 +43,7 @@ class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         if self.randomness == "behaviour" and self.replay != "full":
             raise ConfigError(
                 f"evaluation.randomness is behaviour, evaluation.replay {self.replay}: set replay to full, "
-                "so that every program is judged by a replay"
+                "so that every program is checked by a replay"
             )
 
     @property

@@ -14,7 +14,7 @@ def run_sharded(slots: Sequence[Slot], threads: ThreadPoolExecutor, task: Task, 
     """Run a program on the instances of a task, dealt out to the slots, which run at the same time.
 
     Their clocks start together, so that one limit of elapsed time holds for all instances. Raises
-    SandboxError for a fault of ours, when every slot has come to its end.
+    SandboxError for a fault of the sandbox, once every slot has ended.
     """
     used = slots[: len(task.instances)]
     if len(used) == 1:
@@ -26,7 +26,7 @@ def run_sharded(slots: Sequence[Slot], threads: ThreadPoolExecutor, task: Task, 
 
 
 def merge_shards(runs: Sequence[Run]) -> Run:
-    """The run that these shares are: their results in the order of the instances, or the first failure.
+    """Merge the runs of shards into one: their results in the order of the instances, or the first failure.
 
     A kill from outside counts last, because it says nothing about the program. Processor seconds add up.
     """

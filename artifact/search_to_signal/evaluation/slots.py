@@ -37,7 +37,7 @@ class Slot:
         self._server(SCORING)
 
     def run(self, task: Task, code: str) -> Run:
-        """Run a program in the scoring fork server; raises SandboxError for a fault of ours."""
+        """Run a program in the scoring fork server; raises SandboxError for a fault of the sandbox."""
         return self._run(SCORING, task, code)
 
     def replay(self, task: Task, code: str) -> Run:

@@ -24,7 +24,7 @@ from search_to_signal.progress import one_line
 from search_to_signal.records.schema import RequestRecord
 
 # Characters of an endpoint's error that are passed on.
-_TOLD = 300
+_MOST_CHARACTERS = 300
 _TRUNCATED = {"stop": False, "length": True}
 
 
@@ -120,10 +120,10 @@ class ApiGenerator:
             try:
                 return completion_of(self._ask(sent, seed), seed)
             except UnusableAnswer as error:
-                reason = f"{one_line(str(error), _TOLD)}, {attempt} times"
+                reason = f"{one_line(str(error), _MOST_CHARACTERS)}, {attempt} times"
             except OpenAIError as error:
-                told = str(error).replace(self.key, "[key]")
-                reason = f"{type(error).__name__}: {one_line(told, _TOLD)}"
+                message = str(error).replace(self.key, "[key]")
+                reason = f"{type(error).__name__}: {one_line(message, _MOST_CHARACTERS)}"
                 break  # the client has already tried again what can be tried again
         raise GenerationError(
             f"{self.model} at {self.client.base_url.host} gave no completion ({reason}): the run stops here "

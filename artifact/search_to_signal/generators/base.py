@@ -1,4 +1,4 @@
-"""What proposes completions: a local model, an engine, or a server; the search never knows which."""
+"""What proposes completions: a local model, an engine, or a server; the search does not depend on which."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -73,7 +73,7 @@ class Generation:
 
     @property
     def requests(self) -> tuple[RequestRecord, ...]:
-        """What an endpoint reported of each completion; empty for a model of ours."""
+        """What an endpoint reported of each completion; empty for a model in this process."""
         return tuple(item.request for item in self.completions if item.request is not None)
 
 

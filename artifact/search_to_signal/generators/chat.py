@@ -52,8 +52,8 @@ def encoded(tokenizer: Any, chat: list[Message]) -> tuple[str, list[int]]:
 def end_ids(tokenizer: Any, generation_config: Any) -> frozenset[int]:
     """Every token that ends a completion: the tokenizer's, and those of the model's generation settings.
 
-    Qwen's instruction models stop on two, of which the tokenizer knows one.
+    Qwen's instruction models stop on two, of which the tokenizer has one.
     """
-    told = getattr(generation_config, "eos_token_id", None)
-    more = told if isinstance(told, list | tuple) else [told]
+    configured = getattr(generation_config, "eos_token_id", None)
+    more = configured if isinstance(configured, list | tuple) else [configured]
     return frozenset(token for token in [tokenizer.eos_token_id, *more] if token is not None)

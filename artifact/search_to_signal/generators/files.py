@@ -57,7 +57,7 @@ def refuse_unread_rotation(directory: Path) -> None:
     if isinstance(config, dict) and config.get("rope_parameters") and "rope_theta" not in config:
         raise ModelFileError(
             f"{directory / 'config.json'} has rope_parameters, which the pinned transformers does not read: "
-            f"write their rope_theta beside model_type, too, and its new sum into {CHECKSUMS}"
+            f"write their rope_theta next to model_type, too, and its new sum into {CHECKSUMS}"
         )
 
 

@@ -34,7 +34,7 @@ class ModelLoading(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 class ModelSettings(ModelLoading, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The table ``[model]``: ``name`` is that of an embedded model, or the path of a model directory.
 
-    An engine loads the model by settings of its own; beside vLLM's the rest is for the learner's base.
+    An engine loads the model by its own settings; with vLLM the others are for the learner's base.
     """
 
     name: str

@@ -84,7 +84,7 @@ def _slices(
     model: Any, cache: DynamicCache, first: torch.Tensor, tokens: Sequence[int]
 ) -> Iterator[torch.Tensor]:
     yield first
-    # The last token is read by nobody.
+    # Nothing is predicted from the last token.
     for start in range(0, len(tokens) - 1, _SLICE):
         part = list(tokens[start : min(start + _SLICE, len(tokens) - 1)])
         ids = torch.tensor([part], device=model.device)

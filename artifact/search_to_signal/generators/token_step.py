@@ -1,7 +1,7 @@
 """One token per row through Qwen2- and Llama-like models, over a cache of fixed size, with plain tensors.
 
-The arithmetic is that of transformers: the base in its own precision, the adapter's two factors beside it in
-float32, as PEFT computes them, logits in float32. ``card_step`` does the same with kernels of its own.
+The arithmetic is that of transformers: the base in its own precision, the adapter's two factors in
+float32, as PEFT computes them, logits in float32. ``card_step`` does the same with its own kernels.
 """
 
 from collections.abc import Sequence

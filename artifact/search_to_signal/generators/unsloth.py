@@ -34,7 +34,7 @@ def open_unsloth(settings: GenerationSettings, model: Path, scratch: Path) -> Vl
     os.environ.setdefault("UNSLOTH_DISABLE_STATISTICS", "1")  # it would ask a server to count the start
     # Unsloth writes the code that it compiles into the working directory, when imported and when loading.
     with working_directory(scratch):
-        # Unsloth puts a trainer of its own in the place of TRL's, whose log-probabilities are None. What was
+        # Unsloth replaces TRL's trainer by one whose log-probabilities are None. What was
         # imported before stays TRL's.
         import_module("search_to_signal.learner.loss")
         try:
@@ -43,7 +43,7 @@ def open_unsloth(settings: GenerationSettings, model: Path, scratch: Path) -> Vl
             raise ConfigError(f"Unsloth cannot be imported ({error}): install the extra 'gpu'") from error
         loaded, _ = unsloth.FastLanguageModel.from_pretrained(
             model_name=str(model),
-            use_exact_model_name=True,  # a directory of ours is never replaced by one of their uploads
+            use_exact_model_name=True,  # a local directory is never replaced by one of their uploads
             max_seq_length=knobs.context,
             load_in_4bit=knobs.load_in_4bit,
             fast_inference=True,

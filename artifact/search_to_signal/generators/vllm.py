@@ -1,7 +1,7 @@
 """Samples from vLLM 0.7.3 on a GPU; Unsloth's engine is the same one and comes here too.
 
 Checked against the signatures of the locked release (tests/unit/generators/engine_signatures.json), and run
-on a GPU by tests/proofs/gpu_engines.py. Starting vLLM resets the global random state, so nothing of ours uses
+on a GPU by tests/proofs/gpu_engines.py. Starting vLLM resets the global random state, so nothing here uses
 it. Equal seeds give equal tokens from the base. With an adapter they need not: the release's LoRA kernels add
 up atomically, in no fixed order.
 """
@@ -141,8 +141,10 @@ class VllmGenerator:
 
 def stopping_ids(tokenizer: Any, model: Path) -> frozenset[int]:
     """The end tokens of a model directory."""
-    told = GenerationConfig.from_pretrained(model) if (model / "generation_config.json").is_file() else None
-    return end_ids(tokenizer, told)
+    configured = (
+        GenerationConfig.from_pretrained(model) if (model / "generation_config.json").is_file() else None
+    )
+    return end_ids(tokenizer, configured)
 
 
 def open_vllm(settings: GenerationSettings, model: Path, scratch: Path) -> VllmGenerator:

@@ -5,11 +5,11 @@ from typing import cast
 
 from search_to_signal import plugins
 from search_to_signal.errors import ConfigError
-from search_to_signal.hosts.base import Host, HostFactory, HostSetup
+from search_to_signal.hosts.calm.host import reference_host
 from search_to_signal.hosts.entropic import entropic_host
 from search_to_signal.hosts.evotune import evotune_host
-from search_to_signal.hosts.reference import reference_host
 from search_to_signal.records.abilities import FIRST_HOST
+from search_to_signal.search.host import Host, HostFactory, HostSetup
 
 REFERENCE, RELEASED = FIRST_HOST, "released"
 EVOTUNE, ENTROPIC = "evotune", "entropic"
@@ -47,13 +47,13 @@ def open_host(name_or_path: str, setup: HostSetup) -> Host:
 
 
 def find_host(name_or_path: str, setup: HostSetup) -> Host:
-    """``open_host`` for a name that a results directory gives: runs no code that nobody allowed."""
+    """``open_host`` for a name that a results directory gives: runs no code that was not allowed."""
     found = plugins.find(name_or_path, HOSTS, GROUP, "--host")
     return _made(name_or_path, _factory(name_or_path, found), setup)
 
 
 def host_code(name: str) -> AbstractContextManager[None]:
-    """Within it a host of somebody's own runs, whose errors become one line (MappingError)."""
+    """Context in which a third-party host runs: its errors become one line (MappingError)."""
     return plugins.own_code(f"host {name}", name in HOSTS)
 
 
@@ -67,5 +67,5 @@ def _made(name_or_path: str, factory: HostFactory, setup: HostSetup) -> Host:
     with host_code(name_or_path):
         host = factory(setup)
     if missing := [name for name in _METHODS if not callable(getattr(host, name, None))]:
-        raise ConfigError(f"the host {name_or_path!r} lacks {', '.join(missing)}: see hosts/base.py")
+        raise ConfigError(f"the host {name_or_path!r} lacks {', '.join(missing)}: see search/host.py")
     return host

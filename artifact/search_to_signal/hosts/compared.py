@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import HostError
+from search_to_signal.hosts.calm.state import SearchState
 from search_to_signal.records.schema import Operator, Outcome
-from search_to_signal.search.state import SearchState
 
 
 class NotComparableError(HostError):

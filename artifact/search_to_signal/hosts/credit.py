@@ -1,4 +1,4 @@
-"""What the learner is told of a group, whichever host asked for it."""
+"""Credit of a group: rewards and advantages, whichever host proposed it."""
 
 from collections.abc import Sequence
 

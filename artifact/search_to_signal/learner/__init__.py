@@ -73,11 +73,11 @@ class Entropic:
 
 
 RULES: dict[str, LearningRule] = {GRPO: Grpo(), DPO: Dpo(), ENTROPIC: Entropic()}
-"""Every rule of ours."""
+"""The built-in rules by name."""
 
 
 def rule_code(name: str) -> AbstractContextManager[None]:
-    """Within it a rule of somebody's own runs, whose errors become one line (MappingError)."""
+    """Context in which a third-party rule runs: its errors become one line (MappingError)."""
     return plugins.own_code(f"learning rule {name}", name in RULES)
 
 

@@ -86,7 +86,9 @@ def _read_config(path: Path) -> LoraConfig:
     written = _plain(config)
     for name in sorted({*found, *written}):
         if found.get(name) != written.get(name):
-            raise ValueError(f"{path.name} has another {name} than an adapter of ours: {found.get(name)!r}")
+            raise ValueError(
+                f"{path.name} has another {name} than an adapter of this package: {found.get(name)!r}"
+            )
     return config
 
 

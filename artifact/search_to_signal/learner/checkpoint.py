@@ -17,7 +17,7 @@ def dump_state(parameters: Mapping[str, torch.Tensor], optimizer: torch.optim.Op
     tensors = {f"{_PARAMETER}{name}": tensor for name, tensor in parameters.items()}
     for number, slots in optimizer.state_dict()["state"].items():
         for name, value in slots.items():
-            # Some optimizers keep plain numbers beside their tensors, and get them back as such.
+            # Some optimizers keep plain numbers as well as tensors, and get them back as such.
             plain = not isinstance(value, torch.Tensor)
             key = f"{_NUMBER if plain else _MOMENT}{number}:{name}"
             tensors[key] = torch.from_numpy(np.asarray(value)) if plain else value

@@ -70,8 +70,8 @@ class DpoLearner:
             kept = [] if threshold is None else self._buffer.above(threshold)
             if threshold is not None and kept:
                 updates = list(self.round(kept, step))
-                told = self._told(updates, threshold, len(kept))
-                return self._result(updates, PreferenceRecord(step=step, pairs=entries, round=told))
+                done = self._round(updates, threshold, len(kept))
+                return self._result(updates, PreferenceRecord(step=step, pairs=entries, round=done))
         return self._result([], PreferenceRecord(step=step, pairs=entries))
 
     def collect(self, group: TrainingGroup) -> None:
@@ -125,7 +125,7 @@ class DpoLearner:
         tokens = sum(pair.tokens for batch in batches for pair, _ in batch)
         return Update(loss_, norm, accuracy, margin, tokens)
 
-    def _told(self, updates: Sequence[Update], threshold: float, kept: int) -> PreferenceRound:
+    def _round(self, updates: Sequence[Update], threshold: float, kept: int) -> PreferenceRound:
         return PreferenceRound(
             threshold=threshold,
             collected=self._buffer.collected,

@@ -52,7 +52,7 @@ _EVERY_RULE = (
 
 
 def refuse_unread(settings: LearnerSettings, rule: str, *read: str) -> None:
-    """Raise ConfigError for a knob off its default that a rule does not read, beside those all rules do."""
+    """Raise ConfigError for a changed setting that the rule does not read; some are read by every rule."""
     plain = LearnerSettings()
     for name in settings.__struct_fields__:
         if name not in (*_EVERY_RULE, *read) and getattr(settings, name) != getattr(plain, name):

@@ -1,6 +1,6 @@
 """Where the time of a run goes; kept apart from the records, which must not depend on it.
 
-Elapsed time also tells how busy the machine was; processor time tells what the run took of it (D30).
+Elapsed time also depends on how busy the machine was; processor time is what the run itself used (D30).
 """
 
 import os

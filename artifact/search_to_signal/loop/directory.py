@@ -1,4 +1,4 @@
-"""A directory that is written: free, ours or somebody else's; its lock, its first and its last files."""
+"""The directory that a run writes: whether it is free, its lock, its first and its last files."""
 
 import fcntl
 import os
@@ -16,7 +16,6 @@ from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.generators.opening import model_files
 from search_to_signal.hosts import open_host
-from search_to_signal.hosts.base import host_facts
 from search_to_signal.learner import get_rule, rule_code
 from search_to_signal.learner.base import rule_facts
 from search_to_signal.loop.files import CHECKPOINTS
@@ -37,6 +36,7 @@ from search_to_signal.records.manifest import (
     write_manifest,
 )
 from search_to_signal.rewards import get_mapping, own_name
+from search_to_signal.search.host import host_facts
 
 Found = TypeVar("Found")
 
@@ -149,7 +149,7 @@ def _parts(config: RunConfig) -> dict[str, Any]:
 
 
 def mapping_facts(condition: str) -> dict[str, str]:
-    """What a manifest says of a mapping of somebody's own: the name that it calls itself by."""
+    """The manifest's name of a third-party mapping: the one that the mapping gives itself."""
     mapping = mapping_of(condition)
     if mapping == FROZEN:
         return {}
@@ -240,7 +240,7 @@ def _locked(path: Path) -> int | None:
 
 
 def log_file(directory: Path) -> Path:
-    """Where the process of a run writes what it has to say, beside the run's directory."""
+    """The log of a run's process, next to the run's directory."""
     return directory.with_name(f"{directory.name}.log")
 
 
@@ -257,10 +257,10 @@ def set_aside(directory: Path) -> None:
 
 
 def move_aside(directory: Path) -> Path:
-    """Move a directory among the interrupted ones beside it, numbered; returns where it is."""
-    shelf = directory.parent / INTERRUPTED
-    shelf.mkdir(exist_ok=True)
+    """Move a directory to the interrupted ones next to it, numbered; returns its new place."""
+    interrupted = directory.parent / INTERRUPTED
+    interrupted.mkdir(exist_ok=True)
     number = 1
-    while (target := shelf / f"{directory.name}-{number}").exists():
+    while (target := interrupted / f"{directory.name}-{number}").exists():
         number += 1
     return directory.rename(target)

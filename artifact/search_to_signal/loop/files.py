@@ -73,7 +73,7 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 def save_checkpoint(files: RunFiles, done: int, learner: Learner | None) -> None:
     """Write a checkpoint and forget all but the last two; every moment of this can be the last one.
 
-    Records and learner are on disk before the file that speaks of them has its name.
+    Records and learner are on disk before the file that refers to them is renamed into place.
     """
     folder, marks, digest = files.directory / CHECKPOINTS, files.marks(), None
     if learner is not None:

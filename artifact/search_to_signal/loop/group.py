@@ -9,7 +9,6 @@ import msgspec
 
 from search_to_signal.evaluation.outcomes import Evaluation
 from search_to_signal.generators.base import Completion, Generation
-from search_to_signal.hosts.base import Request, Transition
 from search_to_signal.learner.base import StepResult
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.programs.canonical import program_sha256, sha256_text
@@ -23,7 +22,8 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 from search_to_signal.search.archive import archive_gap, frontier
-from search_to_signal.search.transition import Evaluated
+from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.host import Request, Transition
 
 
 class Evaluator(Protocol):
@@ -35,7 +35,10 @@ class Evaluator(Protocol):
 
 @dataclass(frozen=True)
 class EvaluatedCompletion:
-    """One completion after parsing and evaluation; ``evaluation`` is absent for what never ran."""
+    """One completion after parsing and evaluation; ``evaluation`` is absent for what never ran.
+
+    ``instance_scores`` are empty unless the run's host asks for them.
+    """
 
     completion: Completion
     outcome: Outcome
@@ -44,6 +47,7 @@ class EvaluatedCompletion:
     proposal: Proposal | None
     program: str | None
     evaluation: Evaluation | None
+    instance_scores: tuple[float, ...] = ()
 
     @property
     def evaluated(self) -> Evaluated:
@@ -51,32 +55,39 @@ class EvaluatedCompletion:
         if self.proposal is None:
             return Evaluated(self.outcome)
         idea, code = self.proposal.idea, self.proposal.code
-        return Evaluated(self.outcome, idea, code, self.score, self.program, self.completion.text)
+        text, scores = self.completion.text, self.instance_scores
+        return Evaluated(self.outcome, idea, code, self.score, self.program, text, scores)
 
 
 # Addresses differ from run to run, and records must not.
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 
 
-def _ran(completion: Completion, proposal: Proposal, evaluation: Evaluation) -> EvaluatedCompletion:
+def _ran(
+    completion: Completion, proposal: Proposal, evaluation: Evaluation, instances: bool
+) -> EvaluatedCompletion:
     program = program_sha256(proposal.code)
     detail = _ADDRESS.sub("0x", evaluation.detail)
+    scores = evaluation.per_instance if instances else ()
     return EvaluatedCompletion(
-        completion, evaluation.outcome, detail, evaluation.score, proposal, program, evaluation
+        completion, evaluation.outcome, detail, evaluation.score, proposal, program, evaluation, scores
     )
 
 
 def evaluate_group(
-    completions: Sequence[Completion], pool: Evaluator, idea_end: IdeaEnd
+    completions: Sequence[Completion], pool: Evaluator, idea_end: IdeaEnd, instances: bool = False
 ) -> list[EvaluatedCompletion]:
-    """Parse and evaluate the completions of a group, in order; ``idea_end`` is its run's (D37)."""
+    """Parse and evaluate the completions of a group, in order; ``idea_end`` is its run's (D37).
+
+    ``instances`` keeps the score of each instance, for a host that asks for them.
+    """
     parsed = [parse(completion.text, idea_end) for completion in completions]
     codes = [item.code for item in parsed if isinstance(item, Proposal)]
     evaluations = iter(pool.evaluate(codes))
     return [
         EvaluatedCompletion(completion, item.outcome, item.detail, None, None, None, None)
         if isinstance(item, Failure)
-        else _ran(completion, item, next(evaluations))
+        else _ran(completion, item, next(evaluations), instances)
         for completion, item in zip(completions, parsed, strict=True)
     ]
 
@@ -150,6 +161,7 @@ def completion_records(
             components=None,
             reward=None,
             advantage=None,
+            instance_scores=item.instance_scores or msgspec.UNSET,
         )
         for index, item in enumerate(evaluated)
     ]

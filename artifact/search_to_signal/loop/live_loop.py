@@ -11,7 +11,6 @@ from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.generators.base import Generation, Generator
 from search_to_signal.hosts import host_code
-from search_to_signal.hosts.base import Host, Transition, begin, exposures_of, update_search
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.loop.clock import StepClock
 from search_to_signal.loop.files import EvaluationNote, save_checkpoint
@@ -30,7 +29,15 @@ from search_to_signal.progress import Progress
 from search_to_signal.records.population import population_sha256
 from search_to_signal.records.schema import CompletionRecord, HeuristicRecord, StepRecord
 from search_to_signal.records.writer import RunFiles
-from search_to_signal.search.state import heuristic_record, seed_member
+from search_to_signal.search.host import (
+    Host,
+    Transition,
+    begin,
+    exposures_of,
+    update_search,
+    wants_instance_scores,
+)
+from search_to_signal.search.member import heuristic_record, seed_member
 from search_to_signal.seeding import derive_seed, stream
 
 
@@ -72,7 +79,7 @@ _SEED_REMEDIES = {
 
 
 def starting_population(config: RunConfig, directory: Path) -> tuple[HeuristicRecord, ...]:
-    """What a run begins with beside the seed: its parent's last archive, where the configuration says so.
+    """The population that a run starts from, besides the seed: its parent's last archive, if configured.
 
     Raises RunDirectoryError when that is not the archive that the configuration was made of.
     """
@@ -97,7 +104,8 @@ def starting_position(live: Live) -> Position:
             f"the seed heuristic of {live.problem.name} failed ({evaluation.isolation.value}: "
             f"{evaluation.detail}): {remedy}"
         )
-    member = seed_member(seed, evaluation.score)
+    scores = evaluation.per_instance if wants_instance_scores(live.host) else ()
+    member = seed_member(seed, evaluation.score, scores)
     population = starting_population(live.config, live.files.directory)
     with host_code(live.config.host):
         state = begin(live.host, member, population)
@@ -115,7 +123,9 @@ def live_step(live: Live, state: Any, step: int, clock: StepClock) -> tuple[Any,
     with clock.phase("generation"):
         generation = live.generator.generate(request.prompt, derive_seed(config.seed, "sample", step))
     with clock.phase("evaluation"):
-        evaluated = evaluate_group(generation.completions, live.pool, config.reading)
+        evaluated = evaluate_group(
+            generation.completions, live.pool, config.reading, wants_instance_scores(host)
+        )
     results = [item.evaluated for item in evaluated]
     with host_code(config.host):
         transition = update_search(host, request, results, step)

@@ -6,23 +6,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from search_to_signal.errors import RecordError
-from search_to_signal.hosts.base import Host, Request, Transition, begin, update_search
+from search_to_signal.hosts.calm.replay import replay
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import SearchState, state_of
 from search_to_signal.problems.base import Heuristic
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.population import as_given, given
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
-from search_to_signal.search.replay import Round, replay
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import (
-    Member,
-    SearchState,
-    given_member,
-    heuristic_record,
-    seed_member,
-    state_of,
-)
+from search_to_signal.search.host import Host, Request, Transition, begin, update_search
+from search_to_signal.search.member import Member, given_member, heuristic_record, seed_member
+from search_to_signal.search.round import Round
 from search_to_signal.seeding import stream
 
 # What a step and its completions say of a round that is drawn again.
@@ -61,7 +56,8 @@ def recorded_seed(directory: Path) -> Member:
     seed = next(read_records(directory / HEURISTICS, HeuristicRecord), None)
     if seed is None:
         raise RecordError(f"{directory} holds no seed heuristic: restore it")
-    return seed_member(Heuristic(seed.idea, seed.code), seed.score)
+    found = given_member(seed)
+    return seed_member(Heuristic(seed.idea, seed.code), seed.score, found.instance_scores)
 
 
 def recorded_start(directory: Path, host: Host) -> Any:
@@ -87,14 +83,14 @@ def final_population(directory: Path, settings: SearchSettings) -> tuple[Heurist
 def replayed_rounds(directory: Path, host: Host, config: RunConfig) -> Iterator[ReplayedRound]:
     """The rounds of a run directory, drawn again from its seed and moved on by its recorded completions.
 
-    Raises RecordError where records are missing, or where the host draws or decides otherwise than recorded.
+    Raises RecordError where records are missing, or the host's draws or decisions differ from them.
     """
     state = recorded_start(directory, host)
     for step, played in _rounds(directory):
         request = host.propose(state, stream(config.seed, "search", played.step))
         transition = update_search(host, request, played.results(), played.step)
         events = tuple(record.archive_event for record in played.records)
-        told = (step.operator, step.collapsed, step.archive_size, step.stagnation, events)
+        recorded = (step.operator, step.collapsed, step.archive_size, step.stagnation, events)
         found = (
             request.operator,
             request.collapsed,
@@ -102,7 +98,7 @@ def replayed_rounds(directory: Path, host: Host, config: RunConfig) -> Iterator[
             transition.stagnation,
             transition.events,
         )
-        if differing := [fact for fact, a, b in zip(_FACTS, told, found, strict=True) if a != b]:
+        if differing := [fact for fact, a, b in zip(_FACTS, recorded, found, strict=True) if a != b]:
             raise RecordError(
                 f"{directory}: {', '.join(differing)} of step {played.step} cannot be drawn again and moved "
                 "on as recorded: check that the records are complete and were made with these settings"

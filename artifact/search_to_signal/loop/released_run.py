@@ -19,6 +19,8 @@ from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.generators.api import listed_models
 from search_to_signal.generators.files import model_directory
 from search_to_signal.hosts import RELEASED
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import SearchState
 from search_to_signal.hosts.released.asking import Count, count_with
 from search_to_signal.hosts.released.checkout import opened
 from search_to_signal.hosts.released.files import HOST
@@ -53,8 +55,6 @@ from search_to_signal.records.schema import ANY_FENCE, IdeaEnd
 from search_to_signal.records.writer import RecordWriter
 from search_to_signal.rewards import RewardMapping, get_mapping
 from search_to_signal.search.archive import frontier
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import SearchState
 
 # Where the host works, and where its logs, algorithms and checkpoints stay.
 PLACE = "host"
@@ -101,7 +101,7 @@ class ReleasedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 @dataclass(frozen=True)
 class Order:
-    """What to run: a checkout with one of its configurations, or one of ours, under a mapping.
+    """What to run: a checkout with one of its configurations, or one of this package's, under a mapping.
 
     ``problem`` is the expected one, None for the configuration's. Without ``any_revision`` a checkout that
     says that it is another revision than the pinned one is refused.
@@ -173,7 +173,7 @@ def _run(order: Order, mapping: RewardMapping, out: Path, progress: Progress, st
 def checked_plan(order: Order, progress: Progress) -> Plan:
     """Everything that can be known before the host's own modules run; raises HostError.
 
-    What a user may not expect of the configuration is said first.
+    Settings that a user may not expect are reported first.
     """
     calm = order.calm.resolve()
     require_checkout(calm)
@@ -226,7 +226,7 @@ def _completed(manifest: Manifest, observer: Observer, out: Path) -> Manifest:
 
 @contextmanager
 def _observer(plan: Plan, mapping: RewardMapping, out: Path) -> Iterator[Observer]:
-    """An observer that writes into a run directory, with an evaluator for what the host does not tell."""
+    """An observer that writes into a run directory, with an evaluator for what the host does not report."""
     problem = get_problem(plan.problem)
     with (
         EvaluationPool(problem, "train", EvaluationSettings(replay="off")) as pool,

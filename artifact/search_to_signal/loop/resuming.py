@@ -8,13 +8,13 @@ import msgspec
 
 from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.evaluation.candidates import Run
-from search_to_signal.hosts.base import Host
 from search_to_signal.loop.files import NAMES, PAIRED_NAMES, EvaluationNote, newest_checkpoint
 from search_to_signal.loop.recorded import recorded_start, replayed_rounds
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.records.manifest import Environment, Manifest
 from search_to_signal.records.reader import read_records
 from search_to_signal.records.writer import START, Mark
+from search_to_signal.search.host import Host
 
 # Facts of a machine that decide no bit of a record.
 _FREE = ("kernel", "cpu_count", "memory_mib")

@@ -11,7 +11,6 @@ from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.generators.loopback import reachable
 from search_to_signal.generators.opening import open_generator
 from search_to_signal.hosts import host_code, open_host
-from search_to_signal.hosts.base import HasDatabase, database_of
 from search_to_signal.learner.device import prepare_processor
 from search_to_signal.loop.directory import (
     begin_again_where_changed,
@@ -34,6 +33,7 @@ from search_to_signal.records.database import write_database
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.manifest import Manifest
 from search_to_signal.runtime import keep_freed_memory
+from search_to_signal.search.host import HasDatabase, database_of
 
 Assemble = Callable[[RunConfig], AbstractContextManager[Parts]]
 

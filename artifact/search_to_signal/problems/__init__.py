@@ -26,7 +26,7 @@ def get_problem(name_or_path: str) -> Problem:
 
 
 def find_problem(name_or_path: str) -> Problem:
-    """``get_problem`` for a name that a results directory gives: runs no code that nobody allowed.
+    """``get_problem`` for a name that a results directory gives: runs no code that was not allowed.
 
     Raises ConfigError as ``get_problem`` does, and for an import path that was not loaded before.
     """

@@ -17,7 +17,7 @@ ScorePath = Literal["direct", "fast", "fallback"]
 
 
 class InfeasibleAnswerError(Exception):
-    """An answer that is no solution of its instance; becomes a runtime failure, never an error of ours."""
+    """An answer that is no solution of its instance; becomes a runtime failure of the program."""
 
 
 @dataclass(frozen=True)

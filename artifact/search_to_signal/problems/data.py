@@ -25,7 +25,7 @@ def check_sha256(what: str, array: Array, expected: str) -> None:
 
 
 def frozen_instance(**arrays: Array) -> Instance:
-    """Return the arrays as an instance that nobody can write to: read-only contiguous copies."""
+    """Return the arrays as an instance: read-only contiguous copies."""
     copies = {name: np.array(array, order="C") for name, array in arrays.items()}
     for copy in copies.values():
         copy.setflags(write=False)

@@ -1,4 +1,4 @@
-"""The knobs of the evidence layers beside the cohort; what a layer leaves out, it takes from the cohort.
+"""Settings of the evidence layers other than the cohort; a layer takes what it leaves out from the cohort.
 
 Each raises ConfigError for what could not run.
 """

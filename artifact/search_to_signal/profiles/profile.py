@@ -1,4 +1,4 @@
-"""A profile: the runs of a cohort over one set of settings, and the layers beside it."""
+"""A profile: the runs of a cohort over one set of settings, and the other evidence layers."""
 
 import math
 from pathlib import Path
@@ -15,7 +15,7 @@ from search_to_signal.generators.settings import (
     model_name,
 )
 from search_to_signal.hosts import REFERENCE, open_host
-from search_to_signal.hosts.base import HasExposures, HostSetup
+from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.learner import GRPO, get_rule, rule_code
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import DEFAULT, get_normalizer
@@ -34,7 +34,7 @@ from search_to_signal.profiles.layer_settings import (
     Seeds,
     UpdateSettings,
 )
-from search_to_signal.profiles.run_config import FROZEN, RunConfig
+from search_to_signal.profiles.run_config import FROZEN, RunConfig, host_setup
 from search_to_signal.records.layers import (
     COHORT,
     LAYERS,
@@ -42,13 +42,13 @@ from search_to_signal.records.layers import (
 from search_to_signal.records.manifest import mapping_of, normalizer_of
 from search_to_signal.records.schema import ANY_FENCE, BARE_FENCE, IdeaEnd
 from search_to_signal.rewards import get_mapping, reads_exposure
-from search_to_signal.search.settings import SearchSettings
+from search_to_signal.search.host import HasExposures
 
 Settings = TypeVar("Settings", bound=msgspec.Struct)
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A cohort, conditions x seeds over one set of run settings, and the layers that stand beside it.
+    """A cohort, conditions x seeds over one set of run settings, and the other evidence layers.
 
     ``jobs`` runs go side by side. ``checkpoint_every`` groups a run writes down where it can go on; it
     changes no record. ``normalizer`` is that of every condition that names none. A layer whose table is
@@ -134,7 +134,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             get_rule(self.learning_rule).check(self.rule_settings)
         cells: list[BreadthCell | AuditCell] = [*self.breadth, *self.audit]
         for problem in dict.fromkeys([self.problem, *(cell.problem for cell in cells)]):
-            open_host(self.host, HostSetup(get_problem(problem), self.search, self.host_settings))
+            open_host(self.host, host_setup(get_problem(problem), self.search, self.host_settings))
 
     def _check_names(self) -> None:
         for mapping in self.updates.mappings if self.updates else ():
@@ -145,7 +145,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             _check_split("heldout.behaviour_split", self.problem, self.heldout.behaviour_split)
 
     def _check_exposures(self) -> None:
-        host = open_host(self.host, HostSetup(get_problem(self.problem), self.search, self.host_settings))
+        host = open_host(self.host, host_setup(get_problem(self.problem), self.search, self.host_settings))
         if isinstance(host, HasExposures):
             return
         cells = [condition for cell in self.breadth for condition in cell.conditions]

@@ -1,5 +1,6 @@
 """Everything that decides the records of one run."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,11 +15,12 @@ from search_to_signal.generators.settings import (
     ModelSettings,
 )
 from search_to_signal.hosts import REFERENCE
-from search_to_signal.hosts.base import HostSetup
+from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.learner import GRPO
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import DEFAULT
 from search_to_signal.problems import get_problem
+from search_to_signal.problems.base import Problem
 from search_to_signal.profiles.layer_settings import (
     Count,
     Groups,
@@ -31,7 +33,7 @@ from search_to_signal.records.layers import (
 )
 from search_to_signal.records.manifest import file_name, is_trained, mapping_of, normalizer_of, run_name
 from search_to_signal.records.schema import BARE_FENCE, IdeaEnd
-from search_to_signal.search.settings import SearchSettings
+from search_to_signal.search.host import HostSetup
 
 FROZEN = "frozen"
 CONFIG = "config.json"
@@ -124,7 +126,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     @property
     def host_setup(self) -> HostSetup:
         """What the run's host is made of; looks the problem up as ``get_problem`` does."""
-        return HostSetup(get_problem(self.problem), self.search, self.host_settings)
+        return host_setup(get_problem(self.problem), self.search, self.host_settings)
 
     @property
     def name(self) -> str:
@@ -160,8 +162,13 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         return canonical_sha256(self)
 
 
+def host_setup(problem: Problem, search: SearchSettings, settings: Mapping[str, Any]) -> HostSetup:
+    """What a profile's tables ``[search]`` and ``[host_settings]`` say to a host."""
+    return HostSetup(problem, settings, search.prompts, msgspec.to_builtins(search))
+
+
 def _check_loading(loading: ModelLoading | msgspec.UnsetType, backend: str) -> None:
-    """An engine has settings of its own; beside vLLM's the learner loads a base as ``loading`` says."""
+    """Refuse ``loading`` for engines, which have their own settings; with vLLM it is the learner's base."""
     if backend not in _ON_CARDS or loading is msgspec.UNSET or loading == ModelLoading():
         return
     if backend == "vllm" and loading.device == "cuda":

@@ -13,25 +13,30 @@ FIRST_HOST, FIRST_RULE = "reference", "grpo"
 """Those of runs that name none."""
 _BATCH = 8
 
+CALM_OPERATORS = ("simplification", "injection", "replacement", "crossover", "creation")
+"""The operators of CALM's prompts, whose names EvoTune's and TTT-Discover's hosts share."""
+
 
 class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a host can. By default nobody says, and only what holds of every host is asked of its records.
+    """What a host can. By default unknown: only what holds of every host is asked of its records.
 
     ``calm``: archive, admission, stagnation and exposures are CALM's, so that they follow from the records.
     ``own_loop``: it samples, evaluates and learns by itself, and shows no tokens, texts or learner; CALM's
     admissions are then taken from the records. ``exposures``: every completion with a score has one, or none
     has. ``database`` is what its ``database.json`` holds: all programs of the last archive and no other, any
-    heuristics of the run, or there is none.
+    heuristics of the run, or there is none. ``instance_scores``: it asks for the score of each instance, and
+    these are recorded; absent where it does not.
     """
 
     calm: bool = False
     own_loop: bool = False
     exposures: bool | None = None
     database: Literal["archive", "heuristics", "none"] | None = None
+    instance_scores: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class RuleFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a learning rule does. By default nobody says.
+    """What a learning rule does, by default unknown.
 
     ``all_told``: a step that trains has a finite loss, KL and gradient norm. ``groups_per_step``: so many
     groups wait for each other and are then trained on together, all tokens of their completions; none where
@@ -57,19 +62,24 @@ _RULES: Mapping[str, Callable[[Mapping[str, Any]], RuleFacts]] = {
 
 
 def facts_of_host(name: str) -> HostFacts:
-    """What a host of ours can, by its name; of any other nobody says."""
+    """What a built-in host can, by its name; unknown for any other."""
     return _HOSTS.get(name, HostFacts())
 
 
+def operators_of_host(name: str) -> tuple[str, ...] | None:
+    """The operators that a host of ours knows; any other has names of its own, which nobody else knows."""
+    return CALM_OPERATORS if name in _HOSTS else None
+
+
 def facts_of_rule(name: str, settings: Mapping[str, Any]) -> RuleFacts:
-    """The same for a learning rule with its ``[rule_settings]``, which nobody has checked."""
+    """The same for a learning rule with its ``[rule_settings]``, unchecked."""
     return _RULES[name](settings) if name in _RULES else RuleFacts()
 
 
 def ability_problems(
     host: str, host_facts: HostFacts, rule: str, rule_facts: RuleFacts, settings: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Where a manifest says otherwise of a host or rule of ours than we do, or spares a run its checks."""
+    """Where a manifest contradicts this package about a built-in host or rule, or spares a run its checks."""
     if host in _HOSTS and host_facts != facts_of_host(host):
         yield f"host_facts are not those of host {host}"
     if host not in _HOSTS and host_facts.own_loop:

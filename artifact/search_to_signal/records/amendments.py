@@ -1,6 +1,6 @@
 """What was changed of a plan after it was written: each change with its date, its studies and its reason.
 
-The plan's own bytes stay, since every manifest holds their SHA-256: amendments lie beside it, in a file of
+The plan's own bytes stay, since every manifest holds their SHA-256: amendments lie next to it, in a file of
 their own. A closed study is recorded no further, and what it lacks is no longer waited for.
 """
 

@@ -111,8 +111,8 @@ def seconds_beside(online: Path, frozen: Path, clock: Clock) -> FrozenSeconds:
     if here is None or there is None or _recorder(here) == _recorder(there):
         return FrozenSeconds(seconds=own)
     machines = dict.fromkeys(" with ".join(filter(None, _recorder(one)[:2])) for one in (here, there))
-    told = " and ".join(machines) if len(machines) > 1 else "two versions of the source"
-    why, shared = f"{told} took the times, which do not compare", online.parent / frozen.name
+    sources = " and ".join(machines) if len(machines) > 1 else "two versions of the source"
+    why, shared = f"{sources} took the times, which do not compare", online.parent / frozen.name
     measure = finished_manifest(shared)
     if measure is None or _recorder(measure) != _recorder(here) or not _begins_with(frozen, shared):
         return FrozenSeconds(seconds=None, remark=why)
@@ -165,7 +165,7 @@ def run_groups(budgets: Sequence[AnchorBudget], margin: float) -> dict[str, int]
 
 
 def write_contract(directory: Path, contract: AnchorContract) -> None:
-    """Write the contract in canonical form beside its SHA-256 (GNU form); the sum comes last."""
+    """Write the contract in canonical form and its SHA-256 (GNU form); the sum comes last."""
     directory.mkdir(parents=True, exist_ok=True)
     text = canonical_json(contract) + b"\n"
     write_atomically(directory / CONTRACT, text)
@@ -179,7 +179,7 @@ def read_contract(directory: Path) -> AnchorContract:
     except FileNotFoundError as error:
         raise ContractError(
             f"{directory} has no contract: budgets are fixed before any endpoint is computed; "
-            "derive them with 's2s run --layer anchor' on a cohort that nobody has evaluated"
+            "derive them with 's2s run --layer anchor' on a cohort that has not been evaluated"
         ) from error
     if line != _sum_line(text):
         raise ContractError(

@@ -65,6 +65,6 @@ def _batched(
 
 
 def _is_external(file: Path) -> bool:
-    """A line of ours has no candidates, a line from outside must have them."""
+    """A line of this package has no candidates, a line from outside must have them."""
     with file.open("rb") as lines:
         return b'"candidates"' in lines.readline()

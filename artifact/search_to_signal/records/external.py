@@ -1,4 +1,4 @@
-"""Groups from outside: JSON Lines, one group per line, as ``group.schema.json`` beside this file says."""
+"""Groups from outside: JSON Lines, one group per line, as in ``group.schema.json`` in this directory."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

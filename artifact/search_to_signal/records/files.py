@@ -33,7 +33,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Give a file new contents: whoever reads it, whenever the power fails, finds the old or the new ones."""
+    """Replace a file's contents: a reader finds the old or the new ones, even after a power failure."""
     temporary = path.with_name(path.name + TEMPORARY)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:

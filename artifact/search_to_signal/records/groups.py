@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from search_to_signal.errors import IllFormedGroupError
 from search_to_signal.numerics import Bools, Floats
-from search_to_signal.records.schema import CompletionRecord, Operator, Outcome
+from search_to_signal.records.schema import CREATION, CompletionRecord, Outcome
 
 OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
 VALID_CODE = OUTCOMES.index(Outcome.VALID)
@@ -142,7 +142,7 @@ def batch_of(groups: Sequence[Sequence[CompletionRecord]]) -> GroupBatch:
                 "a group is the set of completions of one prompt; group the records by step first"
             )
     heads = [group[0] for group in groups]
-    bases = [() if h.operator is Operator.CREATION else h.base_scores for h in heads]
+    bases = [() if h.operator == CREATION else h.base_scores for h in heads]
     return GroupBatch(
         outcome=np.array([[_CODE[r.outcome] for r in g] for g in groups], dtype=np.int8),
         score=floats([_scores(g) for g in groups]),

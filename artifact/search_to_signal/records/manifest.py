@@ -37,7 +37,7 @@ INTERRUPTED = "interrupted"
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``sha256`` covers package, profiles and lock; ``clean`` is None where git cannot tell."""
+    """``sha256`` covers package, profiles and lock; ``clean`` is None where git gives no answer."""
 
     sha256: str
     commit: str | None
@@ -101,14 +101,14 @@ class Checkout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One run. Only ``complete`` runs of purpose ``formal`` may enter a formal table.
 
-    ``host`` names the search: ``reference``, ``released``, of which ``checkout`` tells more, or another one.
+    ``host`` names the search: ``reference``, ``released``, described by ``checkout``, or another one.
     ``host_facts`` and ``rule_facts`` say what host and learning rule can, which decides what is asked of the
     records; absent in manifests of earlier versions, whose names say it.
     ``score_unit`` says what scores measure; None in manifests of earlier versions. ``interruptions`` counts
     how often the run was stopped and went on from a checkpoint; its records are those of an undisturbed run,
     its timings those of the steps as they were last done. ``plan_sha256`` is that of the plan that the run
-    belongs to (``records/plan.py``), ``mapping_name`` what a mapping of somebody's own calls itself; each is
-    absent where there is none.
+    belongs to (``records/plan.py``), ``mapping_name`` the name that a third-party mapping gives itself; each
+    is absent where there is none.
     """
 
     status: Literal["running", "complete"]
@@ -298,7 +298,7 @@ def write_roster(directory: Path, names: Iterable[str]) -> None:
 
 
 def read_roster(directory: Path) -> list[str]:
-    """The names of all runs that a directory is to hold, none where nobody wrote them down.
+    """The names of all runs that a directory is to hold, none where no roster was written.
 
     Raises RunDirectoryError for an unreadable list, and for a name that is not that of a directory in here.
     """

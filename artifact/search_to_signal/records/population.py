@@ -1,4 +1,4 @@
-"""A population that a run was given to begin with, beside the seed heuristic (D45).
+"""The population that a run started from, in addition to the seed heuristic (D45).
 
 It stands in the heuristic store before anything that the run admitted: every member with its own operator and
 score, step ``GIVEN``, and numbered from 0. A run that begins with the seed alone has none.

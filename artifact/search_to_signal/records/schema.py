@@ -1,7 +1,7 @@
 """What one line of each record file says. Scores are higher-is-better throughout."""
 
 from enum import Enum
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -29,14 +29,12 @@ class Outcome(str, Enum):
         return self in (Outcome.VALID, Outcome.RUNTIME_FAILURE, Outcome.RANDOMNESS)
 
 
-class Operator(str, Enum):
-    """How a prompt asks for its heuristic; creation is the only one without a comparator (D05)."""
+OPERATOR_FORM = r"^[a-z][a-z0-9_]{0,31}\Z"
+Operator = Annotated[str, msgspec.Meta(pattern=OPERATOR_FORM)]
+"""How a prompt asks for its heuristic: a name of the host's own, a short identifier."""
 
-    SIMPLIFICATION = "simplification"
-    INJECTION = "injection"
-    REPLACEMENT = "replacement"
-    CROSSOVER = "crossover"
-    CREATION = "creation"
+CREATION: Operator = "creation"
+"""The one name with a meaning to readers: its prompts have no comparator (D05)."""
 
 
 class ArchiveEvent(str, Enum):
@@ -57,6 +55,8 @@ class CompletionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     where compiled kernels could not promise the score's bits and ``repeat`` where the same text had
     been evaluated before. An isolated run may end with ``no_function``: what reached the evaluator is said
     by ``outcome.evaluated`` alone. ``components``, ``reward`` and ``advantage`` are absent in a frozen run.
+    ``instance_scores`` are the scores whose mean ``score`` is, in order of the instances; they are there for
+    a valid completion of a host that asks for them.
     """
 
     step: int
@@ -84,6 +84,7 @@ class CompletionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     components: dict[str, float] | None
     reward: float | None
     advantage: float | None
+    instance_scores: tuple[float, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class StepRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -118,7 +119,7 @@ class StepRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What an endpoint reported of the one completion of a request, in its own words and its own tokens.
 
-    ``model`` and ``fingerprint`` are the provider's claim, verified by nobody. ``id`` is the response's.
+    ``model`` and ``fingerprint`` are the provider's unverified claim. ``id`` is the response's.
     ``seed`` is None where a released host asked, which gives none.
     """
 
@@ -154,6 +155,7 @@ class HeuristicRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """An admitted heuristic; ``id`` is the SHA-256 of its canonical code.
 
     Step -1 is that of a population that the run was given to begin with (``population.py``).
+    ``instance_scores`` are there for a host that asks for them, as in completions.
     """
 
     id: str
@@ -163,13 +165,14 @@ class HeuristicRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     idea: str
     code: str
     score: float
+    instance_scores: tuple[float, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class StepTiming(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Wall seconds of one step by phase, ``total`` among them; alone differs between equal runs.
 
     ``processor_seconds`` are those of the run's process tree over the same time; absent in records of earlier
-    versions and where the kernel does not tell.
+    versions and where the kernel gives none.
     """
 
     step: int

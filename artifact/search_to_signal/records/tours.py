@@ -1,4 +1,4 @@
-"""One instance with the seed's tour and the best heuristic's beside it, for a picture."""
+"""One instance with the tours of the seed and of the best heuristic, for a picture."""
 
 from pathlib import Path
 

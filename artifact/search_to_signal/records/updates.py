@@ -16,7 +16,7 @@ Relation = Literal["equal", "proportional", "different", "without_credit"]
 
 
 class FixedInputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """SHA-256 of what an update was given beside its credit, taken from what the learner really read."""
+    """SHA-256 of an update's inputs other than credit, as the learner read them."""
 
     initial_adapter: str
     tokens: str

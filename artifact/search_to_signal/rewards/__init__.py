@@ -1,4 +1,4 @@
-"""Reward constructions: what an evaluated group tells the learner. Frozen is the absence of a mapping."""
+"""Reward constructions: from an evaluated group to rewards. Frozen is the absence of a mapping."""
 
 from typing import NamedTuple
 
@@ -46,13 +46,13 @@ READINGS: tuple[Alternative, ...] = (
     ),
     Alternative("D28", "tail_weighted", TailWeighted(gap="valid", name="tail_weighted_d28")),
 )
-"""Every other reading that is a construction; a replay tells what hangs on each."""
+"""Every other reading that is a construction; a replay shows what depends on each."""
 
 ALTERNATIVES: dict[str, RewardMapping] = {reading.mapping.name: reading.mapping for reading in READINGS}
 
 
 OTHERS: dict[str, RewardMapping] = {mapping.name: mapping for mapping in (Score(), Pairs())}
-"""What other hosts tell their learners; no construction of the paper, and in none of its tables."""
+"""The rewards of other hosts; no construction of the paper, and in none of its tables."""
 
 _NAMED = {**MAPPINGS, **ALTERNATIVES, **OTHERS}
 GROUP = "search_to_signal.mappings"
@@ -68,7 +68,7 @@ def get_mapping(name_or_path: str) -> RewardMapping:
 
 
 def find_mapping(name_or_path: str) -> RewardMapping:
-    """``get_mapping`` for a name that a results directory gives: runs no code that nobody allowed.
+    """``get_mapping`` for a name that a results directory gives: runs no code that was not allowed.
 
     Raises ConfigError as ``get_mapping`` does, and for an import path that was not loaded before.
     """
@@ -77,7 +77,7 @@ def find_mapping(name_or_path: str) -> RewardMapping:
 
 
 def own_name(name_or_path: str) -> str | None:
-    """What a mapping that is none of ours calls itself, in one short line; None for ours.
+    """The name that a third-party mapping gives itself, in one short line; None for a built-in one.
 
     Raises ConfigError as ``find_mapping`` does.
     """

@@ -53,7 +53,7 @@ class RewardMapping(Protocol):
 
 
 def rewards_of(mapping: RewardMapping, groups: GroupBatch) -> Rewards:
-    """What a mapping, perhaps somebody's own, makes of groups; what it returns is what it promised.
+    """What a mapping, perhaps a third-party one, makes of groups, checked against its protocol.
 
     Raises MappingError where the mapping fails, ends the process, or returns something other than Rewards of
     shape (N, G) and finite; IllFormedGroupError passes.

@@ -22,7 +22,7 @@ class SearchExposure:
     1/2. A channel is 0 outside its set and where its own centred RMS is at most eps = 1e-8 (score units).
 
     ``validity``  D14: severities of the failures and +1, or -1 and +1
-    ``scale``     D27: what the residual is measured by beside itself. ``centred``, RMS(ctr Delta) as in the
+    ``scale``     D27: what the residual is compared with. ``centred``, RMS(ctr Delta) as in the
                   equation, is 0 among equal scores, where any residual comes out at RMS 1/2; ``plain``,
                   RMS(Delta), keeps RMS(a^S) <= RMS(s) / RMS(Delta); ``centred_or_zero`` is the equation
                   where the quality channel is not zero, and 0 elsewhere
@@ -62,8 +62,8 @@ class SearchExposure:
         along = (weighted * quality).sum(axis=1, keepdims=True)
         squared = (quality * quality).sum(axis=1, keepdims=True)
         residual = centred(weighted - along / (squared + EPSILON) * quality, eligible)
-        beside = change if self.scale == "plain" else direction
-        search = _bounded(residual, rms(beside, eligible), eligible, unit)
+        reference = change if self.scale == "plain" else direction
+        search = _bounded(residual, rms(reference, eligible), eligible, unit)
         kept = self.scale != "centred_or_zero" or quality.any(axis=1, keepdims=True)
         return quality, np.where(kept, search, 0.0)
 
@@ -84,9 +84,9 @@ def _channel(direction: Floats, members: Bools, unit: Floats) -> Floats:
     return np.divide(direction, scale + eps, out=np.zeros_like(direction), where=scale > eps)
 
 
-def _bounded(residual: Floats, beside: Floats, members: Bools, unit: Floats) -> Floats:
-    """residual / (beside + 2 RMS of residual + eps), all in units of ``unit``; RMS below 1/2."""
+def _bounded(residual: Floats, reference: Floats, members: Bools, unit: Floats) -> Floats:
+    """residual / (reference + 2 RMS of residual + eps), all in units of ``unit``; RMS below 1/2."""
     scale = rms(residual, members)
     with np.errstate(divide="ignore", over="ignore"):
         eps = EPSILON / unit
-    return np.divide(residual, beside + 2.0 * scale + eps, out=np.zeros_like(residual), where=scale > eps)
+    return np.divide(residual, reference + 2.0 * scale + eps, out=np.zeros_like(residual), where=scale > eps)

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, Outcome
+from search_to_signal.hosts.calm.operators import CROSSOVER
+from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Outcome
 
 
 def jsonl(path: Path, records: Sequence[object]) -> Path:
@@ -388,7 +389,7 @@ def own_record(step: int, index: int, score: float | None) -> CompletionRecord:
         step=step,
         index=index,
         problem="tsp",
-        operator=Operator.CROSSOVER,
+        operator=CROSSOVER,
         prompt_sha256="0" * 64,
         parents=(),
         base_scores=(0.25, 0.125),

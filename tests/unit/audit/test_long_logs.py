@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ from search_to_signal.audit import findings
 from search_to_signal.audit.agreement import agreement, reference_of
 from search_to_signal.audit.distinctions import group_facts
 from search_to_signal.audit.groups import RewardGroups
-from search_to_signal.audit.importers import lines, read
+from search_to_signal.audit.importers import lines, neutral, read
 from search_to_signal.audit.importers.base import ReadOptions
+from search_to_signal.audit.importers.gathering import ScatteredGroupsError
 from search_to_signal.cli import audit as command
 from search_to_signal.cli import main
 from search_to_signal.numerics import midranks
@@ -103,6 +105,43 @@ def test_a_line_of_another_kind_changes_no_other(
     assert [at for at in found["positions"] if at != 51] == [*range(1, 51), *range(52, len(given) + 2)]
     kept = [reward for at, reward in zip(found["positions"], found["rewards"], strict=True) if at != 51]
     assert sorted(kept) == sorted(row["reward"] for row in given)
+
+
+AGAIN = {
+    "a group of the first step": {"group": 0, "step": 0, "reward": 1.0},
+    "a new group of the first step": {"group": 999, "step": 0, "reward": 1.0},
+    "a group of the last step": {"group": 59 - 1, "step": 7, "reward": 1.0},
+}
+
+
+@pytest.mark.parametrize("again", AGAIN)
+def test_a_group_that_comes_again_is_one_group(
+    again: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A log whose last row is of an earlier group or step has the groups of one that was sorted."""
+    monkeypatch.setattr(lines, "CHUNK", 700)
+    given = rows(60)
+    late = logs.jsonl(tmp_path / "late.jsonl", [*given, AGAIN[again]])
+    with pytest.raises(ScatteredGroupsError, match="late.jsonl"):
+        list(read(late, options=ReadOptions(rows=16, together=True)))
+    ordered = sorted([*given, AGAIN[again]], key=lambda row: (row["step"], row["group"]))
+    reports = []
+    for path in (late, logs.jsonl(tmp_path / "sorted.jsonl", ordered)):
+        assert main(["audit", str(path), "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        reports.append({name: report[name] for name in ("groups", "sizes", "statuses")})
+    assert reports[0] == reports[1]
+
+
+def test_groups_that_stand_together_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command reads such a log once, whether or not rows have all columns."""
+    given = [*rows(30), {"group": 30, "step": 9, "reward": 1.0, "other": "column"}]
+    path = logs.jsonl(tmp_path / "a.jsonl", given)
+    read_again = Mock(side_effect=AssertionError)
+    monkeypatch.setattr(neutral, "_keys", read_again)
+    assert main(["audit", str(path)]) == 0
+    batches = list(read(path, options=ReadOptions(rows=16, together=True)))
+    assert columns(batches)["rewards"] == [row["reward"] for row in given]
 
 
 def logged(path: Path, steps: int, wrong: int | None = None) -> Path:

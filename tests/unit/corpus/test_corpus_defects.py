@@ -27,11 +27,12 @@ from search_to_signal.problems.obp import Obp
 from search_to_signal.programs.loading import function_of
 from search_to_signal.programs.markers import OPENING
 from search_to_signal.programs.parsing import Failure, Proposal, parse
-from search_to_signal.records.schema import Operator, Outcome
+from search_to_signal.records.abilities import CALM_OPERATORS
+from search_to_signal.records.schema import Outcome
 
 pytestmark = pytest.mark.slow
 
-NO_DEFECTS = {operator.value: 0.0 for operator in Operator}
+NO_DEFECTS = {operator: 0.0 for operator in CALM_OPERATORS}
 
 Judge = Callable[[str], tuple[Outcome, str]]
 
@@ -63,7 +64,7 @@ def test_faithful_answers_are_valid(judge: Judge, source: Source) -> None:
     """Answers to every operator parse into their idea and code, and run."""
     rng, operators = np.random.default_rng(5), set()
     responses = []
-    while len(responses) < 20 or operators != set(Operator):
+    while len(responses) < 20 or operators != set(CALM_OPERATORS):
         pair = draw_pair(source, NO_DEFECTS, rng)
         if pair is not None and (len(responses) < 20 or pair.operator not in operators):
             operators.add(pair.operator)

@@ -26,8 +26,10 @@ from search_to_signal.corpus.grammar import (
 )
 from search_to_signal.corpus.recipe import sources
 from search_to_signal.corpus.tsp import SEED, TSP
+from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, INJECTION, REPLACEMENT, SIMPLIFICATION
 from search_to_signal.programs.loading import function_of
 from search_to_signal.programs.markers import OPENING
+from search_to_signal.records.abilities import CALM_OPERATORS
 from search_to_signal.records.schema import Operator
 
 PROBLEMS = ("tsp", "cvrp", "obp", "op")
@@ -133,15 +135,15 @@ def test_crossover_takes_from_either_parent() -> None:
 def test_apply_follows_the_operator() -> None:
     """Each operator leads to its own edit; creation needs no parent."""
     edits: dict[Operator, Callable[[np.random.Generator], Program]] = {
-        Operator.SIMPLIFICATION: lambda rng: simplify(TSP, SEED, rng),
-        Operator.INJECTION: lambda rng: inject(TSP, SEED, rng),
-        Operator.REPLACEMENT: lambda rng: rewrite(SEED, 2, rng),
-        Operator.CROSSOVER: lambda rng: cross(SEED, FULL, rng),
-        Operator.CREATION: lambda rng: draw_program(TSP, rng),
+        SIMPLIFICATION: lambda rng: simplify(TSP, SEED, rng),
+        INJECTION: lambda rng: inject(TSP, SEED, rng),
+        REPLACEMENT: lambda rng: rewrite(SEED, 2, rng),
+        CROSSOVER: lambda rng: cross(SEED, FULL, rng),
+        CREATION: lambda rng: draw_program(TSP, rng),
     }
-    assert set(edits) == set(Operator)
+    assert set(edits) == set(CALM_OPERATORS)
     for operator, edit in edits.items():
-        parents = () if operator is Operator.CREATION else (SEED, FULL)
+        parents = () if operator == CREATION else (SEED, FULL)
         found = apply(TSP, operator, 2, parents, np.random.default_rng(4))
         assert found == edit(np.random.default_rng(4))
 

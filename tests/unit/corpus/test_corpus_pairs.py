@@ -20,13 +20,14 @@ from search_to_signal.corpus.grammar import (
 from search_to_signal.corpus.pairs import SEED_SHARE, Pair, Source, draw_prompt, pairs
 from search_to_signal.corpus.recipe import mixed_pairs, sources
 from search_to_signal.errors import ConfigError
+from search_to_signal.hosts.calm.injection import component
+from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, INJECTION, REPLACEMENT
 from search_to_signal.problems import get_problem
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE
 from search_to_signal.programs.parsing import Proposal, parse
-from search_to_signal.records.schema import Operator
-from search_to_signal.search.injection import component
+from search_to_signal.records.abilities import CALM_OPERATORS
 
-SHARES = dict.fromkeys((operator.value for operator in Operator), 0.4) | {"injection": 0.7}
+SHARES = dict.fromkeys(CALM_OPERATORS, 0.4) | {"injection": 0.7}
 COUNT = 3000
 
 
@@ -76,7 +77,7 @@ def test_children_follow_from_their_prompts(source: Source) -> None:
         possible = {
             tuple(sorted(apply(vocabulary, pair.operator, 2, programs, rng).terms)) for _ in range(1500)
         }
-        if pair.operator is not Operator.CREATION:
+        if pair.operator != CREATION:
             assert _terms(vocabulary, found.code) in possible
         assert all(parent.code in pair.prompt.user for parent in pair.parents)
 
@@ -95,7 +96,7 @@ def test_injections_name_their_component(source: Source, drawn: list[Pair]) -> N
     ideas = [
         found.idea
         for pair in drawn
-        if pair.operator is Operator.INJECTION and not pair.spoiled
+        if pair.operator == INJECTION and not pair.spoiled
         if isinstance(found := parse(pair.response), Proposal)
     ]
     assert len(ideas) > 100
@@ -110,12 +111,12 @@ def test_injections_name_their_component(source: Source, drawn: list[Pair]) -> N
 def test_shares_are_met(source: Source, drawn: list[Pair]) -> None:
     """Operators, planted defects and the seed heuristic come as often as they are meant to."""
     counts = Counter(pair.operator for pair in drawn)
-    assert counts.keys() == set(Operator)
-    for operator in (Operator.INJECTION, Operator.CROSSOVER, Operator.REPLACEMENT):
-        spoiled = np.mean([pair.spoiled for pair in drawn if pair.operator is operator])
-        assert spoiled == pytest.approx(SHARES[operator.value], abs=0.07)
+    assert counts.keys() == set(CALM_OPERATORS)
+    for operator in (INJECTION, CROSSOVER, REPLACEMENT):
+        spoiled = np.mean([pair.spoiled for pair in drawn if pair.operator == operator])
+        assert spoiled == pytest.approx(SHARES[operator], abs=0.07)
         assert counts[operator] / COUNT == pytest.approx(
-            {Operator.INJECTION: 0.30, Operator.CROSSOVER: 0.28, Operator.REPLACEMENT: 0.25}[operator],
+            {INJECTION: 0.30, CROSSOVER: 0.28, REPLACEMENT: 0.25}[operator],
             abs=0.06,
         )
     seeds = np.mean([parent.program == source.seed for pair in drawn for parent in pair.parents])
@@ -125,7 +126,7 @@ def test_shares_are_met(source: Source, drawn: list[Pair]) -> None:
 def test_parents_stand_best_first(source: Source, drawn: list[Pair]) -> None:
     """Crossover has two parents, best first, creation none, every other operator one."""
     for pair in drawn:
-        count = {Operator.CROSSOVER: 2, Operator.CREATION: 0}.get(pair.operator, 1)
+        count = {CROSSOVER: 2, CREATION: 0}.get(pair.operator, 1)
         assert len(pair.parents) == count
         assert [parent.score for parent in pair.parents] == sorted(
             (parent.score for parent in pair.parents), reverse=True

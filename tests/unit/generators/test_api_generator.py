@@ -16,7 +16,7 @@ from search_to_signal.generators.local import LocalGenerator
 from search_to_signal.generators.opening import model_files, open_generator, open_trainable
 from search_to_signal.generators.serving import serving
 from search_to_signal.generators.settings import ApiSettings, GenerationSettings
-from search_to_signal.search.prompts import Prompt
+from search_to_signal.search.prompt import Prompt
 
 PROMPT = Prompt("You are told nothing.", "def select_next_node(current_node): return 0.4 # é")
 KEY = "sk-very-secret"

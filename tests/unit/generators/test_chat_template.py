@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from search_to_signal.generators.base import messages
 from search_to_signal.generators.chat import END, PAD, START
-from search_to_signal.search.prompts import Prompt
+from search_to_signal.search.prompt import Prompt
 
 # Whatever UTF-8 can write; a lone surrogate is no text.
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)

@@ -16,7 +16,7 @@ from search_to_signal.generators.base import messages, request_seeds
 from search_to_signal.generators.chat import encoded
 from search_to_signal.generators.opening import open_trainable
 from search_to_signal.generators.settings import EngineSettings, GenerationSettings
-from search_to_signal.search.prompts import Prompt
+from search_to_signal.search.prompt import Prompt
 
 ROOT = Path(__file__).parents[3]
 SIGNATURES = json.loads(Path(__file__).with_name("engine_signatures.json").read_text())

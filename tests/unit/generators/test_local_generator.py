@@ -14,7 +14,7 @@ from search_to_signal.errors import ConfigError
 from search_to_signal.generators.base import GenerationSettings, request_seeds
 from search_to_signal.generators.local import LocalGenerator
 from search_to_signal.generators.sampling import sample_group
-from search_to_signal.search.prompts import Prompt
+from search_to_signal.search.prompt import Prompt
 
 PROMPT = Prompt("You are told nothing.", "def select_next_node(current_node): return 0.4 # é")
 IDS = [40, 41, 42, 43, 44]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.hosts.conformance.questions import groups, odd_answers, programs
+from search_to_signal.conformance.questions import groups, odd_answers, programs
 from search_to_signal.hosts.released.checkout import opened
 from search_to_signal.hosts.released.host import seeded
 from search_to_signal.loop.released_run import Order, run_released

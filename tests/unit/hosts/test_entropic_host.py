@@ -7,21 +7,21 @@ import pytest
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.hosts import open_host
-from search_to_signal.hosts.base import Host, HostSetup, exposures_of, update_search
+from search_to_signal.hosts.calm.operators import REPLACEMENT
 from search_to_signal.hosts.entropic.buffer import ReuseBuffer, chosen, extended, priors, values, visited
 from search_to_signal.hosts.entropic.settings import BufferSettings
 from search_to_signal.problems.tsp import Tsp
-from search_to_signal.records.schema import ArchiveEvent, Operator, Outcome
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member
-from search_to_signal.search.transition import Evaluated
+from search_to_signal.records.schema import ArchiveEvent, Outcome
+from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.host import Host, HostSetup, exposures_of, update_search
+from search_to_signal.search.member import Member
 
 SEED = Member("seed", "def a():\n    return 0", -7.0, None, 0, 0, "seed")
 
 
 def member(name: str, score: float) -> Member:
     """A program of its own text."""
-    return Member(name, f"def a():\n    return '{name}'", score, Operator.REPLACEMENT, 1, 0, name)
+    return Member(name, f"def a():\n    return '{name}'", score, REPLACEMENT, 1, 0, name)
 
 
 def answer(name: str, score: float | None) -> Evaluated:
@@ -32,7 +32,7 @@ def answer(name: str, score: float | None) -> Evaluated:
 
 def host(**settings: Any) -> Host:
     """The host as a profile opens it."""
-    return open_host("entropic", HostSetup(Tsp(), SearchSettings(), settings))
+    return open_host("entropic", HostSetup(Tsp(), settings))
 
 
 def test_values_by_hand() -> None:

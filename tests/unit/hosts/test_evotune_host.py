@@ -9,22 +9,28 @@ import pytest
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.hosts import open_host
-from search_to_signal.hosts.base import Host, HostSetup, Request, update_search
-from search_to_signal.hosts.evotune.database import Database, best, kept_up, migrated, reset
-from search_to_signal.hosts.evotune.sampling import chance_of, clusters, in_percentile, percentile, shown
+from search_to_signal.hosts.calm.operators import CROSSOVER, REPLACEMENT
+from search_to_signal.hosts.evotune.database import Database, best, maintain, migrate, reset
+from search_to_signal.hosts.evotune.sampling import (
+    chance_of,
+    clusters,
+    in_percentile,
+    percentile,
+    select_programs,
+)
 from search_to_signal.hosts.evotune.settings import EvoTuneSettings
 from search_to_signal.problems.tsp import Tsp
-from search_to_signal.records.schema import ArchiveEvent, Operator, Outcome
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member
-from search_to_signal.search.transition import Evaluated
+from search_to_signal.records.schema import ArchiveEvent, Outcome
+from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.host import Host, HostSetup, Request, update_search
+from search_to_signal.search.member import Member
 
 SEED = Member("seed", "def a():\n    return 0", -7.0, None, 0, 0, "seed")
 
 
 def member(name: str, score: float, length: int = 1) -> Member:
     """A program of its own text."""
-    return Member(name, f"def a():\n    return '{name * length}'", score, Operator.CROSSOVER, 1, 0, name)
+    return Member(name, f"def a():\n    return '{name * length}'", score, CROSSOVER, 1, 0, name)
 
 
 def answer(name: str, score: float | None) -> Evaluated:
@@ -35,7 +41,7 @@ def answer(name: str, score: float | None) -> Evaluated:
 
 def host(**settings: Any) -> Host:
     """The host as a profile opens it."""
-    return open_host("evotune", HostSetup(Tsp(), SearchSettings(), settings))
+    return open_host("evotune", HostSetup(Tsp(), settings))
 
 
 def played(made: Host, groups: Sequence[Sequence[Evaluated]], seed: int = 0) -> tuple[Any, list[Request]]:
@@ -54,9 +60,9 @@ def test_programs_wait_for_the_end_of_their_batch() -> None:
     assert [len(request.bases) for request in requests] == [1, 1, 2]
     assert [max(m.score for m in request.archive) for request in requests] == [-7.0, -5.0, -5.0]
     assert [request.operator for request in requests] == [
-        Operator.REPLACEMENT,
-        Operator.REPLACEMENT,
-        Operator.CROSSOVER,
+        REPLACEMENT,
+        REPLACEMENT,
+        CROSSOVER,
     ]
 
 
@@ -76,7 +82,7 @@ def test_an_island_takes_a_program_once() -> None:
 def test_migration_passes_on_the_best_and_keeps_everything() -> None:
     """Every island gets the best of the one before it, of the time before anything moved."""
     islands = ((SEED, member("b", -3.0)), (SEED, member("c", -2.0)), (SEED,))
-    after = migrated(Database(islands))
+    after = migrate(Database(islands))
     assert [[m.id for m in island] for island in after.islands] == [
         ["seed", "b"],
         ["seed", "c", "b"],
@@ -101,7 +107,7 @@ def test_upkeep_comes_when_it_is_due() -> None:
     rng = np.random.default_rng(0)
     found = {}
     for groups in range(5):
-        database, was_reset = kept_up(replace(waiting, groups=groups), settings, rng)
+        database, was_reset = maintain(replace(waiting, groups=groups), settings, rng)
         found[groups] = (len(database.pending), [len(island) for island in database.islands], was_reset)
     assert found == {
         0: (1, [1, 1], False),
@@ -137,7 +143,7 @@ def test_better_and_shorter_programs_are_shown_more_often() -> None:
     settings = EvoTuneSettings(functions_per_prompt=1, initial_percentile=1.0, temp=10.0)
     rng = np.random.default_rng(0)
     database = Database((island,))
-    drawn = [shown(database, 0, settings, rng)[0].id for _ in range(4000)]
+    drawn = [select_programs(database, 0, settings, rng)[0].id for _ in range(4000)]
     share = {name: drawn.count(name) / len(drawn) for name in "abc"}
     high = 1 / (1 + np.exp(-1.0))
     assert share["b"] == pytest.approx(1 - high, abs=0.03)
@@ -152,7 +158,7 @@ def test_exposure_is_the_frequency_of_being_shown() -> None:
     chance = chance_of(Database((island, (SEED,))), 0, candidate, settings)
     rng = np.random.default_rng(0)
     after = Database(((*island, candidate), (SEED,)))
-    draws = (shown(after, int(rng.integers(2)), settings, rng) for _ in range(4000))
+    draws = (select_programs(after, int(rng.integers(2)), settings, rng) for _ in range(4000))
     seen = np.mean([any(one is candidate for one in programs) for programs in draws])
     assert chance == pytest.approx(seen, abs=0.03)
 
@@ -189,4 +195,4 @@ def test_settings_of_another_host_are_refused(settings: dict[str, Any], told: st
 def test_a_host_that_does_not_exist_is_named() -> None:
     """The line has the name, and the names that there are."""
     with pytest.raises(ConfigError, match=r"evotun'.*evotune"):
-        open_host("evotun", HostSetup(Tsp(), SearchSettings(), {}))
+        open_host("evotun", HostSetup(Tsp()))

@@ -14,12 +14,12 @@ import pytest
 from tests.unit.hosts.settings_mutants import SETTINGS
 
 from search_to_signal.cli import main
+from search_to_signal.conformance import comparison
+from search_to_signal.conformance.comparison import CHECKS, conform
+from search_to_signal.conformance.findings import Agreement, Finding, Verdict
+from search_to_signal.conformance.options import PAPER
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.hosts.conformance import comparison
-from search_to_signal.hosts.conformance.comparison import CHECKS, conform
-from search_to_signal.hosts.conformance.findings import Agreement, Finding, Verdict
-from search_to_signal.hosts.conformance.options import PAPER
 from search_to_signal.hosts.released.checkout import opened
 from search_to_signal.hosts.released.trainer import changed
 from search_to_signal.package_data import PUBLISHED

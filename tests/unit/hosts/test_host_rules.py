@@ -3,16 +3,18 @@
 import numpy as np
 from tests.oracles.host_rules import FAILED, OPENING, Archive, native_reward
 
+from search_to_signal.hosts.calm.operators import INJECTION, OPERATORS
+from search_to_signal.hosts.calm.planning import plan_round
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import SearchState, state_of
+from search_to_signal.hosts.calm.transition import transition
 from search_to_signal.problems.base import Heuristic
 from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.records.external import Candidate, ExternalGroup, external_batch
-from search_to_signal.records.schema import Operator, Outcome
+from search_to_signal.records.schema import Outcome
 from search_to_signal.rewards import get_mapping
-from search_to_signal.search.operators import OPERATORS
-from search_to_signal.search.planning import plan_round
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import SearchState, seed_member, state_of
-from search_to_signal.search.transition import Evaluated, transition
+from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.member import seed_member
 
 ROUNDS = 6_000
 GROUPS = 1_500
@@ -108,7 +110,7 @@ def test_archives_are_the_rules_after_every_group() -> None:
         if number % 100 == 0:
             seeds = drawn_seeds(rng)
             state, archive = begun(seeds), Archive(list(seeds), 5, 4, seeds)
-        draw = plan_round(state, rng, SETTINGS, lambda draw: draw.operator.value)
+        draw = plan_round(state, rng, SETTINGS, lambda draw: draw.operator)
         collapsed = archive.begin()
         assert draw.collapsed == collapsed
         compare(draw.state, archive)
@@ -117,7 +119,7 @@ def test_archives_are_the_rules_after_every_group() -> None:
         operator = OPERATORS[rng.integers(len(OPERATORS))]
         results = [evaluated(text, score) for text, score in group]
         state, _ = transition(draw.state, results, operator=operator, step=number, settings=SETTINGS)
-        archive.end(operator is Operator.INJECTION, group)
+        archive.end(operator == INJECTION, group)
         compare(state, archive)
         collapses += collapsed
     assert collapses > 50

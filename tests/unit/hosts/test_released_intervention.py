@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from answering_host import OBP, archive, rewards, some_answers, with_answers, with_us, without_us
 
-from search_to_signal.hosts.base import HostError
-from search_to_signal.hosts.conformance.questions import answer
+from search_to_signal.conformance.questions import answer
+from search_to_signal.errors import HostError
+from search_to_signal.hosts.calm.operators import INJECTION, REPLACEMENT, SIMPLIFICATION
 from search_to_signal.hosts.released.files import HostRecord
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.reader import read_groups, read_records
@@ -19,7 +20,6 @@ from search_to_signal.records.schema import (
     ArchiveEvent,
     CompletionRecord,
     HeuristicRecord,
-    Operator,
     Outcome,
     StepRecord,
 )
@@ -107,7 +107,7 @@ def test_the_operator_is_the_one_that_the_host_names(calm: Path, tmp_path: Path)
     with_answers(calm, [["nothing"] * 2] * 12)
     with_us(calm, tmp_path / "out")
     found = {step.operator for step in read_records(tmp_path / "out" / "steps.jsonl", StepRecord)}
-    assert found == {Operator.SIMPLIFICATION, Operator.INJECTION, Operator.REPLACEMENT}
+    assert found == {SIMPLIFICATION, INJECTION, REPLACEMENT}
 
 
 def test_a_performance_that_the_host_keeps_to_itself(sabotaged: Sabotage, tmp_path: Path) -> None:

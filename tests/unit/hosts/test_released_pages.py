@@ -16,8 +16,8 @@ import pytest
 from tests.copies import copy_to_change
 
 from search_to_signal.cli import main
-from search_to_signal.hosts.conformance import comparison
-from search_to_signal.hosts.conformance.questions import groups, programs
+from search_to_signal.conformance import comparison
+from search_to_signal.conformance.questions import groups, programs
 from search_to_signal.problems import get_problem
 from search_to_signal.records.manifest import read_manifest
 

@@ -11,10 +11,9 @@ import pytest
 from answering_host import CONFIG, some_answers, with_answers, with_us
 
 from search_to_signal.cli import main
-from search_to_signal.errors import RunDirectoryError
+from search_to_signal.errors import HostError, RunDirectoryError
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.generators.serving import serving
-from search_to_signal.hosts.base import HostError
 from search_to_signal.hosts.released.observer import AGAIN
 from search_to_signal.hosts.released.revision import pinned
 from search_to_signal.records.manifest import Checkout, Manifest, read_manifest

@@ -12,7 +12,7 @@ import pytest
 from search_to_signal.analysis.results import load_runs
 from search_to_signal.errors import ConfigError, MappingError, RunDirectoryError
 from search_to_signal.hosts import open_host
-from search_to_signal.hosts.base import HostSetup, Transition, update_search
+from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.learner import get_rule
 from search_to_signal.loop.recorded import recorded_states
 from search_to_signal.loop.released_run import Order, run_released
@@ -29,9 +29,9 @@ from search_to_signal.profiles.layer_settings import HeldoutSettings
 from search_to_signal.profiles.profile import Profile
 from search_to_signal.progress import PlainProgress
 from search_to_signal.records.schema import ArchiveEvent, Outcome
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import seed_member
-from search_to_signal.search.transition import Evaluated
+from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.host import HostSetup, Transition, update_search
+from search_to_signal.search.member import seed_member
 from search_to_signal.studies.layers.heldout import heldout
 from search_to_signal.verification.consistency.verify import verify
 
@@ -190,7 +190,7 @@ def test_the_released_host_has_one_normalizer(tmp_path: Path) -> None:
 def test_an_effect_has_an_event_for_each_completion() -> None:
     """A host that forgets a completion ends the run with one line instead of shifting its records."""
     problem = get_problem("tsp")
-    host = open_host("reference", HostSetup(problem, SearchSettings(), {}))
+    host = open_host("reference", HostSetup(problem))
 
     class Forgetful:
         def __getattr__(self, name: str) -> Any:

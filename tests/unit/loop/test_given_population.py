@@ -17,7 +17,7 @@ from tests.unit.loop.test_live_loop import (
 
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evaluation.pool import EvaluationPool
-from search_to_signal.hosts.base import begin
+from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.loop.files import run_files
 from search_to_signal.loop.live_loop import Live, run_live, starting_position
 from search_to_signal.loop.recorded import final_population, recorded_states
@@ -29,7 +29,7 @@ from search_to_signal.records.manifest import Manifest, write_manifest
 from search_to_signal.records.population import GIVEN, given, population_sha256
 from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, read_groups, read_records
 from search_to_signal.records.schema import HeuristicRecord
-from search_to_signal.search.settings import SearchSettings
+from search_to_signal.search.host import begin
 from search_to_signal.verification.consistency.run_records import record_problems
 
 pytestmark = pytest.mark.slow

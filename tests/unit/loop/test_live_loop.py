@@ -17,7 +17,7 @@ from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.generators.base import ChatPrompt, Completion, Generation, GenerationSettings
 from search_to_signal.hosts import open_host
-from search_to_signal.hosts.base import Host
+from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.learner.base import StepResult
 from search_to_signal.loop.files import read_timing, run_files
@@ -31,7 +31,7 @@ from search_to_signal.records.manifest import Manifest
 from search_to_signal.records.reader import STEPS, read_groups, read_records
 from search_to_signal.records.schema import CompletionRecord, StepRecord
 from search_to_signal.rewards import get_mapping
-from search_to_signal.search.settings import SearchSettings
+from search_to_signal.search.host import Host
 from search_to_signal.verification.consistency.run_records import record_problems
 
 pytestmark = pytest.mark.slow

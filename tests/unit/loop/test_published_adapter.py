@@ -9,15 +9,16 @@ import torch
 
 from search_to_signal.generators.base import Completion, Generation, GenerationSettings
 from search_to_signal.generators.local import LocalGenerator
-from search_to_signal.hosts.reference import ReferenceHost
+from search_to_signal.hosts.calm.host import ReferenceHost
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import initial_state
 from search_to_signal.learner.adapter import TrainedAdapter, adapter_sha256, attach_adapter
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.loop.group import EvaluatedCompletion, completion_records
 from search_to_signal.problems import get_problem
 from search_to_signal.records.schema import ArchiveEvent, Outcome, RequestRecord
-from search_to_signal.search.prompts import Prompt
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import initial_state, seed_member
+from search_to_signal.search.member import seed_member
+from search_to_signal.search.prompt import Prompt
 
 PROMPT = Prompt("", "score += 0.4")
 

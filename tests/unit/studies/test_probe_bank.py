@@ -15,8 +15,9 @@ from search_to_signal.corpus.pairs import pairs
 from search_to_signal.corpus.recipe import sources
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.generators.base import Completion, Generation
-from search_to_signal.hosts.base import Request, Transition
-from search_to_signal.hosts.reference import ReferenceHost
+from search_to_signal.hosts.calm.host import ReferenceHost
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import initial_state
 from search_to_signal.loop.group import EvaluatedCompletion, completion_records
 from search_to_signal.problems import get_problem
 from search_to_signal.profiles.profile import Profile
@@ -33,8 +34,8 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 from search_to_signal.search.archive import frontier
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import initial_state, seed_member
+from search_to_signal.search.host import Request, Transition
+from search_to_signal.search.member import seed_member
 from search_to_signal.seeding import stream
 from search_to_signal.studies.layers.probe_bank import build_bank, chosen_steps, spread
 

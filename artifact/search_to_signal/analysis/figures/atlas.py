@@ -1,6 +1,6 @@
 """The diagnostic atlas of the live cohort (paper, fig. diagnostic-atlas)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
@@ -18,6 +18,7 @@ from search_to_signal.analysis.tables.proposals import (
     admission_cells,
     collapse_parts,
     funnels,
+    operator_names,
 )
 
 _ADMITTED, _PRECISION = "admitted", "precision"
@@ -28,11 +29,12 @@ _SHORT = ("parsed", "executable", "valid", "parent-impr.", "frontier")
 
 def atlas_table(evidence: Evidence) -> str:
     """Panels a to d: condition, seed, part (an operator, a measure), what and value; shares in percent."""
+    names = operator_names(evidence.results.cohort)
     rows = [
         (panel, run.condition, run.seed, part, what, value, evidence.unit)
         for run in evidence.results.cohort
         for panel, part, what, value in (
-            *_funnels(run),
+            *_funnels(run, names),
             *_admissions(run),
             *_collapses(run),
             *_recurrence(run),
@@ -41,8 +43,8 @@ def atlas_table(evidence: Evidence) -> str:
     return lines(("panel", "condition", "seed", "part", "what", "value", "unit"), rows)
 
 
-def _funnels(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
-    for operator, (_, *shares) in funnels(run).items():
+def _funnels(run: RecordedRun, names: Sequence[str]) -> Iterator[tuple[Value, ...]]:
+    for operator, (_, *shares) in funnels(run, names).items():
         if operator != "all":
             for (stage, _), cell in zip(FUNNEL, shares, strict=True):
                 yield "a", operator, stage, cell.number

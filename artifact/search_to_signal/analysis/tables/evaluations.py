@@ -44,7 +44,7 @@ from search_to_signal.records.probe import (
     read_probe,
 )
 from search_to_signal.records.reader import COMPLETIONS, read_records
-from search_to_signal.records.schema import Operator
+from search_to_signal.records.schema import CREATION
 
 BEHAVIOUR_COLUMNS = (
     "Valid completions",
@@ -161,7 +161,7 @@ PROBE_COLUMNS = (
 
 def improving(record: ProbeRecord, prompt: BankPrompt) -> bool:
     """Valid and above every base of its prompt; never without a comparator (D05)."""
-    if record.score is None or not prompt.base_scores or prompt.operator is Operator.CREATION:
+    if record.score is None or not prompt.base_scores or prompt.operator == CREATION:
         return False
     return record.score > max(prompt.base_scores)
 

@@ -34,8 +34,9 @@ from search_to_signal.analysis.tables.measures import (
     stream_cells,
 )
 from search_to_signal.numerics import Bools, Floats
+from search_to_signal.records.abilities import CALM_OPERATORS
 from search_to_signal.records.groups import OUTCOMES, GroupBatch
-from search_to_signal.records.schema import Operator, Outcome
+from search_to_signal.records.schema import Outcome
 
 FUNNEL: tuple[tuple[str, str], ...] = (
     ("Parsed (%)", "completions with rationale, code and required function, which reach the evaluator"),
@@ -67,19 +68,26 @@ def funnel_cells(batch: GroupBatch, origin: Origin) -> Cells:
     return (Cell(batch.outcome.size, formula="completions", origins=(origin,)), *shares)
 
 
-def funnels(run: RecordedRun) -> Parts:
+def operator_names(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
+    """The operators that tables have rows for: CALM's, or those recorded where any other is among them."""
+    recorded = {name for run in runs for name in run.operators}
+    return CALM_OPERATORS if recorded <= set(CALM_OPERATORS) else tuple(sorted(recorded))
+
+
+def funnels(run: RecordedRun, names: Sequence[str]) -> Parts:
     """The funnel of every operator, and of all together; an operator that was never drawn has no shares."""
     shape = run.batch.outcome.shape
     parts: dict[str, Cells] = {"all": funnel_cells(run.batch, run.all_completions)}
-    for operator in Operator:
-        drawn = np.array([one is operator for one in run.operators])
+    for operator in names:
+        drawn = np.array([one == operator for one in run.operators])
         lines = run.completions(np.broadcast_to(drawn[:, None], shape))
-        parts[operator.value] = funnel_cells(run.batch.at(drawn), lines)
+        parts[operator] = funnel_cells(run.batch.at(drawn), lines)
     return parts
 
 
 def _funnels(results: Results) -> dict[str, Parts]:
-    return {run.name: funnels(run) for run in results.cohort}
+    names = operator_names(results.cohort)
+    return {run.name: funnels(run, names) for run in results.cohort}
 
 
 def operators(results: Results) -> Table:

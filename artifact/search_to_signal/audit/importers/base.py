@@ -26,6 +26,8 @@ class ReadOptions:
     reward where a log holds several. ``components`` names the reward columns, and ``weights`` their weights.
     ``group_size`` splits runs of equal prompts. ``columns`` says what the columns of the neutral form are
     called in a file of anybody's own: ``{"reward": "score", "group": "prompt_id"}``. ``rows`` bounds a batch.
+    ``together`` says that the rows of each group stand together, and those of each step: the neutral form is
+    then read once. ScatteredGroupsError is raised where they do not, after some batches were given.
     """
 
     label: str | None = None
@@ -35,6 +37,7 @@ class ReadOptions:
     group_size: int | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     rows: int = BATCH
+    together: bool = False
 
     def __post_init__(self) -> None:
         if self.rows < 1 or (self.group_size is not None and self.group_size < 1):

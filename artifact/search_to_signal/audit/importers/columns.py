@@ -9,14 +9,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.groups import Floats, Names, RewardGroups, excerpt
-from search_to_signal.audit.importers.rows import digests, refuse_many_names, unscored
+from search_to_signal.audit.groups import UNKNOWN, Floats, Integers, Names, RewardGroups, excerpt
+from search_to_signal.audit.importers.gathering import Key
+from search_to_signal.audit.importers.rows import NAN, digests, refuse_many_names, unscored
 from search_to_signal.errors import RecordError
 
 Table = dict[str, NDArray[Any]]
 # Columns of a table beside those of every row: a part of the reward, its weight, and whether a row has it.
 _VALUE, _WEIGHT, _PRESENT = "value of ", "weight of ", "presence of "
 _ABSENT = {_VALUE: np.nan, _WEIGHT: np.nan, _PRESENT: False}
+
+
+# A row without a column is read as None of it; reading by name would take half as long again.
+_READ: Mapping[str, Callable[[Sequence[Any]], list[Any]]] = {
+    "step": lambda rows: [row.step for row in rows],
+    "reward": lambda rows: [row.reward for row in rows],
+    "advantage": lambda rows: [row.advantage for row in rows],
+    "tokens": lambda rows: [row.tokens for row in rows],
+    "response": lambda rows: [row.response for row in rows],
+    "status": lambda rows: [row.status or "" for row in rows],
+    "prompt": lambda rows: [row.prompt for row in rows],
+}
 
 
 @dataclass
@@ -34,49 +47,78 @@ class Codes:
             return np.full(len(texts), known[texts[0]], dtype=np.int32)
         return np.fromiter(map(known.__getitem__, texts), np.int32, len(texts))
 
+    def same(self, text: str, count: int) -> NDArray[np.int32]:
+        """(count,): the number of one text, which is added."""
+        return np.full(count, self.known.setdefault(text, len(self.known)), dtype=np.int32)
+
 
 def table_of(
-    rows: Sequence[Any], classes: Sequence[str], positions: Sequence[int], labels: Codes, statuses: Codes
+    rows: Sequence[Any],
+    classes: Sequence[str] | None,
+    positions: Sequence[int],
+    labels: Codes,
+    statuses: Codes,
 ) -> Table:
-    """Columns of rows with the fields of Rollout that were read together; the first is said not to begin."""
+    """Columns of rows with fields of Rollout that were read together; the first is said not to begin.
+
+    A column that the rows lack is filled with what Rollout has in its place.
+    """
+    count = len(rows)
     groups = [row.group for row in rows]
-    step = np.array([row.step for row in rows], dtype=np.int64)
+    step = _numbers(rows, "step", np.int64, UNKNOWN)
     begins = _changes(step, groups)
+    status, response, prompt = (_values(rows, name) for name in ("status", "response", "prompt"))
     return {
         "begins": begins,
         "position": _positions(positions),
         "step": step,
-        "reward": np.array([row.reward for row in rows], dtype=np.float64),
-        "advantage": np.array([row.advantage for row in rows], dtype=np.float64),
-        "tokens": np.array([row.tokens for row in rows], dtype=np.int64),
-        "response": digests([row.response for row in rows]),
-        "label": labels.of(classes),
-        "status": statuses.of([row.status or "" for row in rows]),
-        "name": _at_beginnings(begins, groups),
-        "prompt": _at_beginnings(begins, [row.prompt for row in rows], _excerpt),
-        **_parts_of([row.components or {} for row in rows], [row.weights or {} for row in rows]),
+        "reward": _numbers(rows, "reward", np.float64, NAN),
+        "advantage": _numbers(rows, "advantage", np.float64, NAN),
+        "tokens": _numbers(rows, "tokens", np.int64, UNKNOWN),
+        "response": np.zeros(count, dtype=np.uint64) if response is None else digests(response),
+        "label": labels.same("", count) if classes is None else labels.of(classes),
+        "status": statuses.same("", count) if status is None else statuses.of(status),
+        "group": _at_beginnings(begins, groups),
+        "prompt": np.full(count, "", object) if prompt is None else _at_beginnings(begins, prompt, _excerpt),
+        **_parts_of(rows),
     }
 
 
-def beginnings(steps: Sequence[int], groups: Sequence[Any]) -> list[int]:
-    """The rows at which a step or a group begins, the first among them."""
-    return [0, *np.flatnonzero(_changes(np.array(steps, dtype=np.int64), groups)).tolist()]
+def has(rows: Sequence[Any], name: str) -> bool:
+    """Whether rows that were read together have a column."""
+    return name in rows[0].__struct_fields__
+
+
+def _values(rows: Sequence[Any], name: str) -> list[Any] | None:
+    return _READ[name](rows) if has(rows, name) else None
+
+
+def _numbers(rows: Sequence[Any], name: str, dtype: type[np.number[Any]], absent: float) -> NDArray[Any]:
+    values = _values(rows, name)
+    if values is None:
+        return np.full(len(rows), absent, dtype=dtype)
+    try:
+        return np.fromiter(values, dtype, len(values))
+    except TypeError:
+        # Slower; a value that is None becomes NaN.
+        return np.array(values, dtype=dtype)
 
 
 def _changes(step: NDArray[np.int64], groups: Sequence[Any]) -> NDArray[np.bool_]:
     """(R,): whether step or group are others than those of the row before; the first row is said not to."""
     changes = np.fromiter(chain([False], map(ne, groups[1:], groups)), np.bool_, len(groups))
-    changes |= np.diff(step, prepend=step[:1]) != 0
+    changes[1:] |= step[1:] != step[:-1]
     return changes
 
 
 def _at_beginnings(
-    begins: NDArray[np.bool_], values: Sequence[Any], made: Callable[[Any], str] = str
+    begins: NDArray[np.bool_], values: Sequence[Any], made: Callable[[Any], Any] | None = None
 ) -> NDArray[Any]:
-    """(R,) texts where a group begins, and of the first row, which may begin one; empty elsewhere."""
-    found = np.full(len(values), "", dtype=object)
+    """(R,) values where a group begins, and of the first row, which may begin one; None elsewhere."""
+    found = np.full(len(values), None, dtype=object)
     rows = [0, *np.flatnonzero(begins).tolist()]
-    found[rows] = [made(values[row]) for row in rows]
+    chosen = [values[row] for row in rows]
+    found[rows] = chosen if made is None else list(map(made, chosen))
     return found
 
 
@@ -90,8 +132,12 @@ def _positions(given: Sequence[int]) -> NDArray[np.int64]:
     return np.array(given, dtype=np.int64)
 
 
-def _parts_of(parts: Sequence[Mapping[str, Any]], weights: Sequence[Mapping[str, Any]]) -> Table:
+def _parts_of(rows: Sequence[Any]) -> Table:
     found: Table = {}
+    if not has(rows, "components"):
+        return found
+    parts = [row.components or {} for row in rows]
+    weights = [row.weights or {} for row in rows] if has(rows, "weights") else [{}] * len(rows)
     for name in dict.fromkeys(chain.from_iterable(parts)):
         present = np.fromiter((name in part for part in parts), np.bool_, len(parts))
         found[_PRESENT + name] = present
@@ -101,29 +147,45 @@ def _parts_of(parts: Sequence[Mapping[str, Any]], weights: Sequence[Mapping[str,
 
 
 def assembled(
-    source: str, tables: Iterable[Table], limit: int, labels: Codes, statuses: Codes
+    source: str,
+    tables: Iterable[Table],
+    limit: int,
+    labels: Codes,
+    statuses: Codes,
+    begun: Callable[[Sequence[Key]], None],
 ) -> Iterator[RewardGroups]:
     """Batches of at most ``limit`` rows, cut where groups begin; a larger group is a batch of its own.
 
+    ``begun`` is called with the steps and groups of each batch before it is given.
     Raises RecordError where there is no row at all.
     """
+    seen = False
+    for table in _cut(tables, limit):
+        starts = np.unique(np.append(0, np.flatnonzero(table["begins"])))
+        begun(list(zip(table["step"][starts].tolist(), table["group"][starts].tolist(), strict=True)))
+        yield _batch(source, table, starts, labels, statuses)
+        seen = True
+    if not seen:
+        raise RecordError(
+            f"{source} holds no groups: it has no rollout in it; give a log that was written to"
+        )
+
+
+def _cut(tables: Iterable[Table], limit: int) -> Iterator[Table]:
+    """The rows of tables in whole groups, about ``limit`` at once."""
     held: list[Table] = []
-    count, seen = 0, False
+    count = 0
     for table in tables:
         held.append(table)
         count += len(table["step"])
         if count > limit:
             whole = _joined(held)
             for cut in _cuts(whole["begins"], limit):
-                yield _batch(source, _rows(whole, cut), labels, statuses)
-                count, seen = len(whole["step"]) - cut.stop, True
+                yield _rows(whole, cut)
+                count = len(whole["step"]) - cut.stop
             held = [_rows(whole, slice(len(whole["step"]) - count, None))]
     if count:
-        yield _batch(source, _joined(held), labels, statuses)
-    elif not seen:
-        raise RecordError(
-            f"{source} holds no groups: it has no rollout in it; give a log that was written to"
-        )
+        yield _joined(held)
 
 
 def _cuts(begins: NDArray[np.bool_], limit: int) -> Iterator[slice]:
@@ -158,9 +220,8 @@ def _rows(table: Table, rows: slice) -> Table:
     return {name: column[rows] for name, column in table.items()}
 
 
-def _batch(source: str, table: Table, labels: Codes, statuses: Codes) -> RewardGroups:
+def _batch(source: str, table: Table, starts: Integers, labels: Codes, statuses: Codes) -> RewardGroups:
     rows = len(table["step"])
-    starts = np.unique(np.append(0, np.flatnonzero(table["begins"])))
     components, weights = _parts(source, table)
     return RewardGroups(
         source=source,
@@ -176,7 +237,7 @@ def _batch(source: str, table: Table, labels: Codes, statuses: Codes) -> RewardG
         improvement=np.full(rows, np.nan),
         admitted=np.full(rows, -1, dtype=np.int8),
         components=components,
-        name=tuple(table["name"][starts].tolist()),
+        name=tuple(map(str, table["group"][starts].tolist())),
         prompt=tuple(table["prompt"][starts].tolist()),
         weights=weights,
         assumptions=unscored(table["reward"]),

@@ -2,7 +2,7 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -28,6 +28,40 @@ class Runs:
     def whole(self) -> bool:
         """Rows of one group stand together everywhere, and so do those of one step."""
         return not self.groups and not self.steps
+
+
+class ScatteredGroupsError(RecordError):
+    """A group or a step of a log begins again, of which a reader was told that its rows stand together."""
+
+
+class Beginnings:
+    """Groups and steps of a log as they begin, 8 bytes each."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._hashes = array("q")
+        self._checked = 0
+        self._step = UNKNOWN
+
+    def add(self, keys: Sequence[Key]) -> None:
+        """The next groups; raises ScatteredGroupsError once it is seen that one of them began before."""
+        self._hashes.extend(map(hash, keys))
+        for step, _ in groupby(step for step, _ in keys):
+            if step not in (self._step, UNKNOWN):
+                self._hashes.append(hash((step,)))
+                self._step = step
+        # Sorting whenever they have doubled takes no longer than sorting twice.
+        if len(self._hashes) > 2 * self._checked:
+            self.check()
+
+    def check(self) -> None:
+        """Raises ScatteredGroupsError where a group or a step began twice, or two hashes are equal."""
+        ordered = np.sort(np.frombuffer(self._hashes, dtype=np.int64))
+        self._checked = len(ordered)
+        if (ordered[1:] == ordered[:-1]).any():
+            raise ScatteredGroupsError(
+                f"{self._source}: rows of a group or step stand in several places: read it without `together`"
+            )
 
 
 def by_id(keys: Iterable[Key], rows: Iterable[Row]) -> Iterator[Group]:

@@ -8,16 +8,16 @@ has any such file read.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups, excerpt
 from search_to_signal.audit.importers.base import Format, ReadOptions, value_at
-from search_to_signal.audit.importers.columns import Codes, Table, assembled, beginnings, table_of
+from search_to_signal.audit.importers.columns import Codes, Table, assembled, has, table_of
 from search_to_signal.audit.importers.documents import read_document
-from search_to_signal.audit.importers.gathering import Key, joined, runs_of, until_damaged
-from search_to_signal.audit.importers.lines import Lines, read_chunks, read_lines, records_of
+from search_to_signal.audit.importers.gathering import Beginnings, Key, joined, runs_of, until_damaged
+from search_to_signal.audit.importers.lines import Lines, read_chunks, records_of
 from search_to_signal.audit.importers.rollouts import Columns, refused
 from search_to_signal.audit.importers.rows import Row, batches, digest, number
 from search_to_signal.audit.importers.sniffing import CSV, JSON, JSONL, PARQUET, container_of, sniff
@@ -32,62 +32,68 @@ Records = Iterable[tuple[int, dict[str, Any]]]
 _ROWS = 4096
 
 
-class _Key(msgspec.Struct, gc=False):
-    """What a line is read for before its rows are."""
-
-    group: int | str
-    step: int = -1
-
-
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of a file; raises RecordError, naming line or row, for one that breaks the schema.
 
-    The file is read twice, first for the steps and groups of its rows alone.
+    The file is read twice, first for the steps and groups of its rows alone; once with ``together``.
     """
     parts = dict.fromkeys(options.components or options.weights, 1.0) | dict(options.weights)
     columns = Columns(options.columns, options.label, parts)
-    records = _records(path, columns)
-    lines = container_of(path) == JSONL
-    _refuse_unknown(path, columns)
-    keys = _keys_of_lines(path, columns) if lines else _keys(path, records(), columns)
-    runs = runs_of(until_damaged(keys))
-    chunks = _chunks_of_lines(path, columns) if lines else _chunks(path, records(), columns)
+    known = _known(path, columns)
+    if options.together:
+        begun = Beginnings(str(path))
+        yield from _batches(path, columns, known, options.rows, begun.add)
+        begun.check()
+        return
+    runs = runs_of(until_damaged(_keys(path, columns)))
     if runs.whole:
-        labels, statuses = Codes(), Codes()
-        tables = _tables(chunks, columns, labels, statuses)
-        yield from assembled(str(path), tables, options.rows, labels, statuses)
+        yield from _batches(path, columns, known, options.rows, lambda keys: None)
         return
     rows = (
         _row(row, at, columns)
-        for positions, found in chunks
+        for positions, found in _chunks(path, columns, ())
         for at, row in zip(positions, found, strict=True)
     )
     yield from batches(str(path), joined(runs, rows), options.rows)
 
 
-def _records(path: Path, columns: Columns) -> Callable[[], Records]:
-    """The rows of a file of any container, as often as they are asked for."""
-    container = container_of(path)
-    if container == CSV:
-        return lambda: read_csv(path)
-    if container == JSON:
-        return lambda: enumerate(read_document(path))
-    if container == PARQUET:
-        wanted = [name for name in parquet_columns(path) if name in columns.wanted]
-        return lambda: read_table(path, wanted)
-    return lambda: read_lines(path)
-
-
-def _refuse_unknown(path: Path, columns: Columns) -> None:
-    """Raise RecordError for a column that the caller names and the file lacks: a slip is no missing value."""
+def _known(path: Path, columns: Columns) -> tuple[str, ...]:
+    """Columns of the first row; raises RecordError where the caller names one that the file lacks."""
     names = [*columns.names.values(), *columns.parts, *([columns.label] if columns.label else [])]
     known = sniff(path).columns
     missing = [name for name in names if name not in known and name.split(".")[0] not in known]
     if missing:
         raise RecordError(f"{path} has no column {', '.join(missing)}: choose one of {', '.join(known)}")
+    return known
 
 
-def _keys(path: Path, records: Records, columns: Columns) -> Iterator[Key]:
+def _records(path: Path, columns: Columns) -> Records:
+    container = container_of(path)
+    if container == CSV:
+        return read_csv(path)
+    if container == JSON:
+        return enumerate(read_document(path))
+    wanted = [name for name in parquet_columns(path) if name in columns.wanted]
+    return read_table(path, wanted)
+
+
+def _keys(path: Path, columns: Columns) -> Iterator[Key]:
+    """Step and group of every row, of neighbours with the same of one at least."""
+    if container_of(path) != JSONL:
+        yield from _keys_of(path, _records(path, columns), columns)
+        return
+    group: tuple[str, Any, Any] = ("group", int | str, msgspec.field(name=columns.of("group")))
+    step = ("step", int, msgspec.field(name=columns.of("step"), default=UNKNOWN))
+    decoders = (msgspec.json.Decoder(msgspec.defstruct("Key", [group, step], gc=False)),)
+    for lines in read_chunks(path):
+        rows = _decoded(decoders if columns.decoders(()) else (), lines)
+        if rows is None:
+            yield from _keys_of(path, records_of(path, lines), columns)
+        else:
+            yield from ((row.step, row.group) for row in rows)
+
+
+def _keys_of(path: Path, records: Records, columns: Columns) -> Iterator[Key]:
     for position, record in records:
         try:
             yield columns.key(record)
@@ -95,39 +101,33 @@ def _keys(path: Path, records: Records, columns: Columns) -> Iterator[Key]:
             raise refused(path, position, error) from error
 
 
-def _keys_of_lines(path: Path, columns: Columns) -> Iterator[Key]:
-    group: tuple[str, Any, Any] = ("group", int | str, msgspec.field(name=columns.of("group")))
-    step = ("step", int, msgspec.field(name=columns.of("step"), default=UNKNOWN))
-    decoder = msgspec.json.Decoder(msgspec.defstruct("Key", [group, step], gc=False))
+def _decoded(decoders: "Iterable[msgspec.json.Decoder[Any]]", lines: Lines) -> list[Any] | None:
+    """A row for each line; None where one is blank, or is not as the decoders want it."""
+    for decoder in decoders:
+        try:
+            rows = decoder.decode_lines(lines.text)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            continue
+        if len(rows) == lines.size:
+            return cast(list[Any], rows)
+    return None
+
+
+def _chunks(path: Path, columns: Columns, known: Sequence[str]) -> Iterator[Chunk]:
+    """The rows of a file, many at once; those that have the columns ``known`` alone may lack other fields."""
+    if container_of(path) != JSONL:
+        yield from _chunks_of(path, _records(path, columns), columns)
+        return
+    decoders = columns.decoders(known)
     for lines in read_chunks(path):
-        rows = _decoded(decoder, lines) if columns.decoder else None
+        rows = _decoded(decoders, lines)
         if rows is None:
-            yield from _keys(path, records_of(path, lines), columns)
-        else:
-            steps, groups = [row.step for row in rows], [row.group for row in rows]
-            yield from ((steps[row], groups[row]) for row in beginnings(steps, groups))
-
-
-def _decoded(decoder: "msgspec.json.Decoder[Any]", lines: Lines) -> list[Any] | None:
-    """A row for each line; None where one is blank, or is not as the decoder wants it."""
-    try:
-        rows = decoder.decode_lines(lines.text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    return rows if len(rows) == lines.size else None
-
-
-def _chunks_of_lines(path: Path, columns: Columns) -> Iterator[Chunk]:
-    decoder = columns.decoder
-    for lines in read_chunks(path):
-        rows = None if decoder is None else _decoded(decoder, lines)
-        if rows is None:
-            yield from _chunks(path, records_of(path, lines), columns)
+            yield from _chunks_of(path, records_of(path, lines), columns)
         else:
             yield range(lines.first, lines.first + lines.size), rows
 
 
-def _chunks(path: Path, records: Records, columns: Columns) -> Iterator[Chunk]:
+def _chunks_of(path: Path, records: Records, columns: Columns) -> Iterator[Chunk]:
     """Rows from records; those before one that is refused are handed out first."""
     positions, rows, refusal = list[int](), list[Any](), None
     try:
@@ -147,15 +147,33 @@ def _chunks(path: Path, records: Records, columns: Columns) -> Iterator[Chunk]:
         raise refusal
 
 
+def _batches(
+    path: Path, columns: Columns, known: Sequence[str], limit: int, begun: Callable[[Sequence[Key]], None]
+) -> Iterator[RewardGroups]:
+    """Batches of a file in which rows of one group stand together, as in ``assembled``."""
+    labels, statuses = Codes(), Codes()
+    chunks = _chunks(path, columns, known)
+    tables = _tables(chunks, columns, labels, statuses)
+    yield from assembled(str(path), tables, limit, labels, statuses, begun)
+
+
 def _tables(chunks: Iterable[Chunk], columns: Columns, labels: Codes, statuses: Codes) -> Iterator[Table]:
     last: Key | None = None
     for positions, rows in chunks:
-        plain = columns.label is None
-        classes = [row.label or "" if plain else _class(row, columns) for row in rows]
-        table = table_of(rows, classes, positions, labels, statuses)
-        table["begins"][0] = (rows[0].step, rows[0].group) != last
-        last = (rows[-1].step, rows[-1].group)
+        table = table_of(rows, _classes(rows, columns), positions, labels, statuses)
+        steps = table["step"]
+        table["begins"][0] = (steps[0], rows[0].group) != last
+        last = (steps[-1], rows[-1].group)
         yield table
+
+
+def _classes(rows: Sequence[Any], columns: Columns) -> list[str] | None:
+    """The class of each row; None where they lack the column."""
+    if not has(rows, "label"):
+        return None
+    if columns.label is None:
+        return [row.label or "" for row in rows]
+    return [_class(row, columns) for row in rows]
 
 
 def _class(row: Any, columns: Columns) -> str:

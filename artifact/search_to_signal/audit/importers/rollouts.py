@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -69,21 +69,35 @@ class Columns:
         own = self.names.get(name, name)
         return (self.label or own).split(".")[0] if name == "label" else own
 
-    @cached_property
-    def decoder(self) -> "msgspec.json.Decoder[Any] | None":
-        """Lines of JSON to rows with the fields of Rollout, of which ``label`` is anything.
+    def decoders(self, known: Sequence[str]) -> "tuple[msgspec.json.Decoder[Any], ...]":
+        """Lines of JSON to rows with fields of Rollout, ``label`` of any type: the fastest decoder first.
 
-        None where columns are within others, or one is named twice: such rows go through ``rollout``.
+        That takes rows that have the columns ``known`` and no other, and leaves out the fields they lack; the
+        second takes any. None where columns are within others, or one is named twice: such rows go through
+        ``rollout``.
         """
         own = [self.of(name) for name in COLUMNS]
         if any("." in name for name in self.names.values()) or len(set(own)) < len(own) or self.parts:
-            return None
-        fields: list[Any] = []
-        for one in msgspec.structs.fields(Rollout):
-            kind = Any if one.name == "label" else _Whole if one.type is int else one.type
-            default = {} if one.required else {"default": one.default}
-            fields.append((one.name, kind, msgspec.field(name=self.of(one.name), **default)))
-        return msgspec.json.Decoder(msgspec.defstruct("Read", fields, frozen=True, gc=False))
+            return ()
+        fields = {self.of(one.name): self._field(one) for one in msgspec.structs.fields(Rollout)}
+        every = msgspec.defstruct("Read", [*fields.values()], frozen=True, gc=False)
+        needed = {self.of("group"), self.of("reward")}
+        # msgspec takes no name that JSON escapes.
+        if not needed <= set(known) or not all(map(str.isidentifier, known)):
+            return (msgspec.json.Decoder(every),)
+        skipped = {
+            name: (f"other_{name}", msgspec.Raw, msgspec.field(name=name, default=None)) for name in known
+        }
+        given = [(skipped | fields)[name] for name in known]
+        alone = msgspec.defstruct(
+            "Known", given, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True
+        )
+        return msgspec.json.Decoder(alone), msgspec.json.Decoder(every)
+
+    def _field(self, one: msgspec.structs.FieldInfo) -> tuple[str, Any, Any]:
+        kind = Any if one.name == "label" else _Whole if one.type is int else one.type
+        default = {} if one.required else {"default": one.default}
+        return one.name, kind, msgspec.field(name=self.of(one.name), **default)
 
     @cached_property
     def wanted(self) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """No clock: the processor's traps, and the vDSO, which needs no system call for it, is overwritten.
 
 The vDSO also has entropy: glibc 2.41 and later draw from it, with a key from before the locks. It names the
-processor, too. The times that it calculates from lie in memory beside it, which the kernel keeps writing.
+processor, too. The times that it calculates from lie in memory next to it, which the kernel keeps writing.
 """
 
 import ctypes

@@ -9,7 +9,7 @@ _SET_DUMPABLE, _SET_NO_NEW_PRIVS, _SET_PDEATHSIG = 4, 38, 1
 
 
 def drop_user() -> bool:
-    """Become nobody when root; says whether this process is unprivileged afterwards."""
+    """Become user nobody when root; returns whether this process is unprivileged afterwards."""
     if os.geteuid() == 0:
         try:
             os.setgroups([])

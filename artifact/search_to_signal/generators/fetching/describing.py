@@ -1,4 +1,4 @@
-"""What stands beside a model's weights: where they come from, under which licence, and their checksums."""
+"""The files next to a model's weights: their origin, licence and checksums."""
 
 import json
 from importlib.metadata import version
@@ -66,9 +66,11 @@ Made by `s2s model fetch {origin.name}`; `source.json` says the same for program
 
 def _whose(origin: Origin) -> str:
     if origin.known is None:
-        return "A model of somebody else's, unknown to this package: its giver alone vouches for the bytes."
+        return "A model that this package does not know: only its publisher vouches for the bytes."
     if origin.revision is None:
-        return f"Given as {origin.known.repository} of huggingface.co; nobody vouches for these bytes:"
+        return (
+            f"Given as {origin.known.repository} of huggingface.co; these bytes were not checked against it:"
+        )
     return f"A model of {origin.known.repository} on huggingface.co, at revision {origin.revision}:"
 
 

@@ -1,4 +1,4 @@
-"""A named model into a directory of its own: from the hub, or from files that somebody already has."""
+"""A named model into a directory of its own: from the hub, or from files at hand."""
 
 import json
 import re

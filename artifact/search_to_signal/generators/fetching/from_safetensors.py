@@ -28,7 +28,7 @@ _OWN = ("source.json",)
 
 
 class SafetensorsSource(NamedTuple):
-    """A model's published files by name, and the SHA-256 of those that somebody vouches for.
+    """A model's published files by name, and the SHA-256 of those that the publisher lists.
 
     A ``cached`` file is removed where it is damaged, or the next attempt would find it again.
     """
@@ -74,7 +74,7 @@ def given_files(directory: Path) -> tuple[dict[str, Path], dict[str, str]]:
 
 def _refuse_incomplete(files: Mapping[str, Path]) -> None:
     if CONFIG not in files:
-        raise ModelFileError(f"there is no {CONFIG} beside the weights: get every file of the model")
+        raise ModelFileError(f"there is no {CONFIG} next to the weights: get every file of the model")
     weights = {name for name in files if name.endswith(".safetensors")}
     if missing := sorted(set(_indexed(files)) - weights):
         raise ModelFileError(f"{INDEX} names {missing[0]}, which is missing: get every file of the model")

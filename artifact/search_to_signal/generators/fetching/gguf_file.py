@@ -61,13 +61,13 @@ class _Bounded(gguf.GGUFReader):
 def reading(path: Path) -> Iterator[None]:
     """Whatever the library raises for this file is a ModelFileError of one line."""
     try:
-        # numpy would warn of what is told below.
+        # numpy would warn of what is reported below.
         with np.errstate(all="ignore"):
             yield
     except _UNREADABLE as error:
-        said = one_line(str(error), 200) or type(error).__name__
+        message = one_line(str(error), 200) or type(error).__name__
         raise ModelFileError(
-            f"{path} is no GGUF file that can be read ({said}): it is damaged or unfinished; get it again"
+            f"{path} is no GGUF file that can be read ({message}): it is damaged or unfinished; get it again"
         ) from error
 
 

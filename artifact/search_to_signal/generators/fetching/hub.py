@@ -52,15 +52,15 @@ def _told(name: str, known: KnownModel, size: int, progress: Progress) -> Iterat
     blobs = Path(HF_HUB_CACHE, repo_folder_name(repo_id=known.repository, repo_type="model"), "blobs")
     task, total = f"download {name}", max(1, size // _MB)
 
-    def tell() -> None:
+    def report() -> None:
         # A file that is finished meanwhile changes its name.
         with suppress(FileNotFoundError):
             there = sum(path.stat().st_size for path in blobs.glob("*"))
             progress.update(task, min(there // _MB, total - 1), total, "MB")
 
     disable_progress_bars()
-    tell()
-    with called_every(1.0, tell):
+    report()
+    with called_every(1.0, report):
         yield
     progress.update(task, total, total, "MB")
 

@@ -14,7 +14,7 @@ _MB = 1_000_000
 
 
 class Reading:
-    """Reads of one task's bytes, told as megabytes done of all."""
+    """Reads of one task's bytes, reported as megabytes done of all."""
 
     def __init__(self, task: str, size: int, progress: Progress) -> None:
         self._task, self._size, self._progress, self._done = task, size, progress, 0

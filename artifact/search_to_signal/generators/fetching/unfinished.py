@@ -12,7 +12,7 @@ from search_to_signal.errors import RunDirectoryError
 
 @contextmanager
 def renamed_when_whole(out: Path) -> Iterator[Path]:
-    """Yield an empty directory beside ``out`` that gets its name at the end, and is removed on any error.
+    """Yield an empty directory next to ``out`` that gets its name at the end, and is removed on any error.
 
     What a killed process left there is removed first. Raises RunDirectoryError while another one makes it.
     """

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from search_to_signal.config import settings_of
-from search_to_signal.hosts.base import HostSetup, Request, Transition
+from search_to_signal.hosts.calm.operators import REPLACEMENT
+from search_to_signal.hosts.calm.prompts import REPLACEMENT_VARIANTS, build_prompt
 from search_to_signal.hosts.entropic.buffer import ReuseBuffer, chosen, extended, visited
 from search_to_signal.hosts.entropic.settings import BufferSettings
 from search_to_signal.problems.base import Problem
-from search_to_signal.records.schema import Operator
-from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, build_prompt
-from search_to_signal.search.settings import PromptForm
-from search_to_signal.search.state import Member
-from search_to_signal.search.transition import Evaluated, event_of
+from search_to_signal.search.evaluated import Evaluated, event_of, member_of
+from search_to_signal.search.host import HostSetup, Request, Transition
+from search_to_signal.search.member import Member
+from search_to_signal.search.prompt import PromptForm
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class EntropicHost:
         """A replacement of the program that is due; the wording alone is drawn (D55)."""
         parent = chosen(state, self.settings)
         variant = int(rng.integers(REPLACEMENT_VARIANTS))
-        operator = Operator.REPLACEMENT
+        operator = REPLACEMENT
         prompt = build_prompt(self.problem, operator, (parent,), variant=variant, form=self.form)
         return Request(prompt, operator, (parent,), (parent,), archive=state.members, state=state)
 
@@ -64,8 +64,7 @@ class EntropicHost:
         known = {member.id for member in request.archive}
         for index, result in enumerate(results):
             if result.score is not None and result.id not in {*known, *found}:
-                idea, code, operator = result.idea, result.code, request.operator
-                found[result.id] = Member(idea, code, result.score, operator, step, index, result.id)
+                found[result.id] = member_of(result, request.operator, step, index)
         ranked = sorted(found.values(), key=lambda member: -member.score)
         kept = ranked[: self.settings.topk_children or None]
         return tuple(sorted(kept, key=lambda member: member.index))
@@ -74,4 +73,4 @@ class EntropicHost:
 def entropic_host(setup: HostSetup) -> EntropicHost:
     """The host of a profile; raises ConfigError for settings that are not its own."""
     settings = settings_of(setup.settings, BufferSettings, "host_settings")
-    return EntropicHost(setup.problem, settings, setup.search.prompts)
+    return EntropicHost(setup.problem, settings, setup.form)

@@ -10,7 +10,7 @@ import numpy as np
 
 from search_to_signal.hosts.entropic.settings import BufferSettings
 from search_to_signal.numerics import Floats
-from search_to_signal.search.state import Member
+from search_to_signal.search.member import Member
 
 _LEAST_SCALE = 1e-6
 

@@ -10,20 +10,20 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from search_to_signal.config import settings_of
-from search_to_signal.hosts.base import HostSetup, Request, Transition
-from search_to_signal.hosts.evotune.database import Database, begun, kept_up
-from search_to_signal.hosts.evotune.sampling import chance_of, shown
+from search_to_signal.hosts.calm.operators import CROSSOVER, REPLACEMENT
+from search_to_signal.hosts.calm.prompts import REPLACEMENT_VARIANTS, build_prompt
+from search_to_signal.hosts.evotune.database import Database, initial_database, maintain
+from search_to_signal.hosts.evotune.sampling import chance_of, select_programs
 from search_to_signal.hosts.evotune.settings import EvoTuneSettings
 from search_to_signal.problems.base import Problem
 from search_to_signal.records.database import Database as StoredDatabase
-from search_to_signal.records.schema import Operator
-from search_to_signal.search.prompts import REPLACEMENT_VARIANTS, build_prompt
-from search_to_signal.search.settings import PromptForm
-from search_to_signal.search.state import Member
-from search_to_signal.search.transition import Evaluated, event_of
+from search_to_signal.search.evaluated import Evaluated, event_of, member_of
+from search_to_signal.search.host import HostSetup, Request, Transition
+from search_to_signal.search.member import Member
+from search_to_signal.search.prompt import PromptForm
 
 
-class Asked(NamedTuple):
+class Drawn(NamedTuple):
     """The database of a request, and the island that its programs are of."""
 
     database: Database
@@ -32,7 +32,7 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class EvoTuneHost:
-    """The database for one problem; its states are ``Database``, those of its requests ``Asked``."""
+    """The database for one problem; its states are ``Database``, those of its requests ``Drawn``."""
 
     problem: Problem
     settings: EvoTuneSettings
@@ -41,32 +41,31 @@ class EvoTuneHost:
 
     def start(self, seed: Member) -> Database:
         """The seed heuristic on every island."""
-        return begun(seed, self.settings)
+        return initial_database(seed, self.settings)
 
     def propose(self, state: Database, rng: np.random.Generator) -> Request:
         """Upkeep of the database, an island, and its programs in a prompt of CALM's words (D51)."""
-        database, was_reset = kept_up(state, self.settings, rng)
+        database, was_reset = maintain(state, self.settings, rng)
         island = int(rng.integers(len(database.islands)))
-        programs = shown(database, island, self.settings, rng)
-        operator = Operator.CROSSOVER if len(programs) > 1 else Operator.REPLACEMENT
-        variant = int(rng.integers(REPLACEMENT_VARIANTS)) if operator is Operator.REPLACEMENT else 0
+        programs = select_programs(database, island, self.settings, rng)
+        operator = CROSSOVER if len(programs) > 1 else REPLACEMENT
+        variant = int(rng.integers(REPLACEMENT_VARIANTS)) if operator == REPLACEMENT else 0
         prompt = build_prompt(self.problem, operator, programs, variant=variant, form=self.form)
-        asked = Asked(database, island)
-        return Request(prompt, operator, programs, programs, database.programs, asked, was_reset)
+        drawn = Drawn(database, island)
+        return Request(prompt, operator, programs, programs, database.programs, drawn, was_reset)
 
     def update(self, request: Request, results: Sequence[Evaluated], step: int) -> Transition:
         """Keep every valid program that its island does not have (D52)."""
-        asked: Asked = request.state
-        known, new = set(asked.database.known(asked.island)), list[Member]()
+        drawn: Drawn = request.state
+        known, new = set(drawn.database.known(drawn.island)), list[Member]()
         for index, result in enumerate(results):
             if result.score is not None and result.id not in known:
                 known.add(result.id)
-                idea, code, operator = result.idea, result.code, request.operator
-                new.append(Member(idea, code, result.score, operator, step, index, result.id))
+                new.append(member_of(result, request.operator, step, index))
         places = {member.index for member in new}
         events = tuple(event_of(result, index in places) for index, result in enumerate(results))
-        pending = (*asked.database.pending, *((asked.island, member) for member in new))
-        after = replace(asked.database, pending=pending, groups=asked.database.groups + 1)
+        pending = (*drawn.database.pending, *((drawn.island, member) for member in new))
+        after = replace(drawn.database, pending=pending, groups=drawn.database.groups + 1)
         return Transition(after, events, tuple(new), after.programs)
 
     def database(self, state: Database) -> StoredDatabase:
@@ -79,16 +78,16 @@ class EvoTuneHost:
         """The chance of being shown by the next prompt, 0 for a program that the island has (D13)."""
         return tuple(self._chance(request.state, result) for result in results)
 
-    def _chance(self, asked: Asked, result: Evaluated) -> float | None:
+    def _chance(self, drawn: Drawn, result: Evaluated) -> float | None:
         if result.score is None:
             return None
-        if result.id in asked.database.known(asked.island):
+        if result.id in drawn.database.known(drawn.island):
             return 0.0
         member = Member(result.idea, result.code, result.score, None, 0, 0, result.id)
-        return chance_of(asked.database, asked.island, member, self.settings)
+        return chance_of(drawn.database, drawn.island, member, self.settings)
 
 
 def evotune_host(setup: HostSetup) -> EvoTuneHost:
     """The host of a profile; raises ConfigError for settings that are not its own."""
     settings = settings_of(setup.settings, EvoTuneSettings, "host_settings")
-    return EvoTuneHost(setup.problem, settings, setup.search.prompts)
+    return EvoTuneHost(setup.problem, settings, setup.form)

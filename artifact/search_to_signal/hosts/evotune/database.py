@@ -1,6 +1,6 @@
 """The program database: islands of programs, and what changes them. Nothing here is changed in place.
 
-EvoTune's database is FunSearch's (Nature 625, 468) without its reset; migration is ours (D50).
+EvoTune's database is FunSearch's (Nature 625, 468) without its reset; migration is this package's (D50).
 """
 
 from collections.abc import Iterable
@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from search_to_signal.hosts.evotune.settings import EvoTuneSettings
-from search_to_signal.search.state import Member
+from search_to_signal.search.member import Member
 
 Island = tuple[Member, ...]
 
 
 @dataclass(frozen=True)
 class Database:
-    """Islands in order of registration, programs that wait for theirs, and how many groups were played."""
+    """Islands in order of registration, programs waiting for theirs, and the number of groups so far."""
 
     islands: tuple[Island, ...]
     pending: tuple[tuple[int, Member], ...] = ()
@@ -43,12 +43,12 @@ def best(island: Island) -> Member:
     return max(island, key=lambda member: member.score)
 
 
-def begun(seed: Member, settings: EvoTuneSettings) -> Database:
-    """Every island with the seed heuristic alone."""
+def initial_database(seed: Member, settings: EvoTuneSettings) -> Database:
+    """Return a database whose islands hold the seed heuristic alone."""
     return Database(((seed,),) * settings.num_islands)
 
 
-def registered(database: Database) -> Database:
+def register_waiting(database: Database) -> Database:
     """The waiting programs on their islands."""
     islands = [list(island) for island in database.islands]
     for place, member in database.pending:
@@ -56,10 +56,10 @@ def registered(database: Database) -> Database:
     return replace(database, islands=tuple(_distinct(island) for island in islands), pending=())
 
 
-def migrated(database: Database) -> Database:
+def migrate(database: Database) -> Database:
     """Every island with the best program of the one before it, all at once."""
-    guests = [best(island) for island in database.islands]
-    islands = [_distinct((*island, guests[i - 1])) for i, island in enumerate(database.islands)]
+    migrants = [best(island) for island in database.islands]
+    islands = [_distinct((*island, migrants[i - 1])) for i, island in enumerate(database.islands)]
     return replace(database, islands=tuple(islands))
 
 
@@ -75,17 +75,19 @@ def reset(database: Database, rng: np.random.Generator) -> Database:
     return replace(database, islands=tuple(islands))
 
 
-def due(period: int, groups: int) -> bool:
-    """Whether something that comes every ``period`` groups comes before the next one."""
+def is_due(period: int, groups: int) -> bool:
+    """Whether an event with this period in groups comes before the next group."""
     return period > 0 and groups > 0 and groups % period == 0
 
 
-def kept_up(database: Database, settings: EvoTuneSettings, rng: np.random.Generator) -> tuple[Database, bool]:
-    """What is due before a group: registration, migration, reset; and whether there was a reset."""
-    if due(settings.num_cont_rounds, database.groups):
-        database = registered(database)
-    if due(settings.migration_period, database.groups):
-        database = migrated(database)
-    if not due(settings.reset_period, database.groups) or len(database.islands) < 2:
+def maintain(
+    database: Database, settings: EvoTuneSettings, rng: np.random.Generator
+) -> tuple[Database, bool]:
+    """Apply what is due before a group: registration, migration, reset; returns whether there was a reset."""
+    if is_due(settings.num_cont_rounds, database.groups):
+        database = register_waiting(database)
+    if is_due(settings.migration_period, database.groups):
+        database = migrate(database)
+    if not is_due(settings.reset_period, database.groups) or len(database.islands) < 2:
         return database, False
     return reset(database, rng), True

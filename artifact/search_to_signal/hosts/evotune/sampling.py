@@ -5,7 +5,7 @@ import numpy as np
 from search_to_signal.hosts.evotune.database import Database, Island
 from search_to_signal.hosts.evotune.settings import EvoTuneSettings
 from search_to_signal.numerics import Floats
-from search_to_signal.search.state import Member
+from search_to_signal.search.member import Member
 
 Clusters = dict[float, list[Member]]
 
@@ -16,8 +16,8 @@ _LEAST = 1e-20
 def percentile(database: Database, settings: EvoTuneSettings) -> float:
     """The share of the clusters that is drawn from: it falls in line with the batches of groups."""
     batch = database.groups - database.groups % settings.num_cont_rounds
-    gone = min(batch / settings.num_rounds, 1.0)
-    return settings.initial_percentile - (settings.initial_percentile - settings.final_percentile) * gone
+    progress = min(batch / settings.num_rounds, 1.0)
+    return settings.initial_percentile - (settings.initial_percentile - settings.final_percentile) * progress
 
 
 def clusters(island: Island, settings: EvoTuneSettings) -> Clusters:
@@ -59,7 +59,7 @@ def drawable(clusters_of: Clusters, share: float, settings: EvoTuneSettings) -> 
     return scores, softmax(scores, settings.temp), count
 
 
-def shown(
+def select_programs(
     database: Database, island: int, settings: EvoTuneSettings, rng: np.random.Generator
 ) -> tuple[Member, ...]:
     """The programs for a prompt, best first: one each of distinct clusters of an island."""
@@ -78,7 +78,7 @@ def chance_of(database: Database, island: int, member: Member, settings: EvoTune
     """How likely the next prompt shows a program, registered on its island alone; upkeep is left out."""
     found = clusters((*database.islands[island], member), settings)
     scores, chances, count = drawable(found, percentile(database, settings), settings)
-    (own,) = np.nonzero([any(one is member for one in found[float(score)]) for score in scores])
+    (own,) = np.nonzero([any(program is member for program in found[float(score)]) for score in scores])
     if not len(own):
         return 0.0
     others = np.delete(chances, own[0])

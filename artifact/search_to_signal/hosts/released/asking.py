@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import HostError
 from search_to_signal.hosts.released.trainer import content, operator_named
 from search_to_signal.records.schema import Operator
 
@@ -48,8 +48,10 @@ def sent(chat: Any) -> str:
     """A prompt as a record shows it: the JSON of its messages, as one to an endpoint, or its text."""
     if isinstance(chat, str):
         return chat
-    told = [{name: str(message[name]) for name in ("role", "content") if name in message} for message in chat]
-    return json.dumps(told, ensure_ascii=False)
+    messages = [
+        {name: str(message[name]) for name in ("role", "content") if name in message} for message in chat
+    ]
+    return json.dumps(messages, ensure_ascii=False)
 
 
 def asked_text(prompt: str) -> str:

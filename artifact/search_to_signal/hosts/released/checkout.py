@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import HostError
 from search_to_signal.hosts.released.extras import remedy
 from search_to_signal.hosts.released.place import copied, linked
 from search_to_signal.progress import one_line
@@ -118,13 +118,13 @@ def _contained_children() -> Iterator[None]:
     own logs. The host sets variables of the environment for its own children, such as the one graphics card
     that it takes: they go with it.
     """
-    before, told = sys.modules.get("ray"), dict(os.environ)
+    before, environment = sys.modules.get("ray"), dict(os.environ)
     os.environ |= {_NO_BYTECODE: "1", _QUIET_WORKERS: "0"}
     try:
         yield
     finally:
         os.environ.clear()
-        os.environ.update(told)
+        os.environ.update(environment)
         ray = sys.modules.get("ray")
         if ray is not None and ray is not before and ray.is_initialized():
             ray.shutdown()

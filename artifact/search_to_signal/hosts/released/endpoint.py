@@ -6,8 +6,7 @@ The host decides by the model's name alone; ``base_url`` is where it asks then (
 from collections.abc import Callable
 from typing import Any
 
-from search_to_signal.errors import GenerationError
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import GenerationError, HostError
 
 ListModels = Callable[[str, str], tuple[str, ...] | None]
 """The names of the models at an endpoint, by its address and key; None where it does not list them."""

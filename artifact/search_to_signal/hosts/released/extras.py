@@ -1,4 +1,4 @@
-"""Which extra of ours brings a package that the released host imports, and what to do without it."""
+"""Which extra of this package brings a package that the released host imports, and what to do without it."""
 
 NVML = "pynvml"
 BRINGS = {NVML: "gpu", "unsloth": "gpu", "vllm": "gpu", "bitsandbytes": "gpu", "ray": "cluster"}

@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import HostError
+from search_to_signal.hosts.calm.operators import (
+    CREATION,
+    CROSSOVER,
+    INJECTION,
+    OPERATORS,
+    REPLACEMENT,
+    SIMPLIFICATION,
+)
+from search_to_signal.hosts.calm.state import SearchState, state_of
 from search_to_signal.hosts.compared import AskedPrompt, NotComparableError, PlayedGroup
 from search_to_signal.hosts.released.arrays import arrays_within
 from search_to_signal.hosts.released.checkout import NAMES, Checkout
@@ -34,8 +43,7 @@ from search_to_signal.hosts.released.wording import Wording, learn_wording
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.programs.loading import function_of
 from search_to_signal.records.schema import Operator, Outcome
-from search_to_signal.search.operators import OPERATORS
-from search_to_signal.search.state import Member, SearchState, state_of
+from search_to_signal.search.member import Member
 
 TIME_LIMIT_S = 60.0
 """Wall time that the released host gives all instances of a heuristic (HOST.md, point 26)."""
@@ -45,7 +53,7 @@ MOST_TRIES = 400
 _WORDED = 60
 """Enough to see three equally likely wordings: one stays unseen in fewer than 1e-10 of all cases."""
 
-ONE_PARENT = (Operator.SIMPLIFICATION, Operator.INJECTION, Operator.REPLACEMENT)
+ONE_PARENT = (SIMPLIFICATION, INJECTION, REPLACEMENT)
 
 
 @dataclass
@@ -61,7 +69,7 @@ class ReleasedHost:
         return arrays_within(self.trainer.instances)
 
     def scores(self, code: str) -> tuple[float, ...] | None:
-        """Score on every instance where it tells them, then their mean; None for a failure.
+        """Score on every instance where it reports them, then their mean; None for a failure.
 
         Raises NotComparableError when the program takes more than ten minutes.
         """
@@ -78,14 +86,14 @@ class ReleasedHost:
         policy = policy_of(self.policy, member, self.trainer.problem_name, function_of(code))
         try:
             with quiet():
-                told = policy.run_one_episode_sync(self.trainer.instances, _PATIENCE_S)
+                report = policy.run_one_episode_sync(self.trainer.instances, _PATIENCE_S)
         except Exception as error:
             if _is_timeout(error):
                 raise NotComparableError(f"the host's evaluation took more than {_PATIENCE_S:g} s") from error
             raise
-        if not isinstance(told, dict) or "performance" not in told:
+        if not isinstance(report, dict) or "performance" not in report:
             raise HostError("heuristic.py: run_one_episode_sync gave no dictionary with performance")
-        perfs = np.atleast_1d(np.array(told["performance"], dtype=np.float64))
+        perfs = np.atleast_1d(np.array(report["performance"], dtype=np.float64))
         if not np.isfinite(perfs).all():
             return None
         return (float(perfs[0]),) if len(perfs) == 1 else (*map(float, perfs), float(np.mean(perfs)))
@@ -96,7 +104,7 @@ class ReleasedHost:
         """Draw prompts, each in this state, for ever; those of one operator alone where one is wanted.
 
         Unless ``named``, every prompt of one parent counts as a replacement. Raises HostError when operators
-        cannot be told apart, and when the wanted one does not come.
+        cannot be distinguished, and when the wanted one does not come.
         """
         wording = self._wording(state) if named else Wording(None)
         load(self.trainer, self.policy, state)
@@ -116,7 +124,7 @@ class ReleasedHost:
             missed = 0 if wanted in (None, asked.operator) else missed + 1
             if not missed:
                 yield asked
-        raise HostError(f"calm_trainer.py: no {wanted.value if wanted else ''} prompt in {MOST_TRIES} draws")
+        raise HostError(f"calm_trainer.py: no {wanted or ''} prompt in {MOST_TRIES} draws")
 
     def creation(self, state: SearchState) -> AskedPrompt:
         """The prompt that it makes of a state in which crossover alone has weight, and no pair can be used.
@@ -124,15 +132,15 @@ class ReleasedHost:
         Raises HostError where that shows a member.
         """
         load(self.trainer, self.policy, state)
-        with self._full_with_one(), self.weighing(Operator.CROSSOVER):
+        with self._full_with_one(), self.weighing(CROSSOVER):
             (chat,) = self.rows(1)
         text = content(chat)
         if bases_of(text, state.archive):
             raise HostError("calm_trainer.py: where no pair can be used, a prompt shows members")
-        return AskedPrompt(Operator.CREATION, (), text, chat, tuple(self.trainer.used_prompts))
+        return AskedPrompt(CREATION, (), text, chat, tuple(self.trainer.used_prompts))
 
     def play(self, state: SearchState, asked: AskedPrompt, texts: Sequence[str]) -> PlayedGroup:
-        """Let its own reward function judge the answers and move the population.
+        """Let its own reward function score the answers and update the population.
 
         Raises NotComparableError when its time limit cut an evaluation short.
         """
@@ -180,7 +188,7 @@ class ReleasedHost:
 
     def weighing(self, wanted: Operator | None) -> AbstractContextManager[None]:
         """Let one operator alone have weight meanwhile; a growing archive still gives injection as much."""
-        weights = {f"ub_{operator.value}": float(operator is wanted) for operator in OPERATORS}
+        weights = {f"ub_{operator}": float(operator == wanted) for operator in OPERATORS}
         return changed(self.trainer.calm_args, **weights) if wanted else nullcontext()
 
     def _wording(self, state: SearchState) -> Wording:

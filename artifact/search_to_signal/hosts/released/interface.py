@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import HostError
 from search_to_signal.hosts.released.checkout import NAMES
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

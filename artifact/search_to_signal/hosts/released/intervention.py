@@ -11,8 +11,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.errors import S2SError
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import HostError, S2SError
 from search_to_signal.hosts.released.asking import asked_operator, only_prompt
 from search_to_signal.hosts.released.checkout import Checkout
 from search_to_signal.hosts.released.lengths import lengths_of

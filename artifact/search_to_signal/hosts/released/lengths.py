@@ -1,4 +1,4 @@
-"""How long prompt and completions of a round were, and which were cut: as far as anybody tells."""
+"""How long prompt and completions of a round were, and which were cut: as far as it is known."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Requests = Callable[[Sequence[str]], tuple[RequestRecord, ...]]
 class Length:
     """Of one completion. ``ids`` are its tokens where the trainer shows them, ``request`` what was reported.
 
-    Nobody's counts are 0, and nobody's completion is truncated.
+    Unknown counts are 0, and no completion counts as truncated.
     """
 
     prompt: int = 0
@@ -28,7 +28,7 @@ class Length:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Of the completions of a round, and whose tokens they are; None where nobody counted."""
+    """Of the completions of a round, and whose tokens they are; None where none were counted."""
 
     each: tuple[Length, ...]
     counted_by: CountedBy | None
@@ -57,9 +57,9 @@ def lengths_of(
     return Lengths((Length(),) * len(texts), None)
 
 
-def _by_endpoint(told: RequestRecord) -> Length:
-    cut = told.finish_reason == "length"
-    return Length(told.prompt_tokens, told.completion_tokens, cut, request=told)
+def _by_endpoint(request: RequestRecord) -> Length:
+    cut = request.finish_reason == "length"
+    return Length(request.prompt_tokens, request.completion_tokens, cut, request=request)
 
 
 def _by_trainer(
@@ -79,7 +79,7 @@ def _by_trainer(
 
 
 def _limit(trainer: Any) -> int | None:
-    """The most tokens that the trainer samples, by itself or its arguments; None where neither tells."""
+    """The most tokens that the trainer samples, its own or its arguments' limit; None where there is none."""
     places = (trainer, getattr(trainer, "args", None))
-    told = (getattr(place, "max_completion_length", None) for place in places)
-    return next((limit for limit in told if isinstance(limit, int)), None)
+    limits = (getattr(place, "max_completion_length", None) for place in places)
+    return next((limit for limit in limits if isinstance(limit, int)), None)

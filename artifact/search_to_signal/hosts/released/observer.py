@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from search_to_signal.hosts.calm.state import SearchState
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.hosts.released.asking import Count
 from search_to_signal.hosts.released.files import Clock, HostRecord
@@ -17,7 +18,6 @@ from search_to_signal.records.groups import batch_of
 from search_to_signal.records.schema import CompletionRecord, GenerationRecord, StepRecord
 from search_to_signal.records.writer import RecordWriter, RunFiles
 from search_to_signal.rewards import RewardMapping, get_mapping
-from search_to_signal.search.state import SearchState
 
 NATIVE = "native"
 AGAIN = "give the same command again, which sets this attempt aside"
@@ -34,7 +34,7 @@ class Observer:
     neither trainer nor endpoint does (``requests``); ``counted_by`` says whose the last ones were.
     ``error`` is the first that came up in a call of the reward function: the host goes on after any, and is
     refused every further round then. ``missed`` is the first that the host met elsewhere in a round; with
-    too many of these and no round between them, the last is ``error``. ``stop`` says that somebody asked for
+    too many of these and no round between them, the last is ``error``. ``stop`` says that a signal asked for
     the end. ``agreeing`` counts the groups whose native rewards follow from our records to the bit.
     """
 
@@ -93,14 +93,14 @@ class Observer:
         again = get_mapping(NATIVE)(batch_of([records])).reward[0]
         native = tuple(float(reward) for reward in played.native)
         recomputed = tuple(float(one) for one in again)
-        told = tuple(length.request for length in played.lengths if length.request is not None)
+        requests = tuple(length.request for length in played.lengths if length.request is not None)
         generation = GenerationRecord(
             step=played.step,
             prompt=played.sent,
             prompt_ids=(),
             completion_ids=tuple(length.ids for length in played.lengths),
             completions=played.texts,
-            requests=told,
+            requests=requests,
         )
         with storage_errors(self.files.directory, AGAIN):
             for record in records:

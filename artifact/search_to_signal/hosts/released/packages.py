@@ -9,7 +9,7 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import NamedTuple
 
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import HostError
 from search_to_signal.hosts.released.checkout import NAMES, Checkout
 from search_to_signal.hosts.released.extras import BRINGS, NVML, remedy
 from search_to_signal.hosts.released.plan import Plan
@@ -27,8 +27,8 @@ class _Import(NamedTuple):
     later: bool
 
     def __str__(self) -> str:
-        told = f"{self.file}:{self.line} imports {self.package}, which is not installed"
-        return f"{told}: {remedy(self.package)}"
+        missing = f"{self.file}:{self.line} imports {self.package}, which is not installed"
+        return f"{missing}: {remedy(self.package)}"
 
 
 def require_packages(checkout: Checkout, plan: Plan) -> None:

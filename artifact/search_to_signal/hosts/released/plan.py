@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.errors import ConfigError
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import ConfigError, HostError
+from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.released.checkout import NAMES, Checkout
 from search_to_signal.hosts.released.endpoint import (
     ListModels,
@@ -19,7 +19,6 @@ from search_to_signal.hosts.released.endpoint import (
 from search_to_signal.hosts.released.trainer import settings_of
 from search_to_signal.progress import one_line
 from search_to_signal.rewards.base import SEVERITY
-from search_to_signal.search.settings import SearchSettings
 
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _SECRET = re.compile("key|token|secret|password", re.IGNORECASE)
@@ -47,8 +46,8 @@ class Plan:
     def recorded(self) -> dict[str, str | int | float | bool | None]:
         """The host's plain options by name, without what might be a secret."""
         plain = (str | int | float, type(None))
-        told = {name: value for name, value in vars(self.options).items() if not _SECRET.search(name)}
-        return {name: _without_login(value) for name, value in told.items() if isinstance(value, plain)}
+        options = {name: value for name, value in vars(self.options).items() if not _SECRET.search(name)}
+        return {name: _without_login(value) for name, value in options.items() if isinstance(value, plain)}
 
 
 def _without_login(value: Any) -> Any:
@@ -102,7 +101,7 @@ def _require_files(checkout: Checkout, config: str, options: Any) -> None:
 
 
 def _require_released_failures(config: str, options: Any) -> None:
-    """Records tell failures by their rewards, so these have to be the released ones."""
+    """Records recognize failures by their rewards, so these have to be the released ones."""
     given = {name: value for name, value in vars(options).items() if name.startswith("reward_")}
     strange = [f"{name} {value}" for name, value in given.items() if value not in SEVERITY.values()]
     if strange:

@@ -29,7 +29,7 @@ _HERE = "127.0.0.1"
 
 @dataclass
 class Relay:
-    """An endpoint's address here, and what it answered since somebody last asked."""
+    """An endpoint's address here, and its answers since they were last taken."""
 
     url: str = ""
     pending: list[tuple[str, RequestRecord]] = field(default_factory=list)
@@ -100,7 +100,7 @@ def _handler(client: httpx.Client, origin: str, relay: Relay) -> type[BaseHTTPRe
             self._send(answer.status_code, kept, answer.content)
 
         def _send(self, status: int, headers: dict[str, str], data: bytes) -> None:
-            # A host that no longer waits has said so itself.
+            # A host that no longer waits has reported it itself.
             with suppress(ConnectionError):
                 self.send_response(status)
                 for name, value in headers.items():
@@ -110,7 +110,7 @@ def _handler(client: httpx.Client, origin: str, relay: Relay) -> type[BaseHTTPRe
                 self.wfile.write(data)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing: what was asked stands in the records."""
+            """Log nothing: requests are in the records."""
 
     return Handler
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import HostError
 from search_to_signal.package_data import PIN
 
 
@@ -16,7 +16,7 @@ def pinned() -> str:
 def revision_of(path: Path) -> tuple[Path, str] | None:
     """The commit of a checkout and the file that says so; None where nothing says it.
 
-    A clone has ``.git``; what ``artifact/calm/fetch.sh`` wrote has ``REVISION`` beside the tree.
+    A clone has ``.git``; what ``artifact/calm/fetch.sh`` wrote has ``REVISION`` next to the tree.
     """
     marker = path.parent / "REVISION"
     head = _git_directory(path) / "HEAD"
@@ -30,7 +30,7 @@ def revision_of(path: Path) -> tuple[Path, str] | None:
 def require_checkout(path: Path) -> None:
     """Raise HostError for a path that is no directory, or the one that ``artifact/calm/fetch.sh`` made.
 
-    That one holds the tree beside its revision and checksums.
+    That one holds the tree, its revision and checksums.
     """
     if not path.is_dir():
         raise HostError(f"there is no directory {path}: give that of a CALM checkout")
@@ -52,7 +52,7 @@ def require_pinned(path: Path) -> None:
 
 def _git_directory(path: Path) -> Path:
     git = path / ".git"
-    if git.is_file():  # a work tree beside its repository
+    if git.is_file():  # a work tree apart from its repository
         return path / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
     return git
 

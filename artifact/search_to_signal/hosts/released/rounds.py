@@ -7,7 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import HostError
+from search_to_signal.hosts.calm.exposure import exposures
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import SearchState
 from search_to_signal.hosts.released.asking import sent
 from search_to_signal.hosts.released.lengths import Length
 from search_to_signal.hosts.released.trainer import (
@@ -29,10 +32,8 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 from search_to_signal.search.archive import archive_gap, frontier
-from search_to_signal.search.exposure import exposures
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member, SearchState, heuristic_record
-from search_to_signal.search.transition import Evaluated, event_of
+from search_to_signal.search.evaluated import Evaluated, event_of
+from search_to_signal.search.member import Member, heuristic_record
 
 Rescore = Callable[[str], float | None]
 
@@ -92,10 +93,10 @@ def _evaluated(played: ReleasedRound, rescore: Rescore) -> Iterator[Evaluated]:
             score = score_of(text, played.seen, played.after.archive, rescore)
             if score is None:
                 raise HostError(
-                    f"the released host gave {reward} to a completion whose performance nobody can tell: "
+                    f"the released host gave {reward} to a completion whose performance is unknown: "
                     "its rewards are not those of the paper, or it runs what we do not see"
                 )
-            if not math.isfinite(score):  # never a score of ours (D17), whatever the host makes of it
+            if not math.isfinite(score):  # never a valid score here (D17), whatever the host does with it
                 outcome, score = Outcome.RUNTIME_FAILURE, None
         yield Evaluated(outcome, idea, code, score, program_sha256(code) if code else None)
 

@@ -15,13 +15,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass
 class Stop:
-    """Whether somebody asked for the end; ``arm`` takes the signals over again."""
+    """Whether a signal asked for the end; ``arm`` installs the handlers again."""
 
     asked: bool = False
     arm: Callable[[], None] = lambda: None
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt, again where the host went on after the first, if somebody asked."""
+        """Raise KeyboardInterrupt, again where the host went on after the first, if a signal asked for it."""
         self.arm()
         if self.asked:
             raise KeyboardInterrupt
@@ -29,7 +29,7 @@ class Stop:
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """Within it both signals raise KeyboardInterrupt, whoever sets a handler of their own meanwhile.
+    """Context in which both signals raise KeyboardInterrupt, even if other handlers are set meanwhile.
 
     Ray sets two as it starts. The one in Python ends its processes and raises SystemExit: a host with a bare
     except goes on without them. The one in C aborts this process, and Python does not see it come: every

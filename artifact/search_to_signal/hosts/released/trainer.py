@@ -7,15 +7,18 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, INJECTION, REPLACEMENT, SIMPLIFICATION
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import SearchState, state_of
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.programs.loading import function_of
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE
 from search_to_signal.programs.parsing import Proposal, parse
+from search_to_signal.records.abilities import CALM_OPERATORS
 from search_to_signal.records.schema import Operator, Outcome
 from search_to_signal.rewards.base import SEVERITY
 from search_to_signal.rewards.native import COPY
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import Member, SearchState, state_of
+from search_to_signal.search.member import Member
 
 _BLOCK = re.compile(r"```(?:python)?(.*?)```", re.DOTALL | re.IGNORECASE)
 _FAILURES = {
@@ -56,7 +59,7 @@ def settings_of(options: Any) -> SearchSettings:
 
 def operator_named(kind: object) -> Operator | None:
     """The operator that a released prompt type names; None for a seed."""
-    return next((operator for operator in Operator if str(kind).lower().startswith(operator.value[:5])), None)
+    return next((operator for operator in CALM_OPERATORS if str(kind).lower().startswith(operator[:5])), None)
 
 
 def member_of(algo: Any) -> Member:
@@ -76,7 +79,7 @@ def snapshot(trainer: Any) -> SearchState:
 
 
 def policy_of(kind: type[Any], member: Member, problem: str, function: Callable[..., Any]) -> Any:
-    """A released heuristic object for a member of ours, as if it had been evaluated.
+    """A released heuristic object for a member, as if the host had evaluated it.
 
     ``problem`` is the released host's name of the problem, ``function`` what the member's code defines.
     """
@@ -87,7 +90,7 @@ def policy_of(kind: type[Any], member: Member, problem: str, function: Callable[
         "perf": member.score,
         "perfs": [member.score],
         "birth": member.step,
-        "parent_prompt_type": member.operator.value if member.operator else None,
+        "parent_prompt_type": member.operator,
     }
     for name, value in fields.items():
         setattr(policy, name, value)
@@ -95,7 +98,7 @@ def policy_of(kind: type[Any], member: Member, problem: str, function: Callable[
 
 
 def load(trainer: Any, kind: type[Any], state: SearchState) -> None:
-    """Put a trainer into a state of ours; its used prompts stay, as its rewards look prompts up there."""
+    """Put a trainer into a search state; its used prompts stay, as its rewards look prompts up there."""
     members = {member.id: member for member in (*state.seeds, *state.archive)}
     made = {
         name: policy_of(kind, member, trainer.problem_name, _function(member.code))
@@ -121,11 +124,11 @@ def bases_of(prompt: str, archive: Sequence[Member]) -> tuple[Member, ...]:
 def operator_of(prompt: str, bases: Sequence[Member]) -> Operator:
     """The operator that a prompt's own words show; simplification and replacement by one word alone."""
     if len(bases) != 1:
-        return Operator.CROSSOVER if bases else Operator.CREATION
+        return CROSSOVER if bases else CREATION
     words = prompt.replace(bases[0].idea, "").replace(bases[0].code.strip(), "")
     if COMPONENT_BEFORE in words and COMPONENT_AFTER in words:
-        return Operator.INJECTION
-    return Operator.SIMPLIFICATION if "simpl" in words.lower() else Operator.REPLACEMENT
+        return INJECTION
+    return SIMPLIFICATION if "simpl" in words.lower() else REPLACEMENT
 
 
 def severities_of(options: Any) -> dict[Outcome, float]:
@@ -141,7 +144,7 @@ def severities_of(options: Any) -> dict[Outcome, float]:
 def outcome_of(reward: float, severities: Mapping[Outcome, float] = SEVERITY) -> Outcome | None:
     """The typed outcome that a native reward stands for; no valid reward equals a severity.
 
-    None for a reward below every valid one that is no severity either: a failure, and nobody knows which.
+    None for a reward below every valid one that is no severity either: a failure of unknown kind.
     """
     near = (outcome for outcome, value in severities.items() if abs(value - reward) < _NEAR)
     return next(near, Outcome.VALID if reward >= COPY - _NEAR else None)
@@ -180,7 +183,7 @@ def score_of(
     """The performance that the host found for a completion that it calls valid.
 
     Taken from the heuristics it made, then from its archive; ``otherwise`` evaluates the code where both
-    are silent. None when nobody knows.
+    are silent. None where it is unknown.
     """
     proposal = parse(text)
     code = proposal.code if isinstance(proposal, Proposal) else None

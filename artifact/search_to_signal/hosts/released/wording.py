@@ -1,4 +1,4 @@
-"""What a released prompt says beside the heuristics that it shows: enough to name its operator.
+"""The text of a released prompt around its heuristics: enough to name its operator.
 
 Its words are not known here, so they are learned: one operator alone is given weight, and what the prompts
 then say is that operator's. Nothing of it is kept or printed.
@@ -8,9 +8,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from search_to_signal.hosts.base import HostError
+from search_to_signal.errors import HostError
+from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, REPLACEMENT
 from search_to_signal.records.schema import Operator
-from search_to_signal.search.state import Member
+from search_to_signal.search.member import Member
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,9 @@ class Wording:
     def operator(self, prompt: str, shown: Sequence[Member]) -> Operator:
         """The operator of a prompt; raises HostError for words that no operator was seen to use."""
         if len(shown) != 1:
-            return Operator.CROSSOVER if shown else Operator.CREATION
+            return CROSSOVER if shown else CREATION
         if self.known is None:
-            return Operator.REPLACEMENT
+            return REPLACEMENT
         try:
             return self.known[words_of(prompt, shown)]
         except KeyError:
@@ -46,6 +47,6 @@ def learn_wording(prompts: Mapping[Operator, Sequence[str]], shown: Member) -> W
     known: dict[str, Operator] = {}
     for operator, texts in prompts.items():
         for text in texts:
-            if known.setdefault(words_of(text, [shown]), operator) is not operator:
+            if known.setdefault(words_of(text, [shown]), operator) != operator:
                 raise HostError("calm_trainer.py: prompts of two operators say the same")
     return Wording(known)

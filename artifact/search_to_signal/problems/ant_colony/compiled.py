@@ -11,7 +11,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def compiled(function: F) -> F:
     """Compile for speed without changing a bit: no fast-math, no exceptions on division by zero.
 
-    The machine code is cached beside the source or in the user's cache. numba raises RuntimeError when
+    The machine code is cached next to the source or in the user's cache. numba raises RuntimeError when
     it can write to neither; then every process compiles for itself.
     """
     options = {"nogil": True, "error_model": "numpy"}

@@ -6,14 +6,15 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.errors import RecordError
+from search_to_signal.hosts.calm.exposure import exposures
+from search_to_signal.hosts.calm.replay import drawn_from
+from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import SearchState
 from search_to_signal.loop.recorded import recorded_states
 from search_to_signal.records.exposures import ExposureRecord
 from search_to_signal.records.manifest import MANIFEST, read_manifest
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS
-from search_to_signal.search.exposure import exposures
-from search_to_signal.search.replay import Round, drawn_from
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.state import SearchState
+from search_to_signal.search.round import Round
 from search_to_signal.seeding import stream
 
 DRAWS = 1000

@@ -9,8 +9,8 @@ from search_to_signal.loop.recorded import replayed_rounds
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.records.probe import BankPrompt
 from search_to_signal.records.reader import read_groups
-from search_to_signal.search.prompts import Prompt
-from search_to_signal.search.replay import Round
+from search_to_signal.search.prompt import Prompt
+from search_to_signal.search.round import Round
 
 
 def spread(total: int, count: int) -> list[int]:

@@ -128,8 +128,10 @@ class TextReplay:
             return
         found = self.parsed.text(text, self.config)
         expected = (found.idea, found.code) if isinstance(found, Proposal) else None
-        if (stored.idea, stored.code) != expected or stored.operator is not record.operator:
+        if (stored.idea, stored.code) != expected or stored.operator != record.operator:
             yield f"{HEURISTICS} has other idea, code or operator than its text"
+        if stored.instance_scores != record.instance_scores:
+            yield f"{HEURISTICS} has other instance scores than its completion"
 
     def _tokens(self, group: Group, generation: GenerationRecord) -> Iterator[str]:
         read = [len(generation.prompt_ids)] * len(group)

@@ -11,7 +11,7 @@ from msgspec import UNSET, convert
 from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingError, S2SError, reason
 from search_to_signal.normalizer import advantages_by_group, find_normalizer
 from search_to_signal.provenance.adapters import adapter_problems
-from search_to_signal.records.abilities import ability_problems
+from search_to_signal.records.abilities import ability_problems, operators_of_host
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.manifest import Manifest, RunFacts, normalizer_of
 from search_to_signal.records.population import given, population_sha256
@@ -28,6 +28,11 @@ from search_to_signal.verification.consistency.archive import ArchiveReplay, arc
 from search_to_signal.verification.consistency.batches import batch_problems
 from search_to_signal.verification.consistency.completion_texts import ParsedTexts, TextReplay, store_problems
 from search_to_signal.verification.consistency.database import database_problems
+from search_to_signal.verification.consistency.instance_scores import (
+    heuristic_problems,
+    instance_problems,
+    instances_of,
+)
 from search_to_signal.verification.consistency.manifests import manifest_problems
 from search_to_signal.verification.consistency.pairs import pair_problems
 from search_to_signal.verification.consistency.prompt_lengths import prompt_problems
@@ -141,7 +146,12 @@ def _learning_problems(group: Group, step: StepRecord, facts: RunFacts, all_told
 
 
 def _group_problems(
-    directory: Path, manifest: Manifest, steps: list[StepRecord], texts: TextReplay, archive: ArchiveReplay
+    directory: Path,
+    manifest: Manifest,
+    steps: list[StepRecord],
+    texts: TextReplay,
+    archive: ArchiveReplay,
+    instances: int,
 ) -> Iterator[str]:
     facts, pending = manifest.facts, list[Group]()
     missing = list(_missing_code(facts))
@@ -160,6 +170,7 @@ def _group_problems(
         yield from _step_problems(group, step)
         yield from prompt_problems(group, step, manifest.config["generation"])
         yield from archive.problems(group, step)
+        yield from instance_problems(group, instances)
         if not missing:
             pending.append(group)
         if len(pending) == _TOGETHER:
@@ -183,9 +194,13 @@ def _problems(directory: Path, manifest: Manifest, parsed: ParsedTexts) -> Itera
         yield f"{HEURISTICS} has no seed heuristic"
         return
     yield from _given_problems(heuristics, config)
+    yield from _operator_problems(heuristics, steps, manifest.host)
+    asked = manifest.of_host.instance_scores is True
+    yield from heuristic_problems(heuristics, asked)
     stored = {(h.step, h.index): h for h in heuristics if h.operator is not None}
     texts = TextReplay(config, parsed, stored, manifest.of_host.exposures)
-    yield from _group_problems(directory, manifest, steps, texts, archive)
+    instances = instances_of(heuristics) if asked else 0
+    yield from _group_problems(directory, manifest, steps, texts, archive, instances)
     yield from archive.store_problems(heuristics)
     yield from pair_problems(directory, manifest)
     if not manifest.of_host.own_loop:
@@ -193,6 +208,21 @@ def _problems(directory: Path, manifest: Manifest, parsed: ParsedTexts) -> Itera
     yield from database_problems(directory, manifest)
     if len(steps) != manifest.facts.groups:
         yield f"{len(steps)} steps are recorded, the configuration asks for {manifest.facts.groups}"
+
+
+def _operator_problems(
+    heuristics: Sequence[HeuristicRecord], steps: Sequence[StepRecord], host: str
+) -> Iterator[str]:
+    """Names that the run's host does not know; what a step says is held against its completions elsewhere."""
+    known = operators_of_host(host)
+    if known is None:
+        return
+    for step in steps:
+        if step.operator not in known:
+            yield f"step {step.step}: host {host} has no operator {step.operator}"
+    for heuristic in heuristics:
+        if heuristic.operator is not None and heuristic.operator not in known:
+            yield f"{HEURISTICS}: host {host} has no operator {heuristic.operator}"
 
 
 def _given_problems(heuristics: list[HeuristicRecord], config: dict[str, Any]) -> Iterator[str]:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import UNSET
+
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.generators.base import Completion
 from search_to_signal.loop.group import (
@@ -15,7 +17,7 @@ from search_to_signal.programs.canonical import program_sha256, sha256_text
 from search_to_signal.programs.parsing import Proposal, parse
 from search_to_signal.records.probe import ProbeRecord
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, IdeaEnd
-from search_to_signal.verification.findings import LIMITED, NOT_RUN, Ending, Finding, differences
+from search_to_signal.verification.findings import LIMITED, NOT_RUN, Ending, Finding, differences, same_bits
 from search_to_signal.verification.recompute.programs import RunPrograms
 
 Record = CompletionRecord | ProbeRecord
@@ -52,6 +54,7 @@ def text_findings(
         yield from _hashes(text, code)
         if judged is not None:
             yield from differences(text.where, _recorded(text.record), _found(judged))
+            yield from _instances(text, judged)
             yield from _repeats(text, judged)
         elif text.record.evaluation == NOT_RUN:
             yield Finding(text.where, "its program is recorded as not run")
@@ -90,6 +93,17 @@ def _hashes(text: Text, code: str | None) -> Iterator[Finding]:
         yield Finding(text.where, "response_sha256 is not that of its text")
     if text.record.program_sha256 != program:
         yield Finding(text.where, "program_sha256 is not that of its text")
+
+
+def _instances(text: Text, judged: EvaluatedCompletion) -> Iterator[Finding]:
+    """Recorded scores of the instances that its program gives otherwise, though their mean is the same."""
+    recorded, found = getattr(text.record, "instance_scores", UNSET), judged.evaluation
+    if recorded is UNSET or found is None or not same_bits(text.record.score, judged.score):
+        return
+    if not same_bits(recorded, found.per_instance):
+        chance = found.isolation is Isolation.NONDETERMINISTIC
+        told = f"instance_scores {recorded} are recorded, its program gives {found.per_instance}"
+        yield Finding(text.where, told, not chance)
 
 
 def _isolation(record: Record) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from search_to_signal.errors import UNREADABLE
 from search_to_signal.hosts import HOSTS
-from search_to_signal.hosts.base import HasDatabase, Request, exposures_of
+from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.loop.recorded import (
     final_population,
     recorded_population,
@@ -19,8 +19,8 @@ from search_to_signal.problems import PROBLEMS
 from search_to_signal.records.database import DATABASE, read_database
 from search_to_signal.records.manifest import Manifest, read_manifest
 from search_to_signal.records.reader import HEURISTICS
-from search_to_signal.search.replay import Round
-from search_to_signal.search.settings import SearchSettings
+from search_to_signal.search.host import HasDatabase, Request, exposures_of
+from search_to_signal.search.round import Round
 from search_to_signal.studies.layers.other_exposures import has_rounds
 from search_to_signal.verification.recompute.runs import run_config
 

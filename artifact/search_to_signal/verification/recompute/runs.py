@@ -10,10 +10,9 @@ import msgspec
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.generators.base import completion_text, request_seeds
 from search_to_signal.hosts import find_host, host_code
-from search_to_signal.hosts.base import HasDatabase, HostSetup, begin
 from search_to_signal.normalizer import find_normalizer
 from search_to_signal.problems import find_problem
-from search_to_signal.profiles.run_config import RunConfig
+from search_to_signal.profiles.run_config import RunConfig, host_setup
 from search_to_signal.programs.parts import part_tokens
 from search_to_signal.records.database import DATABASE, read_database
 from search_to_signal.records.manifest import Manifest, read_manifest
@@ -21,7 +20,8 @@ from search_to_signal.records.population import GIVEN, given
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, read_groups, read_records
 from search_to_signal.records.schema import GenerationRecord, HeuristicRecord, StepRecord
 from search_to_signal.rewards import find_mapping
-from search_to_signal.search.state import heuristic_record, seed_member
+from search_to_signal.search.host import HasDatabase, begin, wants_instance_scores
+from search_to_signal.search.member import heuristic_record, seed_member
 from search_to_signal.seeding import derive_seed
 from search_to_signal.verification.findings import Finding, same_bits
 from search_to_signal.verification.recompute.completions import Text, text_findings
@@ -49,7 +49,7 @@ def run_findings(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
     manifest = read_manifest(run)
     config = run_config(manifest)
     problem = find_problem(config.problem)
-    host = find_host(config.host, HostSetup(problem, config.search, config.host_settings))
+    host = find_host(config.host, host_setup(problem, config.search, config.host_settings))
     credit = (find_mapping(config.mapping), find_normalizer(config.normalizer)) if config.trained else None
     search = Search(config, problem, host, credit, tools.tokenizers.of(manifest.model_files))
     programs = tools.runner.programs(problem, config.split, config.evaluation)
@@ -81,7 +81,8 @@ def _seed(
     (found,) = programs.evaluate([search.problem.seed.code])
     if not heuristics or found.score is None:
         raise RecordError("the seed heuristic is not recorded, or fails here")
-    seed = seed_member(search.problem.seed, heuristics[0].score)
+    due = found.per_instance if wants_instance_scores(search.host) else ()
+    seed = seed_member(search.problem.seed, heuristics[0].score, due)
     with host_code(search.config.host):
         state = begin(search.host, seed, given(heuristics))
     findings = []

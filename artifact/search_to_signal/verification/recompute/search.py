@@ -10,7 +10,6 @@ import msgspec
 from search_to_signal.errors import S2SError
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.hosts import host_code
-from search_to_signal.hosts.base import Host, Request, exposures_of, update_search
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.loop.group import EvaluatedCompletion, completion_records, step_record
 from search_to_signal.normalizer import Normalizer
@@ -26,8 +25,9 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 from search_to_signal.rewards import RewardMapping
-from search_to_signal.search.replay import evaluated
-from search_to_signal.search.state import heuristic_record
+from search_to_signal.search.host import Host, Request, exposures_of, update_search
+from search_to_signal.search.member import heuristic_record
+from search_to_signal.search.round import evaluated
 from search_to_signal.seeding import stream
 from search_to_signal.verification.findings import Finding, same_bits
 from search_to_signal.verification.recompute.tokens import Tokens, prompt_differs
@@ -121,8 +121,9 @@ def _generation(played: Played) -> Generation:
 def _judged(record: CompletionRecord, completion: Completion, idea_end: IdeaEnd) -> EvaluatedCompletion:
     proposal = parse(completion.text, idea_end)
     found = proposal if isinstance(proposal, Proposal) else None
+    scores = () if record.instance_scores is msgspec.UNSET else record.instance_scores
     return EvaluatedCompletion(
-        completion, record.outcome, record.detail, record.score, found, record.program_sha256, None
+        completion, record.outcome, record.detail, record.score, found, record.program_sha256, None, scores
     )
 
 

@@ -58,6 +58,7 @@ from search_to_signal.analysis.tables.proposals import (
 from search_to_signal.errors import RecordError
 from search_to_signal.normalizer import NORMALIZERS, group_advantages
 from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.records.abilities import CALM_OPERATORS
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Outcome
 from search_to_signal.rewards import MAPPINGS
 
@@ -110,7 +111,7 @@ def test_funnel_by_hand() -> None:
 
 def test_funnels_by_operator(native: RecordedRun) -> None:
     """All groups replaced: that operator has everything, the others nothing; shares of nothing are absent."""
-    parts = funnels(native)
+    parts = funnels(native, CALM_OPERATORS)
     assert values(parts, "replacement") == values(parts, "all") == [16, 100.0, 75.0, 75.0, 25.0, 25.0]
     assert values(parts, "injection") == [0, None, None, None, None, None]
     assert parts["replacement"][0].origins[0].lines == tuple(range(1, 17))
@@ -306,7 +307,7 @@ def test_a_program_without_its_function_is_no_evaluator_call(native: RecordedRun
     )
     assert calls_after(run).tolist() == [3, 6, 9, 12]
     assert calls_after(run)[-1] == run.batch.evaluated.sum()
-    assert values(funnels(run), "all")[:2] == [16, 75.0]
+    assert values(funnels(run, CALM_OPERATORS), "all")[:2] == [16, 75.0]
 
 
 def test_coverage_by_hand(native: RecordedRun) -> None:

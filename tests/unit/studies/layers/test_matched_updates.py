@@ -15,6 +15,7 @@ import torch
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.generators.base import GenerationSettings
+from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.profiles.layer_settings import UpdateSettings
@@ -25,7 +26,6 @@ from search_to_signal.records.schema import GenerationRecord
 from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, PairRecord, UpdateRecord
 from search_to_signal.records.writer import RecordWriter
 from search_to_signal.rewards import MAPPINGS
-from search_to_signal.search.settings import SearchSettings
 from search_to_signal.studies.layers.update_pairs import relation
 from search_to_signal.studies.layers.updates import PAGE, choose_runs, matched_updates
 

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.hosts.calm.operators import REPLACEMENT
 from search_to_signal.profiles.layer_settings import ProbeSettings
 from search_to_signal.profiles.profile import Profile
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.layers import COHORT, PROBE
 from search_to_signal.records.probe import BankPrompt, Checkpoint, ProbedCheckpoint, read_probe
-from search_to_signal.records.schema import Operator
 from search_to_signal.scheduling import run_slots
 from search_to_signal.scheduling.execution import Execution
 from search_to_signal.scheduling.run_slots import Reproduction
@@ -55,7 +55,7 @@ def bank(runs: dict[Path, RunConfig], prompts: int) -> list[BankPrompt]:
             prompt=number,
             run=next(iter(runs)).name,
             step=number,
-            operator=Operator.REPLACEMENT,
+            operator=REPLACEMENT,
             system="s",
             user=f"u{number}",
             prompt_sha256="p",

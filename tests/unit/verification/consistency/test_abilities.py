@@ -12,28 +12,27 @@ import pytest
 import search_to_signal
 from search_to_signal.errors import MappingError
 from search_to_signal.hosts import HOSTS
-from search_to_signal.hosts.base import HostSetup, database_of, exposures_of, host_facts
 from search_to_signal.learner import RULES
 from search_to_signal.learner.base import rule_facts
 from search_to_signal.problems import get_problem
 from search_to_signal.records.abilities import HostFacts, RuleFacts, facts_of_host, facts_of_rule
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.schema import Outcome
-from search_to_signal.search.settings import SearchSettings
-from search_to_signal.search.transition import Evaluated
+from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.host import HostSetup, database_of, exposures_of, host_facts
 from search_to_signal.verification.consistency.run_records import file_problems
 
 OURS = sorted(HOSTS.keys() - {"released"})
 PACKAGE = Path(search_to_signal.__file__).parent
 CONSTANTS = {"REFERENCE", "RELEASED", "EVOTUNE", "ENTROPIC", "GRPO", "DPO", "FIRST_HOST", "FIRST_RULE"}
 # The form of a prompt is a setting, whichever host asks with it.
-FORMS = "search/prompts.py"
+FORMS = "hosts/calm/prompts.py"
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_host_can_what_its_name_said_before(name: str) -> None:
     """A manifest of an earlier version, which names the host alone, means what one of today says."""
-    host = HOSTS[name](HostSetup(get_problem("tsp"), SearchSettings(), {}))
+    host = HOSTS[name](HostSetup(get_problem("tsp")))
     assert host_facts(host) == facts_of_host(name) != HostFacts()
 
 

@@ -1,0 +1,129 @@
+"""What an answer is worth: the scores of its program, its typed outcome, its native reward."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from search_to_signal.conformance.edges import edges
+from search_to_signal.conformance.findings import (
+    Finding,
+    Verdict,
+    attempted,
+    numbers,
+    reason,
+    things,
+)
+from search_to_signal.conformance.host_pair import HostPair
+from search_to_signal.conformance.questions import answer, odd_answers
+from search_to_signal.hosts.calm.operators import CROSSOVER, INJECTION, REPLACEMENT, SIMPLIFICATION
+from search_to_signal.hosts.calm.state import state_of
+from search_to_signal.hosts.compared import PlayedGroup
+from search_to_signal.programs.canonical import sha256_text
+from search_to_signal.records.schema import Operator
+
+
+def evaluators(hosts: HostPair) -> Iterator[Finding]:
+    """The released seed, ours in its place, generated programs, and odd ones, some with a state (18).
+
+    Nothing is said of other programs where the released evaluator cannot run its own seed here.
+    """
+    own = hosts.problem.seed.code
+    codes = {"our seed": own}
+    codes |= {f"program {number}": code for number, code in enumerate(hosts.codes)}
+    codes |= edges(hosts.problem)
+    yield from attempted("released seed", _seed, hosts)
+    for name, code in codes.items():
+        yield from attempted(name, _scored, hosts, name, code, code)
+    yield from attempted("seeds", _scored, hosts, "our seed as the released one", own, hosts.seed_code)
+
+
+def _seed(hosts: HostPair) -> Finding:
+    return numbers("released seed", hosts.ours.scores(hosts.seed_code), hosts.released_seed)
+
+
+def _scored(hosts: HostPair, subject: str, ours: str, theirs: str) -> Finding:
+    if hosts.released_seed is None:
+        return Finding(subject, Verdict.UNKNOWN, "the released evaluator cannot run its own seed here")
+    return numbers(subject, hosts.ours.scores(ours), hosts.theirs.scores(theirs))
+
+
+def parsing(hosts: HostPair) -> Iterator[Finding]:
+    """The typed outcome of every odd answer, judged alone, and the idea that is kept of it."""
+    for name, text in odd_answers(hosts.problem, hosts.codes[0]).items():
+        yield from attempted(name, _judged, hosts, name, text)
+
+
+def _judged(hosts: HostPair, subject: str, text: str) -> Iterator[Finding]:
+    state = state_of([hosts.seed], [hosts.seed])
+    ours, theirs = hosts.both(state, hosts.asked(state, "parsing"), (text,))
+    (own,), (other,) = ours.outcomes, theirs.outcomes
+    if own is None or other is None:
+        what = f"its reward of {theirs.rewards[0]} is no severity that the checkout's options name"
+        yield Finding(subject, Verdict.UNKNOWN, what)
+    else:
+        yield things(subject, own.value, other.value)
+    if _idea(ours) or _idea(theirs):
+        yield things(f"{subject}, idea kept", _idea(ours), _idea(theirs))
+
+
+def _idea(played: PlayedGroup) -> str:
+    """Length and hash of the idea of what was admitted: an idea is nothing to print."""
+    ideas = [member.idea for member in played.after.archive if member.operator]
+    return f"{len(ideas[0])} characters, {sha256_text(ideas[0])[:8]}" if ideas else ""
+
+
+_SEVERITIES = ("nothing", "no code", "two blocks", "an error while running", "random in a comment")
+
+
+def rewards(hosts: HostPair) -> Iterator[Finding]:
+    """Rewards of each failure, and of a child beside bases whose scores were chosen for it.
+
+    Children of a simplification and an injection are among them: a port of the host gives those 0 (29).
+    """
+    odd = odd_answers(hosts.problem, hosts.child[0])
+    for name in _SEVERITIES:
+        subject = f"severity, {name}"
+        yield from attempted(subject, rewarded, hosts, subject, REPLACEMENT, [hosts.child[1]], odd[name])
+    for subject, operator, bases in _cases(hosts.child[1]):
+        yield from attempted(subject, rewarded, hosts, subject, operator, bases, answer(hosts.child[0]))
+    yield from attempted("creation", _created, hosts)
+
+
+def _created(hosts: HostPair) -> Finding:
+    """A valid child of a creation prompt: it has no base, and a host may fail over that (16)."""
+    (state, asked), text = hosts.creation(), answer(hosts.child[0])
+    hosts.both(state, hosts.asked(state, "beside a creation"), (text,))  # raises where any prompt does
+    ours = hosts.ours.play(state, asked, (text,)).rewards
+    try:
+        theirs = hosts.theirs.play(state, asked, (text,)).rewards
+    except (ValueError, LookupError) as error:
+        raised = f"ours {ours}, theirs raises {reason(error)}"
+        return Finding("creation, a valid child", Verdict.DIFFERS, raised)
+    return numbers("creation, a valid child", ours, theirs)
+
+
+def _cases(score: float) -> Iterator[tuple[str, Operator, list[float]]]:
+    """What a child of this score is beside the bases, the operator, and the scores of the bases."""
+    far, near = 0.3 * abs(score) or 1.0, 5e-8
+    one = {"better": score - far, "equal": score, "worse": score + far}
+    for operator in (SIMPLIFICATION, INJECTION, REPLACEMENT):
+        for name, base in one.items():
+            yield f"{operator}, {name}", operator, [base]
+    yield "better by almost nothing", REPLACEMENT, [score - near]
+    yield "worse by almost nothing", REPLACEMENT, [score + near]
+    yield "better many times over", REPLACEMENT, [score - 9 * abs(score) - 1]
+    yield "beside a score of zero", REPLACEMENT, [0.0]
+    yield "crossover, better", CROSSOVER, [score - far, score - 2 * far]
+    yield "crossover, a copy of the lesser base", CROSSOVER, [score + far, score]
+    yield "crossover, between the bases", CROSSOVER, [score + far, score - far]
+    yield "crossover, worse", CROSSOVER, [score + 2 * far, score + far]
+
+
+def rewarded(hosts: HostPair, subject: str, operator: Operator, bases: list[float], text: str) -> Finding:
+    """The rewards of one answer beside bases of these scores."""
+    state = hosts.members(bases)
+    asked = hosts.asked(state, subject, operator, tuple(range(len(bases))))
+    ours, theirs = hosts.both(state, asked, (text,))
+    found = numbers(subject, ours.rewards, theirs.rewards)
+    if found.verdict is Verdict.CLOSE and ours.scores == theirs.scores:
+        return replace(found, verdict=Verdict.DIFFERS)  # equal scores have equal rewards, to the bit (23)
+    return found

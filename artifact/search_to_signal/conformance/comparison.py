@@ -1,0 +1,105 @@
+"""All checks on a checkout, problem by problem."""
+
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from search_to_signal.conformance.answers import evaluators, parsing, rewards
+from search_to_signal.conformance.data import data
+from search_to_signal.conformance.draws import operators, parents
+from search_to_signal.conformance.findings import Finding, Verdict, attempted, reason
+from search_to_signal.conformance.host_pair import HostPair
+from search_to_signal.conformance.options import options
+from search_to_signal.conformance.prompts import prompts
+from search_to_signal.conformance.reference_side import ReferenceSide
+from search_to_signal.conformance.states import collapse, components, stagnation, transition
+from search_to_signal.conformance.ties import ties
+from search_to_signal.errors import ConfigError
+from search_to_signal.evaluation.pool import EvaluationPool
+from search_to_signal.evaluation.settings import EvaluationSettings
+from search_to_signal.hosts.released.checkout import NAMES, Checkout, opened
+from search_to_signal.hosts.released.host import quiet, released_host
+from search_to_signal.hosts.released.interface import offered, require_interface
+from search_to_signal.hosts.released.revision import require_checkout, require_pinned
+from search_to_signal.hosts.released.trainer import settings_of
+from search_to_signal.problems import get_problem
+
+Check = Callable[[HostPair], Iterator[Finding]]
+
+_ALL: tuple[Check, ...] = (
+    *(options, data, evaluators, parsing, rewards, components, transition, ties, stagnation, collapse),
+    *(operators, parents, prompts),
+)
+CHECKS: dict[str, Check] = {check.__name__: check for check in _ALL}
+
+
+def conform(
+    path: Path,
+    problems: Iterable[str] | None,
+    checks: Iterable[str] | None,
+    programs: int,
+    draws: int,
+    split: str = "train",
+    any_revision: bool = False,
+) -> Generator[tuple[str, str, Finding], None, None]:
+    """Yield (problem, check, finding) as they are made.
+
+    Without ``problems`` or ``checks``, all; a problem of which the checkout has nothing is then not compared
+    (D41). ``split`` names our instances; the released host has its training set. What cannot be compared,
+    because the checkout raises there or its time is up, is a finding "not compared" with its reason, and the
+    rest goes on. Raises ConfigError for an unknown name. Raises HostError, naming file and fact, before any
+    code of the checkout runs, for another revision (unless ``any_revision``, D40) and another interface.
+    """
+    path, problems = path.resolve(), None if problems is None else list(problems)
+    require_checkout(path)
+    if not any_revision:
+        require_pinned(path)
+    found = offered(path)
+    wanted = _known("--problem", problems, NAMES)
+    asked = _known("--check", checks, CHECKS)
+    if min(programs, draws) < 1:
+        raise ConfigError("--programs and --draws count from 1")
+    require_interface(path, [name for name in wanted if name in found or problems is not None])
+    with opened(path) as checkout, warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the seed of TSP takes a mean of nothing
+        for name in wanted:
+            if name not in found:
+                missing = f"the checkout has no problems/{NAMES[name]}.py and no configs/{NAMES[name]}"
+                yield name, "all", Finding("all", Verdict.UNKNOWN, missing)
+                continue
+            with ExitStack() as stack:
+                yield from _compared(stack, checkout, name, asked, programs, draws, split)
+
+
+def _known(option: str, given: Iterable[str] | None, known: Iterable[str]) -> list[str]:
+    names = list(known if given is None else given)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ConfigError(f"{option} {unknown[0]}: give one of {', '.join(known)}")
+    return names
+
+
+def _compared(
+    stack: ExitStack, checkout: Checkout, name: str, checks: list[str], count: int, draws: int, split: str
+) -> Iterator[tuple[str, str, Finding]]:
+    try:
+        pair = _pair(stack, checkout, name, count, draws, split)
+    except (Exception, SystemExit) as error:
+        yield name, "all", Finding("all", Verdict.UNKNOWN, reason(error))
+        return
+    for check in checks:
+        for finding in attempted("rest", CHECKS[check], pair):
+            yield name, check, finding
+
+
+def _pair(stack: ExitStack, checkout: Checkout, name: str, count: int, draws: int, split: str) -> HostPair:
+    problem = get_problem(name)
+    with quiet():
+        theirs = released_host(checkout, name)
+    given = checkout.options(name)  # the trainer's own are changed by what it is asked
+    settings = settings_of(given)
+    pool = stack.enter_context(EvaluationPool(problem, split, EvaluationSettings(replay="off")))
+    ours = ReferenceSide(problem, pool, settings, split)
+    seed, template = (checkout.named(name, given, one) for one in ("seed_algo_fp", "template_fp"))
+    return HostPair(problem, ours, theirs, settings, given, seed, template, count, draws)

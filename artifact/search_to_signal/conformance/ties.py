@@ -1,0 +1,78 @@
+"""When two heuristics are one: on either side of the edge, and by score alone, whatever their code (6)."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from search_to_signal.conformance.answers import rewarded
+from search_to_signal.conformance.findings import Finding, attempted, things
+from search_to_signal.conformance.frequencies import Kind, chances, frequencies, kind_of
+from search_to_signal.conformance.host_pair import HostPair
+from search_to_signal.conformance.questions import answer
+from search_to_signal.hosts.calm.archive import EQUAL_WITHIN
+from search_to_signal.hosts.calm.operators import CROSSOVER
+from search_to_signal.hosts.calm.state import SearchState, state_of
+from search_to_signal.programs.canonical import program_sha256
+
+_WITHIN, _BEYOND = 0.99 * EQUAL_WITHIN, 1.01 * EQUAL_WITHIN
+_SIDES = {"just within 1e-7": _WITHIN, "just beyond 1e-7": _BEYOND}
+
+
+def ties(hosts: HostPair) -> Iterator[Finding]:
+    """Who is admitted, who is a copy, who is a second parent and which seed survives, at the edge."""
+    code, score = hosts.child
+    for side, gap in _SIDES.items():
+        for where, other in (("above", score - gap), ("below", score + gap)):
+            subject = f"admission, {side} {where} a member"
+            yield from attempted(subject, _admitted, hosts, subject, hosts.members([score + 1.0, other]))
+        subject = f"reward, {side} of the lesser base"
+        bases = [score + 0.3 * abs(score) + 1.0, score + gap]
+        yield from attempted(subject, rewarded, hosts, subject, CROSSOVER, bases, answer(code))
+        subject = f"second parents, {side}"
+        scores = [score, score - gap, score - 1.0]
+        yield from attempted(subject, _paired, hosts, subject, hosts.members(scores))
+    for side, gap in {**_SIDES, "at 1e-7": EQUAL_WITHIN}.items():
+        subject = f"collapse, a seed {side} below the best"
+        yield from attempted(subject, _survivors, hosts, subject, gap)
+    yield from attempted("equal code", _by_code, hosts)
+
+
+def _admitted(hosts: HostPair, subject: str, state: SearchState) -> Finding:
+    """Whether the child enters."""
+    text = answer(hosts.child[0])
+    played = hosts.both(state, hosts.asked(state, subject), (text,))
+    return things(subject, *(f"{len(one.after.archive) - len(state.archive)} admitted" for one in played))
+
+
+def _by_code(hosts: HostPair) -> Iterator[Finding]:
+    """A child beside a member that has its code and another score, and beside one with its score alone."""
+    code, score = hosts.child
+    apart = hosts.members([score + 2.0, score + 1.0])
+    twin = replace(apart.archive[1], code=code, id=program_sha256(code))
+    state = state_of([apart.archive[0], twin], apart.seeds).listed()
+    yield _admitted(hosts, "admission, a member's code at another score", state)
+    yield _admitted(hosts, "admission, a member's score by other code", hosts.members([score + 1.0, score]))
+
+
+def _paired(hosts: HostPair, subject: str, state: SearchState) -> Finding:
+    """How often each pair of parents is drawn, among crossovers."""
+    with hosts.seeded(subject):
+        asked = list(islice(hosts.theirs.asks(state, CROSSOVER), hosts.draws))
+    expected = _crossovers(chances(state, hosts.settings))
+    return frequencies(subject, Counter(kind_of(one) for one in asked), expected)
+
+
+def _crossovers(found: dict[Kind, float]) -> dict[Kind, float]:
+    pairs = {kind: chance for kind, chance in found.items() if kind[0] == "crossover"}
+    return {kind: chance / sum(pairs.values()) for kind, chance in pairs.items()}
+
+
+def _survivors(hosts: HostPair, subject: str, gap: float) -> Finding:
+    """How many stand after a collapse whose best is so far above the only seed, which has score 0."""
+    seed = replace(hosts.seed, score=0.0)
+    others: Sequence[float] = [gap, *(-float(number) for number in range(1, 12))]
+    state = state_of(hosts.members(list(others)).archive, [seed])
+    with hosts.seeded(subject):
+        left = hosts.ours.collapsed(state), hosts.theirs.collapsed(state)
+    return things(subject, *(f"{len(one.archive)} left" for one in left))

@@ -1,0 +1,188 @@
+"""The protocol of a search host: ``propose`` the next group's prompt, ``update`` the search by its results.
+
+The loop does the rest: it samples, evaluates in isolation, credits, trains and records. Both methods are
+pure, so that a run that was stopped, and a check of its records, replay the search and get the same.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from msgspec import UNSET
+
+from search_to_signal.errors import ConfigError, MappingError
+from search_to_signal.problems.base import Problem
+from search_to_signal.records.abilities import HostFacts
+from search_to_signal.records.database import Database
+from search_to_signal.records.schema import OPERATOR_FORM, ArchiveEvent, HeuristicRecord
+from search_to_signal.search.evaluated import Evaluated
+from search_to_signal.search.member import Member, given_member
+from search_to_signal.search.prompt import Prompt, PromptForm
+
+
+@dataclass(frozen=True)
+class HostSetup:
+    """What a host is made of: the problem, and what a profile says to it.
+
+    ``settings`` is ``[host_settings]``, which a host reads and checks itself. ``form`` is how prompts are
+    laid out, for a host that has more than one way. ``search`` is ``[search]``, whose knobs are CALM's.
+    """
+
+    problem: Problem
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    form: PromptForm = "compact"
+    search: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The prompt of one group, and what its completions are compared with.
+
+    ``state`` is the host's own, as drawing left it, and comes back to it with the answers. ``parents`` are
+    the heuristics that the prompt was made of, primary first; ``bases`` those that it shows, best first. The
+    best of ``archive`` is the frontier, and never leaves it. ``collapsed``: the archive was cut down before.
+    ``operator`` is the host's own name of how the prompt asks; raises MappingError for what is no name.
+    """
+
+    prompt: Prompt
+    operator: str
+    parents: tuple[Member, ...]
+    bases: tuple[Member, ...]
+    archive: tuple[Member, ...]
+    state: Any
+    collapsed: bool = False
+
+    def __post_init__(self) -> None:
+        if not re.match(OPERATOR_FORM, self.operator):
+            raise MappingError(
+                f"operator {self.operator!r} is no name: give up to 32 lower-case letters, digits and "
+                "underscores, a letter first"
+            )
+
+
+@dataclass(frozen=True)
+class Transition:
+    """The search after a group: its state and archive, and what became of each completion.
+
+    ``admitted`` are the new members in order of their completions, one for each event ``admitted``.
+    ``stagnation`` counts groups without a new best; 0 where a host does not count.
+    """
+
+    state: Any
+    events: tuple[ArchiveEvent, ...]
+    admitted: tuple[Member, ...]
+    archive: tuple[Member, ...]
+    stagnation: int = 0
+
+
+class Host(Protocol):
+    """A search over one problem. A state is whatever the host makes it, and is never changed in place."""
+
+    def start(self, seed: Member) -> Any:
+        """The state before the first group; ``seed`` is the problem's evaluated seed heuristic."""
+
+    def propose(self, state: Any, rng: np.random.Generator) -> Request:
+        """The next group's request; every draw comes from ``rng``, a stream of this step alone."""
+
+    def update(self, request: Request, results: Sequence[Evaluated], step: int) -> Transition:
+        """The search after the results (G,) of a request, in order of the completions; draws nothing."""
+
+
+@runtime_checkable
+class HasExposures(Protocol):
+    """A host that knows how likely a completion is to be shown again, which mapping search_exposure reads."""
+
+    def exposures(self, request: Request, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
+        """(G,) probabilities in [0, 1] (paper, Search Exposure); None for a completion without a score."""
+
+
+@runtime_checkable
+class HasPopulations(Protocol):
+    """A host that can begin with more than the seed heuristic."""
+
+    def start_with(self, seed: Member, population: Sequence[Member]) -> Any:
+        """The state before the first group: the seed, then the population, none of it equal to the seed."""
+
+
+@runtime_checkable
+class HasDatabase(Protocol):
+    """A host whose last state is written into its run directory.
+
+    One with an attribute ``database_is_archive`` that is true has all programs of its archive there, and no
+    other; its database is then held against size and best of the last archive.
+    """
+
+    def database(self, state: Any) -> Database:
+        """The state by the ids of its programs, all of which are in the heuristic store."""
+
+
+def wants_instance_scores(host: Host) -> bool:
+    """Whether results and members carry the score of each instance, beside their mean, and records have them.
+
+    A host asks by an attribute of this name that is true, as one whose search tells programs apart by more
+    than a single score does.
+    """
+    return bool(getattr(host, "wants_instance_scores", False))
+
+
+HostFactory = Callable[[HostSetup], Host]
+"""What a profile names. Raises ConfigError for settings that are not its own."""
+
+
+def begin(host: Host, seed: Member, population: Sequence[HeuristicRecord] = ()) -> Any:
+    """The state before the first group; raises ConfigError for a host that takes no population (D45)."""
+    if not population:
+        return host.start(seed)
+    if not isinstance(host, HasPopulations):
+        raise ConfigError("this host begins with the seed heuristic alone: it has no start_with")
+    return host.start_with(seed, tuple(map(given_member, population)))
+
+
+def update_search(host: Host, request: Request, results: Sequence[Evaluated], step: int) -> Transition:
+    """``host.update``, checked: raises MappingError for a transition that no record can hold."""
+    transition = host.update(request, results, step)
+    admitted = [index for index, event in enumerate(transition.events) if event is ArchiveEvent.ADMITTED]
+    if len(transition.events) != len(results) or len(transition.admitted) != len(admitted):
+        raise MappingError(
+            f"step {step}: the host gave {len(transition.events)} events with {len(transition.admitted)} "
+            f"admitted members for {len(results)} completions: give one event each, one member per admission"
+        )
+    return transition
+
+
+def exposures_of(host: Host, request: Request, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
+    """Exposures (G,) by the host, all None where it has none; raises MappingError for what is none."""
+    if not isinstance(host, HasExposures):
+        return (None,) * len(results)
+    found = tuple(host.exposures(request, results))
+    lacking = [exposure is None for exposure in found] != [result.score is None for result in results]
+    if lacking or any(exposure is not None and not 0.0 <= exposure <= 1.0 for exposure in found):
+        raise MappingError(
+            f"the host gave exposures {found} for {len(results)} completions: give one in [0, 1] for each "
+            "that has a score, and None for any other"
+        )
+    return found
+
+
+def database_of(host: HasDatabase, state: Any) -> Database:
+    """The database of a state; raises MappingError for anything else than the record of one."""
+    found = host.database(state)
+    if not isinstance(found, Database):
+        raise MappingError(f"the host's database is {type(found).__name__}: give records.database.Database")
+    return found
+
+
+def host_facts(host: Host) -> HostFacts:
+    """What a host can, as the manifests of its runs say it: by its methods, and by what it says of itself."""
+    database: Literal["archive", "heuristics", "none"] = "none"
+    if isinstance(host, HasDatabase):
+        database = "archive" if getattr(host, "database_is_archive", False) else "heuristics"
+    calm = bool(getattr(host, "is_calm", False))
+    return HostFacts(
+        calm=calm,
+        exposures=isinstance(host, HasExposures),
+        database=database,
+        instance_scores=True if wants_instance_scores(host) else UNSET,
+    )
