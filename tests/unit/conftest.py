@@ -5,7 +5,7 @@ Here it is also seen to that a test which starts Python is marked ``slow``, itse
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +61,10 @@ def pytest_runtest_setup() -> None:
     _STARTED.clear()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     """Fail where a test that is not marked started Python."""
+    yield
     if _STARTED and item.get_closest_marker("slow") is None:
         pytest.fail(f"it starts Python ({_STARTED[0]}): mark it slow, or its module", pytrace=False)
 
