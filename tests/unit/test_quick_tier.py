@@ -45,21 +45,10 @@ def test_what_starts_python_unmarked_fails(tmp_path: Path) -> None:
     """By itself, by its fixture or by a fork; marked it may, and so may all that start another program."""
     shutil.copy(UNIT / "conftest.py", tmp_path)
     (tmp_path / "test_them.py").write_text(TESTS)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-rEp",
-        f"--rootdir={tmp_path}",
-        "-p",
-        "no:cacheprovider",
-    ]
+    command = [sys.executable, "-m", "pytest", f"--rootdir={tmp_path}", "-p", "no:cacheprovider"]
     paths = ["-o", f"pythonpath={UNIT.parents[1]}", str(tmp_path)]
     done = subprocess.run([*command, *paths], cwd=tmp_path, capture_output=True, text=True, check=False)
-    failed = {
-        line.split("::")[1].split()[0] for line in done.stdout.splitlines() if line.startswith("ERROR ")
-    }
+    failed = set(re.findall(r"^ERROR \S+::(\w+)", done.stdout, re.MULTILINE))
     assert failed == {"test_itself", "test_by_a_fixture", "test_a_fork"}, done.stdout + done.stderr
     assert "5 passed" in done.stdout
     assert "mark it slow, or its module" in done.stdout
