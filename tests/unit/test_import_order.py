@@ -226,6 +226,7 @@ def test_heavy_libraries_stay_in_their_packages() -> None:
         assert not heavy or name.startswith(HEAVY_PACKAGES), f"{name} imports {heavy}"
 
 
+@pytest.mark.slow
 def test_readers_load_no_model_library() -> None:
     """Reading, checking and replaying records loads neither torch nor anything above it."""
     code = (
@@ -236,6 +237,7 @@ def test_readers_load_no_model_library() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
+@pytest.mark.slow
 def test_verifying_loads_only_what_its_checks_need() -> None:
     """Loading the rest would take longer than the checks do."""
     idle = ("matplotlib", "pandas", "scipy", "numba", "rich", "importlib.metadata", f"{PACKAGE}.hosts")

@@ -12,6 +12,8 @@ from search_to_signal.errors import ConfigError
 from search_to_signal.evidence.packing import list_evidence
 from search_to_signal.records.manifest import write_roster
 
+pytestmark = pytest.mark.slow
+
 STUDY = """
 [[studies]]
 key = "{key}"

@@ -13,6 +13,8 @@ from search_to_signal.evidence.packing import list_evidence
 from search_to_signal.evidence.tables import table_differences
 from search_to_signal.records.manifest import write_roster
 
+pytestmark = pytest.mark.slow
+
 CONDITIONS = ("frozen", "native")
 
 

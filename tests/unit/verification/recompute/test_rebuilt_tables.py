@@ -18,6 +18,8 @@ from search_to_signal.studies.implementation import implementation
 from search_to_signal.studies.layers.normalizer_replay import replay
 from search_to_signal.verification.recompute import tables
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -37,6 +37,8 @@ from search_to_signal.verification.recompute.directory import Options, Recompute
 from search_to_signal.verification.recompute.programs import Evaluations, ProgramRunner, limits_here
 from search_to_signal.verification.recompute.tools import Sample
 
+pytestmark = pytest.mark.slow
+
 Line = dict[str, Any]
 NO_TOKENIZER = "token ids: its model's tokenizer is not here with the recorded checksums (--model)"
 
