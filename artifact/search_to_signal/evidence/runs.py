@@ -16,7 +16,7 @@ from search_to_signal.provenance.adapters import ADAPTER
 from search_to_signal.provenance.checksums import SUMS, read_sums
 from search_to_signal.records.manifest import MANIFEST, Manifest, RunFacts, read_manifest
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS
-from search_to_signal.verification.recompute.tokens import Tokens
+from search_to_signal.verification.recompute.tokens import ModelTokenizer
 
 RECORDS = "records.xz"
 OPEN = (MANIFEST, CONFIG, SUMS)
@@ -38,7 +38,7 @@ class Tokenizer(NamedTuple):
     ends: tuple[int, ...]
 
 
-def tokenizer(tokens: Tokens | None) -> Tokenizer | None:
+def tokenizer(tokens: ModelTokenizer | None) -> Tokenizer | None:
     """What the encoding needs of a tokenizer."""
     if tokens is None:
         return None
