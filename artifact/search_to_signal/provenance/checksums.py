@@ -96,10 +96,10 @@ def read_data_sums(directory: Path) -> dict[str, str]:
     return _read(path) if path.is_file() else {}
 
 
-def sum_problems(directory: Path) -> dict[str, str]:
-    """What differs from the two lists, by relative path: changed, missing and unlisted files.
+def sum_problems(directory: Path, digest: Callable[[Path], str] = sha256_file) -> dict[str, str]:
+    """Return the differences from the two lists by relative path: changed, missing and unlisted files.
 
-    Raises RunDirectoryError for an unreadable list.
+    ``digest`` gives the SHA-256 of a file. Raises RunDirectoryError for an unreadable list.
     """
     exact, data = read_sums(directory), read_data_sums(directory)
     present = {str(path.relative_to(directory)): path for path in listed_files(directory)}
@@ -107,7 +107,7 @@ def sum_problems(directory: Path) -> dict[str, str]:
         present[DATA_SUMS] = directory / DATA_SUMS
     problems = {name: "missing" for name in (*exact, *data) if name not in present}
     problems |= {name: f"not listed in {SUMS}" for name in present if name not in exact and name not in data}
-    for name in _changed(exact, present, sha256_file):
+    for name in _changed(exact, present, digest):
         problems[name] = f"bytes differ from {SUMS}"
     for name in _changed(data, present, image_sha256):
         problems[name] = f"damaged, or its image data are not those of {DATA_SUMS}"

@@ -19,7 +19,7 @@ from tests.plans import plan_text, text_sha256
 
 from search_to_signal.cli import main
 from search_to_signal.evidence.container import read_container, write_container
-from search_to_signal.evidence.packing import list_evidence
+from search_to_signal.evidence.layout import list_evidence
 from search_to_signal.records.manifest import write_roster
 
 CONDITIONS, SEEDS = ("frozen", "native"), (1, 2, 3)
