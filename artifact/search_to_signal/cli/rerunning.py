@@ -34,7 +34,7 @@ def _rerun(arguments: argparse.Namespace) -> int:
 
     _refuse_loose_options(arguments)
     load_allowed(arguments)
-    how = Execution(jobs=arguments.jobs, checkpoint_every=10, resume=True)
+    execution = Execution(jobs=arguments.jobs, checkpoint_every=10, resume=True)
     reruns: list[Rerun] = []
     names = _run_names(arguments)
     with (
@@ -42,7 +42,7 @@ def _rerun(arguments: argparse.Namespace) -> int:
         _output_directory(arguments.out) as out,
         progress_display() as progress,
     ):
-        for finished in rerun(recorded, names, out, how, progress, arguments.model):
+        for finished in rerun(recorded, names, out, execution, progress, arguments.model):
             reruns.append(finished)
             _print_rerun(finished, progress)
     equal = sum(finished.difference is None for finished in reruns)
@@ -62,7 +62,7 @@ def _retrain(arguments: argparse.Namespace) -> None:
     Nothing is sampled or evaluated. Every adapter on the way has to be the recorded one.
     """
     from search_to_signal.evidence.unpacking import readable
-    from search_to_signal.scheduling.execution import Execution, Place, execute
+    from search_to_signal.scheduling.execution import Execution, RunSlot, execute
     from search_to_signal.verification.rerun.rerun import refuse_inside, runnable_config, with_parents
 
     if arguments.jobs < 1:
@@ -76,12 +76,13 @@ def _retrain(arguments: argparse.Namespace) -> None:
     for name in configs:
         refuse_inside(arguments.out / name, arguments.directory)
     with readable(arguments.directory, list(configs), True) as recorded, progress_display() as progress:
-        places = [
-            Place(config, arguments.out / name, recorded=recorded / name) for name, config in configs.items()
+        slots = [
+            RunSlot(config, arguments.out / name, recorded=recorded / name)
+            for name, config in configs.items()
         ]
         for name in configs:
             _refuse_other_adapter(arguments.out / name, recorded / name)
-        execute(places, Execution(jobs=arguments.jobs, resume=True), progress)
+        execute(slots, Execution(jobs=arguments.jobs, resume=True), progress)
     print(f"s2s: {counted(len(configs), 'adapter')} as recorded, in {arguments.out}")
 
 

@@ -27,14 +27,14 @@ def _run(arguments: argparse.Namespace) -> None:
     layers = [layer.key for layer in chosen_layers(profile, arguments.layer)]
     scalars = written_while_running(arguments.out, arguments.tensorboard)
     with scalars, progress_display(planned_work(profile, layers)) as progress:
-        how = Execution(
+        execution = Execution(
             profile.jobs,
             profile.checkpoint_every,
             arguments.resume,
             arguments.ray,
             check=lambda run: verify(run).problems,
         )
-        page = reproduce(profile, arguments.out, how, progress, arguments.layer)
+        page = reproduce(profile, arguments.out, execution, progress, arguments.layer)
     if page is not None:
         show(page)
     print(f"s2s: results in {arguments.out}")

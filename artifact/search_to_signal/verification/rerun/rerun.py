@@ -24,7 +24,7 @@ from search_to_signal.progress import Progress
 from search_to_signal.records.files import is_place, refuse_special_files
 from search_to_signal.records.manifest import MANIFEST, Manifest, finished_manifest, read_manifest, runs_below
 from search_to_signal.rewards import find_mapping
-from search_to_signal.scheduling.execution import Execution, Place, execute
+from search_to_signal.scheduling.execution import Execution, RunSlot, execute
 from search_to_signal.verification.recompute.runs import run_config
 from search_to_signal.verification.recompute.tools import Sample
 from search_to_signal.verification.rerun.equality import Difference, facts_that_differ, first_difference
@@ -72,7 +72,7 @@ def rerun(
     directory: Path,
     names: Sequence[str],
     out: Path,
-    how: Execution,
+    execution: Execution,
     progress: Progress,
     models: Sequence[Path],
 ) -> Iterator[Rerun]:
@@ -96,11 +96,11 @@ def rerun(
             del ready[name]
             yield done[name]
         configs = {name: _with_recorded_parent(name, c, directory, done) for name, c in ready.items()}
-        places = [Place(config, out / name, done=False) for name, config in configs.items()]
-        kept = {place.directory for place in places if finished_manifest(place.directory)}
-        execute(places, how, progress)
-        for place, name in zip(places, configs, strict=True):
-            done[name] = _compare(directory, name, place, place.directory in kept)
+        slots = [RunSlot(config, out / name, done=False) for name, config in configs.items()]
+        kept = {slot.directory for slot in slots if finished_manifest(slot.directory)}
+        execute(slots, execution, progress)
+        for slot, name in zip(slots, configs, strict=True):
+            done[name] = _compare(directory, name, slot, slot.directory in kept)
             yield done[name]
             del left[name]
 
@@ -207,7 +207,7 @@ def _with_recorded_parent(
     return msgspec.structs.replace(config, parent=msgspec.structs.replace(config.parent, run=str(recorded)))
 
 
-def _compare(directory: Path, name: str, place: Place, kept: bool) -> Rerun:
-    recorded, again = directory / name, place.directory
+def _compare(directory: Path, name: str, slot: RunSlot, kept: bool) -> Rerun:
+    recorded, again = directory / name, slot.directory
     facts = facts_that_differ(read_manifest(recorded), read_manifest(again))
-    return Rerun(name, place.config.groups, first_difference(recorded, again), facts, kept)
+    return Rerun(name, slot.config.groups, first_difference(recorded, again), facts, kept)
