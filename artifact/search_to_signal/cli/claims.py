@@ -1,4 +1,4 @@
-"""The command that judges the paper's numbers."""
+"""The command that compares the paper's numbers with results."""
 
 import argparse
 from pathlib import Path
@@ -12,7 +12,7 @@ from search_to_signal.records.files import storage_errors
 if TYPE_CHECKING:
     from search_to_signal.records.plan import Plan
 
-# Problems of a document that are printed, of the first and of the last.
+# The number of printed problems of a document, of the first and of the last ones.
 _SHOWN = 10
 
 
@@ -31,14 +31,15 @@ def _claims(arguments: argparse.Namespace) -> int:
     if problems := uncovered(ledger, load_numbers()):
         raise LedgerError(f"the ledger does not account for the document: {'; '.join(problems[:5])}")
     if arguments.document is not None:
-        return _document(arguments.document)
+        return _check_document(arguments.document)
     plan = _plan(arguments.results) if arguments.results else None
-    report = load_reports(arguments.results, _order(plan)) if arguments.results else None
+    report = load_reports(arguments.results, _profile_names(plan)) if arguments.results else None
     findings = judge(ledger, report, implementation())
     print(terminal(ledger, findings))
     if plan is not None:
-        for one in read_amendments(arguments.results / PLAN.name, plan):
-            print(f"{one.words} closes {', '.join(one.studies)}: what they lack will not be recorded")
+        for amendment in read_amendments(arguments.results / PLAN.name, plan):
+            studies = ", ".join(amendment.studies)
+            print(f"{amendment.words} closes {studies}: what they lack will not be recorded")
     if arguments.out is not None:
         with storage_errors(arguments.out, AGAIN):
             write(ledger, findings, arguments.out)
@@ -47,20 +48,20 @@ def _claims(arguments: argparse.Namespace) -> int:
 
 
 def _plan(results: Path) -> "Plan | None":
-    """The plan that lies in a directory."""
+    """The plan of a results directory, None without one."""
     from search_to_signal.records.plan import PLAN, read_plan
 
     path = results / PLAN.name
     return read_plan(path) if path.is_file() else None
 
 
-def _order(plan: "Plan | None") -> list[str]:
+def _profile_names(plan: "Plan | None") -> list[str]:
     """The profiles of a plan, in its order."""
     studies = plan.studies if plan is not None else ()
     return list(dict.fromkeys(name for study in studies for name in study.profiles))
 
 
-def _document(path: Path) -> int:
+def _check_document(path: Path) -> int:
     from search_to_signal.claims.coverage import differences
     from search_to_signal.claims.tables import load_index
     from search_to_signal.package_data import PUBLISHED

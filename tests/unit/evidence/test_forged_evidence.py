@@ -19,8 +19,8 @@ from tests.plans import plan_text, text_sha256
 
 from search_to_signal.cli import main
 from search_to_signal.evidence.container import read_container, write_container
-from search_to_signal.evidence.packing import list_evidence
-from search_to_signal.evidence.planned import table_problems
+from search_to_signal.evidence.layout import list_evidence
+from search_to_signal.evidence.plan_checks import table_problems
 from search_to_signal.records.manifest import write_roster
 
 pytestmark = pytest.mark.slow

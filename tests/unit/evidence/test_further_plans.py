@@ -9,7 +9,7 @@ from tests.plans import plan_text, text_sha256
 from tests.probes import write_synthetic_probe
 
 from search_to_signal.cli import main
-from search_to_signal.evidence.planned import table_problems
+from search_to_signal.evidence.plan_checks import table_problems
 from search_to_signal.records.manifest import write_roster
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ from search_to_signal.errors import RunFailedError, StoppedError
 from search_to_signal.profiles.profile import Profile
 from search_to_signal.scheduling.execution import (
     Execution,
-    Place,
+    RunSlot,
 )
 from search_to_signal.scheduling.run_slots import run_missing
 
@@ -49,7 +49,7 @@ class Silent:
 
 
 @pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Place]]:
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[RunSlot]]:
     """Places for runs that are stubs; of equal length unless ``groups`` says otherwise."""
     stub = tmp_path / "python"
     stub.write_text(STUB.format(python=sys.executable))
@@ -65,14 +65,14 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[
         groups=9,
     ).runs()[0]
 
-    def places(*conditions: str, **groups: int) -> list[Place]:
+    def slots(*conditions: str, **groups: int) -> list[RunSlot]:
         configs = [
             msgspec.structs.replace(plain, condition=condition, groups=groups.get(condition, 9))
             for condition in conditions
         ]
-        return [Place(config, tmp_path / "out" / config.name, done=False) for config in configs]
+        return [RunSlot(config, tmp_path / "out" / config.name, done=False) for config in configs]
 
-    return places
+    return slots
 
 
 def gone(pid: int) -> bool:
@@ -84,7 +84,7 @@ def gone(pid: int) -> bool:
 
 
 def test_one_failure_ends_the_others_and_starts_no_more(
-    make: Callable[..., list[Place]], tmp_path: Path
+    make: Callable[..., list[RunSlot]], tmp_path: Path
 ) -> None:
     """The error has the run's name, its exit code and what it said; the queue stops within seconds."""
     start = time.monotonic()
@@ -110,7 +110,7 @@ def _at_a_terminal() -> Iterator[None]:
 @pytest.mark.usefixtures("_at_a_terminal")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_children(
-    make: Callable[..., list[Place]], tmp_path: Path, number: signal.Signals
+    make: Callable[..., list[RunSlot]], tmp_path: Path, number: signal.Signals
 ) -> None:
     """Ctrl-C or SIGTERM is one line that says how to go on, and leaves no process and no handler behind."""
     before = signal.getsignal(signal.SIGTERM)
@@ -130,7 +130,7 @@ def test_a_signal_ends_the_children(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_the_longest_run_starts_first(make: Callable[..., list[Place]], tmp_path: Path) -> None:
+def test_the_longest_run_starts_first(make: Callable[..., list[RunSlot]], tmp_path: Path) -> None:
     """A trained run is longer than a frozen one, and more groups are longer than fewer."""
     run_missing(make("frozen", "native", "short", native=9, short=4), Execution(jobs=1), Silent())
     times = {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in ("frozen", "native", "short")}
