@@ -100,8 +100,8 @@ class Reference:
     """Advantages (R,) that entries are compared with, and what all comparisons need of them.
 
     ``asked`` (R,) have a number. ``slack`` (R,) is rounding. ``order`` sorts the rows by group and reference;
-    in it the ``ties`` of equal references begin, and between the pairs ``higher`` of neighbouring ties of one
-    group, ``where`` (pairs,), the reference rises beyond rounding.
+    in it ``neighbours`` (R - 1,) are of one group, the ``ties`` of equal references begin, and between the
+    pairs ``higher`` of neighbouring ties of one group, ``where`` (pairs,), the reference rises beyond rounding.
     """
 
     groups: RewardGroups
@@ -109,6 +109,7 @@ class Reference:
     slack: Floats
     asked: NDArray[np.bool_]
     order: Integers
+    neighbours: NDArray[np.bool_]
     ties: Integers
     higher: NDArray[np.bool_]
     where: Integers
@@ -131,7 +132,8 @@ def reference_of(
     filled = np.where(asked, values, np.inf)
     order = sorted_within(groups, filled)
     ordered, within = filled[order], group[order]
-    changes = (ordered[1:] != ordered[:-1]) | (within[1:] != within[:-1])
+    neighbours = within[1:] == within[:-1]
+    changes = (ordered[1:] != ordered[:-1]) | ~neighbours
     ties = np.append(0, np.flatnonzero(changes) + 1)
     level, where = ordered[ties], within[ties]
     scale = np.nan_to_num(facts.largest)[where[1:]]
@@ -139,7 +141,7 @@ def reference_of(
         rises = np.diff(level) > ZERO * scale
     higher = rises & (where[1:] == where[:-1])
     slack = rounding(groups, facts) + (0.0 if digits is None else 0.5 * 10.0**-digits)
-    return Reference(groups, values, slack, asked, order, ties, higher, where[1:])
+    return Reference(groups, values, slack, asked, order, neighbours, ties, higher, where[1:])
 
 
 def agreement(reference: Reference, computed: Floats) -> Agreement:
@@ -173,10 +175,19 @@ def _signs_differ(own: Floats, other: Floats) -> NDArray[np.bool_]:
     return ((own > ZERO) & (other < -ZERO)) | ((own < -ZERO) & (other > ZERO))
 
 
+def same_bits(one: Floats, other: Floats) -> bool:
+    """Whether two columns (R,) are the same number by number; a NaN is the same as itself."""
+    one, other = one.view(np.int64), other.view(np.int64)
+    # Those of different entries mostly differ at once.
+    return np.array_equal(one[:64], other[:64]) and np.array_equal(one, other)
+
+
 def _turned(reference: Reference, computed: Floats) -> NDArray[np.bool_]:
     """(N,): groups that an entry orders otherwise, beyond rounding; right where it takes the whole group."""
     found = np.zeros(len(reference.groups.step), dtype=np.bool_)
     ordered = computed[reference.order]
+    if not (reference.neighbours & (ordered[1:] < ordered[:-1])).any():
+        return found
     greatest = np.maximum.reduceat(ordered, reference.ties)[:-1]
     least = np.minimum.reduceat(ordered, reference.ties)[1:]
     size = np.maximum.reduceat(np.abs(computed), reference.groups.offsets[:-1])

@@ -16,9 +16,10 @@ from search_to_signal.audit.agreement import (
     logged_digits,
     place_of,
     reference_of,
+    same_bits,
 )
 from search_to_signal.audit.alternatives import Alternative, alternative
-from search_to_signal.audit.applying import apply
+from search_to_signal.audit.applying import StepBatches, apply, step_batches
 from search_to_signal.audit.atlas import entries, get_entry, source_of
 from search_to_signal.audit.credit import ClassSums, class_sums, credit_table
 from search_to_signal.audit.distinctions import GroupFacts, group_facts, limits
@@ -138,13 +139,14 @@ def _explaining(batch: RewardGroups, usual: str | None) -> tuple[str | None, int
     facts = group_facts(batch, batch.advantage)
     framework = source_of(get_entry(usual)).framework if usual else ""
     names = sorted(entries(), key=lambda name: (name != usual, *standing(name, framework)))
+    batches = step_batches(batch)
     computed: dict[str, Floats] = {}
     rounded = logged_digits(batch.advantage)
     for digits in dict.fromkeys((None, rounded)):
         logged = reference_of(batch, batch.advantage, facts, digits)
         for name in names:
             if name not in computed:
-                computed[name] = apply(get_entry(name), batch)
+                computed[name] = apply(get_entry(name), batches)
             if agreement(logged, computed[name]).explains:
                 return name, digits
     return None, None
@@ -152,7 +154,8 @@ def _explaining(batch: RewardGroups, usual: str | None) -> tuple[str | None, int
 
 def _add(tally: _Tally, batch: RewardGroups, course: _Course) -> tuple[Floats, GroupFacts]:
     name = course.normalizer
-    base = apply(get_entry(name), batch)
+    batches = step_batches(batch)
+    base = apply(get_entry(name), batches)
     audited = batch.advantage if course.logged else base
     facts = group_facts(batch, audited)
     tally.signal += signal(batch, audited, facts)
@@ -178,7 +181,7 @@ def _add(tally: _Tally, batch: RewardGroups, course: _Course) -> tuple[Floats, G
         tally.lengths[rule] = tally.lengths.get(rule, LengthSums()) + lengths
     # Candidates of a search that trains nothing have no advantages to compare.
     if not _is_search(batch):
-        _compare(tally, reference_of(batch, audited, facts, course.digits), {name: base})
+        _compare(tally, reference_of(batch, audited, facts, course.digits), batches, {name: base})
         for knob, found in knobs(get_entry(name), batch, base).items():
             tally.knobs[knob] = tally.knobs.get(knob, Knob()) + found
     return audited, facts
@@ -202,7 +205,7 @@ def _statuses(batch: RewardGroups) -> dict[str, int]:
     }
 
 
-def _compare(tally: _Tally, reference: Reference, known: Mapping[str, Floats]) -> None:
+def _compare(tally: _Tally, reference: Reference, batches: StepBatches, known: Mapping[str, Floats]) -> None:
     """Compare entries with a batch: all of them, or those that ``known`` has and that explain all so far.
 
     Of those that a trainer offers, it is counted as well what they make of its groups.
@@ -211,11 +214,16 @@ def _compare(tally: _Tally, reference: Reference, known: Mapping[str, Floats]) -
     everything = tally.compared < max(_ALL_COMPARED, tally.advised // _ONE_IN)
     tally.advised += len(batch.step)
     tally.compared += len(batch.step) * everything
+    # Many entries give the same to the last bit.
+    done: list[tuple[Floats, Agreement]] = []
     for name, entry in entries().items():
         before = tally.agreements.get(name, Agreement())
         if everything or name in known or before.explains:
-            given = known[name] if name in known else apply(entry, batch)
-            tally.agreements[name] = before + agreement(reference, given)
+            given = known[name] if name in known else apply(entry, batches)
+            found = next((one for other, one in done if same_bits(other, given)), None)
+            if found is None:
+                done.append((given, found := agreement(reference, given)))
+            tally.agreements[name] = before + found
             if name in offered():
                 so_far = tally.alternatives.get(name, Alternative())
                 tally.alternatives[name] = so_far + alternative(batch, given)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from search_to_signal.audit import live
-from search_to_signal.audit.applying import apply
+from search_to_signal.audit.applying import apply, step_batches
 from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers import find, read
@@ -71,7 +71,9 @@ class Following:
 def line_of(step: RewardGroups, normalizer: str) -> str:
     """A step in one line: its size, and the numbers of ``live``."""
     logged = bool((step.advantage == step.advantage).any())
-    found = live.numbers_of(step, step.advantage if logged else apply(get_entry(normalizer), step))
+    found = live.numbers_of(
+        step, step.advantage if logged else apply(get_entry(normalizer), step_batches(step))
+    )
     shares = [
         f"{name.removeprefix(live.SHARE)} {share:.0%}"
         for name, share in found.items()

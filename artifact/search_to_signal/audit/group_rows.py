@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from search_to_signal.audit.applying import apply
+from search_to_signal.audit.applying import apply, step_batches
 from search_to_signal.audit.atlas import get_entry, source_of
 from search_to_signal.audit.distinctions import GroupFacts
 from search_to_signal.audit.groups import Floats, RewardGroups
@@ -42,6 +42,7 @@ class GroupTable:
         count = min(len(groups.step), MOST - self._seen)
         if count <= 0:
             return
+        batches = step_batches(groups)
         steps = groups.step[:count].tolist()
         columns = [
             range(self._seen + 1, self._seen + count + 1),
@@ -55,7 +56,7 @@ class GroupTable:
             # Rewards of a tight group differ in late digits.
             _cells(groups, groups.reward, count, digits=12),
             _cells(groups, groups.advantage, count),
-            *(_cells(groups, apply(get_entry(name), groups), count) for name in self._names),
+            *(_cells(groups, apply(get_entry(name), batches), count) for name in self._names),
         ]
         self._rows.writerows(zip(*columns, strict=False))
         self._seen += count
