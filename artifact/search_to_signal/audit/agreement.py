@@ -101,7 +101,8 @@ class Reference:
 
     ``asked`` (R,) have a number. ``slack`` (R,) is rounding. ``order`` sorts the rows by group and reference;
     in it ``neighbours`` (R - 1,) are of one group, the ``ties`` of equal references begin, and between the
-    pairs ``higher`` of neighbouring ties of one group, ``where`` (pairs,), the reference rises beyond rounding.
+    pairs ``higher`` of neighbouring ties of one group, ``where`` (pairs,), the reference rises beyond
+    rounding.
     """
 
     groups: RewardGroups

@@ -22,7 +22,7 @@ from search_to_signal.audit.alternatives import Alternative, alternative
 from search_to_signal.audit.applying import StepBatches, apply, step_batches
 from search_to_signal.audit.atlas import entries, get_entry, source_of
 from search_to_signal.audit.credit import ClassSums, class_sums, credit_table
-from search_to_signal.audit.distinctions import GroupFacts, group_facts, limits
+from search_to_signal.audit.distinctions import Bools, GroupFacts, group_facts, limits
 from search_to_signal.audit.found import (
     LATE_ADVANTAGES,
     OURS,
@@ -261,7 +261,11 @@ def _keep(tally: _Tally, batch: RewardGroups, name: str, groups: Integers, rows:
 def _steps(batch: RewardGroups, audited: Floats, facts: GroupFacts) -> list[StepCounts]:
     found = []
     _, most = limits(batch, batch.reward)
-    for first, end in spans(batch):
+    bounds = spans(batch)
+    starts = np.array([first for first, _ in bounds])
+    taught = _totals(facts.taught, batch.offsets[starts])
+    flags = {name: _totals(facts.flags[name], starts) for name in STEP_FLAGS}
+    for number, (first, end) in enumerate(bounds):
         rewards = batch.reward[batch.offsets[first] : batch.offsets[end]]
         finite = rewards[np.isfinite(rewards)]
         found.append(
@@ -271,12 +275,18 @@ def _steps(batch: RewardGroups, audited: Floats, facts: GroupFacts) -> list[Step
                 groups=end - first,
                 completions=len(rewards),
                 mean_reward=float(finite.mean()) if len(finite) else float("nan"),
-                taught=int(np.count_nonzero(facts.taught[batch.offsets[first] : batch.offsets[end]])),
+                taught=taught[number],
                 ties=ties(most[first:end], facts.flags["flat"][first:end]),
-                flags={name: int(facts.flags[name][first:end].sum()) for name in STEP_FLAGS},
+                flags={name: counts[number] for name, counts in flags.items()},
             )
         )
     return found
+
+
+def _totals(flags: Bools, starts: Integers) -> list[int]:
+    """How many are true from each start to the next."""
+    counts: list[int] = np.add.reduceat(flags.astype(np.int64), starts).tolist()
+    return counts
 
 
 def _sum_to_zero(batch: RewardGroups, audited: Floats, facts: GroupFacts) -> int:

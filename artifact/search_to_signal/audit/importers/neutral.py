@@ -8,7 +8,7 @@ has any such file read.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -109,7 +109,7 @@ def _decoded(decoders: "Iterable[msgspec.json.Decoder[Any]]", lines: Lines) -> l
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue
         if len(rows) == lines.size:
-            return cast(list[Any], rows)
+            return rows
     return None
 
 
