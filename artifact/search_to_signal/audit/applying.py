@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from search_to_signal.audit.atlas import Entry, RewardBatch, advantages
+from search_to_signal.audit.atlas import NormalizerEntry, RewardBatch, advantages
 from search_to_signal.audit.groups import Floats, RewardGroups
 from search_to_signal.audit.steps import spans
 from search_to_signal.errors import IllFormedGroupError
@@ -57,7 +57,7 @@ def step_batches(groups: RewardGroups) -> StepBatches:
     return StepBatches(groups, groups.reward, groups.components)
 
 
-def apply(entry: Entry, batches: StepBatches) -> Floats:
+def apply(entry: NormalizerEntry, batches: StepBatches) -> Floats:
     """Advantages (R,) of whole steps; NaN where the entry refuses a step or gives NaN."""
     together = entry.scope == "group" and (entry.uneven == "by group" or batches.whole.is_even)
     with warnings.catch_warnings():
@@ -77,7 +77,7 @@ def apply(entry: Entry, batches: StepBatches) -> Floats:
     return result
 
 
-def _advantages(entry: Entry, batch: RewardBatch) -> Floats:
+def _advantages(entry: NormalizerEntry, batch: RewardBatch) -> Floats:
     if entry.domain == "binary" and not np.isin(batch.rewards, (0.0, 1.0)).all():
         raise IllFormedGroupError(f"{entry.name} takes rewards 0 and 1: use another entry")
     return advantages(entry, batch)

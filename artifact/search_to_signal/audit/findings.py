@@ -9,16 +9,16 @@ import numpy as np
 
 from search_to_signal.audit import candidates
 from search_to_signal.audit.agreement import (
-    Agreement,
-    Place,
-    Reference,
+    EntryAgreement,
+    LogPlace,
+    ReferenceAdvantages,
     agreement,
     logged_digits,
     place_of,
     reference_of,
     same_bits,
 )
-from search_to_signal.audit.alternatives import Alternative, alternative
+from search_to_signal.audit.alternatives import AlternativeExtremes, alternative
 from search_to_signal.audit.applying import StepBatches, apply, step_batches
 from search_to_signal.audit.atlas import entries, get_entry, source_of
 from search_to_signal.audit.credit import ClassSums, class_sums, credit_table
@@ -72,8 +72,8 @@ class _Tally:
     sizes: Counter[int] = field(default_factory=Counter)
     statuses: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[Place]] = field(default_factory=dict)
-    agreements: dict[str, Agreement] = field(default_factory=dict)
+    examples: dict[str, list[LogPlace]] = field(default_factory=dict)
+    agreements: dict[str, EntryAgreement] = field(default_factory=dict)
     # Groups with advantages, and those of them with which every entry was compared.
     advised: int = 0
     compared: int = 0
@@ -88,7 +88,7 @@ class _Tally:
     largest: Extreme | None = None
     sums_to_zero: int = 0
     signal: Signal = field(default_factory=Signal)
-    alternatives: dict[str, Alternative] = field(default_factory=dict)
+    alternatives: dict[str, AlternativeExtremes] = field(default_factory=dict)
     prompts: dict[str, PromptSums] = field(default_factory=dict)
     assumptions: tuple[Assumption, ...] = ()
 
@@ -205,7 +205,9 @@ def _statuses(batch: RewardGroups) -> dict[str, int]:
     }
 
 
-def _compare(tally: _Tally, reference: Reference, batches: StepBatches, known: Mapping[str, Floats]) -> None:
+def _compare(
+    tally: _Tally, reference: ReferenceAdvantages, batches: StepBatches, known: Mapping[str, Floats]
+) -> None:
     """Compare entries with a batch: all of them, or those that ``known`` has and that explain all so far.
 
     Of those that a trainer offers, it is counted as well what they make of its groups.
@@ -215,9 +217,9 @@ def _compare(tally: _Tally, reference: Reference, batches: StepBatches, known: M
     tally.advised += len(batch.step)
     tally.compared += len(batch.step) * everything
     # Many entries give the same to the last bit.
-    done: list[tuple[Floats, Agreement]] = []
+    done: list[tuple[Floats, EntryAgreement]] = []
     for name, entry in entries().items():
-        before = tally.agreements.get(name, Agreement())
+        before = tally.agreements.get(name, EntryAgreement())
         if everything or name in known or before.explains:
             given = known[name] if name in known else apply(entry, batches)
             found = next((one for other, one in done if same_bits(other, given)), None)
@@ -225,7 +227,7 @@ def _compare(tally: _Tally, reference: Reference, batches: StepBatches, known: M
                 done.append((given, found := agreement(reference, given)))
             tally.agreements[name] = before + found
             if name in offered():
-                so_far = tally.alternatives.get(name, Alternative())
+                so_far = tally.alternatives.get(name, AlternativeExtremes())
                 tally.alternatives[name] = so_far + alternative(batch, given)
 
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from search_to_signal.audit import candidates
-from search_to_signal.audit.agreement import Agreement, Place
-from search_to_signal.audit.alternatives import Alternative
+from search_to_signal.audit.agreement import EntryAgreement, LogPlace
+from search_to_signal.audit.alternatives import AlternativeExtremes
 from search_to_signal.audit.atlas import get_entry, source_of, sources
-from search_to_signal.audit.credit import ClassCredit
+from search_to_signal.audit.credit import ClassCreditRow
 from search_to_signal.audit.groups import Assumption
 from search_to_signal.audit.knobs import Knob
 from search_to_signal.audit.lengths import LengthSums
@@ -45,7 +45,7 @@ class Extreme:
     """The largest value of something, and where it is."""
 
     value: float
-    place: Place
+    place: LogPlace
 
 
 @dataclass(frozen=True)
@@ -71,22 +71,22 @@ class Findings:
     sizes: Mapping[int, int]
     statuses: Mapping[str, int]
     counts: Mapping[str, int]
-    examples: Mapping[str, Sequence[Place]]
+    examples: Mapping[str, Sequence[LogPlace]]
     logged: bool
     normalizer: str
     named: bool
-    agreements: Mapping[str, Agreement]
+    agreements: Mapping[str, EntryAgreement]
     knobs: Mapping[str, Knob]
     weights: Mapping[str, float | None]
     repeats: RepeatSums
     lengths: Mapping[str, LengthSums]
-    classes: tuple[ClassCredit, ...]
+    classes: tuple[ClassCreditRow, ...]
     gain: Extreme | None
     largest: Extreme | None
     sums_to_zero: int
     signal: Signal
     framework: str
-    alternatives: Mapping[str, Alternative]
+    alternatives: Mapping[str, AlternativeExtremes]
     worst: tuple[PromptSums, ...]
     hopeless: PromptSums | None
     digits: int | None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from search_to_signal.audit.applying import StepBatches, apply
-from search_to_signal.audit.atlas import Entry
+from search_to_signal.audit.atlas import NormalizerEntry
 from search_to_signal.audit.distinctions import ROUNDED, ZERO
 from search_to_signal.audit.groups import Floats, RewardGroups
 from search_to_signal.numerics import added
@@ -28,7 +28,7 @@ class Knob:
         return added(self, more)
 
 
-def knobs(entry: Entry, groups: RewardGroups, base: Floats) -> dict[str, Knob]:
+def knobs(entry: NormalizerEntry, groups: RewardGroups, base: Floats) -> dict[str, Knob]:
     """Every knob of a batch by name; ``base`` (R,) are the advantages with all of them.
 
     A component counts only where the reward is the weighted sum of the components.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from search_to_signal.audit.agreement import Place
+from search_to_signal.audit.agreement import LogPlace
 from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.found import LATE_ADVANTAGES, Findings, standing
 from search_to_signal.audit.groups import ASSUMED_REWARD
@@ -209,7 +209,7 @@ def _searched(found: Findings) -> Iterator[str]:
             yield f"{_of(found, name, 'failed')} that failed or timed out {text}{_see(found, name)}."
 
 
-def at(place: Place) -> str:
+def at(place: LogPlace) -> str:
     """A place as a person opens it."""
     step = f", step {place.step}" if place.step >= 0 else ""
     return f"{place.source}:{place.position}{step}"

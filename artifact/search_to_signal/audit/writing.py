@@ -64,7 +64,7 @@ _DERIVED = ("waste", "dead_share", "shares", "half_flat_share", "least_flat_shar
 # Characters of a printed line or cell.
 _WIDEST = 400
 
-Row = tuple[str, ...]
+Cells = tuple[str, ...]
 
 
 def text(found: Findings) -> str:
@@ -103,7 +103,7 @@ def assumptions(found: Findings) -> tuple[str, ...]:
     )
 
 
-def count_rows(found: Findings) -> list[Row]:
+def count_rows(found: Findings) -> list[Cells]:
     """Name, count, meaning and first place of everything that is counted."""
     return [
         (name, str(found.counts.get(name, 0)), meaning, ", ".join(map(at, found.examples.get(name, ())[:1])))
@@ -111,7 +111,7 @@ def count_rows(found: Findings) -> list[Row]:
     ]
 
 
-def class_rows(found: Findings) -> list[Row]:
+def class_rows(found: Findings) -> list[Cells]:
     """The credit table as text."""
     return [
         (
@@ -126,7 +126,7 @@ def class_rows(found: Findings) -> list[Row]:
     ]
 
 
-def entry_rows(found: Findings) -> list[Row]:
+def entry_rows(found: Findings) -> list[Cells]:
     """Every entry that takes some of the groups, nearest first."""
     known = found.agreements
     return [
@@ -143,7 +143,7 @@ def entry_rows(found: Findings) -> list[Row]:
     ]
 
 
-def knob_rows(found: Findings) -> list[Row]:
+def knob_rows(found: Findings) -> list[Cells]:
     """Every knob that was tried, with the groups whose advantages move by more than 1 % without it."""
     return [
         (name, _number(found.weights.get(name.removeprefix(COMPONENT))), str(knob.groups), str(knob.changed))
@@ -151,7 +151,7 @@ def knob_rows(found: Findings) -> list[Row]:
     ]
 
 
-def reward_rows(found: Findings) -> list[Row]:
+def reward_rows(found: Findings) -> list[Cells]:
     """What each component of the reward carries of the advantages."""
     shares, parts = found.signal.shares, found.signal.parts
     return [
@@ -166,7 +166,7 @@ def reward_rows(found: Findings) -> list[Row]:
     ]
 
 
-def prompt_rows(found: Findings) -> list[Row]:
+def prompt_rows(found: Findings) -> list[Cells]:
     """The prompts on which most completions were spent for nothing."""
     return [
         (
@@ -181,7 +181,7 @@ def prompt_rows(found: Findings) -> list[Row]:
     ]
 
 
-def length_rows(found: Findings) -> list[Row]:
+def length_rows(found: Findings) -> list[Cells]:
     """What each rule of aggregation gives to the longest quarter of the completions."""
     return [
         (
@@ -194,7 +194,7 @@ def length_rows(found: Findings) -> list[Row]:
     ]
 
 
-def step_rows(found: Findings) -> list[Row]:
+def step_rows(found: Findings) -> list[Cells]:
     """One row per step and file."""
     return [
         (
@@ -306,14 +306,14 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _aligned(rows: Sequence[Row]) -> str:
+def _aligned(rows: Sequence[Cells]) -> str:
     rows = [tuple(one_line(cell, _WIDEST) for cell in row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _csv(header: Row, rows: Sequence[Row]) -> bytes:
+def _csv(header: Cells, rows: Sequence[Cells]) -> bytes:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([header, *rows])
     return out.getvalue().encode("utf-8", "replace")

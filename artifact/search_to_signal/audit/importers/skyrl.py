@@ -17,7 +17,7 @@ from typing import Any
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups, excerpt
 from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
 from search_to_signal.audit.importers.gathering import gathered
-from search_to_signal.audit.importers.rows import Row, assumed, digest, score
+from search_to_signal.audit.importers.rows import RolloutRow, assumed, digest, score
 from search_to_signal.audit.importers.sniffing import JSONL
 
 _STEP = re.compile(r"global_step_(\d+)")
@@ -33,9 +33,9 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     return read_json(path, options, lambda record, at: _row(record, at, step, options), gathered, _EVIDENCE)
 
 
-def _row(record: dict[str, Any], position: int, step: int, options: ReadOptions) -> Row:
+def _row(record: dict[str, Any], position: int, step: int, options: ReadOptions) -> RolloutRow:
     given = record["score"]
-    return Row(
+    return RolloutRow(
         group=str(record["input_prompt"]),
         prompt=excerpt(record["input_prompt"]),
         position=position,

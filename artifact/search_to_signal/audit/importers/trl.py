@@ -26,7 +26,7 @@ from search_to_signal.audit.importers.rows import (
     NAN,
     Evidence,
     Group,
-    Row,
+    RolloutRow,
     batches,
     count,
     digest,
@@ -88,11 +88,13 @@ def _components(
     return found
 
 
-def _row(record: dict[str, Any], position: int, components: Sequence[str], options: ReadOptions) -> Row:
+def _row(
+    record: dict[str, Any], position: int, components: Sequence[str], options: ReadOptions
+) -> RolloutRow:
     values = {name: score(record[name]) for name in components}
     weights = {name: options.weights.get(name, 1.0) for name in components}
     scored = [weights[name] * value for name, value in values.items() if not math.isnan(value)]
-    return Row(
+    return RolloutRow(
         group=record["prompt"],
         prompt=excerpt(record["prompt"]),
         position=position,
