@@ -122,19 +122,20 @@ def audit(
 
 
 def _course(batch: RewardGroups, normalizer: str | None, usual: str | None) -> _Course:
-    """What the first batch decides: whose advantages are audited, and beside which entry."""
+    """What the first batch decides: whose advantages are audited, and with which entry."""
     logged = bool(np.isfinite(batch.advantage).any())
     found, digits = _explaining(batch, normalizer or usual) if logged else (None, None)
     name = normalizer or found or usual or DEFAULT
-    told = normalizer or usual
-    return _Course(name, logged, source_of(get_entry(told)).framework if told else "", digits)
+    assumed = normalizer or usual
+    framework = source_of(get_entry(assumed)).framework if assumed else ""
+    return _Course(name, logged, framework, digits)
 
 
 def _explaining(batch: RewardGroups, usual: str | None) -> tuple[str | None, int | None]:
     """The first entry that gives the logged advantages of a batch, and the digits to which they are rounded.
 
-    The usual one comes before others of its framework, and our own last. Rounding is looked for only where
-    nothing explains without.
+    The usual one comes before others of its framework, and this package's own last. Rounding is looked for
+    only where nothing explains without.
     """
     facts = group_facts(batch, batch.advantage)
     framework = source_of(get_entry(usual)).framework if usual else ""

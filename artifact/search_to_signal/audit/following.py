@@ -20,10 +20,10 @@ Stamp = tuple[int, int]
 
 @dataclass
 class Following:
-    """A file or directory that grows, and what was told of it.
+    """A file or directory that grows, and which of its steps were printed.
 
     A file is read once it has not changed between two looks, so that none is met half-written; one that still
-    cannot be read then is told as such and left until it changes.
+    cannot be read then is reported and left until it changes.
     """
 
     path: Path
@@ -32,8 +32,8 @@ class Following:
     normalizer: str | None = None
     _seen: dict[Path, Stamp] = field(default_factory=dict)
     _read: dict[Path, Stamp] = field(default_factory=dict)
-    # Groups of each step of a file that were told.
-    _told: dict[tuple[str, int], int] = field(default_factory=dict)
+    # Groups of each step of a file that were printed.
+    _printed: dict[tuple[str, int], int] = field(default_factory=dict)
     _complaint: str = ""
 
     def look(self) -> list[str]:
@@ -41,7 +41,7 @@ class Following:
         try:
             found, files = find(self.path, self.format, bool(self.options.columns))
         except RecordError as error:
-            # Nothing is there yet, nothing whole, or nothing known: said once.
+            # Nothing is there yet, nothing whole, or nothing known: reported once.
             before, self._complaint = self._complaint, str(error)
             return [] if before == self._complaint else [f"not read yet: {error}"]
         lines: list[str] = []
@@ -61,8 +61,8 @@ class Following:
                 for first, end in spans(batch):
                     step = part(batch, first, end)
                     key = (step.source, int(step.step[0]))
-                    if self._told.get(key) != end - first:
-                        self._told[key] = end - first
+                    if self._printed.get(key) != end - first:
+                        self._printed[key] = end - first
                         yield line_of(step, name)
         except RecordError as error:
             yield f"not read yet: {error}"

@@ -16,7 +16,7 @@ from search_to_signal.audit.prompts import PromptSums
 from search_to_signal.audit.repeats import RepeatSums
 from search_to_signal.audit.signals import Signal, Ties
 
-# What the atlas calls the repository of our own entries.
+# What the atlas calls the repository of this package's own entries.
 OURS = "this one"
 # The key of the assumption that advantages count only where the first groups have some.
 LATE_ADVANTAGES = "late_advantages"
@@ -109,7 +109,7 @@ class Findings:
     def by_nearness(self) -> tuple[str, ...]:
         """Entries that take some of the groups, nearest first: by what they refuse, by 1 - cosine, by size.
 
-        Of entries that give the same, those of the log's framework come first, and our own last.
+        Of entries that give the same, those of the log's framework come first, and this package's own last.
         """
         known = {name: one for name, one in self.agreements.items() if one.groups}
         others = (name for name in known if not known[name].explains)
@@ -134,7 +134,7 @@ class Findings:
 
 
 def standing(name: str, framework: str) -> tuple[bool, bool, bool]:
-    """Sort key of entries that agree: those of a framework first, earlier versions later, our own last."""
+    """Sort key of entries that agree: a framework's first, earlier versions later, this package's last."""
     of = source_of(get_entry(name))
     newest = max(one.date for one in sources().values() if one.framework == of.framework)
     return of.framework != framework, of.repository == OURS, of.date != newest

@@ -123,7 +123,7 @@ class Signal:
     def right_at(self) -> float | None:
         """The reward of groups that are all right: the highest tie, if it is above what differing groups get.
 
-        None without one. Where no group differs, two kinds of ties are told apart by themselves.
+        None without one. Where no group differs, the midpoint of the ties separates the two kinds.
         """
         return self.ties.high if self.ties.high > self._level else None
 

@@ -65,7 +65,7 @@ def _audited(arguments: argparse.Namespace, form: str, options: "ReadOptions") -
     from search_to_signal.audit.group_rows import GroupTable, compared
     from search_to_signal.audit.usual import USUAL
 
-    batches = _told(importers.read(arguments.path, form, options))
+    batches = _with_progress(importers.read(arguments.path, form, options))
     usual = USUAL.get(form)
     if arguments.out is None:
         return audit(batches, arguments.normalizer, usual)
@@ -111,16 +111,18 @@ def _columns(given: Sequence[str]) -> dict[str, str]:
     return {name: column for name, _, column in pairs}
 
 
-def _told(batches: "Iterable[RewardGroups]") -> "Iterator[RewardGroups]":
+def _with_progress(batches: "Iterable[RewardGroups]") -> "Iterator[RewardGroups]":
     """The same batches; while they come, a line now and then says how many did."""
     rows = groups = 0
-    began = told = time.monotonic()
+    began = printed = time.monotonic()
     for batch in batches:
         yield batch
         rows, groups = rows + len(batch.reward), groups + len(batch.step)
-        if time.monotonic() - told >= PLAIN_SECONDS:
-            told = time.monotonic()
-            note = f"audited {groups:,} groups, {rows:,} completions in {told - began:.0f} s: {batch.source}"
+        if time.monotonic() - printed >= PLAIN_SECONDS:
+            printed = time.monotonic()
+            note = (
+                f"audited {groups:,} groups, {rows:,} completions in {printed - began:.0f} s: {batch.source}"
+            )
             print(f"s2s: {one_line(note)}", file=sys.stderr, flush=True)
 
 

@@ -31,7 +31,7 @@ class Runs:
 
 
 class ScatteredGroupsError(RecordError):
-    """A group or a step of a log begins again, of which a reader was told that its rows stand together."""
+    """A group or step begins again in a log whose rows were declared to stand together."""
 
 
 class Beginnings:

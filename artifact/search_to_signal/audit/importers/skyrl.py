@@ -6,7 +6,7 @@ skyrl/train/trainer.py (``dump_data``), a9564572eb8e91076be43c1bd5e4615e3de17265
 Columns: input_prompt, output_response, score (a number, or one per token, which are added), stop_reason,
 env_class, env_extras, data_source. They are evaluations: nothing of them was trained. What is trained is
 dumped by ``dump_data_batch``, after rewards and prompt ids were taken out, so no audit can be made of that:
-``audit.live`` records it from within. ``aggregated_results.jsonl`` beside them holds no rows.
+``audit.live`` records it from within. ``aggregated_results.jsonl`` in the same directory holds no rows.
 """
 
 import re
