@@ -10,7 +10,7 @@ import pytest
 from tests.unit.audit import logs
 
 from search_to_signal.audit.importers.gathering import by_id
-from search_to_signal.audit.importers.rows import Row
+from search_to_signal.audit.importers.rows import RolloutRow
 from search_to_signal.cli import main
 
 REAL = Path(__file__).parent / "real" / "trl-1.16.0-two-iterations"
@@ -70,10 +70,10 @@ def test_no_more_is_held_than_is_open() -> None:
     """Groups that stand together are given one by one; of groups in turn one comes with its last row."""
     read: list[int] = []
 
-    def rows(groups: list[int]) -> Iterator[Row]:
+    def rows(groups: list[int]) -> Iterator[RolloutRow]:
         for position, group in enumerate(groups):
             read.append(position)
-            yield Row(group=(0, group), position=position, reward=0.0, step=0)
+            yield RolloutRow(group=(0, group), position=position, reward=0.0, step=0)
 
     for groups, needed in (([1, 1, 2, 2, 3, 3], 3), ([1, 2, 1, 2, 3, 3], 4), ([1, 1, 2, 3, 2, 3], 3)):
         read.clear()
