@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from search_to_signal.analysis.plan.outcomes import Outcome
+from search_to_signal.analysis.plan.outcomes import QuestionOutcome
 from search_to_signal.errors import RunDirectoryError, reason
 from search_to_signal.progress import counted
 from search_to_signal.provenance.checksums import SUMS, read_sums, sha256_file
@@ -26,7 +26,7 @@ _SHOWN = 3
 
 
 def plan_problems(
-    root: Path, unpacked: Path, plan: Plan, sha256: str, found: Sequence[Outcome]
+    root: Path, unpacked: Path, plan: Plan, sha256: str, found: Sequence[QuestionOutcome]
 ) -> Iterator[str]:
     """Where packed evidence is not what its plan names, one line each; ``sha256`` is the plan's as it stands.
 
@@ -52,13 +52,13 @@ def plan_problems(
         yield from _side_problems(unpacked, side, runs, side in first)
 
 
-def _amendment_problems(root: Path, found: Sequence[Outcome]) -> Iterator[str]:
+def _amendment_problems(root: Path, found: Sequence[QuestionOutcome]) -> Iterator[str]:
     listed, file = read_sums(root).get(AMENDMENTS), root / AMENDMENTS
     if listed != (sha256_file(file) if file.is_file() else None):
         yield f"{AMENDMENTS}: {SUMS} does not list it as it is here: it was changed; restore both"
-    closed = {one.study.key for one in found if one.closed and not one.borrowed}
-    short = {one.study.key for one in found if one.short}
-    for study in sorted(closed - short):
+    closed = {one.study.key for one in found if one.closed and not one.answered_elsewhere}
+    closed_short = {one.study.key for one in found if one.closed_short}
+    for study in sorted(closed - closed_short):
         yield f"{AMENDMENTS}: it closes {study}, of which every seed is recorded: leave that study out"
 
 
