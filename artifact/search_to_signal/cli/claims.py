@@ -18,23 +18,23 @@ _SHOWN = 10
 
 def _claims(arguments: argparse.Namespace) -> int:
     """A verdict for every number of the paper."""
-    from search_to_signal.claims.coverage import load_numbers, uncovered
+    from search_to_signal.claims.coverage import find_uncovered, load_numbers
     from search_to_signal.claims.ledger import load_ledger
     from search_to_signal.claims.page import summary, terminal, write
     from search_to_signal.claims.tables import load_reports
-    from search_to_signal.claims.verdicts import judge
+    from search_to_signal.claims.verdicts import judge_claims
     from search_to_signal.records.amendments import read_amendments
     from search_to_signal.records.plan import PLAN
     from search_to_signal.studies.implementation import implementation
 
     ledger = load_ledger()
-    if problems := uncovered(ledger, load_numbers()):
+    if problems := find_uncovered(ledger, load_numbers()):
         raise LedgerError(f"the ledger does not account for the document: {'; '.join(problems[:5])}")
     if arguments.document is not None:
         return _check_document(arguments.document)
     plan = _plan(arguments.results) if arguments.results else None
     report = load_reports(arguments.results, _profile_names(plan)) if arguments.results else None
-    findings = judge(ledger, report, implementation())
+    findings = judge_claims(ledger, report, implementation())
     print(terminal(ledger, findings))
     if plan is not None:
         for amendment in read_amendments(arguments.results / PLAN.name, plan):
@@ -62,7 +62,7 @@ def _profile_names(plan: "Plan | None") -> list[str]:
 
 
 def _check_document(path: Path) -> int:
-    from search_to_signal.claims.coverage import differences
+    from search_to_signal.claims.coverage import document_differences
     from search_to_signal.claims.tables import load_index
     from search_to_signal.package_data import PUBLISHED
 
@@ -70,7 +70,7 @@ def _check_document(path: Path) -> int:
         content = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read {path} ({reason(error)}): give the paper's LaTeX source") from error
-    problems = differences(content)
+    problems = document_differences(content)
     left_out = problems[_SHOWN:-_SHOWN]
     for problem in problems[:_SHOWN]:
         print(f"PROBLEM {problem}")

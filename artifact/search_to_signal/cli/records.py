@@ -167,14 +167,16 @@ def _trace_lines(arguments: argparse.Namespace, directory: Path) -> Iterator[str
 
 
 def _plan_table(arguments: argparse.Namespace, directory: Path) -> "Table":
-    from search_to_signal.analysis.plan.lines import outcome_table
-    from search_to_signal.analysis.plan.outcomes import outcomes
+    from search_to_signal.analysis.plan.lines import build_outcome_table
+    from search_to_signal.analysis.plan.outcomes import compute_outcomes
     from search_to_signal.records.amendments import closed_studies, read_amendments
     from search_to_signal.records.plan import PLAN, read_plan
 
     path = arguments.directory / PLAN.name
     plan = read_plan(path)
-    table = outcome_table(outcomes(directory, plan, closed_studies(read_amendments(path, plan))), plan)
+    table = build_outcome_table(
+        compute_outcomes(directory, plan, closed_studies(read_amendments(path, plan))), plan
+    )
     if arguments.table not in (None, table.name):
         below = arguments.directory / "PROFILE"
         raise ConfigError(f"a plan has one table, {table.name}: those of a profile are traced in {below}")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from search_to_signal.analysis.plan.outcomes import Outcome
+from search_to_signal.analysis.plan.outcomes import QuestionOutcome
 from search_to_signal.errors import RunDirectoryError, reason
 from search_to_signal.progress import counted
 from search_to_signal.provenance.checksums import SUMS, read_sums, sha256_file
@@ -26,7 +26,7 @@ _SHOWN = 3
 
 
 def plan_problems(
-    root: Path, unpacked: Path, plan: Plan, sha256: str, outcomes: Sequence[Outcome]
+    root: Path, unpacked: Path, plan: Plan, sha256: str, outcomes: Sequence[QuestionOutcome]
 ) -> Iterator[str]:
     """Yield differences between packed evidence and its plan; ``sha256`` is that of the plan's file.
 
@@ -51,12 +51,12 @@ def plan_problems(
         yield from _side_problems(unpacked, side, runs, side in first)
 
 
-def _amendment_problems(root: Path, outcomes: Sequence[Outcome]) -> Iterator[str]:
+def _amendment_problems(root: Path, outcomes: Sequence[QuestionOutcome]) -> Iterator[str]:
     listed, file = read_sums(root).get(AMENDMENTS), root / AMENDMENTS
     if listed != (sha256_file(file) if file.is_file() else None):
         yield f"{AMENDMENTS}: {SUMS} does not list it as it is here: it was changed; restore both"
-    closed = {outcome.study.key for outcome in outcomes if outcome.closed and not outcome.borrowed}
-    short = {outcome.study.key for outcome in outcomes if outcome.short}
+    closed = {outcome.study.key for outcome in outcomes if outcome.closed and not outcome.answered_elsewhere}
+    short = {outcome.study.key for outcome in outcomes if outcome.closed_short}
     for study in sorted(closed - short):
         yield f"{AMENDMENTS}: it closes {study}, of which every seed is recorded: leave that study out"
 

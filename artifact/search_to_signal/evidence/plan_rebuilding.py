@@ -6,8 +6,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from search_to_signal.analysis.page.facts import read_facts
-from search_to_signal.analysis.page.plan import Story, primary_answers, tell, write_plan_report
-from search_to_signal.analysis.page.story import Finding, findings
+from search_to_signal.analysis.page.plan import (
+    PlanSummary,
+    build_plan_summary,
+    format_primary_answers,
+    write_plan_report,
+)
+from search_to_signal.analysis.page.summary import PageFinding, build_findings
 from search_to_signal.analysis.report import HTML, write_evidence
 from search_to_signal.analysis.results import NoTableError
 from search_to_signal.analysis.tables.catalogue import read_evidence
@@ -41,14 +46,14 @@ class PlanRebuild:
     problems: tuple[str, ...]
     remarks: tuple[str, ...]
     answers: tuple[str, ...]
-    story: Story
+    summary: PlanSummary
 
     @property
     def leads(self) -> bool:
         """Whether the first study has answers, and no seed of it is still to be recorded."""
-        first = self.story.plan.studies[0].key
-        outcomes = [outcome for outcome in self.story.outcomes if outcome.study.key == first]
-        return bool(self.answers) and not any(outcome.waits for outcome in outcomes)
+        first = self.summary.plan.studies[0].key
+        outcomes = [outcome for outcome in self.summary.outcomes if outcome.study.key == first]
+        return bool(self.answers) and not any(outcome.pending for outcome in outcomes)
 
 
 def rebuild_plan(
@@ -70,8 +75,8 @@ def rebuild_plan(
         for name in names:
             layers = closed_layers(plan, closed, name)
             remarks += _restore(root / name, top / name, layers, progress)
-        story = tell(top, plan, sha256, closed)
-        problems = list(plan_problems(root, top, plan, sha256, story.outcomes))
+        summary = build_plan_summary(top, plan, sha256, closed)
+        problems = list(plan_problems(root, top, plan, sha256, summary.outcomes))
         embedded = read_facts(top).embedded
         for name in names:
             keep_whole_seeds(top / name)
@@ -82,15 +87,15 @@ def rebuild_plan(
         remarks += [f"{name}: {reason}"] if reason else []
     order = dict.fromkeys(name for study in plan.studies for name in study.profiles)
     reported = [name for name in order if name in reports and not reports[name][1]]
-    survived: Sequence[Finding] = next((reports[name][0] for name in reported if reports[name][0]), [])
+    survived: Sequence[PageFinding] = next((reports[name][0] for name in reported if reports[name][0]), [])
     pages = {name: f"../{name}/{HTML}" for name in reported}
-    page = write_plan_report(story, out / REPORT, survived, pages, others, embedded)
+    page = write_plan_report(summary, out / REPORT, survived, pages, others, embedded)
     write_ledger(out / REPORT, implementation(), first_of([load_report(out / name) for name in reported]))
-    remarks += [story.counts] if story.partial or closed else []
+    remarks += [summary.counts] if summary.partial or closed else []
     if ship:
         _ship_tables(root, out, names)
     problems += _compare_tables(root, out, names)
-    return PlanRebuild(page, tuple(problems), tuple(remarks), tuple(primary_answers(story)), story)
+    return PlanRebuild(page, tuple(problems), tuple(remarks), tuple(format_primary_answers(summary)), summary)
 
 
 def closed_layers(plan: Plan, closed: Mapping[str, Amendment], profile: str) -> dict[str, str]:
@@ -130,7 +135,7 @@ def _layer(run: str) -> str:
     return run.partition("/")[0]
 
 
-def _write_tables(task: tuple[Path, Path]) -> tuple[list[Finding], str]:
+def _write_tables(task: tuple[Path, Path]) -> tuple[list[PageFinding], str]:
     """Write the tables of one directory; returns their answers, or the reason why there are none."""
     directory, out = task
     try:
@@ -140,7 +145,7 @@ def _write_tables(task: tuple[Path, Path]) -> tuple[list[Finding], str]:
         return [], f"no tables: {error}"
     except RunDirectoryError as error:
         return [], f"no tables: {error}".replace(str(directory), directory.name)
-    return findings(evidence), ""
+    return build_findings(evidence), ""
 
 
 def _ship_tables(root: Path, out: Path, names: Sequence[str]) -> None:
