@@ -88,7 +88,8 @@ def _draw(figure: Figure, frame: Frame) -> None:
 
 def _draw_funnels(figure: SubFigure, frame: Frame) -> None:
     operators = frame.names("part")
-    for axes, operator in zip(figure.subplots(1, len(operators), sharey=True), operators, strict=True):
+    panels = figure.subplots(1, len(operators), sharey=True, squeeze=False)[0]
+    for axes, operator in zip(panels, operators, strict=True):
         own = frame.where(part=operator)
         for condition, same in own.by("condition"):
             shares = [same.where(what=stage).mean() for stage, _ in FUNNEL]

@@ -1,6 +1,7 @@
 """What host and learning rule of a run can: said by the two, kept by its manifest, and by no name since."""
 
 import ast
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,12 +16,19 @@ from search_to_signal.hosts import HOSTS
 from search_to_signal.learner import RULES
 from search_to_signal.learner.base import rule_facts
 from search_to_signal.problems import get_problem
-from search_to_signal.records.abilities import HostFacts, RuleFacts, facts_of_host, facts_of_rule
+from search_to_signal.records.abilities import (
+    CALM_OPERATORS,
+    HostFacts,
+    RuleFacts,
+    facts_of_host,
+    facts_of_rule,
+)
 from search_to_signal.records.manifest import read_manifest
+from search_to_signal.records.reader import COMPLETIONS, HEURISTICS, STEPS
 from search_to_signal.records.schema import Outcome
 from search_to_signal.search.evaluated import Evaluated
 from search_to_signal.search.host import HostSetup, database_of, exposures_of, host_facts
-from search_to_signal.verification.consistency.run_records import file_problems
+from search_to_signal.verification.consistency.run_records import file_problems, record_problems
 
 OURS = sorted(HOSTS.keys() - {"released"})
 PACKAGE = Path(search_to_signal.__file__).parent
@@ -67,6 +75,20 @@ def test_facts_of_ours_are_not_forged(
     run = make_run(tmp_path / "native-s42", "native")
     manifest = msgspec.structs.replace(read_manifest(run), **facts)
     assert [line for line in file_problems(run, manifest) if "_facts" in line] == said
+
+
+def test_a_host_of_ours_has_its_own_operators_alone(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    """A name that CALM does not know is refused, in steps and in stored heuristics, though it is a name."""
+    run = make_run(tmp_path / "native-s42", "native")
+    assert record_problems(run, read_manifest(run)) == []
+    for name in (COMPLETIONS, STEPS, HEURISTICS):
+        text = (run / name).read_text(encoding="utf-8")
+        known = "|".join(CALM_OPERATORS)
+        text = re.sub(rf'"operator":"({known})"', '"operator":"improvement"', text)
+        (run / name).write_text(text, encoding="utf-8")
+    told = [line for line in record_problems(run, read_manifest(run)) if "no operator improvement" in line]
+    assert "step 0: host reference has no operator improvement" in told
+    assert f"{HEURISTICS}: host reference has no operator improvement" in told
 
 
 def told(exposures: Sequence[float | None]) -> tuple[float | None, ...]:
