@@ -75,6 +75,7 @@ def test_the_page_shows_seed_and_best(found: Path, results: Path, tmp_path: Path
     assert 'id="found"' not in (results / "report" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_recorded_tours_are_those_of_the_objective(found: Path, tmp_path: Path) -> None:
     """Order and score agree, and a figure is drawn of them; a changed order is a problem."""
     toured = Path(shutil.copytree(found, tmp_path / "results"))
