@@ -75,7 +75,9 @@ def _loaded(option: str, path: str) -> object:
 
 
 @contextmanager
-def own_code(what: str, known: bool = False, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def third_party_errors(
+    what: str, known: bool = False, passing: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
     """Context in which third-party code may run: whatever it raises becomes one line, a MappingError.
 
     Errors of this package and those of ``passing`` pass; where the code is ``known``, which is ours, all do.

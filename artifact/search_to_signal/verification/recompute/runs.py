@@ -9,7 +9,7 @@ import msgspec
 
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.generators.base import completion_text, request_seeds
-from search_to_signal.hosts import find_host, host_code
+from search_to_signal.hosts import find_host, host_errors
 from search_to_signal.normalizer import find_normalizer
 from search_to_signal.problems import find_problem
 from search_to_signal.profiles.run_config import RunConfig, host_setup
@@ -84,7 +84,7 @@ def _start(
         raise RecordError("the seed heuristic is not recorded, or fails here")
     instance_scores = actual.per_instance if wants_instance_scores(search.host) else ()
     seed = seed_member(search.problem.seed, heuristics[0].score, instance_scores)
-    with host_code(search.config.host):
+    with host_errors(search.config.host):
         state = begin(search.host, seed, given(heuristics))
     findings = []
     if not same_bits(heuristics[0].score, actual.score):

@@ -9,7 +9,7 @@ import msgspec
 
 from search_to_signal.errors import S2SError
 from search_to_signal.generators.base import Completion, Generation
-from search_to_signal.hosts import host_code
+from search_to_signal.hosts import host_errors
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.loop.group import EvaluatedCompletion, completion_records, step_record
 from search_to_signal.normalizer import Normalizer
@@ -77,7 +77,7 @@ class SearchReplay:
         where = f"step {recorded.step.step}"
         try:
             rng = stream(self.config.seed, "search", recorded.step.step)
-            with host_code(self.config.host):
+            with host_errors(self.config.host):
                 request = self.host.propose(state, rng)
             findings = list(self._compare_request(where, request, recorded))
             if not findings:
@@ -99,7 +99,7 @@ class SearchReplay:
         config, number = self.config, recorded.step.step
         texts = zip(recorded.group, recorded.generation.completions, strict=True)
         results = [evaluated(record, text, config.reading) for record, text in texts]
-        with host_code(config.host):
+        with host_errors(config.host):
             transition = update_search(self.host, request, results, number)
             exposures = exposures_of(self.host, request, results)
         generation = _generation(recorded)
