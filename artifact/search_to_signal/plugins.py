@@ -76,7 +76,7 @@ def _loaded(option: str, path: str) -> object:
 
 @contextmanager
 def third_party_errors(
-    what: str, known: bool = False, passing: tuple[type[Exception], ...] = ()
+    what: str, built_in: bool = False, passing: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
     """Context in which third-party code may run: whatever it raises becomes one line, a MappingError.
 
