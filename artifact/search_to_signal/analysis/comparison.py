@@ -1,7 +1,7 @@
-"""Two results directories, or two runs, held against each other: settings, metrics and records.
+"""Comparison of two results directories, or two runs: settings, metrics and records.
 
-Only records are read. What may differ between equal runs (timings, environment, manifests) is no difference;
-a source or a model that differs is a setting.
+Only records are read. Timings, environment and manifests may differ between equal runs and are ignored; a
+different source or model counts as a setting.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,7 +45,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class RecordDifference:
-    """The first line, from 1, in which two record files differ, with the fields; none where a line ends."""
+    """The first line (from 1) in which two record files differ, and its fields; none for a missing line."""
 
     file: str
     line: int
@@ -53,8 +53,8 @@ class RecordDifference:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """What two directories have in common and what not. ``only_*`` are runs and record files of one alone."""
+class DirectoryComparison:
+    """The result of a comparison; ``only_*`` are runs and record files of one directory alone."""
 
     runs: int
     only_first: tuple[str, ...]
@@ -69,7 +69,7 @@ class Comparison:
         return not (self.only_first or self.only_second or self.settings or self.records)
 
 
-def compare(first: Path, second: Path) -> Comparison:
+def compare(first: Path, second: Path) -> DirectoryComparison:
     """Compare two results directories, or two runs whatever their names.
 
     Raises RunDirectoryError where there is no run, RecordError for a record that cannot be read.
@@ -77,7 +77,7 @@ def compare(first: Path, second: Path) -> Comparison:
     runs, others = _runs(first), _runs(second)
     shared = [name for name in runs if name in others]
     files, other_files = _record_files(first), _record_files(second)
-    return Comparison(
+    return DirectoryComparison(
         runs=len(shared),
         only_first=_missing({**runs, **files}, {**others, **other_files}),
         only_second=_missing({**others, **other_files}, {**runs, **files}),
@@ -88,7 +88,7 @@ def compare(first: Path, second: Path) -> Comparison:
 
 
 def _missing(here: Mapping[str, Path], there: Mapping[str, Path]) -> tuple[str, ...]:
-    """What is only here: of a run that is missing as a whole its name alone."""
+    """Return the names that only ``here`` has; a run that is missing as a whole is one name."""
     names = [name for name in here if name not in there]
     return tuple(name for name in names if not any(name.startswith(f"{other}/") for other in names))
 
@@ -97,18 +97,18 @@ def _runs(directory: Path) -> dict[str, Path]:
     if not directory.is_dir():
         raise RunDirectoryError(f"there is no directory {directory}: check the path")
     refuse_special_files(directory)
-    found = {run.relative_to(directory).as_posix(): run for run in runs_below(directory)}
-    if not found:
+    runs = {run.relative_to(directory).as_posix(): run for run in runs_below(directory)}
+    if not runs:
         raise RunDirectoryError(f"{directory} holds no run: give the directory of a run or of results")
-    return found
+    return runs
 
 
 def _record_files(directory: Path) -> dict[str, Path]:
     files = sorted(Path(entry) for entry in entries_below(directory) if entry.name.endswith(".jsonl"))
-    found = {path.relative_to(directory): path for path in files}
+    names = {path.relative_to(directory): path for path in files}
     return {
         name.as_posix(): path
-        for name, path in found.items()
+        for name, path in names.items()
         if name.name not in _NO_RECORDS and not set(_UNREPORTED) & set(name.parts)
     }
 
@@ -138,9 +138,9 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _metrics(run: str, first: Path, second: Path) -> Iterator[Metric]:
-    one, other = (_measured(place) for place in (first, second))
-    for name in one or other:
-        yield Metric(run, name, one.get(name), other.get(name))
+    first_values, second_values = (_measured(place) for place in (first, second))
+    for name in first_values or second_values:
+        yield Metric(run, name, first_values.get(name), second_values.get(name))
 
 
 def _measured(run: Path) -> dict[str, float | None]:
@@ -158,7 +158,7 @@ def _first_differences(files: Mapping[str, Path], others: Mapping[str, Path]) ->
 
 
 def _fields(one: bytes | None, other: bytes | None) -> tuple[str, ...]:
-    """The fields in which two lines differ; none where a line is missing or unreadable."""
+    """Return the fields in which two lines differ; none where a line is missing or unreadable."""
     try:
         first, second = (msgspec.json.decode(line or b"{}", type=dict[str, Any]) for line in (one, other))
     except UNREADABLE:

@@ -1,7 +1,7 @@
-"""Which runs may stand in one table: complete, unchanged, of one protocol, and none of their cohort missing.
+"""Checks of the runs of one table: complete, unchanged, of one protocol, and no run of the cohort missing.
 
-A builder that took what it finds would make a table that looks complete and is not; so everything that
-does not belong is refused by name (paper, supplement, Provenance and Exclusions).
+Without these checks a table could look complete although runs are missing, so unsuitable runs are refused by
+name (paper, supplement, Provenance and Exclusions).
 """
 
 from collections import Counter
@@ -23,18 +23,18 @@ from search_to_signal.records.manifest import (
 )
 from search_to_signal.records.reader import COMPLETIONS, STEPS, TIMINGS
 
-# What the runs of one cohort may differ in; a condition may name its normalizer.
+# Settings in which the runs of one cohort may differ; a condition may name its normalizer.
 OWN = ("condition", "seed", "normalizer")
-# What two layers have to share before a run of one is compared with a run of the other.
+# Settings that two layers must share before a run of one is compared with a run of the other.
 SHARED = ("problem", "split", "model", "search", "generation", "evaluation", "idea_end")
 _READ = (MANIFEST, COMPLETIONS, STEPS, TIMINGS)
 
 
 def read_cohort(directory: Path, own: Sequence[str] = OWN) -> dict[Path, Manifest]:
-    """The manifests of the runs at or directly below a directory, which may differ in ``own`` alone.
+    """Read the manifests of the runs at or directly below a directory, which may differ only in ``own``.
 
-    Raises RunDirectoryError, naming the run, where there is none, one is unfinished, changed, of another
-    protocol, or missing from the directory's roster or from conditions x seeds.
+    Raises RunDirectoryError, naming the run, where there is no run, or one is unfinished, changed, of another
+    protocol, or missing (from the directory's roster, or from conditions x seeds).
     """
     manifests = {place: read_manifest(place) for place in run_directories(directory)}
     if not manifests:
@@ -47,7 +47,7 @@ def read_cohort(directory: Path, own: Sequence[str] = OWN) -> dict[Path, Manifes
 
 
 def protocol(manifest: Manifest, own: Sequence[str] = OWN) -> dict[str, Any]:
-    """Everything that the runs of one cohort have in common."""
+    """Return the settings that all runs of one cohort share."""
     shared = {key: value for key, value in manifest.config.items() if key not in own}
     checkout = manifest.checkout.sha256 if manifest.checkout else None
     made = {"source": manifest.made_by, "model files": manifest.model_files}
@@ -67,9 +67,9 @@ def _check_finished(place: Path, manifest: Manifest) -> None:
 
 def _check_protocol(directory: Path, manifests: Mapping[Path, Manifest], own: Sequence[str]) -> None:
     protocols = {place: protocol(manifest, own) for place, manifest in manifests.items()}
-    written = {place: repr(sorted(found.items())) for place, found in protocols.items()}
+    written = {place: repr(sorted(shared.items())) for place, shared in protocols.items()}
     common = Counter(written.values()).most_common(1)[0][0]
-    usual = next(found for place, found in protocols.items() if written[place] == common)
+    usual = next(shared for place, shared in protocols.items() if written[place] == common)
     strange = {
         place.name: [key for key in {**usual, **other} if usual.get(key) != other.get(key)]
         for place, other in protocols.items()

@@ -1,4 +1,4 @@
-"""The results of a results directory: every table, every figure, and two pages that say what they are.
+"""The report of a results directory: every table, every figure, and two pages that describe them.
 
 Equal records give equal bytes.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from search_to_signal.analysis.figures import Drawn, draw_all
+from search_to_signal.analysis.figures import DrawnFigures, draw_all
 from search_to_signal.analysis.page.facts import Facts, describe, layer_times, read_facts, time_rows
 from search_to_signal.analysis.page.ledger import NAMES, JudgedLedger, read_ledger
 from search_to_signal.analysis.page.summary import FIGURE, build_findings, find_best_lineage
@@ -37,18 +37,18 @@ _OTHER = "Model: {models}. These are the runs of this directory; no number of th
 def report(directory: Path, out: Path, ledger: Callable[[Path], None] | None = None) -> Path:
     """Write tables, figures, report.html and the short report.md; returns the latter.
 
-    ``ledger`` is called with ``out`` when the tables are there, to judge the paper's numbers beside them: a
-    room that analysis does not know. Tables and figures of smoke runs are named smoke_*, so that none can be
-    taken for a formal one. Raises RunDirectoryError as load_runs does.
+    ``ledger`` is called with ``out`` after the tables are written, to judge the paper's numbers with them;
+    analysis does not import the claims package. Tables and figures of smoke runs are named smoke_*, so that
+    they cannot be mistaken for formal ones. Raises RunDirectoryError as load_runs does.
     """
     return write_evidence(read_evidence(directory), out, ledger)
 
 
 def write_evidence(evidence: Evidence, out: Path, ledger: Callable[[Path], None] | None = None) -> Path:
-    """``report`` of a directory whose tables are there."""
+    """Write the report of evidence that is read already; see ``report``."""
     facts = read_facts(evidence.results.directory)
     out.mkdir(parents=True, exist_ok=True)
-    for table in evidence.found.tables:
+    for table in evidence.catalogue.tables:
         write_table(table, out)
     drawn = draw_all(evidence, out / FIGURES)
     if ledger is not None:
@@ -62,7 +62,9 @@ def write_evidence(evidence: Evidence, out: Path, ledger: Callable[[Path], None]
     return page
 
 
-def _parts(evidence: Evidence, drawn: Drawn, facts: Facts, verdicts: JudgedLedger | None) -> Iterator[str]:
+def _parts(
+    evidence: Evidence, drawn: DrawnFigures, facts: Facts, verdicts: JudgedLedger | None
+) -> Iterator[str]:
     tables = evidence.tables
     yield "# What ran"
     if evidence.results.smoke:
@@ -86,9 +88,9 @@ def _parts(evidence: Evidence, drawn: Drawn, facts: Facts, verdicts: JudgedLedge
     yield _contents(evidence, drawn)
 
 
-def _contents(evidence: Evidence, drawn: Drawn) -> str:
-    here = f"{len(evidence.found.tables)} tables and {len(drawn.figures)} figures"
-    absent = f"{len(evidence.found.absent)} tables and {len(drawn.absent)} figures"
+def _contents(evidence: Evidence, drawn: DrawnFigures) -> str:
+    here = f"{len(evidence.catalogue.tables)} tables and {len(drawn.figures)} figures"
+    absent = f"{len(evidence.catalogue.absent)} tables and {len(drawn.absent)} figures"
     return (
         f"{here} are here, {absent} are not: {HTML} holds them and the reasons. `s2s trace` leads from every "
         "number to its records."
@@ -110,7 +112,7 @@ def _judged(verdicts: JudgedLedger) -> str:
 
 
 def _section(table: Table, ending: str = "") -> Iterator[str]:
-    """A table, or those of its rows over seeds whose label ends so."""
+    """Yield a table, or only the rows with labels that end in ``ending``."""
     head, *rows = table.text_rows()
     yield f"## {table.title}"
     yield table.note
@@ -119,7 +121,7 @@ def _section(table: Table, ending: str = "") -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure: base name, words, PNG as a data URI, width in pixels, and tables of the same numbers."""
+    """A figure of the page: name, text, PNG as a data URI, width in pixels, and tables with its numbers."""
 
     name: str
     title: str
@@ -130,7 +132,7 @@ class Picture:
 
 
 def _page_values(
-    evidence: Evidence, drawn: Drawn, facts: Facts, ledger: JudgedLedger | None
+    evidence: Evidence, drawn: DrawnFigures, facts: Facts, ledger: JudgedLedger | None
 ) -> Mapping[str, Any]:
     config, pictures = evidence.results.cohort[0].config, _pictures(evidence, drawn)
     return {
@@ -154,8 +156,8 @@ def _page_values(
         "pictures": [picture for picture in pictures if picture.name != FIGURE],
         "absent_figures": drawn.absent,
         "headline": show_table(evidence.table(_HEADLINE)),
-        "sections": _by_layer([t for t in evidence.found.tables if not t.name.endswith(_HEADLINE)]),
-        "absent": evidence.found.absent,
+        "sections": _by_layer([t for t in evidence.catalogue.tables if not t.name.endswith(_HEADLINE)]),
+        "absent": evidence.catalogue.absent,
         "ledger": ledger,
         "layer_names": NAMES,
         "allowed": _allowed(evidence),
@@ -163,14 +165,14 @@ def _page_values(
 
 
 def _allowed(evidence: Evidence) -> str:
-    """The options that commands need where mappings or normalizers of the runs are somebody's own."""
+    """Return the command-line options that allow third-party mappings and normalizers of the runs."""
     every = [run.facts for run in evidence.results.cohort]
     mappings = [f"--mapping {facts.mapping} " for facts in every]
     normalizers = [f"--normalizer {facts.normalizer} " for facts in every]
     return "".join(option for option in dict.fromkeys([*mappings, *normalizers]) if ":" in option)
 
 
-def _pictures(evidence: Evidence, drawn: Drawn) -> list[Picture]:
+def _pictures(evidence: Evidence, drawn: DrawnFigures) -> list[Picture]:
     known = {name: table.name for name, table in evidence.tables.items()}
     return [
         Picture(
@@ -186,14 +188,14 @@ def _pictures(evidence: Evidence, drawn: Drawn) -> list[Picture]:
 
 
 def _by_layer(tables: Sequence[Table]) -> dict[str, list[ShownTable]]:
-    """Tables by the name of their layer, in the paper's order."""
+    """Group tables by the name of their layer, in the paper's order."""
     sections: dict[str, list[ShownTable]] = {layer.name: [] for layer in in_paper_order()}
     for table in tables:
         sections[get_layer(table.layer).name].append(show_table(table))
-    return {name: found for name, found in sections.items() if found}
+    return {name: catalogue for name, catalogue in sections.items() if catalogue}
 
 
 def _settings(config: Mapping[str, Any]) -> str:
-    """The protocol of the cohort, without what its runs differ in."""
+    """Format the settings that all runs of the cohort share."""
     shared = {key: value for key, value in config.items() if key not in ("condition", "seed", "label")}
     return msgspec.json.format(msgspec.json.encode(shared, order="sorted"), indent=2).decode("utf-8")

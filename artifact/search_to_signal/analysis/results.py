@@ -1,6 +1,6 @@
-"""A results directory as its evidence layers, and each recorded run as records, arrays and lines.
+"""A results directory with its evidence layers, and recorded runs as records, arrays and origins.
 
-Everything is read once and only when asked for. Scores: higher is better.
+Data is read lazily and once. Scores: higher is better.
 """
 
 import re
@@ -50,14 +50,14 @@ T = TypeVar("T")
 
 
 class NoTableError(S2SError):
-    """A table has nothing to be made from, for the reason that the message gives; no error of the data."""
+    """A table cannot be built because its data was not recorded; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Records behind a value: a file (path relative to the results directory) and its lines.
+    """The records behind a value: a file (path relative to the results directory) and its lines.
 
-    ``lines`` are numbered from 1 and rise; None means all of them.
+    ``lines`` are in rising order, counted from 1; None means all lines.
     """
 
     path: str
@@ -68,7 +68,7 @@ class Origin:
 class RecordedRun:
     """One run with its T groups of G completions in order; ``path`` is relative to the results directory.
 
-    ``condition`` is what tables call its condition; ``facts.condition`` is what the records call it.
+    ``condition`` is the name of its condition in tables, ``facts.condition`` its name in the records.
     """
 
     directory: Path
@@ -85,7 +85,7 @@ class RecordedRun:
 
     @cached_property
     def facts(self) -> RunFacts:
-        """What the run is: problem, condition, layer, normalizer."""
+        """The facts of the run: problem, condition, layer, normalizer."""
         return self.manifest.facts
 
     @property
@@ -95,18 +95,18 @@ class RecordedRun:
 
     @property
     def trained(self) -> bool:
-        """Whether a learner took part; a restart has its parent's condition and none."""
+        """Whether the run had a learner; a restart has its parent's condition and no learner."""
         return self.facts.trained
 
     @property
     def unit(self) -> str:
-        """What scores measure, such as minus tour length; higher is better."""
+        """The unit of scores, such as minus tour length; higher is better."""
         problem = PROBLEMS.get(self.facts.problem)
         return self.manifest.score_unit or (score_unit(problem) if problem else "score")
 
     @property
     def name(self) -> str:
-        """Condition and seed, as rows of tables call the run."""
+        """Condition and seed, the name of the run in rows of tables."""
         return self.facts.name
 
     @cached_property
@@ -124,9 +124,9 @@ class RecordedRun:
 
     @cached_property
     def advantages(self) -> Floats | None:
-        """(T, G) advantages as the learner saw them; None for a run without a learner.
+        """(T, G) advantages that the learner used; None for a run without a learner.
 
-        Raises RunDirectoryError where a trained run lacks one.
+        Raises RunDirectoryError where a trained run lacks an advantage.
         """
         if not self.trained:
             return None
@@ -137,19 +137,19 @@ class RecordedRun:
         return advantages
 
     def normalized(self, rewards: Floats) -> Floats:
-        """Advantages (T, G) of other rewards (T, G) by the run's normalizer, which reads no components then.
+        """Return advantages (T, G) of other rewards (T, G) under the run's normalizer, without components.
 
-        Raises NoTableError for a normalizer of somebody's own that nobody allowed, and where it fails.
+        Raises NoTableError for a third-party normalizer that is not allowed, and where it fails.
         """
         try:
-            found = find_normalizer(self.facts.normalizer)
-            return advantages_by_group(found, rewards, {"reward": rewards})
+            normalizer = find_normalizer(self.facts.normalizer)
+            return advantages_by_group(normalizer, rewards, {"reward": rewards})
         except (ConfigError, MappingError) as error:
             raise NoTableError(str(error)) from error
 
     @cached_property
     def admitted(self) -> Bools:
-        """(T, G): the search took the completion into its archive."""
+        """(T, G): whether the search admitted the completion to its archive."""
         return np.array([[r.archive_event is ArchiveEvent.ADMITTED for r in g] for g in self.groups])
 
     @cached_property
@@ -158,24 +158,24 @@ class RecordedRun:
         return tuple(group[0].operator for group in self.groups)
 
     def seconds(self, clock: Clock) -> Floats:
-        """(T,) seconds of each group's turn of the loop by a clock, set-up excluded; from the step timings.
+        """Return (T,) seconds of each group's loop iteration by a clock, set-up excluded.
 
-        Raises ContractError where the timings lack those of the clock.
+        Raises ContractError where the step timings lack this clock.
         """
         return np.array(prefix(loop_seconds(self.directory, clock), len(self.groups)))
 
     def seconds_beside(self, online: "RecordedRun", clock: Clock) -> FrozenSeconds:
-        """The seconds (T,) of each group that compare with an online run's; raises as ``seconds`` does."""
-        found = seconds_beside(online.directory, self.directory, clock)
-        own = None if found.seconds is None else prefix(found.seconds, len(self.groups))
-        return replace(found, seconds=own)
+        """Return (T,) seconds of each group, comparable with an online run's; raises as ``seconds`` does."""
+        comparable = seconds_beside(online.directory, self.directory, clock)
+        own = None if comparable.seconds is None else prefix(comparable.seconds, len(self.groups))
+        return replace(comparable, seconds=own)
 
     def file(self, name: str) -> str:
-        """Path of one of the run's files, relative to the results directory."""
+        """Return the path of one of the run's files, relative to the results directory."""
         return (PurePosixPath(self.path) / name).as_posix()
 
     def prefix(self, groups: int) -> "RecordedRun":
-        """The exact stored prefix of that many groups; raises RecordError when fewer are stored."""
+        """Return the exact prefix of that many groups; raises RecordError when fewer are stored."""
         head = tuple(prefix(self.groups, groups))
         return replace(self, groups=head, steps=self.steps[:groups])
 
@@ -194,16 +194,16 @@ class RecordedRun:
         return Origin(self.file(STEPS))
 
     def completions(self, chosen: Bools) -> Origin:
-        """The lines of the chosen completions; chosen: (T, G)."""
+        """Return the lines of the chosen completions; chosen: (T, G)."""
         return Origin(self.file(COMPLETIONS), tuple((np.flatnonzero(chosen) + 1).tolist()))
 
     def completions_of(self, start: int, stop: int) -> Origin:
-        """The lines of groups start to stop - 1, counted from 0."""
+        """Return the lines of groups start to stop - 1, counted from 0."""
         size = self.batch.outcome.shape[1]
         return Origin(self.file(COMPLETIONS), range(start * size + 1, stop * size + 1))
 
     def steps_at(self, groups: Sequence[int]) -> Origin:
-        """The step records of these groups, counted from 0."""
+        """Return the step records of these groups, counted from 0."""
         return Origin(self.file(STEPS), tuple(int(t) + 1 for t in groups))
 
 
@@ -211,10 +211,10 @@ Runs = tuple[RecordedRun, ...]
 
 
 def load_runs(directory: Path, root: Path | None = None, own: Sequence[str] = OWN) -> Runs:
-    """The runs at or directly below a directory, frozen first, then by condition and seed.
+    """Read the runs at or directly below a directory, frozen first, then by condition and seed.
 
     ``root`` is the results directory that origins are relative to. Raises RunDirectoryError as
-    ``read_cohort`` does, and for a run that is short; RecordError for an unreadable line.
+    ``read_cohort`` does, and for an incomplete run; RecordError for an unreadable line.
     """
     root = root or directory
     names = shown_conditions(read_manifest(run) for run in runs_below(root))
@@ -226,9 +226,9 @@ def load_runs(directory: Path, root: Path | None = None, own: Sequence[str] = OW
 
 
 def shown_conditions(manifests: Iterable[Manifest]) -> dict[str, str]:
-    """What tables call each condition: by the name that a mapping of somebody's own gave itself.
+    """Return the name of each condition in tables: for a third-party mapping the name that it declares.
 
-    Where that name is taken, or is none, the condition stands for itself.
+    The condition keeps its own name where the mapping declares none, or one that is taken.
     """
     asked = {manifest.facts.condition: _own_name(manifest) for manifest in manifests}
     times = Counter(asked.values())
@@ -257,35 +257,38 @@ def _read(directory: Path, manifest: Manifest, root: Path, shown: str) -> Record
 
 @dataclass(frozen=True)
 class Results:
-    """A results directory. A layer that has not run raises NoTableError, a damaged one RunDirectoryError."""
+    """A results directory, its layers read lazily.
+
+    A layer that has not run raises NoTableError, a damaged layer RunDirectoryError.
+    """
 
     directory: Path
     _made: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse what verifying refuses, so that what is pooled is what was verified; RunDirectoryError."""
+        """Raise RunDirectoryError for special files, which verification refuses too."""
         refuse_special_files(self.directory)
 
     @cached_property
     def cohort(self) -> Runs:
-        """The live cohort; a directory without layers is taken for a cohort, or a run, itself."""
+        """The live cohort; a directory without layers is itself a cohort or a run."""
         if (self.directory / COHORT).is_dir():
             return self.runs(COHORT)
         return load_runs(self.directory)
 
     @cached_property
     def restart(self) -> Runs:
-        """Runs that start from a final adapter with a fresh population."""
+        """The runs that start from a final adapter with a fresh population."""
         return self.runs(RESTART, (*OWN, "parent"))
 
     @cached_property
     def breadth(self) -> dict[str, Runs]:
-        """Single-seed cohorts by cell (problem-model); every cell is a protocol of its own."""
+        """Single-seed cohorts by cell (problem-model); every cell has its own protocol."""
         return self._cells(BREADTH)
 
     @cached_property
     def audit_cells(self) -> dict[str, Runs]:
-        """Frozen runs recorded for the shared-record audit alone, by cell (problem-model)."""
+        """Frozen runs recorded only for the shared-record audit, by cell (problem-model)."""
         return self._cells(AUDIT)
 
     @cached_property
@@ -305,9 +308,9 @@ class Results:
 
     @cached_property
     def smoke(self) -> bool:
-        """Whether the runs were made for a smoke test: then no table is formal.
+        """Whether the runs are smoke runs; then no table is formal.
 
-        Raises RunDirectoryError naming smoke runs that lie beside formal ones.
+        Raises RunDirectoryError, naming the smoke runs, where formal runs lie in the same directory.
         """
         places = runs_below(self.directory)
         smoke = [p.name for p in places if read_manifest(p).facts.purpose != "formal"]
@@ -320,17 +323,17 @@ class Results:
 
     @cached_property
     def partial(self) -> Partial:
-        """The layers that lack runs of what was to be recorded; none where nobody marked the directory."""
+        """The layers that lack planned runs; empty where the directory has no such mark."""
         return read_partial(self.directory) or Partial({})
 
     def once(self, make: Callable[["Results"], T]) -> T:
-        """What several tables of this directory are made from, made when the first of them asks for it."""
+        """Return ``make(self)``, computed once and shared by all tables that need it."""
         if make not in self._made:
             self._made[make] = make(self)
         return cast(T, self._made[make])
 
     def folder(self, layer: str) -> Path:
-        """The directory of a layer; raises NoTableError where it has not run."""
+        """Return the directory of a layer; raises NoTableError where it has not run."""
         path = self.directory / layer
         if not path.is_dir():
             raise NoTableError(f"layer {layer} has not run")
@@ -343,7 +346,7 @@ class Results:
         return {path.name: self.runs(f"{layer}/{path.name}") for path in cells}
 
     def runs(self, path: str, own: Sequence[str] = OWN) -> Runs:
-        """The runs of a layer, or of a cell of one; ``own`` are the settings in which they may differ."""
+        """Read the runs of a layer, or of one of its cells; they may differ only in the settings ``own``."""
         folder = self.folder(path)
         if not run_directories(folder):
             raise NoTableError(f"layer {path} has not run")

@@ -11,7 +11,7 @@ from search_to_signal.progress import one_line
 from search_to_signal.records.files import storage_errors
 
 if TYPE_CHECKING:
-    from search_to_signal.analysis.comparison import Comparison, Metric
+    from search_to_signal.analysis.comparison import DirectoryComparison, Metric
     from search_to_signal.analysis.tables.cells import Table
 
 _LONGEST_SETTING = 30
@@ -88,7 +88,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     return 0 if comparison.equal else 1
 
 
-def _comparison_lines(comparison: "Comparison") -> Iterator[str]:
+def _comparison_lines(comparison: "DirectoryComparison") -> Iterator[str]:
     for side, names in (("first", comparison.only_first), ("second", comparison.only_second)):
         yield from (f"only in the {side}: {name}" for name in names)
     for setting in comparison.settings:

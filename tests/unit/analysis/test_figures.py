@@ -14,7 +14,7 @@ from tests.synthetic_updates import write_updates
 
 from search_to_signal.analysis.figures import PLOTS, draw_all
 from search_to_signal.analysis.figures.drawing import letter, seed_count
-from search_to_signal.analysis.figures.plot import Frame, Plot, lines, redraw, write_plot
+from search_to_signal.analysis.figures.plot import CsvFrame, Plot, lines, redraw, write_plot
 from search_to_signal.analysis.figures.style import house_style
 from search_to_signal.analysis.tables.catalogue import Evidence, read_evidence
 
@@ -68,7 +68,7 @@ def test_the_csv_alone_gives_the_same_bytes(figures: Path, tmp_path: Path, plot:
         assert copy.with_suffix(form).read_bytes() == (figures / f"{plot.name}{form}").read_bytes(), form
 
 
-def crowded(frame: Frame) -> Frame:
+def crowded(frame: CsvFrame) -> CsvFrame:
     """Native's rows also as those of two more conditions, and every seed ten times under other numbers."""
     others = [
         {**row, "condition": name}
@@ -77,14 +77,14 @@ def crowded(frame: Frame) -> Frame:
     ]
     every = [*frame.rows, *others]
     more = [{**row, "seed": f"{row['seed']}{k}"} for row in every if row["seed"] for k in range(10)]
-    return Frame((*(row for row in every if not row["seed"]), *more))
+    return CsvFrame((*(row for row in every if not row["seed"]), *more))
 
 
 @pytest.mark.parametrize("name", ["outcomes", "restart", "diagnostic_atlas", "stage_dynamics"])
 def test_nothing_is_cut_or_overlaps_with_many_conditions(figures: Path, name: str) -> None:
     """With the whole cohort's conditions and seeds, legends stay on the figure and tick labels apart."""
     plot = next(plot for plot in DRAWN if plot.name == name)
-    frame = Frame.read((figures / f"{name}.csv").read_text())
+    frame = CsvFrame.read((figures / f"{name}.csv").read_text())
     with house_style():
         figure = Figure(figsize=plot.size, layout="constrained")
         plot.draw(figure, crowded(frame))
@@ -103,7 +103,7 @@ def test_nothing_is_cut_or_overlaps_with_many_conditions(figures: Path, name: st
 def test_the_legend_tells_the_fewest_and_the_most_seeds() -> None:
     """Conditions and layers of which not all seeds are there are not told as if they were."""
     rows = [("frozen", "live", s) for s in (1, 2, 3)] + [("native", "restart", 1)]
-    frame = Frame.read(lines(("condition", "layer", "seed", "unit"), [(*row, "meters") for row in rows]))
+    frame = CsvFrame.read(lines(("condition", "layer", "seed", "unit"), [(*row, "meters") for row in rows]))
     assert seed_count(frame) == "n = 1 to 3 seeds; scores in meters"
     assert seed_count(frame.where(condition="native")) == "n = 1 seed; scores in meters"
 
@@ -176,7 +176,7 @@ def test_credit_of_the_figure_is_that_of_the_table(figures: Path, evidence: Evid
 
 def test_a_missing_seed_has_no_mean_in_figures() -> None:
     """Where a seed lacks a value a table has a dash, and a figure no mean."""
-    frame = Frame.read(lines(("seed", "value"), [(1, 2.0), (2, None)]))
+    frame = CsvFrame.read(lines(("seed", "value"), [(1, 2.0), (2, None)]))
     assert np.isnan(frame.mean())
     assert frame.known().mean() == 2.0
 
@@ -216,10 +216,10 @@ def test_one_task_and_model_looks_alike_in_both_panels(results: Path, tmp_path: 
     write_updates(tmp_path / "results" / "updates")
     plot = next(plot for plot in PLOTS if plot.name == "learner_path")
     path = write_plot(plot, read_evidence(tmp_path / "results"), tmp_path / "figures")
-    frame = Frame.read(path.with_suffix(".csv").read_text())
+    frame = CsvFrame.read(path.with_suffix(".csv").read_text())
     looks: dict[str, set[tuple[str, str]]] = {}
     # In another order of the cells, places would give other looks.
-    for given in (frame, Frame(tuple(reversed(frame.rows)))):
+    for given in (frame, CsvFrame(tuple(reversed(frame.rows)))):
         figure = Figure(figsize=plot.size, layout="constrained")
         plot.draw(figure, given)
         for axes in figure.subfigs[1].axes:
@@ -246,10 +246,10 @@ def test_the_caption_says_what_these_data_say(figures: Path, evidence: Evidence)
 def test_no_axis_of_breadth_mixes_units(figures: Path) -> None:
     """Cells whose scores are of another unit stand in a row of panels of their own."""
     plot = next(plot for plot in PLOTS if plot.name == "breadth")
-    frame = Frame.read((figures / "breadth.csv").read_text())
+    frame = CsvFrame.read((figures / "breadth.csv").read_text())
     other = frame.names("cell")[0]
     rows = tuple({**row, "unit": "items" if row["cell"] == other else row["unit"]} for row in frame.rows)
-    for given in (frame, Frame(rows)):
+    for given in (frame, CsvFrame(rows)):
         figure = Figure(layout="constrained")
         plot.draw(figure, given)
         assert len(figure.axes) == len(given.names("unit")) * len(given.names("measure"))
@@ -282,13 +282,13 @@ def titles(figure: Figure) -> list[str]:
 def test_every_measure_has_a_panel(figures: Path, name: str) -> None:
     """One more measure and one less are one more panel and one less, each under its own letter."""
     plot = next(plot for plot in DRAWN if plot.name == name)
-    frame = Frame.read((figures / f"{name}.csv").read_text())
+    frame = CsvFrame.read((figures / f"{name}.csv").read_text())
     first, *others = frame.names("measure")
     more = tuple({**row, "measure": "Tenth"} for row in frame.where(measure=first).rows)
     less = tuple(row for row in frame.rows if row["measure"] != first)
     for rows_of, count in ((frame.rows, 0), ((*frame.rows, *more), 1), (less, -1)):
         figure = Figure(figsize=plot.size, layout="constrained")
-        plot.draw(figure, Frame(rows_of))
+        plot.draw(figure, CsvFrame(rows_of))
         headed = [title for title in titles(figure) if title]
         assert [title[:4] for title in headed] == [f"({letter(n)}) " for n in range(len(others) + 1 + count)]
         assert headed[-1].endswith("Tenth") is (count == 1)

@@ -1,4 +1,4 @@
-"""The figures of the paper from records, each drawn from a CSV beside it."""
+"""The figures of the paper from records, each drawn from its own CSV file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,31 +35,31 @@ PLOTS: Sequence[Plot] = (
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnFigures:
     """The figures of a results directory, captions complete, with the paths of their PNGs.
 
-    ``absent`` says why some were not drawn.
+    ``absent`` has the reasons why some were not drawn.
     """
 
     figures: tuple[tuple[Plot, Path], ...]
     absent: Mapping[str, str]
 
 
-def draw_all(evidence: Evidence, directory: Path) -> Drawn:
+def draw_all(evidence: Evidence, directory: Path) -> DrawnFigures:
     """Draw every figure whose layer has run, tours first; damaged layers raise as tables do."""
-    found, absent = [], {}
+    written, absent = [], {}
     toured = (evidence.results.directory / TOURS).is_file()
     for plot in (TOURS_PLOT, *PLOTS) if toured else PLOTS:
         try:
-            found.append((plot, write_data(plot, evidence, directory)))
+            written.append((plot, write_data(plot, evidence, directory)))
         except NoTableError as reason:
             absent[plot.name] = str(reason)
-    tasks = [(plot.name, path, evidence.results.smoke) for plot, path in found]
+    tasks = [(plot.name, path, evidence.results.smoke) for plot, path in written]
     figures = [
         (plot.remarked(path).captioned(evidence.results), png)
-        for (plot, path), png in zip(found, mapped(_draw, tasks), strict=True)
+        for (plot, path), png in zip(written, mapped(_draw, tasks), strict=True)
     ]
-    return Drawn(tuple(figures), absent)
+    return DrawnFigures(tuple(figures), absent)
 
 
 def _draw(task: tuple[str, Path, bool]) -> Path:

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from search_to_signal.analysis.figures import drawing
-from search_to_signal.analysis.figures.plot import Frame, Plot, Value, lines
+from search_to_signal.analysis.figures.plot import CsvFrame, Plot, Value, lines
 from search_to_signal.analysis.results import RecordedRun
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.core import RECURRENCE_COLUMNS, recurrence_parts
@@ -68,7 +68,7 @@ def _recurrence(run: RecordedRun) -> Iterator[tuple[Value, ...]]:
         yield "d", "", RECURRENCE_COLUMNS[3], recurrence_parts(run)[""][3].number
 
 
-def _draw(figure: Figure, frame: Frame) -> None:
+def _draw(figure: Figure, frame: CsvFrame) -> None:
     top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.05))
     _draw_funnels(top, frame.where(panel="a"))
     collapses = frame.where(panel="c")
@@ -86,7 +86,7 @@ def _draw(figure: Figure, frame: Frame) -> None:
     drawing.legend(figure, frame.names("condition"), note=drawing.seed_count(frame))
 
 
-def _draw_funnels(figure: SubFigure, frame: Frame) -> None:
+def _draw_funnels(figure: SubFigure, frame: CsvFrame) -> None:
     operators = frame.names("part")
     panels = figure.subplots(1, len(operators), sharey=True, squeeze=False)[0]
     for axes, operator in zip(panels, operators, strict=True):
@@ -105,7 +105,7 @@ def _draw_funnels(figure: SubFigure, frame: Frame) -> None:
     drawing.panel_title(axes, "a", drawing.display_name(operators[0]))
 
 
-def _draw_admissions(axes: Axes, frame: Frame) -> None:
+def _draw_admissions(axes: Axes, frame: CsvFrame) -> None:
     for condition, own in frame.by("condition"):
         x, y = own.where(what=_ADMITTED).numbers(), own.where(what=_PRECISION).numbers()
         axes.plot(x, y, **drawing.points(condition), **drawing.HOLLOW)
@@ -117,7 +117,7 @@ def _draw_admissions(axes: Axes, frame: Frame) -> None:
     drawing.panel_title(axes, "b", "Admissions")
 
 
-def _draw_dots(axes: Axes, frame: Frame, otherwise: str) -> None:
+def _draw_dots(axes: Axes, frame: CsvFrame, otherwise: str) -> None:
     if not frame.known().rows:
         drawing.empty_panel(axes, otherwise)
         return

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from search_to_signal.analysis.figures import drawing
-from search_to_signal.analysis.figures.plot import Frame, Plot, Value, lines
+from search_to_signal.analysis.figures.plot import CsvFrame, Plot, Value, lines
 from search_to_signal.analysis.results import NoTableError, Results
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.measures import (
@@ -18,8 +18,8 @@ from search_to_signal.analysis.tables.measures import (
     AUC,
     FINAL_BEST,
     STREAM,
-    Comparison,
-    against,
+    RunComparison,
+    compare_with,
     differences,
 )
 from search_to_signal.analysis.tables.paired import (
@@ -53,7 +53,7 @@ def best_so_far_table(evidence: Evidence) -> str:
     return lines(("condition", "seed", "group", "best_so_far", "unit"), rows)
 
 
-def _draw_best(figure: Figure, frame: Frame) -> None:
+def _draw_best(figure: Figure, frame: CsvFrame) -> None:
     axes = figure.add_subplot()
     drawing.mean_and_range(axes, frame, "best_so_far")
     axes.set_xlabel("evaluated groups")
@@ -77,7 +77,7 @@ def _shares(results: Results) -> Iterator[tuple[Value, ...]]:
 
 
 def _gain_curves(results: Results) -> Iterator[tuple[Value, ...]]:
-    for comparison in against(results.cohort, "frozen"):
+    for comparison in compare_with(results.cohort, "frozen"):
         for run, frozen in comparison.pairs:
             for t, gain in enumerate(run.best - frozen.best):
                 yield "b", run.condition, "live", run.seed, t + 1, float(gain)
@@ -85,25 +85,25 @@ def _gain_curves(results: Results) -> Iterator[tuple[Value, ...]]:
 
 def _gains(results: Results) -> Iterator[tuple[Value, ...]]:
     live, restarted = _single_gains(results)
-    for layer, found in (("live", live), ("restart", restarted)):
-        for comparison in found:
+    for layer, compared in (("live", live), ("restart", restarted)):
+        for comparison in compared:
             for run, frozen in comparison.pairs:
                 for measure, cell in zip(_ENDS, differences(run, frozen, _ENDS), strict=True):
                     yield "c", run.condition, layer, run.seed, measure.heading, cell.number
 
 
-def _single_gains(results: Results) -> tuple[tuple[Comparison, ...], tuple[Comparison, ...]]:
+def _single_gains(results: Results) -> tuple[tuple[RunComparison, ...], tuple[RunComparison, ...]]:
     """Live and restarted runs over Frozen, over one horizon; live ones alone where no restart compares."""
     try:
         _, live = restarts_and_live(results)
-        return against(live, "frozen"), tuple(
+        return compare_with(live, "frozen"), tuple(
             c for c in restart_comparisons(results) if c.second == "live/frozen"
         )
     except NoTableError:
-        return against(results.cohort, "frozen"), ()
+        return compare_with(results.cohort, "frozen"), ()
 
 
-def _draw_outcomes(figure: Figure, frame: Frame) -> None:
+def _draw_outcomes(figure: Figure, frame: CsvFrame) -> None:
     (first, second), (third, fourth) = figure.subplots(2, 2, width_ratios=(1.15, 1))
     _draw_shares(first, frame.where(panel="a"))
     _draw_gains(second, frame.where(panel="b"))
@@ -116,7 +116,7 @@ def _draw_outcomes(figure: Figure, frame: Frame) -> None:
     drawing.legend(figure, trained, *drawing.live_and_restarted(), note=drawing.seed_count(frame))
 
 
-def _draw_shares(axes: Axes, frame: Frame) -> None:
+def _draw_shares(axes: Axes, frame: CsvFrame) -> None:
     conditions, left = frame.names("condition"), np.zeros(len(frame.names("condition")))
     for outcome, hue in _OUTCOME_COLORS.items():
         wide = np.array([frame.where(condition=c, what=outcome.value).mean() for c in conditions])
@@ -133,7 +133,7 @@ def _draw_shares(axes: Axes, frame: Frame) -> None:
     drawing.panel_title(axes, "a", "Outcomes of completions")
 
 
-def _draw_gains(axes: Axes, frame: Frame) -> None:
+def _draw_gains(axes: Axes, frame: CsvFrame) -> None:
     drawing.zero_line(axes, vertical=False)
     if frame.rows:
         drawing.mean_and_range(axes, frame, "value")
@@ -181,7 +181,7 @@ def paired_table(evidence: Evidence) -> str:
     return lines(("comparison", "first", "second", "seed", "measure", "value", "unit"), rows)
 
 
-def _draw_paired(figure: Figure, frame: Frame) -> None:
+def _draw_paired(figure: Figure, frame: CsvFrame) -> None:
     for axes, own in drawing.panels(figure, frame, "measure", _PAIRED_COLUMNS, sharey=True):
         _draw_differences(axes, own)
     labels = [_comparison(own) for _, own in frame.by("comparison")]
@@ -192,13 +192,13 @@ def _draw_paired(figure: Figure, frame: Frame) -> None:
     figure.supxlabel(note, fontsize=7.5)
 
 
-def _comparison(frame: Frame) -> str:
+def _comparison(frame: CsvFrame) -> str:
     row = frame.rows[0]
     first, second = (drawing.display_name(row[which]) for which in ("first", "second"))
     return f"{first} − {second} (n = {len(frame.names('seed'))})"
 
 
-def _draw_differences(axes: Axes, frame: Frame) -> None:
+def _draw_differences(axes: Axes, frame: CsvFrame) -> None:
     drawing.zero_line(axes)
     for place, (_, own) in enumerate(frame.by("comparison")):
         known, hue = own.known().numbers(), drawing.color(own.rows[0]["first"])
@@ -210,7 +210,7 @@ def _draw_differences(axes: Axes, frame: Frame) -> None:
     axes.locator_params(axis="x", nbins=4)
 
 
-def _remark(frame: Frame) -> str:
+def _remark(frame: CsvFrame) -> str:
     return few_seeds(len(own.names("seed")) for _, own in frame.by("comparison"))
 
 
@@ -225,13 +225,13 @@ def stages_table(evidence: Evidence) -> str:
     return lines(("condition", "seed", "stage", "measure", "value", "unit"), rows)
 
 
-def _draw_stages(figure: Figure, frame: Frame) -> None:
+def _draw_stages(figure: Figure, frame: CsvFrame) -> None:
     for axes, own in drawing.panels(figure, frame, "measure"):
         _draw_stage(axes, own)
     drawing.legend(figure, frame.names("condition"), note=drawing.seed_count(frame))
 
 
-def _draw_stage(axes: Axes, frame: Frame) -> None:
+def _draw_stage(axes: Axes, frame: CsvFrame) -> None:
     conditions, stages = frame.names("condition"), frame.names("stage")
     for offset, condition in zip(drawing.offsets(len(conditions), 0.36), conditions, strict=True):
         own = [frame.where(condition=condition, stage=stage) for stage in stages]

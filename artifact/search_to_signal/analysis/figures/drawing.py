@@ -1,4 +1,4 @@
-"""What several figures draw alike, in the colours of Okabe and Ito, with markers and lines for grey print."""
+"""Shared drawing functions, in the colours of Okabe and Ito, with markers and dashes for grey print."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from string import ascii_lowercase
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from search_to_signal.analysis.figures.plot import Frame
+from search_to_signal.analysis.figures.plot import CsvFrame
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, RED, PURPLE, GREY = "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#777777"
@@ -28,23 +28,23 @@ _OTHER = (ORANGE, "P", "-")
 
 
 def color(condition: str) -> str:
-    """The colour of a condition; all that are not ours share one."""
+    """Return the colour of a condition; all third-party conditions share one."""
     return _STYLES.get(condition, _OTHER)[0]
 
 
 def line_style(condition: str) -> dict[str, Any]:
-    """Colour, marker and dashes of a condition's line."""
+    """Return colour, marker and dashes of a condition's line."""
     hue, shape, dashes = _STYLES.get(condition, _OTHER)
     return {"color": hue, "marker": shape, "linestyle": dashes}
 
 
 def points(condition: str) -> dict[str, Any]:
-    """Colour and marker of a condition, without a line."""
+    """Return colour and marker of a condition, without a line."""
     return {**line_style(condition), "linestyle": "none"}
 
 
 def display_name(name: str) -> str:
-    """A name as figures print it: tail_weighted is Tail-weighted."""
+    """Format a name for figures: tail_weighted becomes Tail-weighted."""
     return name.replace("_", "-").capitalize()
 
 
@@ -53,8 +53,8 @@ def panel_title(axes: Axes, which: str, title: str) -> None:
 
 
 def panels(
-    figure: Figure, frame: Frame, column: str, columns: int | None = None, **shared: Any
-) -> Iterator[tuple[Axes, Frame]]:
+    figure: Figure, frame: CsvFrame, column: str, columns: int | None = None, **shared: Any
+) -> Iterator[tuple[Axes, CsvFrame]]:
     """Yield a new panel for every name in a column, headed with it, and the name's rows.
 
     ``columns`` panels stand in a row, by default all of them; ``shared`` goes to ``Figure.subplots``.
@@ -67,7 +67,7 @@ def panels(
 
 
 def panel_grid(figure: Figure, count: int, columns: int, **shared: Any) -> list[Axes]:
-    """So many panels, row by row; what is left of the last row stays empty."""
+    """Create ``count`` panels, row by row; the rest of the last row stays empty."""
     every = figure.subplots(-(-count // columns), columns, squeeze=False, **shared).flat
     for axes in every[count:]:
         axes.set_axis_off()
@@ -83,7 +83,7 @@ def letter(number: int) -> str:
 def legend(
     figure: Figure | SubFigure, conditions: Sequence[str], *extra: Line2D, note: str | None = None
 ) -> None:
-    """One legend of the conditions below all panels, under a line of words."""
+    """Draw one legend of the conditions below all panels, under a line of text."""
     handles = [*(Line2D([], [], label=display_name(name), **line_style(name)) for name in conditions), *extra]
     figure.legend(
         handles=handles,
@@ -105,19 +105,19 @@ def live_and_restarted() -> tuple[Line2D, ...]:
     return legend_marker("live", ""), legend_marker("restarted")
 
 
-def seed_count(frame: Frame) -> str:
-    """How many seeds conditions have, by layer where rows name one, and what scores measure."""
+def seed_count(frame: CsvFrame) -> str:
+    """Format the number of seeds, by layer where rows name one, and the unit of scores."""
     seeds: dict[tuple[str, str | None], set[str]] = {}
     for row in frame.rows:
         seeds.setdefault((row["condition"], row.get("layer")), set()).add(row["seed"])
-    counts = sorted({len(found) for found in seeds.values()})
+    counts = sorted({len(names) for names in seeds.values()})
     number = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     unit = frame.rows[0].get("unit")
     return f"n = {number} seed{'' if number == '1' else 's'}" + (f"; scores in {unit}" if unit else "")
 
 
 def offsets(count: int, width: float = 0.6) -> list[float]:
-    """Offsets around a place for so many things that share it."""
+    """Return ``count`` offsets around a shared position."""
     return [0.0] if count == 1 else [width * (i / (count - 1) - 0.5) for i in range(count)]
 
 
@@ -127,7 +127,7 @@ def zero_line(axes: Axes, vertical: bool = True) -> None:
 
 
 def empty_panel(axes: Axes, reason: str) -> None:
-    """A panel whose layer has not run says so."""
+    """Write the reason why a panel has no data."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, reason, ha="center", va="center", color=GREY, wrap=True, transform=axes.transAxes)
 
@@ -135,8 +135,8 @@ def empty_panel(axes: Axes, reason: str) -> None:
 HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 0.8}
 
 
-def mean_and_range(axes: Axes, frame: Frame, column: str) -> None:
-    """Mean over seeds as a line, lowest to highest seed as a band, by condition; one row per group."""
+def mean_and_range(axes: Axes, frame: CsvFrame, column: str) -> None:
+    """Draw the mean over seeds as a line and lowest to highest seed as a band, by condition."""
     for condition, own in frame.by("condition"):
         curves = np.array([same.numbers(column) for _, same in own.by("seed")])
         groups, hue = np.arange(1, curves.shape[1] + 1), color(condition)
@@ -147,8 +147,8 @@ def mean_and_range(axes: Axes, frame: Frame, column: str) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=(1, 2, 5, 10)))
 
 
-def paired_points(axes: Axes, frame: Frame) -> None:
-    """Live (filled) and restarted (open) values of one seed joined by a line, conditions side by side."""
+def paired_points(axes: Axes, frame: CsvFrame) -> None:
+    """Draw live (filled) and restarted (open) values, joined by seed, conditions next to each other."""
     for place, (condition, own) in enumerate(frame.by("condition")):
         seeds = [same for _, same in own.by("seed")]
         ends = [(place + side, layer) for side, layer in ((-0.17, "live"), (0.17, "restart"))]
@@ -162,20 +162,20 @@ def paired_points(axes: Axes, frame: Frame) -> None:
     _side_by_side(axes, frame)
 
 
-def seed_points_by_condition(axes: Axes, frame: Frame) -> None:
-    """Every seed as an open marker and their mean as a bar, conditions side by side."""
+def seed_points_by_condition(axes: Axes, frame: CsvFrame) -> None:
+    """Draw every seed as an open marker and the mean as a bar, conditions next to each other."""
     for place, (condition, own) in enumerate(frame.by("condition")):
         seed_points(axes, own, place, condition)
     _side_by_side(axes, frame)
 
 
-def _side_by_side(axes: Axes, frame: Frame) -> None:
+def _side_by_side(axes: Axes, frame: CsvFrame) -> None:
     axes.set_xticks([])
     axes.set_xlim(-0.5, max(len(frame.names("condition")), 1) - 0.5)
 
 
-def seed_points(axes: Axes, frame: Frame, place: float, condition: str, column: str = "value") -> None:
-    """The seeds of one condition as open markers at a place, their mean as a bar if none is missing."""
+def seed_points(axes: Axes, frame: CsvFrame, place: float, condition: str, column: str = "value") -> None:
+    """Draw the seeds of one condition as open markers, and their mean as a bar if none is missing."""
     values = frame.known(column).numbers(column)
     if len(values):
         x = place + np.array(offsets(len(values), 0.09))

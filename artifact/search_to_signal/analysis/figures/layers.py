@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from search_to_signal.analysis.figures import drawing
-from search_to_signal.analysis.figures.plot import Frame, Plot, lines
+from search_to_signal.analysis.figures.plot import CsvFrame, Plot, lines
 from search_to_signal.analysis.results import NoTableError
 from search_to_signal.analysis.tables import measures
 from search_to_signal.analysis.tables.catalogue import Evidence
@@ -28,7 +28,7 @@ def breadth_table(evidence: Evidence) -> str:
     return lines(("cell", "condition", "seed", "measure", "value", "unit"), rows)
 
 
-def _draw_breadth(figure: Figure, frame: Frame) -> None:
+def _draw_breadth(figure: Figure, frame: CsvFrame) -> None:
     """One row of panels per unit, so that no axis mixes two."""
     units, shown = frame.names("unit"), frame.names("measure")
     sizes = [len(frame.where(unit=unit).names("cell")) for unit in units]
@@ -49,7 +49,7 @@ def _draw_breadth(figure: Figure, frame: Frame) -> None:
     drawing.legend(figure, frame.names("condition"))
 
 
-def _draw_cells(axes: Axes, frame: Frame) -> None:
+def _draw_cells(axes: Axes, frame: CsvFrame) -> None:
     conditions = frame.names("condition")
     for place, cell in enumerate(frame.names("cell")):
         axes.axhline(place, color=drawing.GREY, lw=0.4, alpha=0.3, zorder=0)
@@ -60,7 +60,7 @@ def _draw_cells(axes: Axes, frame: Frame) -> None:
 
 
 def restart_table(evidence: Evidence) -> str:
-    """Restarted and live runs of the same seeds over one horizon, with the Frozen runs beside them.
+    """Format restarted, live and Frozen runs of the same seeds over one horizon.
 
     Raises NoTableError as ``restarts_and_live`` does.
     """
@@ -77,7 +77,7 @@ def restart_table(evidence: Evidence) -> str:
     return lines(("layer", "condition", "seed", "groups", "measure", "value", "unit"), rows)
 
 
-def _draw_restart(figure: Figure, frame: Frame) -> None:
+def _draw_restart(figure: Figure, frame: CsvFrame) -> None:
     for axes, own in drawing.panels(figure, frame, "measure"):
         drawing.paired_points(axes, own)
         axes.axhline(own.where(condition="frozen").mean(), color=drawing.GREY, lw=0.6, ls="--", zorder=0)
@@ -99,7 +99,7 @@ def heldout_table(evidence: Evidence) -> str:
     return lines(("condition", "seed", "size", "gap_percent"), rows)
 
 
-def _draw_heldout(figure: Figure, frame: Frame) -> None:
+def _draw_heldout(figure: Figure, frame: CsvFrame) -> None:
     axes = figure.add_subplot()
     sizes, conditions = frame.names("size"), frame.names("condition")
     for offset, condition in zip(drawing.offsets(len(conditions), 0.6), conditions, strict=True):
@@ -154,16 +154,16 @@ HELDOUT = Plot(
 
 def tours_table(evidence: Evidence) -> str:
     """The nodes of both tours in visiting order; raises RunDirectoryError where no tour was recorded."""
-    found = read_tours(evidence.results.directory)
+    tours = read_tours(evidence.results.directory)
     rows = [
-        (name, place, node, *found.coordinates[node], tour.score, found.run, evidence.unit)
-        for name, tour in (("seed", found.seed), ("best", found.best))
+        (name, place, node, *tours.coordinates[node], tour.score, tours.run, evidence.unit)
+        for name, tour in (("seed", tours.seed), ("best", tours.best))
         for place, node in enumerate(tour.order)
     ]
     return lines(("tour", "place", "node", "x", "y", "score", "run", "unit"), rows)
 
 
-def _draw(figure: Figure, frame: Frame) -> None:
+def _draw(figure: Figure, frame: CsvFrame) -> None:
     for axes, which, name in zip(figure.subplots(1, 2), "ab", ("seed", "best"), strict=True):
         own = frame.where(tour=name)
         x, y = own.numbers("x").tolist(), own.numbers("y").tolist()
@@ -176,7 +176,7 @@ def _draw(figure: Figure, frame: Frame) -> None:
         drawing.panel_title(axes, which, f"{title}: {own.numbers('score')[0]:.3f}")
 
 
-def _remark(frame: Frame) -> str:
+def _remark(frame: CsvFrame) -> str:
     seed, best = (frame.where(tour=name).numbers("score")[0] for name in ("seed", "best"))
     unit = frame.rows[0]["unit"]
     return (

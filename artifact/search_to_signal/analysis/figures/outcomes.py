@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from search_to_signal.analysis.figures.drawing import BLUE, GREY, ORANGE, RED, zero_line
-from search_to_signal.analysis.figures.plot import Frame, Value, lines
+from search_to_signal.analysis.figures.plot import CsvFrame, Value, lines
 from search_to_signal.analysis.figures.style import house_style
 from search_to_signal.analysis.plan.lines import find_measure, metric_heading
 from search_to_signal.analysis.plan.outcomes import OutcomeVerdict, QuestionOutcome
@@ -49,18 +49,18 @@ _NAMES: Mapping[str, Any] = {
 }
 
 
-def outcome_lines(found: Sequence[QuestionOutcome], unit: str) -> str:
+def outcome_lines(outcomes: Sequence[QuestionOutcome], unit: str) -> str:
     """The text of the figure's CSV: a row per seed; scores in ``unit``, shares in points."""
     rows: list[tuple[Value, ...]] = []
-    for one in found:
-        measure = find_measure(one.question.metric)
-        bars = [*(one.interval or (None, None)), *(one.corrected or (None, None))]
+    for outcome in outcomes:
+        measure = find_measure(outcome.question.metric)
+        bars = [*(outcome.interval or (None, None)), *(outcome.corrected or (None, None))]
         scaled = [None if end is None else measure.factor * end for end in bars]
-        title = metric_heading(one) if measure.factor != 1.0 else f"{metric_heading(one)} ({unit})"
-        name = f"{one.name} (n = {len(one.values)})"
-        for seed, value in one.values.items():
+        title = metric_heading(outcome) if measure.factor != 1.0 else f"{metric_heading(outcome)} ({unit})"
+        name = f"{outcome.name} (n = {len(outcome.values)})"
+        for seed, value in outcome.values.items():
             numbers = (measure.factor * value, *scaled)
-            rows.append((title, name, seed, *numbers, one.verdict.value, len(one.values)))
+            rows.append((title, name, seed, *numbers, outcome.verdict.value, len(outcome.values)))
     return lines(_COLUMNS, rows)
 
 
@@ -69,7 +69,7 @@ def draw_outcomes(text: str, out: Path) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{NAME}.csv"
     path.write_text(text, encoding="utf-8")
-    frame = Frame.read(text)
+    frame = CsvFrame.read(text)
     panels = frame.names("metric")
     rows = [len(frame.where(metric=name).names("comparison")) for name in panels]
     with house_style():
@@ -84,7 +84,7 @@ def draw_outcomes(text: str, out: Path) -> Path:
     return path.with_suffix(".png")
 
 
-def _draw(axes: Axes, frame: Frame, title: str) -> None:
+def _draw(axes: Axes, frame: CsvFrame, title: str) -> None:
     zero_line(axes)
     names = frame.names("comparison")
     for place, name in enumerate(names):

@@ -1,4 +1,7 @@
-"""A figure: its name, what it says, the CSV that it is drawn from, and how. Equal records, equal bytes."""
+"""A figure: name, caption, the CSV that it is drawn from, and a drawing function.
+
+Equal records give equal bytes.
+"""
 
 import csv
 import io
@@ -22,24 +25,24 @@ Value = str | int | float | None
 
 
 @dataclass(frozen=True)
-class Frame:
-    """Rows of a CSV; every value is text, and missing numbers are empty."""
+class CsvFrame:
+    """The rows of a figure's CSV; every value is text, and missing numbers are empty."""
 
     rows: tuple[Mapping[str, str], ...]
 
     @classmethod
-    def read(cls, text: str) -> "Frame":
+    def read(cls, text: str) -> "CsvFrame":
         return cls(tuple(csv.DictReader(io.StringIO(text))))
 
-    def where(self, **values: str) -> "Frame":
-        return Frame(tuple(row for row in self.rows if all(row[key] == v for key, v in values.items())))
+    def where(self, **values: str) -> "CsvFrame":
+        return CsvFrame(tuple(row for row in self.rows if all(row[key] == v for key, v in values.items())))
 
-    def by(self, column: str) -> Iterator[tuple[str, "Frame"]]:
+    def by(self, column: str) -> Iterator[tuple[str, "CsvFrame"]]:
         """Yield every distinct text of a column with its rows, in their order."""
         rows: dict[str, list[Mapping[str, str]]] = {}
         for row in self.rows:
             rows.setdefault(row[column], []).append(row)
-        yield from ((name, Frame(tuple(own))) for name, own in rows.items())
+        yield from ((name, CsvFrame(tuple(own))) for name, own in rows.items())
 
     def names(self, column: str) -> list[str]:
         """The distinct texts of a column, in the order of the rows."""
@@ -55,15 +58,15 @@ class Frame:
 
     def mean(self, column: str = "value") -> float:
         """Mean of the numbers; NaN where one is missing, as in tables, or none is there."""
-        found = self.numbers(column)
-        return float(found.mean()) if len(found) else float("nan")
+        values = self.numbers(column)
+        return float(values.mean()) if len(values) else float("nan")
 
-    def known(self, column: str = "value") -> "Frame":
-        return Frame(tuple(row for row in self.rows if row[column]))
+    def known(self, column: str = "value") -> "CsvFrame":
+        return CsvFrame(tuple(row for row in self.rows if row[column]))
 
 
 def lines(columns: Sequence[str], rows: Sequence[Sequence[Value]]) -> str:
-    """The text of a CSV with all digits; None is empty."""
+    """Format a CSV with all digits; None is empty."""
     return to_csv([list(columns), *([_text(value) for value in row] for row in rows)])
 
 
@@ -73,31 +76,32 @@ def _text(value: Value) -> str:
 
 @dataclass(frozen=True)
 class Plot:
-    """``table`` gives the text of the CSV, or raises NoTableError; ``draw`` sees that text and no records.
+    """A figure; ``table`` returns the text of its CSV or raises NoTableError, ``draw`` reads only that text.
 
-    ``size`` is (width, height) in inches; ``tables`` name the tables that hold the same numbers; ``remark``
-    gives what the caption says of the CSV's own numbers; ``layers`` are those whose horizon it ends with.
+    ``size`` is (width, height) in inches; ``tables`` are the names of tables with the same numbers;
+    ``remark`` returns a caption sentence from the CSV's own numbers; ``layers`` are those whose horizon ends
+    the caption.
     """
 
     name: str
     title: str
     caption: str
     table: Callable[[Evidence], str]
-    draw: Callable[[Figure, Frame], None]
+    draw: Callable[[Figure, CsvFrame], None]
     size: tuple[float, float] = (7.0, 2.6)
     tables: tuple[str, ...] = ()
-    remark: Callable[[Frame], str] | None = None
+    remark: Callable[[CsvFrame], str] | None = None
     layers: tuple[str, ...] = ("cohort",)
 
     def remarked(self, path: Path) -> "Plot":
-        """The figure of the CSV beside ``path``: its caption ends with the remark."""
+        """Return the plot with the remark on the CSV next to ``path`` at the end of its caption."""
         if self.remark is None:
             return self
-        frame = Frame.read(path.with_suffix(".csv").read_text(encoding="utf-8"))
+        frame = CsvFrame.read(path.with_suffix(".csv").read_text(encoding="utf-8"))
         return replace(self, caption=" ".join(f"{self.caption} {self.remark(frame)}".split()))
 
     def captioned(self, results: Results) -> "Plot":
-        """The figure of these results: its caption ends with the horizons of the layers that have run."""
+        """Return the plot with the horizons of the layers that have run at the end of its caption."""
         notes: dict[str, None] = {}
         for layer in self.layers:
             with suppress(NoTableError):
@@ -125,7 +129,7 @@ def redraw(plot: Plot, path: Path, smoke: bool = False) -> Path:
     """Draw a figure from its CSV into the same directory; returns the path of the PNG."""
     with house_style():
         figure = Figure(figsize=plot.size, layout="constrained")
-        plot.draw(figure, Frame.read(path.read_text(encoding="utf-8")))
+        plot.draw(figure, CsvFrame.read(path.read_text(encoding="utf-8")))
         if smoke:
             _mark(figure)
         figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
@@ -136,7 +140,7 @@ def redraw(plot: Plot, path: Path, smoke: bool = False) -> Path:
 
 
 def _mark(figure: Figure) -> None:
-    """Nobody shall take a figure of a smoke run for a result, wherever it is copied to."""
+    """Mark the figure of a smoke run, so that a copy of it is not mistaken for a result."""
     figure.text(
         0.5,
         0.5,

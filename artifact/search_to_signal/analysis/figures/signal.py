@@ -1,4 +1,4 @@
-"""The learner path: what the normalizer erases, what survives it, and whom it credits.
+"""The learner path: which reward changes the normalizer erases, and which classes get credit.
 
 Paper, fig. signal-propagation: mechanism separation, no efficacy.
 """
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from search_to_signal.analysis.figures import drawing
-from search_to_signal.analysis.figures.plot import Frame, Plot, Value, lines
+from search_to_signal.analysis.figures.plot import CsvFrame, Plot, Value, lines
 from search_to_signal.analysis.results import NoTableError
 from search_to_signal.analysis.tables.audit import audited_cells
 from search_to_signal.analysis.tables.catalogue import Evidence
@@ -36,7 +36,7 @@ def signal_table(evidence: Evidence) -> str:
     """Panels a to d: condition (in c and d: the cell), seed, part, what and value.
 
     In c and d also the task, as ``style``, the model and ``n``: groups in c, comparisons in d, which has its
-    ``steps`` besides. Rows of b without a seed are over seeds.
+    ``steps`` too. Rows of b without a seed are over seeds.
     """
     rows = [*_changes(evidence), *_credit(evidence), *_pairs(evidence), *_updates(evidence)]
     columns = ("panel", "condition", "seed", "part", "what", "value", "style", "model", "n", "steps")
@@ -69,15 +69,15 @@ def _pairs(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
     facts = {cell: runs[0].facts for cell, runs in audited_cells(evidence.results).items()}
     for row in table.rows:
         place, pair = row.label.split("/", 1)
-        found, cell = facts[place], table.cell(row.label, "Equivalent (%)")
+        facts_of_cell, cell = facts[place], table.cell(row.label, "Equivalent (%)")
         same = cell.number
         apart = None if same is None else 100.0 - same
-        task, model = found.problem, Path(found.model).name
+        task, model = facts_of_cell.problem, Path(facts_of_cell.model).name
         yield "c", place, None, pair, "separated (%)", apart, task, model, cell.n
 
 
 def _updates(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
-    """Steps in sequence and alone: cosine of two adapter changes, and what withheld contexts notice."""
+    """Yield steps in sequence and alone: cosine of adapter changes, and differences in withheld contexts."""
     try:
         table = evidence.table(UPDATES)
     except NoTableError:
@@ -89,12 +89,12 @@ def _updates(evidence: Evidence) -> Iterator[tuple[Value, ...]]:
             steps = table.cell(row.label, STEPS).value
             task, model = cell.split(" ", 1)
             for what in _MEASURES:
-                found, names = table.cell(row.label, what), pair.replace(" – ", ", ")
-                look = task, Path(model).name, found.n
-                yield "d", cell, None, names, what, found.number, *look, steps
+                shown, names = table.cell(row.label, what), pair.replace(" – ", ", ")
+                look = task, Path(model).name, shown.n
+                yield "d", cell, None, names, what, shown.number, *look, steps
 
 
-def _draw(figure: Figure, frame: Frame) -> None:
+def _draw(figure: Figure, frame: CsvFrame) -> None:
     top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.1))
     first, second = top.subplots(1, 2)
     _draw_changes(first, frame.where(panel="a"))
@@ -104,7 +104,7 @@ def _draw(figure: Figure, frame: Frame) -> None:
     note = drawing.seed_count(seeded)
     drawing.legend(top, seeded.names("condition"), classes, credit, note=note)
     pairs, *updates = bottom.subplots(1, 1 + len(_MEASURES))
-    lower = Frame(tuple(row for row in frame.rows if row["panel"] in "cd"))
+    lower = CsvFrame(tuple(row for row in frame.rows if row["panel"] in "cd"))
     models = sorted(lower.names("model"))
     _draw_cells(pairs, frame.where(panel="c"), models, "the normalizer replay has not run")
     drawing.panel_title(pairs, "c", "Same records")
@@ -125,33 +125,35 @@ def _draw(figure: Figure, frame: Frame) -> None:
 
 
 def _mark(task: str, model: str, models: Sequence[str]) -> Line2D:
-    """A task's colour with a model's marker, the same ones in both panels."""
+    """Return a marker with the task's colour and the model's shape, the same in both panels."""
     hue = _TASK_COLORS.get(task, drawing.GREEN)
     shape = _MODEL_MARKERS[models.index(model) % len(_MODEL_MARKERS)]
     return Line2D([], [], color=hue, marker=shape, linestyle="none", markersize=3.5, label=f"{task} {model}")
 
 
-def _protocol(frame: Frame) -> str:
-    """Panel d's heading: how many matched updates in sequence its filled markers stand for."""
+def _protocol(frame: CsvFrame) -> str:
+    """Return panel d's heading: the number of matched updates in sequence behind its filled markers."""
     steps = _steps(frame.where(panel="d"))
     if not steps[1:]:
         return "Matched updates" if not steps else "Matched updates, single steps"
     return f"Matched updates: {steps[-1]} in sequence (open: single steps)"
 
 
-def _remark(frame: Frame) -> str:
-    return " ".join(filter(None, (_kept(frame.where(panel="a")), _counted(frame.where(panel="d")))))
+def _remark(frame: CsvFrame) -> str:
+    return " ".join(
+        filter(None, (_describe_changes(frame.where(panel="a")), _describe_counts(frame.where(panel="d"))))
+    )
 
 
-def _kept(frame: Frame) -> str:
-    """What each change of the rewards moved here, lowest to highest seed of each condition."""
-    told = []
+def _describe_changes(frame: CsvFrame) -> str:
+    """Describe the groups that each reward change moved, lowest to highest seed of each condition."""
+    parts_moved = []
     for part, own in frame.by("part"):
         ranges = (
             f"{_range(same.numbers())} ({drawing.display_name(name)})" for name, same in own.by("condition")
         )
-        told.append(f"{part} {', '.join(ranges)}")
-    return f"Groups moved in (a), by seed: {'; '.join(told)}." if told else ""
+        parts_moved.append(f"{part} {', '.join(ranges)}")
+    return f"Groups moved in (a), by seed: {'; '.join(parts_moved)}." if parts_moved else ""
 
 
 def _range(values: Floats) -> str:
@@ -159,7 +161,7 @@ def _range(values: Floats) -> str:
     return f"{low} %" if low == high else f"{low} to {high} %"
 
 
-def _counted(frame: Frame) -> str:
+def _describe_counts(frame: CsvFrame) -> str:
     steps = _steps(frame)
     if not steps:
         return ""
@@ -173,12 +175,12 @@ def _counted(frame: Frame) -> str:
     )
 
 
-def _steps(frame: Frame) -> list[int]:
+def _steps(frame: CsvFrame) -> list[int]:
     """The numbers of steps in the rows, rising."""
     return sorted(int(name) for name in frame.names("steps") if name)
 
 
-def _draw_changes(axes: Axes, frame: Frame) -> None:
+def _draw_changes(axes: Axes, frame: CsvFrame) -> None:
     conditions, parts = frame.names("condition"), frame.names("part")
     for place, part in enumerate(parts):
         for offset, condition in zip(drawing.offsets(len(conditions), 0.5), conditions, strict=True):
@@ -189,7 +191,7 @@ def _draw_changes(axes: Axes, frame: Frame) -> None:
     drawing.panel_title(axes, "a", "What the normalizer keeps")
 
 
-def _draw_credit(axes: Axes, frame: Frame) -> None:
+def _draw_credit(axes: Axes, frame: CsvFrame) -> None:
     conditions, classes = frame.names("condition"), frame.names("part")
     for place, name in enumerate(classes):
         for offset, condition in zip(drawing.offsets(len(conditions), 0.55), conditions, strict=True):
@@ -200,7 +202,7 @@ def _draw_credit(axes: Axes, frame: Frame) -> None:
             axes.plot(prevalence, y, **drawing.points(condition), **drawing.HOLLOW)
             axes.plot(mass, y, **drawing.points(condition))
             if not np.isnan(enrichment):
-                _beside(axes, f"×{enrichment:.2f}", max(prevalence, mass), y)
+                _annotate(axes, f"×{enrichment:.2f}", max(prevalence, mass), y)
     axes.set_yticks(
         range(len(classes)), [drawing.display_name(name).replace("-", "\n", 1) for name in classes]
     )
@@ -209,11 +211,11 @@ def _draw_credit(axes: Axes, frame: Frame) -> None:
     drawing.panel_title(axes, "b", "Credit against base rate")
 
 
-def _beside(axes: Axes, text: str, x: float, y: float) -> None:
+def _annotate(axes: Axes, text: str, x: float, y: float) -> None:
     axes.annotate(text, (x, y), (4, 0), textcoords="offset points", va="center", fontsize=5.5)
 
 
-def _draw_cells(axes: Axes, frame: Frame, models: Sequence[str], otherwise: str) -> None:
+def _draw_cells(axes: Axes, frame: CsvFrame, models: Sequence[str], otherwise: str) -> None:
     """One line per pair of mappings, one marker per cell; fewer steps are open."""
     pairs, cells = frame.names("part"), frame.names("condition")
     if not pairs:

@@ -1,6 +1,6 @@
-"""How figures look: matplotlib's own defaults and our settings, whatever a matplotlibrc says.
+"""The style of figures: matplotlib's defaults and our settings, independent of any matplotlibrc.
 
-It is the file of whoever prepared the working directory, and may start latex with a preamble of theirs.
+A matplotlibrc in the working directory is not trusted: it could start latex with its own preamble.
 """
 
 import os
@@ -36,13 +36,13 @@ SETTINGS: Mapping[str, Any] = {
 
 
 @contextmanager
-def _among_no_settings() -> Iterator[None]:
-    """Within it the working directory is one of ours, with an empty matplotlibrc, which is read first."""
+def _without_matplotlibrc() -> Iterator[None]:
+    """Change to a temporary directory with an empty matplotlibrc, which matplotlib reads first."""
     before = os.open(".", os.O_PATH)
     try:
-        with TemporaryDirectory(prefix="s2s-") as ours:
-            (Path(ours) / "matplotlibrc").touch()
-            os.chdir(ours)
+        with TemporaryDirectory(prefix="s2s-") as empty:
+            (Path(empty) / "matplotlibrc").touch()
+            os.chdir(empty)
             try:
                 yield
             finally:
@@ -51,14 +51,14 @@ def _among_no_settings() -> Iterator[None]:
         os.close(before)
 
 
-# It reads settings where it is first imported; the package of figures begins with this module.
-with _among_no_settings():
+# matplotlib reads its settings on first import; the package of figures imports this module first.
+with _without_matplotlibrc():
     import matplotlib as mpl
 
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Within it figures are drawn with ``SETTINGS``, also where another module has read a matplotlibrc."""
+    """Draw figures with ``SETTINGS``, even if another module has loaded a matplotlibrc."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(SETTINGS)

@@ -76,12 +76,12 @@ class Magnitudes:
 
     @property
     def mean(self) -> float | None:
-        """Arithmetic mean, None of nothing."""
+        """The arithmetic mean; None without numbers."""
         return self.total / self.number if self.number else None
 
     @property
     def median(self) -> float | None:
-        """Median, None of nothing."""
+        """The median; None without numbers."""
         if not self.number:
             return None
         if self.kept is not None:
@@ -95,7 +95,7 @@ class Magnitudes:
 
 @dataclass(frozen=True)
 class PairTally:
-    """What two mappings have in common under one normalizer, summed over groups.
+    """The agreement of two mappings under one normalizer, summed over groups.
 
     ``equivalent`` and ``by_construction`` count groups at each of TOLERANCES; the latter those whose
     rewards are positive affine images of each other, or flat in both. ``near`` counts groups whose advantages
@@ -170,7 +170,7 @@ def tally(
     mappings: Mapping[str, RewardMapping],
     normalizers: Mapping[str, Normalizer],
 ) -> Audit:
-    """The audit of N groups of one problem under the mappings that they can be asked."""
+    """Audit N groups of one problem under the mappings that their records support."""
     mappings = answerable(mappings, batch)
     rewards = {name: rewards_of(mapping, batch) for name, mapping in mappings.items()}
     couples = list(combinations(mappings, 2))
@@ -187,7 +187,7 @@ def tally(
     return Audit(pairs, credit, context, {problem: len(batch.outcome)}, readings)
 
 
-def told_apart(batch: GroupBatch, normalizer: Normalizer) -> Bools:
+def differing_groups(batch: GroupBatch, normalizer: Normalizer) -> Bools:
     """(N,): two of the published mappings give some completion advantages more than TOLERANCE apart (D21).
 
     Those that the groups can be asked.
@@ -204,22 +204,22 @@ def equal_share(batch: GroupBatch, normalizer: Normalizer, names: tuple[str, str
     Equal is at most TOLERANCE apart: such mappings are learner-equivalent on the group (paper, normalized
     learning signal).
     """
-    found = (rewards_of(MAPPINGS[name], batch) for name in names)
-    first, second = (advantages(normalizer, one.reward, one.components) for one in found)
+    rewards = (rewards_of(MAPPINGS[name], batch) for name in names)
+    first, second = (advantages(normalizer, reward.reward, reward.components) for reward in rewards)
     equal = np.abs(first - second).max(axis=1) <= TOLERANCE
     return ratio(int(equal.sum()), len(equal))
 
 
 def by_problem(problem: str, tallies: Tallies) -> dict[tuple[str, str, str], ReadingTally]:
-    """Tallies of readings as an audit keeps them."""
+    """Group tallies of readings by problem."""
     return {(problem, *key): counted for key, counted in tallies.items()}
 
 
 def affinely_related(first: Floats, second: Floats) -> Bools:
     """(N,): second = a first + c with a > 0, to 1e-9 of the spread, or both flat.
 
-    Such groups are equivalent by construction: a normalizer that removes shift and scale cannot tell
-    the rewards apart but for its stabilizer.
+    Such groups are equivalent by construction: a normalizer that removes shift and scale separates
+    the rewards only through its stabilizer.
     """
     related: Bools = np.abs(_direction(first) - _direction(second)).max(axis=1) <= AFFINE
     return related
@@ -279,7 +279,7 @@ def _merged(first: Mapping[Key, Tally], second: Mapping[Key, Tally]) -> dict[Key
 
 
 def asked_of_all(audit: Audit) -> tuple[str, ...]:
-    """The mappings that every group was asked, in their order."""
+    """Return the mappings that every group was audited under, in their order."""
     asked: dict[str, Counter[str]] = {}
     for (problem, _, mapping), counts in audit.credit.items():
         asked.setdefault(mapping, Counter())[problem] = counts.groups
@@ -287,7 +287,7 @@ def asked_of_all(audit: Audit) -> tuple[str, ...]:
 
 
 def _of_mappings(audit: Audit, names: Collection[str]) -> Audit:
-    """What an audit has of some mappings."""
+    """Restrict an audit to some mappings."""
     return replace(
         audit,
         pairs={key: tally for key, tally in audit.pairs.items() if {key[2], key[3]} <= set(names)},

@@ -1,4 +1,4 @@
-"""Who receives positive advantage, against how common they are (paper, eq. positive-credit-mass)."""
+"""Positive credit by candidate class, relative to its base rate (paper, eq. positive-credit-mass)."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -110,7 +110,7 @@ def _row(counts: CreditCounts, name: CandidateClass, number: int, positive: int,
 
 
 def zero_advantage_share(counts: CreditCounts) -> float | None:
-    """Share of groups whose advantages are all exactly zero, so that the step teaches nothing."""
+    """Return the share of groups with only zero advantages, whose step has no learning signal."""
     return ratio(counts.zero_groups, counts.groups)
 
 
@@ -123,7 +123,7 @@ def positive_non_improver_share(counts: CreditCounts) -> float | None:
 
 
 def idle_credit_share(counts: CreditCounts) -> float | None:
-    """Among groups without any improver, the share that still hands out positive credit."""
+    """Return, among groups without an improver, the share that still gives positive credit."""
     return ratio(counts.credited_groups, counts.non_improving_groups)
 
 

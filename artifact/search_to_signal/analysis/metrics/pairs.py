@@ -1,4 +1,4 @@
-"""What pairing makes of recorded groups: which completions and which distinctions reach a learner.
+"""Pairwise signals of recorded groups: which completions and which distinctions reach a learner.
 
 A distinction is two completions of a group of which one is better: of higher score, or valid where the other
 is not. Every rule is asked of the same groups.
@@ -46,28 +46,28 @@ class PairTable:
 
     def matrix(self, shape: tuple[int, ...], chosen: Bools | None = None) -> Bools:
         """(T, G, G): whether the first completion is chosen over the second, in these pairs alone."""
-        found = np.zeros((*shape, shape[-1]), dtype=bool)
+        matrix = np.zeros((*shape, shape[-1]), dtype=bool)
         part = np.ones(len(self.group), dtype=bool) if chosen is None else chosen
-        found[self.group[part], self.chosen[part], self.rejected[part]] = True
-        return found
+        matrix[self.group[part], self.chosen[part], self.rejected[part]] = True
+        return matrix
 
     def counts(self, shape: tuple[int, ...], side: str, chosen: Bools | None = None) -> Floats:
         """(T, G): how often each completion stands on a side, ``chosen`` or ``rejected``, of these pairs."""
         part = np.ones(len(self.group), dtype=bool) if chosen is None else chosen
-        found = np.zeros(shape)
-        np.add.at(found, (self.group[part], getattr(self, side)[part]), 1.0)
-        return found
+        counts = np.zeros(shape)
+        np.add.at(counts, (self.group[part], getattr(self, side)[part]), 1.0)
+        return counts
 
 
 def round_settings(run: RecordedRun) -> RoundSettings:
-    """The run's own where its rule has rounds, else EvoTune's with one round at the end."""
+    """Return the run's own settings where its rule has rounds, else EvoTune's with one round at the end."""
     if run.manifest.of_rule.pairs:
         return recorded_rounds(run.config)
     return RoundSettings(finetuning_frequency=len(run.groups))
 
 
 def pair_table(run: RecordedRun) -> PairTable:
-    """The pairs of a run and what the threshold of the round behind each of them left."""
+    """Build the pairs of a run, and which of them the threshold of their round kept."""
     settings = round_settings(run)
     rows, judged, kept = [], [], []
     for start in range(0, len(run.groups), settings.finetuning_frequency):
@@ -94,20 +94,22 @@ def _pairs(
 
 @dataclass(frozen=True)
 class Signals:
-    """What each rule would tell a learner of one run's groups."""
+    """The learning signals of each rule on one run's groups."""
 
     batch: GroupBatch
     pairs: PairTable
 
     @cached_property
     def advantages(self) -> dict[str, Floats]:
-        """(T, G) by rule that credits completions."""
+        """(T, G) advantages by groupwise rule."""
         known = {**MAPPINGS, **OTHERS}
-        found = {}
+        advantages = {}
         for name, (mapping, normalizer) in GROUPWISE.items():
             rewards = rewards_of(known[mapping], self.batch)
-            found[name] = advantages_by_group(NORMALIZERS[normalizer], rewards.reward, rewards.components)
-        return found
+            advantages[name] = advantages_by_group(
+                NORMALIZERS[normalizer], rewards.reward, rewards.components
+            )
+        return advantages
 
     @cached_property
     def sides(self) -> dict[str, tuple[Floats, Floats]]:
@@ -122,13 +124,13 @@ class Signals:
         return sides
 
     @cached_property
-    def told(self) -> dict[str, Bools]:
-        """(T, G, G) by rule: the learner is told to prefer the first completion to the second."""
+    def preferences(self) -> dict[str, Bools]:
+        """(T, G, G) by rule: whether the learner is trained to prefer the first completion to the second."""
         shape = self.batch.outcome.shape
-        found = {name: a[:, :, None] > a[:, None, :] for name, a in self.advantages.items()}
-        found[DPO] = self.pairs.matrix(shape)
-        found[KEPT] = self.pairs.matrix(shape, self.pairs.kept)
-        return found
+        preferences = {name: a[:, :, None] > a[:, None, :] for name, a in self.advantages.items()}
+        preferences[DPO] = self.pairs.matrix(shape)
+        preferences[KEPT] = self.pairs.matrix(shape, self.pairs.kept)
+        return preferences
 
 
 def signals(run: RecordedRun) -> Signals:

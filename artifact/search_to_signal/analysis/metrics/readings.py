@@ -1,4 +1,4 @@
-"""What hangs on the decisions that the paper leaves open: recorded groups under the other readings.
+"""Sensitivity to the decisions that the paper leaves open: recorded groups under alternative readings.
 
 A reading is compared with the choice under the paper's normalizer. Everything is a sum over groups. Source:
 spec/decisions.toml; paper, Signal-Propagation Analysis, for the tolerance (D21).
@@ -75,14 +75,14 @@ Readings = Mapping[tuple[str, str, str], ReadingTally]
 
 
 def reading_tallies(batch: GroupBatch, mappings: Mapping[str, RewardMapping]) -> Tallies:
-    """Every reading that follows from the groups alone and is about one of the mappings."""
+    """Tally every reading that follows from the groups alone and concerns one of the mappings."""
     return _tallies(batch, _chosen(batch, mappings), dict(_readings(batch, mappings)))
 
 
 def exposure_tallies(
     batch: GroupBatch, mappings: Mapping[str, RewardMapping], exposures: Mapping[str, Floats]
 ) -> Tallies:
-    """The same for exposures, (N, G) each by reading, computed otherwise than the recorded (D13)."""
+    """Tally alternative exposures, (N, G) by reading, against the recorded ones (D13)."""
     mappings = answerable(mappings, batch)
     if EXPOSURE not in mappings:
         return {}
@@ -98,7 +98,7 @@ def _chosen(batch: GroupBatch, mappings: Mapping[str, RewardMapping]) -> Advanta
 
 
 def _readings(batch: GroupBatch, mappings: Mapping[str, RewardMapping]) -> Iterator[tuple[str, Advantages]]:
-    """Advantages of the mappings that a reading is about, by reading."""
+    """Compute the advantages of the mappings that a reading concerns, by reading."""
     for reading in READINGS:
         if mappings.get(reading.chosen) is MAPPINGS[reading.chosen]:
             yield reading.mapping.name, {reading.chosen: group_advantages(reading.mapping(batch).reward)}
@@ -138,7 +138,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "positive rate": lambda entry: entry.positive_rate,
     "enrichment": lambda entry: entry.enrichment,
 }
-"""What mappings are ranked by, of each class of improvers; higher first."""
+"""The quantities that rank mappings, for each class of improvers; higher first."""
 
 
 class Change(NamedTuple):
@@ -150,13 +150,13 @@ class Change(NamedTuple):
 
 
 def readings_of(readings: Readings, problem: str) -> dict[tuple[str, str], ReadingTally]:
-    """The tallies of a problem by reading and mapping that it is about, in the order of decisions."""
+    """Return the tallies of a problem by reading and its mappings, in the order of decisions."""
     found = {key[1:]: t for key, t in readings.items() if key[0] == problem and t.applies}
     return dict(sorted(found.items(), key=lambda item: DECISIONS[item[0][0]]))
 
 
 def moved_rates(tally: ReadingTally) -> dict[CandidateClass, float | None]:
-    """By how many points the share of each class with positive advantage moves; None of an empty class."""
+    """Return the change of each class's share with positive advantage, in points; None for an empty class."""
     pairs = zip(credit_table(tally.chosen), credit_table(tally.other), strict=True)
     return {
         before.candidate_class: None
@@ -167,10 +167,10 @@ def moved_rates(tally: ReadingTally) -> dict[CandidateClass, float | None]:
 
 
 def rankings(counts: Mapping[str, CreditCounts]) -> dict[str, str]:
-    """The mappings in order by quantity: best first, equal ones in one place, those without a value last."""
+    """Rank the mappings by quantity: best first, ties share a place, those without a value come last."""
     entries = {
-        name: {entry.candidate_class: entry for entry in credit_table(found)}
-        for name, found in counts.items()
+        name: {entry.candidate_class: entry for entry in credit_table(credit)}
+        for name, credit in counts.items()
     }
     return {
         f"{quantity} of {improvers}": _ordered({name: of(entry[kind]) for name, entry in entries.items()})
@@ -180,13 +180,15 @@ def rankings(counts: Mapping[str, CreditCounts]) -> dict[str, str]:
 
 
 def chosen_rankings(readings: Readings, problem: str) -> dict[str, str]:
-    found = next((reading for where, reading, _ in readings if where == problem), None)
-    chosen = {name: t.chosen for name, t in _of(readings, problem, found).items()} if found else {}
+    reading_name = next((reading for where, reading, _ in readings if where == problem), None)
+    chosen = (
+        {name: t.chosen for name, t in _of(readings, problem, reading_name).items()} if reading_name else {}
+    )
     return rankings(chosen) if chosen else {}
 
 
 def changed_rankings(readings: Readings, problem: str, reading: str) -> list[Change]:
-    """The rankings that are other ones under a reading."""
+    """Return the rankings that a reading changes."""
     tallies = _of(readings, problem, reading)
     before = rankings({name: tally.chosen for name, tally in tallies.items()})
     after = rankings({name: tally.other for name, tally in tallies.items()})

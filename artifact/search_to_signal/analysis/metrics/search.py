@@ -95,7 +95,7 @@ def distinct_performance(groups: Sequence[Sequence[CompletionRecord]]) -> float 
 
 
 def barren_start(groups: Sequence[Sequence[CompletionRecord]]) -> float | None:
-    """The share of a run's groups that come before its first valid completion; 1 where there is none."""
+    """Return the share of a run's groups before its first valid completion; 1 where there is none."""
     valid = [any(record.score is not None for record in group) for group in groups]
     return ratio(valid.index(True) if any(valid) else len(valid), len(valid))
 

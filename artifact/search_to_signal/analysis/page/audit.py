@@ -1,4 +1,4 @@
-"""The audit as CSV files and as one page that a person reads."""
+"""The shared-record audit formatted as CSV files and as one Markdown page."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -41,7 +41,7 @@ Readings that change what is recorded are settings of a run, and no replay can t
 
 
 def csv_text(table: Table) -> str:
-    """A row's key and values, nine significant digits; an absent ratio is an empty field."""
+    """Format keys and values with nine significant digits; an absent ratio is an empty field."""
     lines = list(table_lines(table))
     head = list(lines[0]) if lines else []
     return to_csv([head, *([_field(value) for value in line.values()] for line in lines)])
@@ -52,7 +52,7 @@ def table_lines(table: Table) -> Iterator[dict[str, Value]]:
     keys = table.label.split("/")
     for row in table.rows:
         values = (cell.value for cell in row.cells)
-        # The first part is a problem, whose name may hold a slash.
+        # The first part is a problem, whose name may contain a slash.
         key = row.label.rsplit("/", len(keys) - 1)
         yield dict(zip((*keys, *table.columns), (*key, *values), strict=True))
 
@@ -64,10 +64,10 @@ def page(
     default: str,
     unasked: Sequence[str] = (),
 ) -> str:
-    """The audit as Markdown; the normalizer ``default`` in full, the others by their pairs.
+    """Format the audit as Markdown: the normalizer ``default`` in full, the others by their pairs.
 
-    ``tables`` are those of ``audit_tables``, ``inputs`` the files that were replayed, with their bytes;
-    ``unasked`` are mappings that the records could not be asked.
+    ``tables`` are those of ``audit_tables``, ``inputs`` the sizes in bytes of the replayed files, ``unasked``
+    the mappings that the records do not support.
     """
     lines = {name: list(table_lines(table)) for name, table in tables.items()}
     main = {
@@ -99,7 +99,7 @@ def page(
 
 
 def _reading_lines(audit: Audit, lines: Iterable[Line]) -> Iterator[Line]:
-    """The columns of a reading that fit on a page; readings.csv has the orders in full."""
+    """Yield the columns of a reading that fit on a page; readings.csv has the full rankings."""
     for line in lines:
         if line["problem"] == "all":
             changes = changed_rankings(audit.readings, "all", str(line["reading"]))
@@ -114,7 +114,7 @@ def _other_pairs(lines: Iterable[Line], default: str) -> Iterator[Line]:
 
 
 def _pair_line(line: Line) -> Line:
-    """The columns of a pair that fit on a page."""
+    """Select the columns of a pair that fit on a page."""
     shown = {
         "problem": "problem",
         "mappings": "mappings",

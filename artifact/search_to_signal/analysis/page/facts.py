@@ -1,4 +1,4 @@
-"""What ran, on what, and for how long: read from manifests, one row per run, and nothing of the results."""
+"""Facts of the runs from their manifests: models, machine, software and time; no results."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,26 +25,26 @@ _TIMES = (
 _PACKAGES = ("torch", "transformers", "trl", "peft", "numpy", "numba")
 
 
-class ProblemCard(msgspec.Struct, frozen=True, kw_only=True):
-    """What an embedded model answers for one problem, as fractions of 1."""
+class ProblemOutcomes(msgspec.Struct, frozen=True, kw_only=True):
+    """Shares of outcomes of an embedded model on one problem, as fractions of 1."""
 
     outcomes: dict[str, float]
 
 
-class Card(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page says of an embedded model, from its card; ``completions`` are per problem."""
+class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of an embedded model's card that the page shows; ``completions`` are per problem."""
 
     parameters: int
     completions: int
-    problems: dict[str, ProblemCard]
+    problems: dict[str, ProblemOutcomes]
 
 
 @dataclass(frozen=True)
 class Facts:
-    """The manifest of every run of a results directory, by its path there, and the cards of their models."""
+    """The manifests of a results directory by run path, and the cards of the runs' models."""
 
     runs: Mapping[str, Manifest]
-    cards: Mapping[str, Card | None]
+    cards: Mapping[str, ModelCard | None]
 
     @property
     def embedded(self) -> bool:
@@ -53,26 +53,26 @@ class Facts:
 
 
 def read_facts(directory: Path) -> Facts:
-    """The manifests of all layers; raises RunDirectoryError or ModelFileError for an unreadable file."""
+    """Read the manifests of all layers; raises RunDirectoryError or ModelFileError for an unreadable file."""
     runs = {run.relative_to(directory).as_posix(): read_manifest(run) for run in runs_below(directory)}
     models = {manifest.facts.model: manifest for manifest in runs.values()}
     return Facts(runs, {name: _card(name, manifest) for name, manifest in sorted(models.items())})
 
 
-def _card(name: str, manifest: Manifest) -> Card | None:
-    """The card that the run recorded, None where it is not here or is another; raises ModelFileError."""
+def _card(name: str, manifest: Manifest) -> ModelCard | None:
+    """Read the card that the run recorded; None where it is absent or differs. Raises ModelFileError."""
     path = MODELS / name / CARD
     recorded = manifest.model_files.get(CARD)
     if recorded is None or not path.is_file() or sha256_file(path) != recorded:
         return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Card)
+        return msgspec.json.decode(path.read_bytes(), type=ModelCard)
     except msgspec.MsgspecError as error:
         raise ModelFileError(f"cannot read {path}: {error}; make it again with s2s card") from error
 
 
 def describe(facts: Facts) -> list[tuple[str, str]]:
-    """Heading and text of everything that the runs have in common, or differ in."""
+    """Return (heading, text) of the facts of the runs; values that differ are listed."""
     manifests = list(facts.runs.values())
     return [
         ("Runs", f"{len(manifests)}, all of them complete"),
@@ -88,15 +88,15 @@ def describe(facts: Facts) -> list[tuple[str, str]]:
 
 
 def layer_times(manifests: Iterable[Manifest]) -> dict[str, tuple[int, str]]:
-    """Number of runs and time of their loops, by layer."""
-    found: dict[str, list[Manifest]] = {}
+    """Return the number of runs and the time of their loops, by layer."""
+    by_layer: dict[str, list[Manifest]] = {}
     for manifest in manifests:
-        found.setdefault(manifest.facts.layer, []).append(manifest)
-    return {name: (len(same), _loops(same)) for name, same in found.items()}
+        by_layer.setdefault(manifest.facts.layer, []).append(manifest)
+    return {name: (len(same), _loops(same)) for name, same in by_layer.items()}
 
 
 def time_rows(runs: Mapping[str, Manifest]) -> list[list[str]]:
-    """Run, groups, seconds, groups per minute and the shares of the phases; the first row is the heading."""
+    """Return run, groups, seconds, groups per minute and shares of phases; the first row is the heading."""
     rows = [list(_TIMES)]
     for path, manifest in runs.items():
         timing = manifest.timing
@@ -117,13 +117,13 @@ def format_duration(seconds: float) -> str:
 
 
 def _loops(manifests: Sequence[Manifest]) -> str:
-    """How long their loops took together, set-up excluded."""
+    """Format the total time of the loops, set-up excluded."""
     known = [manifest.timing.total for manifest in manifests if manifest.timing is not None]
     missing = "" if len(known) == len(manifests) else f" ({len(manifests) - len(known)} without timing)"
     return f"{format_duration(sum(known))}{missing}" if known else "not recorded"
 
 
-def _model(name: str, card: Card | None) -> str:
+def _model(name: str, card: ModelCard | None) -> str:
     if card is None:
         return f"{name} (no card of these files is here)"
     valid = [f"{100 * c.outcomes.get('valid', 0.0):.1f} % {p}" for p, c in sorted(card.problems.items())]
@@ -147,15 +147,18 @@ def _source(manifest: Manifest) -> str:
 
 
 def _machine(manifest: Manifest) -> str:
-    found = manifest.environment
-    memory = f"{found.memory_mib / 1024:.0f} GiB"
-    return f"{found.cpu}, {found.cpu_count} cores, {memory}, {found.system} {found.kernel}, {found.libc}"
+    environment = manifest.environment
+    memory = f"{environment.memory_mib / 1024:.0f} GiB"
+    system = f"{environment.system} {environment.kernel}, {environment.libc}"
+    return f"{environment.cpu}, {environment.cpu_count} cores, {memory}, {system}"
 
 
 def _software(manifest: Manifest) -> str:
-    found = manifest.environment
-    packages = [f"{name} {found.packages[name]}" for name in _PACKAGES if found.packages.get(name)]
-    return ", ".join([f"Python {found.python}", *packages])
+    environment = manifest.environment
+    packages = [
+        f"{name} {environment.packages[name]}" for name in _PACKAGES if environment.packages.get(name)
+    ]
+    return ", ".join([f"Python {environment.python}", *packages])
 
 
 def _isolation(manifest: Manifest) -> str:

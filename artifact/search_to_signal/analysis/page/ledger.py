@@ -1,4 +1,4 @@
-"""The verdicts on the paper's numbers that ``s2s claims`` wrote beside a report, as the page shows them."""
+"""The verdicts on the paper's numbers that ``s2s claims`` wrote next to a report, for the page."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ COLUMNS = (
 )
 MISSING = "no counterpart"
 NAMES = {"protocol": "Settings", **{layer.key: layer.name for layer in in_paper_order()}}
-# What a reader looks for first; verdicts that are not named here come last.
+# Verdicts in the order of the page; others come last.
 ORDER = (
     *("inconsistent", "text and equation disagree", "implemented otherwise"),
     *("consistent", "implemented as published", "not derivable"),
@@ -38,7 +38,7 @@ class JudgedLedger:
 
     @property
     def counts(self) -> list[tuple[str, list[int]]]:
-        """Per layer, in the paper's order, the number of entries and of those with each verdict."""
+        """Per layer, in the paper's order: the number of entries, then those with each verdict."""
         counted = [Counter(row["layer"] for row in rows) for rows in self.by_verdict.values()]
         layers = [*NAMES, *sorted(set().union(*counted) - set(NAMES))]
         rows = [(name, [counts[name] for counts in counted]) for name in layers]
@@ -50,17 +50,17 @@ class JudgedLedger:
 
     @property
     def directions(self) -> Counter[str]:
-        """How many entries have which direction; those that the report has nothing for are left out."""
+        """The number of entries by direction; entries without a counterpart are left out."""
         return Counter(direction for _, direction in self._given)
 
     @property
     def compared(self) -> Counter[str]:
-        """How many comparisons have which direction: entries that rest on the same numbers count once."""
+        """The number of comparisons by direction: entries with the same numbers count once."""
         return Counter(direction for _, direction in set(self._given))
 
     @property
     def _given(self) -> list[tuple[str, str]]:
-        """Comparison and direction of every entry that has one."""
+        """Comparison and direction of every entry that has a direction."""
         rows = (row for rows in self.by_verdict.values() for row in rows)
         return [
             (row["comparison"], row["direction"]) for row in rows if row["direction"] not in ("", MISSING)
@@ -68,7 +68,7 @@ class JudgedLedger:
 
 
 def read_ledger(report: Path) -> JudgedLedger | None:
-    """The ledger beside a report, None where none was written.
+    """Read the ledger of a report; None where none was written.
 
     Raises RunDirectoryError for one that cannot be read.
     """
@@ -83,6 +83,6 @@ def read_ledger(report: Path) -> JudgedLedger | None:
         ) from error
     if any(None in row.values() or not {*COLUMNS, "verdict"} <= set(row) for row in rows):
         raise RunDirectoryError(f"{path} lacks columns: make it again with s2s claims")
-    found = dict.fromkeys(row["verdict"] for row in rows)
-    verdicts = sorted(found, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
+    names = dict.fromkeys(row["verdict"] for row in rows)
+    verdicts = sorted(names, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
     return JudgedLedger({name: tuple(row for row in rows if row["verdict"] == name) for name in verdicts})

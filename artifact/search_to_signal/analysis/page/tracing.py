@@ -1,4 +1,4 @@
-"""From a cell of a table back to the lines of records behind it, on a terminal and on the page."""
+"""Tracing of a table's cell to the lines of records behind it, on a terminal and on the page."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ _HASH = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{56}\b")
 
 
 def line_ranges(lines: Sequence[int] | None) -> str:
-    """Rising line numbers as ranges such as ``1-240, 301``; None are all lines, nothing is no line."""
+    """Format rising line numbers as ranges such as ``1-240, 301``; None means all lines."""
     if lines is None:
         return "all lines"
     if not lines:
@@ -65,17 +65,17 @@ def _records(path: Path, origin: Origin) -> Iterator[tuple[int, str]]:
 
 
 def _short(text: str) -> str:
-    """Hashes cut to eight digits, and the whole to a line of a terminal or two."""
+    """Shorten hashes to eight digits, and the text to one or two lines of a terminal."""
     plain = _HASH.sub(r"\1…", text)
     return plain if len(plain) <= _WIDTH else f"{plain[:_WIDTH]}…"
 
 
-def table_names(found: Catalogue) -> Iterator[str]:
-    """Yield a line per table, and one per table that there is not, with the reason."""
-    width = max(map(len, [*(table.name for table in found.tables), *found.absent]), default=0)
-    for table in found.tables:
+def table_names(tables: Catalogue) -> Iterator[str]:
+    """Yield a line per table, and one per absent table with the reason."""
+    width = max(map(len, [*(table.name for table in tables.tables), *tables.absent]), default=0)
+    for table in tables.tables:
         yield f"{table.name:{width}}  {table.title} ({table.layer}; {len(table.rows)} rows)"
-    for name, reason in found.absent.items():
+    for name, reason in tables.absent.items():
         yield f"{name:{width}}  absent: {reason}"
 
 
@@ -96,7 +96,7 @@ def row_values(table: Table, row: Row) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class ShownCell:
-    """Text of a cell, its number in full with n, its formula, its records in short, and the trace command."""
+    """A cell of the page: text, number in full with n, formula, short record list, and trace command."""
 
     text: str
     value: str
@@ -114,12 +114,12 @@ class ShownTable:
 
     @property
     def command(self) -> str:
-        """The trace command of any of its cells, in words."""
+        """The trace command of its cells, with placeholders."""
         return f"s2s trace . {self.table.name} ROW COLUMN"
 
 
 def show_table(table: Table) -> ShownTable:
-    """A table with the way back from every cell."""
+    """Prepare a table for the page, each cell with its records and trace command."""
     rows = tuple(
         (
             row.label,
@@ -140,7 +140,7 @@ def _cell(table: Table, row: str, column: str, cell: Cell) -> ShownCell:
 
 
 def short_origins(origins: Sequence[Origin]) -> str:
-    """Origins of equal files and lines as one: ``cohort/{native-s1,native-s2}/steps.jsonl: all lines``."""
+    """Format origins, equal ones merged: ``cohort/{native-s1,native-s2}/steps.jsonl: all lines``."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for origin in origins:
         folders, _, name = origin.path.rpartition("/")
@@ -150,9 +150,9 @@ def short_origins(origins: Sequence[Origin]) -> str:
 
 
 def _short_ranges(lines: Sequence[int] | None) -> str:
-    """``line_ranges``, or how many lines where that is longer than ``_LONGEST``."""
+    """Format line ranges, or the number of lines where the ranges are longer than ``_LONGEST``."""
     if lines is not None and len(lines) > _LONGEST:
-        # Two dozen ranges are longer than that, whatever their numbers.
+        # Two dozen ranges are always longer than that.
         first = list(islice(_joined(lines), 24))
         if len(first) == 24:
             return f"{len(lines)} lines"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from search_to_signal.analysis.metrics.audit import equal_share, told_apart
+from search_to_signal.analysis.metrics.audit import differing_groups, equal_share
 from search_to_signal.analysis.metrics.credit import (
     CreditCounts,
     count_credit,
@@ -219,7 +219,7 @@ def _compute_metric(run: RecordedRun, metric: str) -> float | None:
     if metric in _OF_GROUPS:
         return _OF_GROUPS[metric](run.groups)
     if metric == DIFFERENCE:
-        differ = told_apart(run.batch, find_normalizer(run.facts.normalizer))
+        differ = differing_groups(run.batch, find_normalizer(run.facts.normalizer))
         return ratio(int(differ.sum()), len(differ))
     if metric == EQUAL:
         return equal_share(run.batch, find_normalizer(run.facts.normalizer), _COMPARED)

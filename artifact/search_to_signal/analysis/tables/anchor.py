@@ -35,7 +35,7 @@ BUDGET_COLUMNS = (
     "Valid-only difference",
 )
 LARGEST_GAP = 20.0
-"""Percent of the online time; beyond it a budget is no match in time, and its row is flagged."""
+"""Percent of the online time; a row with a larger gap is flagged, since its times do not match."""
 
 GAP, FLAG = "Time gap (%)", f"Gap beyond {LARGEST_GAP:g} %"
 REALIZED_COLUMNS = (
@@ -48,11 +48,11 @@ REALIZED_COLUMNS = (
     "Frozen final when matched",
     "Final difference when matched",
 )
-Pair = tuple[AnchorBudget, RecordedRun, RecordedRun]
+BudgetPair = tuple[AnchorBudget, RecordedRun, RecordedRun]
 
 
-def anchored(results: Results) -> list[Pair]:
-    """(budget, online run, Frozen run) of every row of the contract.
+def match_budgets(results: Results) -> list[BudgetPair]:
+    """Return (budget, online run, Frozen run) for every row of the contract.
 
     Raises ContractError without a contract or where it follows from other timings, RunDirectoryError naming
     a run that is missing, too short or of another protocol, NoTableError for a horizon not in the contract.
@@ -76,7 +76,7 @@ def anchored(results: Results) -> list[Pair]:
 
 
 def budget_cells(budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun) -> Cells:
-    """BUDGET_COLUMNS of one row: the online run against the exact prefix of the Frozen run."""
+    """Return BUDGET_COLUMNS of one row: the online run against the exact prefix of the Frozen run."""
     head = frozen.prefix(budget.groups)
     pairs = {m: (m.cell(online), m.cell(head)) for m in (FINAL_BEST, VALID, VALID_ONLY)}
     contract = Origin("anchor/contract.json")
@@ -89,9 +89,9 @@ def budget_cells(budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun)
 
 
 def realized_cells(clock: Clock, budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun) -> Cells:
-    """REALIZED_COLUMNS of one row. A Frozen run that ends before the online run's time has no match.
+    """Return REALIZED_COLUMNS of one row; a Frozen run that ends before the online run's time has no match.
 
-    Its seconds are those that it would have taken beside the online run (D63).
+    Frozen seconds are scaled to the speed of the online run's processor and source (D63).
     """
     spent, used = float(online.seconds(clock).sum()), frozen.seconds_beside(online, clock).seconds
     count = 0 if used is None else realized_groups(used, spent)
@@ -114,8 +114,10 @@ def _time_cells(
 ) -> Cells:
     spent = float(online.seconds(clock).sum())
     used = None if seconds is None else sum(seconds[: budget.groups])
-    gap = _gap(used, spent)
-    wall = _gap(float(frozen.seconds("wall")[: budget.groups].sum()), float(online.seconds("wall").sum()))
+    gap = _time_gap(used, spent)
+    wall = _time_gap(
+        float(frozen.seconds("wall")[: budget.groups].sum()), float(online.seconds("wall").sum())
+    )
     far = None if gap is None else int(abs(gap) > LARGEST_GAP)
     both, formula = _clocks(online, frozen), "(Frozen - online) / online seconds, in percent"
     return (
@@ -127,8 +129,8 @@ def _time_cells(
     )
 
 
-def _gap(frozen: float | None, online: float) -> float | None:
-    """In percent of the online seconds."""
+def _time_gap(frozen: float | None, online: float) -> float | None:
+    """Return the time gap in percent of the online seconds."""
     return 100.0 * (frozen - online) / online if online and frozen is not None else None
 
 
@@ -137,7 +139,7 @@ def _clocks(online: RecordedRun, frozen: RecordedRun) -> tuple[Origin, Origin]:
 
 
 def anchor(results: Results) -> Table:
-    """Endpoints at the contract's group budgets, online minus Frozen."""
+    """Build the table of endpoints at the contract's group budgets, online minus Frozen."""
     rows = _rows(results, budget_cells)
     note = (
         f"Group budgets from the contract, of {CLOCKS[results.contract.clock]} (D30); not exact time "
@@ -147,20 +149,20 @@ def anchor(results: Results) -> Table:
 
 
 def anchor_realized(results: Results) -> Table:
-    """What the budgets cost in time, and endpoints of the Frozen prefix that took the online run's time."""
+    """Build the table of realized times, with endpoints of the Frozen prefix that took the online time."""
     clock = results.contract.clock
     rows = _rows(results, partial(realized_cells, clock))
     note = (
         f"Times are {CLOCKS[clock]} (D30), set-up excluded; a dash where the Frozen run was too short for a "
-        f"match. {_flagged(rows[-len(results.contract.budgets) :])}{_scaled(results, clock)}"
+        f"match. {_describe_flags(rows[-len(results.contract.budgets) :])}{_describe_scales(results, clock)}"
     )
     return Table(
         "anchor_realized", "Realized-time matches", "anchor", REALIZED_COLUMNS, rows, "Condition", note
     )
 
 
-def _flagged(rows: Sequence[Row]) -> str:
-    """In words, which rows of single runs have a gap that is too large to speak of equal times."""
+def _describe_flags(rows: Sequence[Row]) -> str:
+    """Describe the single runs with a time gap that is too large for a comparison at equal time."""
     gap, flag = REALIZED_COLUMNS.index(GAP), REALIZED_COLUMNS.index(FLAG)
     far = [f"{row.label} ({row.cells[gap].value:+.1f} %)" for row in rows if row.cells[flag].value == 1]
     if not far:
@@ -168,13 +170,13 @@ def _flagged(rows: Sequence[Row]) -> str:
     return f"FLAGGED, gap beyond {LARGEST_GAP:g} %, no comparison at equal time: {', '.join(far)}."
 
 
-def _scaled(results: Results, clock: Clock) -> str:
-    """In words, what Frozen seconds of another processor or source were multiplied by; empty without such."""
-    found = [frozen.seconds_beside(online, clock) for _, online, frozen in results.once(anchored)]
-    remarks = dict.fromkeys(one.remark for one in found if one.remark)
-    scales = [one.scale for one in found if one.seconds is not None]
-    told = f" Scales are {min(scales):.3f} to {max(scales):.3f}." if remarks and scales else ""
-    return "".join(f" {remark[0].upper()}{remark[1:]}." for remark in remarks) + told
+def _describe_scales(results: Results, clock: Clock) -> str:
+    """Describe the factors on Frozen seconds of another processor or source; empty without any."""
+    seconds = [frozen.seconds_beside(online, clock) for _, online, frozen in results.once(match_budgets)]
+    remarks = dict.fromkeys(run_seconds.remark for run_seconds in seconds if run_seconds.remark)
+    scales = [run_seconds.scale for run_seconds in seconds if run_seconds.seconds is not None]
+    scale_text = f" Scales are {min(scales):.3f} to {max(scales):.3f}." if remarks and scales else ""
+    return "".join(f" {remark[0].upper()}{remark[1:]}." for remark in remarks) + scale_text
 
 
 def _contract(results: Results) -> AnchorContract:
@@ -189,7 +191,9 @@ def _contract(results: Results) -> AnchorContract:
 def _rows(
     results: Results, cells_of: Callable[[AnchorBudget, RecordedRun, RecordedRun], Cells]
 ) -> tuple[Row, ...]:
-    pairs = [(online, cells_of(budget, online, frozen)) for budget, online, frozen in results.once(anchored)]
+    pairs = [
+        (online, cells_of(budget, online, frozen)) for budget, online, frozen in results.once(match_budgets)
+    ]
     rows: list[Row] = []
     for condition in dict.fromkeys(run.condition for run, _ in pairs):
         seeds = [{"": cells} for run, cells in pairs if run.condition == condition]

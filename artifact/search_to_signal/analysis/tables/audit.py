@@ -102,10 +102,10 @@ FORMULAS: Mapping[str, str] = {
     },
     "rankings_changed": "rankings of the mappings that the reading changes",
 }
-"""Columns of the audit's own tables in words."""
+"""The formulas of the audit's columns as text."""
 
 _MONOTONE = ("comparator", "frontier")
-"""Indicators with one value per group and monotone in score, so that their effect is by construction."""
+"""Indicators with one value per group that are monotone in score: their effect is by construction."""
 
 
 def replay_pairs(results: Results) -> Table:
@@ -135,8 +135,8 @@ def _replay_rows(
         Row(
             label(cell, ", ".join(key[-2:] if len(key) > 2 else key[1:])), _cells(values, n, columns, origins)
         )
-        for cell, (found, origins) in results.once(_audits).items()
-        for key, values, n in rows_of(found)
+        for cell, (audit, origins) in results.once(_audits).items()
+        for key, values, n in rows_of(audit)
         if key[0] == "all"
     )
 
@@ -154,16 +154,16 @@ def _cells(
 
 
 def sensitivity(results: Results) -> Table:
-    """What every other reading of an open decision changes, over all recorded groups."""
-    found, origins = _recorded(results)
-    ranked = readings.chosen_rankings(found.readings, "all")
+    """Build the table of changes under each alternative reading of an open decision, over all groups."""
+    audit, origins = _recorded(results)
+    ranked = readings.chosen_rankings(audit.readings, "all")
     order = "; ".join(f"{name}: {mappings}" for name, mappings in ranked.items())
     rows = [
         Row(
             f"{DECISIONS[reading]} {label(reading, mapping)}",
-            _reading_cells(tally, readings.changed_rankings(found.readings, "all", reading), origins),
+            _reading_cells(tally, readings.changed_rankings(audit.readings, "all", reading), origins),
         )
-        for (reading, mapping), tally in readings.readings_of(found.readings, "all").items()
+        for (reading, mapping), tally in readings.readings_of(audit.readings, "all").items()
     ]
     note = (
         f"Against the choice, under the paper's normalizer; changed by more than {TOLERANCES[-1]:g} (D21); "
@@ -174,7 +174,10 @@ def sensitivity(results: Results) -> Table:
 
 
 def audit_tables(audit: Audit, origins: Mapping[str, Origins]) -> dict[str, Table]:
-    """The tables of an audit by name; a row's label is its key, joined by slashes. Origins by problem."""
+    """Build the tables of an audit, by name; a row's label is its key joined by slashes.
+
+    ``origins`` are by problem.
+    """
     made = {
         "pairs": ("Pairs of mappings", "problem/normalizer/mapping_a/mapping_b", _pair_rows(audit)),
         "signal": ("Signal density", "problem/normalizer/mapping", _signal_rows(audit)),
@@ -192,11 +195,11 @@ def _audit_table(name: str) -> Callable[[Results], Table]:
 AUDIT_TABLES = {
     f"audit_{name}": _audit_table(name) for name in ("pairs", "signal", "credit", "context", "readings")
 }
-"""Builders by name. These tables lie in the audit's directory, and stand in no report."""
+"""Builders by name. These tables are written to the audit's directory and are in no report."""
 
 
 def _audit_tables(results: Results) -> dict[str, Table]:
-    """Of every recorded group of a results directory under every normalizer."""
+    """Build the audit's tables over all recorded groups under every normalizer."""
     results.folder(LAYER)
     runs = _runs(results)
     parts = (tally(run.facts.problem, run.batch, MAPPINGS, NORMALIZERS) for run in runs)
@@ -232,7 +235,7 @@ def _pair_rows(audit: Audit) -> Rows:
 
 
 def basis(tally: PairTally) -> str:
-    """Why the groups that are equivalent at 1e-3 are so: by construction, by data, both, or none is."""
+    """Return why groups are equivalent at 1e-3: by construction, by data, both, or none."""
     equivalent, built = int(tally.equivalent[-1]), int(tally.by_construction[-1])
     if not equivalent:
         return "never equivalent"
@@ -291,7 +294,7 @@ def _reading_rows(audit: Audit) -> Rows:
 
 
 def audited_cells(results: Results) -> Mapping[str, Runs]:
-    """The recorded runs by cell; raises RunDirectoryError for a cell that two layers have."""
+    """Return the recorded runs by cell; raises RunDirectoryError for a cell that two layers have."""
     cells = {"cohort": results.cohort}
     for layer in ("breadth", "audit_cells"):
         with suppress(NoTableError):
@@ -303,7 +306,7 @@ def audited_cells(results: Results) -> Mapping[str, Runs]:
 
 
 def _runs(results: Results) -> list[RecordedRun]:
-    """Every recorded run, cell by cell, as a replay of the directory reads them."""
+    """Return every recorded run, cell by cell, in the order of a replay."""
     cells = audited_cells(results).values()
     return [run for runs in cells for run in sorted(runs, key=lambda run: run.path)]
 
@@ -328,16 +331,16 @@ def _audits(results: Results) -> dict[str, tuple[Audit, Origins]]:
 
 
 def _exposed(results: Results, runs: Sequence[RecordedRun]) -> Iterator[Audit]:
-    """The exposures that a replay computed otherwise, where it has run (D13)."""
+    """Yield audits of alternative exposures that a replay computed, where it has run (D13)."""
     exposures = read_exposures(results.directory / LAYER / EXPOSURES)
     for run in runs:
         if run.path in exposures:
-            found = readings.exposure_tallies(run.batch, MAPPINGS, exposures[run.path])
-            yield Audit({}, {}, {}, {}, by_problem(run.facts.problem, found))
+            tallies = readings.exposure_tallies(run.batch, MAPPINGS, exposures[run.path])
+            yield Audit({}, {}, {}, {}, by_problem(run.facts.problem, tallies))
 
 
 def _recorded(results: Results) -> tuple[Audit, Origins]:
-    """Every recorded group, and the exposures that a replay computed otherwise."""
+    """Audit every recorded group, with the alternative exposures of a replay."""
     runs = [run for cell in audited_cells(results).values() for run in cell]
     parts = (part for cell in results.once(_tallies).values() for part in cell)
     return summed(chain(parts, _exposed(results, runs))), tuple(run.all_completions for run in runs)

@@ -1,4 +1,4 @@
-"""Every table that follows from the records of a results directory, and why some of them do not.
+"""The catalogue of tables of a results directory, with reasons for the absent ones.
 
 A new table is a function from ``Results`` to ``Table`` in the module of its family, and one entry here:
 report, page, ``s2s trace`` and ``s2s verify --tables`` follow.
@@ -46,7 +46,7 @@ BUILDERS: Mapping[str, Builder] = {
     "controls": credit.controls,
     "reward_changes": changes.reward_changes,
     "rules": pairs.rules,
-    "distinctions": pairs.distinctions_told,
+    "distinctions": pairs.distinctions_learned,
     "pairs": pairs.pairs,
     "pair_gaps": pairs.pair_gaps,
     "normalizer_values": normalizers.normalizer_values,
@@ -83,19 +83,19 @@ BUILDERS: Mapping[str, Builder] = {
 """The tables of a report, in its order."""
 
 TRACED: Mapping[str, Builder] = {**BUILDERS, **audit.AUDIT_TABLES}
-"""With the tables that lie in the audit's directory."""
+"""The tables of a report and those of the audit's directory."""
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The tables of a results directory, and the reason for each that it does not have."""
+    """The tables of a results directory, and the reason for each absent table."""
 
     tables: tuple[Table, ...]
     absent: Mapping[str, str]
 
 
 def build(results: Results, name: str) -> Table:
-    """One table by name, its note with the horizon of its layer.
+    """Build one table by name; its note ends with the horizon of its layer.
 
     Tables of smoke runs bear the prefix ``smoke_``, asked for with or without it.
 
@@ -112,7 +112,7 @@ def build(results: Results, name: str) -> Table:
 
 
 def catalogue(results: Results, names: Iterable[str] = BUILDERS) -> Catalogue:
-    """Every table; a layer that has not run gives none. Damaged layers raise as in ``build``."""
+    """Build every table; a layer that has not run has none. Damaged layers raise as in ``build``."""
     tables, absent = [], {}
     for name in names:
         try:
@@ -124,35 +124,35 @@ def catalogue(results: Results, names: Iterable[str] = BUILDERS) -> Catalogue:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A results directory with every table that follows from it: what figures and pages are made of."""
+    """A results directory with all its tables, the source of figures and pages."""
 
     results: Results
-    found: Catalogue
+    catalogue: Catalogue
 
     @property
     def unit(self) -> str:
-        """What the scores of the cohort measure, such as minus tour length."""
+        """The unit of the cohort's scores, such as minus tour length."""
         return self.results.cohort[0].unit
 
     @property
     def tables(self) -> dict[str, Table]:
         """The tables by name, without the prefix of smoke runs."""
-        return {table.name.removeprefix(SMOKE): table for table in self.found.tables}
+        return {table.name.removeprefix(SMOKE): table for table in self.catalogue.tables}
 
     @property
     def layers(self) -> dict[Layer, str]:
-        """Every layer in the paper's order, and whether it ran: whether a table follows from it."""
-        what, found = (
+        """The state of every layer in the paper's order; a layer ran if it has a table."""
+        what, layers_with_tables = (
             "ran (smoke)" if self.results.smoke else "ran",
-            {table.layer for table in self.found.tables},
+            {table.layer for table in self.catalogue.tables},
         )
-        return {layer: what if layer.key in found else NOT_RUN for layer in in_paper_order()}
+        return {layer: what if layer.key in layers_with_tables else NOT_RUN for layer in in_paper_order()}
 
     def table(self, name: str) -> Table:
-        """A table by its name; raises NoTableError with the reason where there is none."""
+        """Return a table by its name; raises NoTableError with the reason where it is absent."""
         tables = self.tables
         if name not in tables:
-            raise NoTableError(self.found.absent.get(name, f"there is no table {name}"))
+            raise NoTableError(self.catalogue.absent.get(name, f"there is no table {name}"))
         return tables[name]
 
 
@@ -163,7 +163,7 @@ def read_evidence(directory: Path) -> Evidence:
 
 
 def horizon_note(results: Results, layer: str) -> str:
-    """One sentence; layers without runs of their own stand on the cohort. Raises as the layer does."""
+    """Format a layer's horizon as a sentence; layers without own runs use the cohort's. Raises as it does."""
     horizon = _HORIZONS.get(layer, lambda results: groups_of(results.cohort))
     return f"Horizon: {horizon(results)}."
 

@@ -1,6 +1,6 @@
-"""Tables whose every cell knows the records behind it, and how cells of seeds become one.
+"""Tables of cells with the records behind them, and the aggregation of cells over seeds.
 
-The run seed is the unit, and every aggregate carries its n."""
+The run seed is the unit, and every aggregate has its n."""
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ NOTHING = "–"
 
 @dataclass(frozen=True)
 class Cell:
-    """A value with its number of units ``n``, the formula in words, and the records behind it.
+    """A value with its number of units ``n``, its formula as text, and the records behind it.
 
     ``value`` is None where the quantity does not exist; ``spread`` is a sample standard deviation over n.
     ``terms`` are numerator and denominator of a ratio whose aggregate is the ratio of their means (D29).
@@ -36,7 +36,7 @@ class Cell:
         return float(self.value) if isinstance(self.value, int | float) else None
 
     def text(self) -> str:
-        """For people, rounded; a dash where there is no value."""
+        """Format the value, rounded; a dash where there is none."""
         if self.value is None:
             return NOTHING
         if isinstance(self.value, str | int):
@@ -55,7 +55,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of one evidence layer. ``note`` says what a reader must know, such as units and n."""
+    """A table of one evidence layer; ``note`` explains units, n and other conditions."""
 
     name: str
     title: str
@@ -66,19 +66,19 @@ class Table:
     note: str = ""
 
     def row(self, label: str) -> Row:
-        """The row of that label; raises ConfigError that lists the labels."""
+        """Return the row of that label; raises ConfigError that lists the labels."""
         rows = {item.label: item for item in self.rows}
         if label not in rows:
             raise ConfigError(f"table {self.name} has no row {label!r}: choose one of {', '.join(rows)}")
         return rows[label]
 
     def cell(self, row: str, column: str) -> Cell:
-        """The cell of a row and a column by name; raises ConfigError that lists the names."""
-        found = self.row(row)
+        """Return the cell of a row and a column by name; raises ConfigError that lists the names."""
+        named_row = self.row(row)
         if column not in self.columns:
             known = ", ".join(self.columns)
             raise ConfigError(f"table {self.name} has no column {column!r}: choose one of {known}")
-        return found.cells[self.columns.index(column)]
+        return named_row.cells[self.columns.index(column)]
 
     def text_rows(self) -> list[list[str]]:
         heading = [self.label, *self.columns]
@@ -86,18 +86,18 @@ class Table:
 
 
 def number_cell(value: float | None, formula: str, *origins: Origin, decimals: int = 4) -> Cell:
-    """A number of one run, or none, that means over seeds are made of."""
+    """Make the cell of one run's number, or of a missing one; means over seeds are computed from it."""
     return Cell(None if value is None else float(value), 1, formula, origins, decimals)
 
 
 def percent_cell(part: float, whole: float, formula: str, *origins: Origin) -> Cell:
-    """100 part / whole, without a value where whole is zero: absent is not zero."""
+    """Make the cell of 100 part / whole, without a value where whole is zero: absent is not zero."""
     value = None if whole == 0 else 100.0 * part / whole
     return number_cell(value, f"{formula}, in percent", *origins, decimals=2)
 
 
 def share_cell(share: float | None, formula: str, *origins: Origin) -> Cell:
-    """A ratio, or none, in percent."""
+    """Make the cell of a ratio in percent, or of a missing one."""
     value = None if share is None else 100.0 * share
     return number_cell(value, f"{formula}, in percent", *origins, decimals=2)
 
@@ -116,7 +116,7 @@ def mean_cell(cells: Sequence[Cell]) -> Cell:
 
 
 def known_mean_cell(cells: Sequence[Cell]) -> Cell:
-    """The mean over those runs that have a value; n is their number. For events that a run may lack."""
+    """Mean over the runs that have a value; n is their number. For events that a run may lack."""
     known = [cell for cell in cells if cell.value is not None]
     formula = f"mean over the {len(known)} of {len(cells)} seeds with a value of ({cells[0].formula})"
     return _averaged(cells, _numbers(known), formula)
@@ -143,13 +143,13 @@ def ratio_cell(cells: Sequence[Cell]) -> Cell:
 
 
 def listed_cell(cells: Sequence[Cell]) -> Cell:
-    """The texts of n runs side by side, in their order."""
+    """The texts of n runs as a list, in their order."""
     text = ", ".join(cell.text() for cell in cells)
     return Cell(text, len(cells), f"of {len(cells)} seeds: {cells[0].formula}", _origins(cells))
 
 
 def combined_cell(cells: Sequence[Cell]) -> Cell:
-    """Counts add up, texts are listed, ratios with terms are ratios of means, everything else is averaged."""
+    """Combine cells: sum counts, list texts, divide means of ratio terms, and average everything else."""
     if all(isinstance(cell.value, int) for cell in cells):
         return total_cell(cells)
     if all(isinstance(cell.value, str) for cell in cells):
@@ -158,12 +158,12 @@ def combined_cell(cells: Sequence[Cell]) -> Cell:
 
 
 def count_above(cells: Sequence[Cell], threshold: float = 0.0) -> Cell:
-    """In how many of n seeds a value lies strictly above ``threshold``; missing where a seed has none."""
+    """Count the seeds with a value strictly above ``threshold``; missing where a seed has no value."""
     return _count(cells, "above", operator.gt, threshold)
 
 
 def count_directions(cells: Sequence[Cell]) -> Mapping[str, Cell]:
-    """In how many of n seeds a difference is better (above zero), equal (exactly zero) and worse.
+    """Count the seeds with a difference that is better (above zero), equal (exactly zero) and worse.
 
     The three add up to n; missing where a seed has no difference.
     """
@@ -194,10 +194,10 @@ def summarized(
     runs: Sequence[RecordedRun], parts_of: PartsOf, combine: Combine = combined_cell
 ) -> tuple[Row, ...]:
     """Rows CONDITION over its seeds, then rows CONDITION-sSEED; parts of a run follow after a slash."""
-    found = {run.name: parts_of(run) for run in runs}
+    parts = {run.name: parts_of(run) for run in runs}
     return (
-        *condition_rows(runs, lambda run: found[run.name], combine),
-        *seed_rows(runs, lambda run: found[run.name]),
+        *condition_rows(runs, lambda run: parts[run.name], combine),
+        *seed_rows(runs, lambda run: parts[run.name]),
     )
 
 
@@ -227,13 +227,13 @@ def over_seeds(name: str, seeds: Sequence[Parts], combine: Combine = combined_ce
 
 
 def seed_numbers(numbers: Iterable[int]) -> str:
-    """How many seeds there are, in words: ``n = 3 seeds``, or every number that occurs."""
-    found = sorted(set(numbers))
-    return f"n = {' or '.join(map(str, found))} seed{'' if found == [1] else 's'}"
+    """Format numbers of seeds: ``n = 3 seeds``, or every number that occurs."""
+    distinct = sorted(set(numbers))
+    return f"n = {' or '.join(map(str, distinct))} seed{'' if distinct == [1] else 's'}"
 
 
 def change_of(heading: str) -> str:
-    """The heading of a column of differences: of shares in percent they are points."""
+    """Return the heading of a column of differences; differences of percentages are in points."""
     return heading.replace("(%)", "(points)")
 
 

@@ -1,4 +1,4 @@
-"""What the normalizer keeps of a run's rewards: whose advantages move when the rewards are changed.
+"""The effect of reward changes behind the normalizer: groups with different advantages.
 
 Paper, fig. signal-propagation: mechanism separation, no efficacy.
 """
@@ -23,13 +23,13 @@ CHANGES: Mapping[str, Change] = {
     "improvers only": lambda rewards, run: np.where(improves(run.batch), rewards, 0.0),
     "cubed": lambda rewards, run: rewards**3,
 }
-"""What a construction may do to rewards, (T, G): the first two are of the group, the others are not."""
+"""Changes of rewards (T, G): the first two act on whole groups, the others on single completions."""
 
 COLUMNS = {name: f"{name.capitalize()} (%)" for name in CHANGES}
 
 
 def changed_groups(run: RecordedRun, change: Change) -> int:
-    """Groups of a run whose advantages a change of the recorded rewards moves by more than D21."""
+    """Count the groups whose advantages a reward change moves by more than the tolerance (D21)."""
     rewards, _ = recorded_credit(run)
     moved = np.abs(run.normalized(change(rewards, run)) - run.normalized(rewards)).max(axis=1)
     return int((moved > TOLERANCE).sum())

@@ -87,7 +87,7 @@ def truncation(results: Results) -> Table:
     """Final best of every online run at the evaluator calls of the frozen run of its seed."""
     rows: list[Row] = []
     singles: list[Row] = []
-    for comparison in measures.over_frozen(results.cohort):
+    for comparison in measures.compare_with_frozen(results.cohort):
         seeds = [truncated(one, other) for one, other in comparison.pairs]
         rows += over_seeds(comparison.first, seeds, mean_cell)
         singles += [Row(one.name, s[""]) for (one, _), s in zip(comparison.pairs, seeds, strict=True)]
@@ -107,13 +107,15 @@ def breadth(results: Results) -> Table:
     return Table("breadth", "Directional breadth", "breadth", measures.SEED_COLUMNS, rows, "Cell/run", note)
 
 
-def breadth_comparisons(results: Results) -> list[tuple[str, measures.Comparison]]:
+def breadth_comparisons(results: Results) -> list[tuple[str, measures.RunComparison]]:
     """Trained conditions minus Frozen by cell; raises NoTableError where no cell has both."""
     cells = results.breadth.items()
-    found = [(cell, one) for cell, runs in cells for one in measures.against(runs, "frozen")]
-    if not found:
+    comparisons = [
+        (cell, comparison) for cell, runs in cells for comparison in measures.compare_with(runs, "frozen")
+    ]
+    if not comparisons:
         raise NoTableError("no cell has a trained run beside its frozen one")
-    return found
+    return comparisons
 
 
 def breadth_gains(results: Results) -> Table:
@@ -168,7 +170,7 @@ COVERAGE_COLUMNS = (
 
 
 def coverage_parts(run: RecordedRun) -> Parts:
-    """COVERAGE_COLUMNS of a run: distinct things per thing."""
+    """Return COVERAGE_COLUMNS of a run: distinct items per item."""
     records = [record for group in run.groups for record in group]
     programs = [record.program_sha256 for record in records if record.program_sha256 is not None]
     valid = [record for record in records if record.score is not None]
@@ -246,12 +248,12 @@ PROMPT_COLUMNS = ("Groups", "Cut prompts", "Tokens cut", "Longest prompt")
 
 
 def prompt_cuts(run: RecordedRun) -> list[int]:
-    """How many tokens the prompt of each group lost."""
+    """Return the number of tokens cut from the prompt of each group."""
     return [step.prompt_tokens_cut or 0 for step in run.steps]
 
 
 def prompt_lengths(run: RecordedRun) -> list[int]:
-    """Tokens of the prompt of each group, before its cut."""
+    """Return the prompt length of each group in tokens, before the cut."""
     read = (max(record.prompt_tokens for record in group) for group in run.groups)
     return [tokens + cut for tokens, cut in zip(read, prompt_cuts(run), strict=True)]
 
@@ -272,7 +274,10 @@ def prompt_cells(runs: Sequence[RecordedRun]) -> Cells:
 
 
 def prompts_of(layer: str) -> Callable[[Results], Table]:
-    """The builder of a layer's prompts over their limit (D26); without any, only the cohort has the table."""
+    """Return the builder of a layer's table of prompts over their limit, which are cut on the left (D26).
+
+    Without such prompts only the cohort has the table.
+    """
 
     def table(results: Results) -> Table:
         cells = results.breadth if layer == BREADTH else {"": getattr(results, layer)}
@@ -289,7 +294,7 @@ def prompts_of(layer: str) -> Callable[[Results], Table]:
 
 
 def _prompt_rows(cell: str, runs: Sequence[RecordedRun]) -> Iterator[Row]:
-    """By condition, but for cells, which are never summed; then by run."""
+    """Yield rows by condition (cells are never summed), then by run."""
     for condition, members in groupby(() if cell else runs, key=lambda run: run.condition):
         yield Row(condition, prompt_cells(list(members)))
     for run in runs:

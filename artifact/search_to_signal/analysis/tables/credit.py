@@ -1,4 +1,4 @@
-"""Learner credit by candidate class, with base rates, signal density, and controls without meaning.
+"""Learner credit by candidate class, with base rates, signal density, and random controls.
 
 Paper, Credit-Utility Alignment Analysis; supplement, Credit allocation and base rates. Everything but the
 controls follows from the advantages that the learner saw.
@@ -54,7 +54,7 @@ SIGNAL_COLUMNS = (
 
 
 def trained(results: Results) -> Runs:
-    """The runs of the live cohort that have a learner; raises NoTableError without any."""
+    """Return the runs of the live cohort that have a learner; raises NoTableError without any."""
     runs = tuple(run for run in results.cohort if run.advantages is not None)
     if not runs:
         raise NoTableError("no run of the cohort has a learner, so none has credit")
@@ -62,7 +62,7 @@ def trained(results: Results) -> Runs:
 
 
 def run_counts(run: RecordedRun, advantages: Floats | None = None) -> CreditCounts:
-    """The counts of a run, of its recorded advantages unless others are given: (T, G)."""
+    """Count a run's credit, by its recorded advantages or by others, (T, G)."""
     seen = run.advantages if advantages is None else advantages
     if seen is None:
         raise NoTableError(f"{run.path} has no learner, so it has no credit")
@@ -126,7 +126,7 @@ def credit_by_class(results: Results) -> Table:
 
 
 def signal(results: Results) -> Table:
-    """How many groups teach nothing, and how many teach without an improvement."""
+    """Build the table of groups without signal, and of groups with credit but no improvement."""
     note = "Shares of groups: means of the seeds' shares ± sample standard deviation."
     rows = summarized(trained(results), signal_cells)
     return Table("signal", "Signal density", "cohort", SIGNAL_COLUMNS, rows, "Condition", note)
@@ -146,7 +146,7 @@ CONTROL_COLUMNS = (*(f"Enrichment {name.value}" for name in CLASSES), "Zero adva
 
 
 def controlled_rewards(rewards: Floats, control: str, seed: int) -> Iterator[Floats]:
-    """Yield the rewards of a control, (T, G) each: SHUFFLES shuffles, or one where nothing is drawn."""
+    """Yield the rewards of a control, (T, G) each: SHUFFLES shuffles, or one for a deterministic control."""
     rng = stream(seed, "controls", control)
     if control == "recorded":
         yield rewards
@@ -169,7 +169,7 @@ def control_parts(run: RecordedRun) -> Parts:
 
 
 def controls(results: Results) -> Table:
-    """Enrichment by class when rewards mean nothing: what it owes to the mapping, and what to the groups.
+    """Build the table of enrichment under meaningless rewards, which separates mapping from group effects.
 
     ``within`` shuffles rewards inside each group. Flat groups stay flat, and improvers stand in groups that
     are not flat, so even a meaningless order inside groups enriches them: that part is no merit of the order.

@@ -1,4 +1,4 @@
-"""Whether a better end of a live search goes with a better generator: live gains beside those of restarts.
+"""Live gains and restart gains by seed: does a better live endpoint come with a better generator?
 
 Paper, Checkpoint and Search-State Attribution: what a restart gains over Frozen came with the checkpoint;
 what the live run alone gains may be its population's.
@@ -24,21 +24,21 @@ Trio = tuple[RecordedRun, RecordedRun, RecordedRun]
 
 
 def trios(results: Results) -> dict[str, list[Trio]]:
-    """(live, restart, frozen) runs of one seed by condition; raises NoTableError where there are none."""
+    """Return (live, restart, frozen) runs of one seed, by condition; raises NoTableError without any."""
     again, cohort = restarts_and_live(results)
     live = {(run.condition, run.seed): run for run in cohort}
-    found: dict[str, list[Trio]] = {}
+    by_condition: dict[str, list[Trio]] = {}
     for run in again:
         parent, frozen = live.get((run.condition, run.seed)), live.get(("frozen", run.seed))
         if parent is not None and frozen is not None:
-            found.setdefault(run.condition, []).append((parent, run, frozen))
-    if not found:
+            by_condition.setdefault(run.condition, []).append((parent, run, frozen))
+    if not by_condition:
         raise NoTableError("no restart has its live run and the frozen run of its seed beside it")
-    return found
+    return by_condition
 
 
 def verdict(gains: Sequence[tuple[float, float]]) -> str:
-    """What (live, restart) gains over frozen say of STATEMENT."""
+    """Return the verdict on STATEMENT from (live, restart) gains over frozen."""
     ahead = [again for live, again in gains if live > 0]
     lost = sum(again <= 0 for again in ahead)
     if not ahead:
@@ -49,9 +49,9 @@ def verdict(gains: Sequence[tuple[float, float]]) -> str:
 
 
 def endpoints(results: Results) -> Table:
-    """Final best of live runs and of their restarts, each less that of the frozen run of its seed."""
-    rows = tuple(_row(condition, found) for condition, found in trios(results).items())
-    sizes = [len(found) for found in trios(results).values()]
+    """Build the table of final-best gains of live runs and restarts over the frozen run of the seed."""
+    rows = tuple(_row(condition, group) for condition, group in trios(results).items())
+    sizes = [len(group) for group in trios(results).values()]
     note = (
         f'The statement is "{STATEMENT}": a seed whose live run ends above frozen, and whose final adapter '
         f"in a fresh population does not, is an instance of it. {few_seeds(sizes)}"
@@ -60,12 +60,12 @@ def endpoints(results: Results) -> Table:
     return Table("endpoints", title, "restart", ENDPOINT_COLUMNS, rows, "Condition", note)
 
 
-def _row(condition: str, found: Sequence[Trio]) -> Row:
-    gains = [tuple(float(run.best[-1] - frozen.best[-1]) for run in pair) for *pair, frozen in found]
+def _row(condition: str, group: Sequence[Trio]) -> Row:
+    gains = [tuple(float(run.best[-1] - frozen.best[-1]) for run in pair) for *pair, frozen in group]
     pairs = [(live, again) for live, again in gains]
-    origins = tuple(run.all_completions for trio in found for run in trio)
+    origins = tuple(run.all_completions for trio in group for run in trio)
     ahead = [again for live, again in pairs if live > 0]
-    count, n = "seeds whose final best is above frozen's", len(found)
+    count, n = "seeds whose final best is above frozen's", len(group)
     return Row(
         condition,
         (

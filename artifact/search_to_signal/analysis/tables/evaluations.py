@@ -57,7 +57,7 @@ _MEANS = "Means of the seeds' values ± sample standard deviation."
 
 
 def _checked_heldout(results: Results) -> HeldoutManifest:
-    """The manifest, held to its files and to the cohort that it read.
+    """Read the manifest and check it against its files and the cohort that it evaluated.
 
     Raises NoTableError where the evaluation has not run, RunDirectoryError naming what has changed.
     """
@@ -66,8 +66,8 @@ def _checked_heldout(results: Results) -> HeldoutManifest:
     for name, digest in manifest.files.items():
         if sha256_file(folder / name) != digest:
             raise RunDirectoryError(f"{folder / name} is not the recorded one: restore it, or evaluate again")
-    found = {run.path: sha256_file(run.directory / COMPLETIONS) for run in results.cohort}
-    if found != manifest.runs:
+    recorded = {run.path: sha256_file(run.directory / COMPLETIONS) for run in results.cohort}
+    if recorded != manifest.runs:
         raise RunDirectoryError(f"{folder} was made from another cohort: move it away and evaluate again")
     return manifest
 
@@ -208,12 +208,12 @@ def _bank(folder: Path, manifest: ProbeManifest) -> dict[int, BankPrompt]:
 def checkpoint_answers(
     folder: Path, manifest: ProbeManifest, checkpoint: ProbedCheckpoint
 ) -> list[ProbeRecord]:
-    """A checkpoint's answers to the whole bank; RunDirectoryError where they are not as recorded."""
+    """Read a checkpoint's answers to the whole bank; raises RunDirectoryError where they changed."""
     file = folder / f"{checkpoint.name}.jsonl"
     _check_file(file, checkpoint.records_sha256)
     records = list(read_records(file, ProbeRecord))
-    due = manifest.prompts * manifest.completions
-    if len(records) != due or checkpoint.bank_sha256 != manifest.bank_sha256:
+    expected = manifest.prompts * manifest.completions
+    if len(records) != expected or checkpoint.bank_sha256 != manifest.bank_sha256:
         raise RunDirectoryError(f"{file} does not answer the whole bank: run the probe again")
     return records
 

@@ -1,4 +1,4 @@
-"""One table, three forms: CSV for programs, Markdown for pages, LaTeX for papers."""
+"""Tables as files: CSV, Markdown and LaTeX."""
 
 import csv
 import io
@@ -15,14 +15,14 @@ _LATEX = str.maketrans(
 
 
 def to_csv(rows: Rows) -> str:
-    """Comma-separated, line feeds only."""
+    """Format rows as comma-separated text with line feeds."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()
 
 
 def to_markdown(rows: Rows) -> str:
-    """A pipe table; the first row is the heading, columns after the first are right-aligned."""
+    """Format rows as a pipe table; the first row is the heading, later columns are right-aligned."""
     head, *body = rows
     rule = [":--", *("--:" for _ in head[1:])]
     lines = [[cell.replace("|", "\\|") for cell in row] for row in (head, rule, *body)]

@@ -20,8 +20,8 @@ Lines = Sequence[tuple[int, Record]]
 
 
 @dataclass(frozen=True)
-class Column(Generic[Record]):
-    """A number of a record, where it has one."""
+class RecordColumn(Generic[Record]):
+    """A column: a number that a record may have."""
 
     read: Callable[[Record], float | None]
     decimals: int = 4
@@ -30,29 +30,29 @@ class Column(Generic[Record]):
 COSINE, STEPS = "Cosine", "Steps"
 OF_COMPLETIONS = "Largest withheld difference (completion means)"
 OF_TOKENS = "Largest withheld difference (single tokens)"
-COSINES: dict[str, Column[PairRecord]] = {
-    COSINE: Column(lambda pair: pair.cosine),
-    "Cosine, not by construction": Column(lambda pair: None if pair.by_construction else pair.cosine),
+COSINES: dict[str, RecordColumn[PairRecord]] = {
+    COSINE: RecordColumn(lambda pair: pair.cosine),
+    "Cosine, not by construction": RecordColumn(lambda pair: None if pair.by_construction else pair.cosine),
 }
-PAIR_COLUMNS: dict[str, Column[PairRecord]] = {
+PAIR_COLUMNS: dict[str, RecordColumn[PairRecord]] = {
     **COSINES,
-    "Product cosine": Column(lambda pair: pair.product_cosine),
-    "Norm ratio": Column(lambda pair: pair.norm_ratio),
-    "Sign agreement": Column(lambda pair: pair.sign_agreement),
-    OF_COMPLETIONS: Column(lambda pair: _with_credit(pair, pair.withheld_max_difference), 5),
-    OF_TOKENS: Column(lambda pair: _with_credit(pair, pair.withheld_token_max_difference), 5),
+    "Product cosine": RecordColumn(lambda pair: pair.product_cosine),
+    "Norm ratio": RecordColumn(lambda pair: pair.norm_ratio),
+    "Sign agreement": RecordColumn(lambda pair: pair.sign_agreement),
+    OF_COMPLETIONS: RecordColumn(lambda pair: _with_credit(pair, pair.withheld_max_difference), 5),
+    OF_TOKENS: RecordColumn(lambda pair: _with_credit(pair, pair.withheld_token_max_difference), 5),
 }
 COUNT_COLUMNS: dict[str, Callable[[PairRecord], bool]] = {
     "Without credit": lambda pair: pair.relation == "without_credit",
     "By construction": lambda pair: pair.by_construction,
 }
-UPDATE_COLUMNS: dict[str, Column[UpdateRecord]] = {
-    "Change": Column(lambda one: one.delta_norm),
-    "Product change": Column(lambda one: one.product_norm),
-    "Mean withheld change (completion means)": Column(lambda one: one.withheld_mean_change, 5),
-    "Largest withheld change (completion means)": Column(lambda one: one.withheld_max_change, 5),
-    "Largest withheld change (single tokens)": Column(lambda one: one.withheld_token_max_change, 5),
-    "Training tokens": Column(lambda one: one.training_tokens, 0),
+UPDATE_COLUMNS: dict[str, RecordColumn[UpdateRecord]] = {
+    "Change": RecordColumn(lambda one: one.delta_norm),
+    "Product change": RecordColumn(lambda one: one.product_norm),
+    "Mean withheld change (completion means)": RecordColumn(lambda one: one.withheld_mean_change, 5),
+    "Largest withheld change (completion means)": RecordColumn(lambda one: one.withheld_max_change, 5),
+    "Largest withheld change (single tokens)": RecordColumn(lambda one: one.withheld_token_max_change, 5),
+    "Training tokens": RecordColumn(lambda one: one.training_tokens, 0),
 }
 
 
@@ -66,7 +66,7 @@ class MatchedRecords:
 
     @property
     def normalizer(self) -> str:
-        """The one that the others are compared with."""
+        """The first normalizer, the reference for the others."""
         return self.updates[0][1].normalizer
 
 
@@ -80,25 +80,25 @@ def load_matched(directory: Path) -> MatchedRecords:
 
 
 def mapping_table(records: MatchedRecords) -> Table:
-    """Two mappings under the first normalizer: does their difference in credit reach the adapter?"""
-    found = [item for item in records.pairs if item[1].first[1] == item[1].second[1] == records.normalizer]
-    rows = _pair_rows(records, found, lambda pair: f"{pair.first[0]} – {pair.second[0]}")
+    """Build the table of mapping pairs under the first normalizer: does the credit reach the adapter?"""
+    pairs = [item for item in records.pairs if item[1].first[1] == item[1].second[1] == records.normalizer]
+    rows = _pair_rows(records, pairs, lambda pair: f"{pair.first[0]} – {pair.second[0]}")
     return _table(records, "mappings", "Two mappings, one initial adapter", _PAIR_NAMES, rows)
 
 
 def normalizer_table(records: MatchedRecords) -> Table:
-    """Each normalizer beside the first, over all mappings."""
-    found = [item for item in records.pairs if item[1].first[0] == item[1].second[0]]
-    rows = _pair_rows(records, found, lambda pair: f"{pair.first[1]} – {pair.second[1]}")
+    """Build the table of each normalizer against the first, over all mappings."""
+    pairs = [item for item in records.pairs if item[1].first[0] == item[1].second[0]]
+    rows = _pair_rows(records, pairs, lambda pair: f"{pair.first[1]} – {pair.second[1]}")
     return _table(records, "normalizers", "Two normalizers, over all mappings", _PAIR_NAMES, rows)
 
 
 def cosine_table(records: MatchedRecords) -> Table:
     """Cosine of every two mappings under every normalizer, with and without those by construction."""
-    found = [item for item in records.pairs if item[1].first[1] == item[1].second[1]]
-    names = list(dict.fromkeys(f"{pair.first[0]} – {pair.second[0]}" for _, pair in found))
+    pairs = [item for item in records.pairs if item[1].first[1] == item[1].second[1]]
+    names = list(dict.fromkeys(f"{pair.first[0]} – {pair.second[0]}" for _, pair in pairs))
     rows = []
-    for place, same in _grouped(found, lambda pair: pair.first[1]).items():
+    for place, same in _grouped(pairs, lambda pair: pair.first[1]).items():
         by = _grouped(same, lambda pair: f"{pair.first[0]} – {pair.second[0]}", where=False)
         columns = [_cosines(records, by.get(name, [])) for name in names]
         rows += [Row(label(place, part), tuple(column[part] for column in columns)) for part in columns[0]]
@@ -106,11 +106,11 @@ def cosine_table(records: MatchedRecords) -> Table:
 
 
 def distance_table(records: MatchedRecords) -> Table:
-    """How far each mapping's update moves adapter and withheld contexts, under the first normalizer."""
-    found = [item for item in records.updates if item[1].normalizer == records.normalizer]
+    """Build the table of distances: how far each update moves the adapter and withheld contexts."""
+    updates = [item for item in records.updates if item[1].normalizer == records.normalizer]
     rows = [
         Row(place, tuple(_number(records, UPDATES, same, *column) for column in UPDATE_COLUMNS.items()))
-        for place, same in _grouped(found, lambda one: one.mapping).items()
+        for place, same in _grouped(updates, lambda record: record.mapping).items()
     ]
     return _table(records, "moves", "Distance moved", tuple(UPDATE_COLUMNS), rows)
 
@@ -146,21 +146,21 @@ def _with_credit(pair: PairRecord, value: float) -> float | None:
 
 
 def _grouped(
-    found: Lines[Record], name: Callable[[Record], str], where: bool = True
+    lines: Lines[Record], name: Callable[[Record], str], where: bool = True
 ) -> dict[str, list[tuple[int, Record]]]:
     """Records by a row's label, in the order of the file."""
     groups: dict[str, list[tuple[int, Record]]] = {}
-    for line, record in found:
+    for line, record in lines:
         place = f"{record.problem} {record.model}, {VARIANTS[record.variant]}: " if where else ""
         groups.setdefault(f"{place}{name(record)}", []).append((line, record))
     return groups
 
 
 def _pair_rows(
-    records: MatchedRecords, found: Lines[PairRecord], name: Callable[[PairRecord], str]
+    records: MatchedRecords, pairs: Lines[PairRecord], name: Callable[[PairRecord], str]
 ) -> list[Row]:
     rows = []
-    for place, same in _grouped(found, name).items():
+    for place, same in _grouped(pairs, name).items():
         steps = Cell(len(same[0][1].steps), len(same), "groups stepped on", (_origin(records, PAIRS, same),))
         cells = [steps, *_counts(records, same).values()]
         cells += [_number(records, PAIRS, same, *column) for column in PAIR_COLUMNS.items()]
@@ -169,7 +169,7 @@ def _pair_rows(
 
 
 def _counts(records: MatchedRecords, same: Lines[PairRecord]) -> dict[str, Cell]:
-    """How many comparisons there are, and how many of them say nothing or nothing new."""
+    """Count the comparisons, and those that are uninformative or follow from others."""
     origins = (_origin(records, PAIRS, same),)
     numbers = {name: sum(bool(read(pair)) for _, pair in same) for name, read in COUNT_COLUMNS.items()}
     return {
@@ -184,10 +184,10 @@ def _cosines(records: MatchedRecords, same: Lines[PairRecord]) -> dict[str, Cell
 
 
 def _number(
-    records: MatchedRecords, file: str, found: Lines[Record], name: str, column: Column[Record]
+    records: MatchedRecords, file: str, lines: Lines[Record], name: str, column: RecordColumn[Record]
 ) -> Cell:
     """Mean and sample deviation over the records that have the number."""
-    known = [(line, record) for line, record in found if column.read(record) is not None]
+    known = [(line, record) for line, record in lines if column.read(record) is not None]
     values = [float(value) for _, record in known if (value := column.read(record)) is not None]
     return Cell(
         mean(values) if values else None,
@@ -199,8 +199,8 @@ def _number(
     )
 
 
-def _origin(records: MatchedRecords, file: str, found: Lines[Record]) -> Origin:
-    return Origin(f"{records.place}/{file}", tuple(line for line, _ in found))
+def _origin(records: MatchedRecords, file: str, lines: Lines[Record]) -> Origin:
+    return Origin(f"{records.place}/{file}", tuple(line for line, _ in lines))
 
 
 def _table(

@@ -1,6 +1,6 @@
-"""The paper's measures of a run as cells, and their differences between two runs that may be compared.
+"""The paper's measures of a run as cells, and their differences between comparable runs.
 
-Every difference in a table and every pair in a figure comes through here (paper, equal-horizon effects).
+Every difference in a table and every pair in a figure is checked here (paper, equal-horizon effects).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -49,7 +49,7 @@ class Measure:
         return self.of(getattr(run.metrics, self.field), run.all_completions)
 
     def of(self, value: float | None, *origins: Origin) -> Cell:
-        """A value of this measure in the unit of its column."""
+        """Make the cell of a value, scaled to the unit of the column."""
         scaled = value if value is None or self.factor == 1.0 else self.factor * value
         return number_cell(scaled, self.formula, *origins, decimals=self.decimals)
 
@@ -116,7 +116,7 @@ def differences(first: RecordedRun, second: RecordedRun, measures: Sequence[Meas
 def require_comparable(
     first: RecordedRun, second: RecordedRun, contract: tuple[int, int] | None = None
 ) -> None:
-    """Refuse two runs whose difference would mean something else than their conditions.
+    """Check that two runs differ only in their conditions.
 
     Horizons are equal, or in groups those that a ``contract`` fixed before any result.
     Raises RunDirectoryError where problem, model, search, source or seed differ, NoTableError where horizons
@@ -128,8 +128,8 @@ def require_comparable(
     if different or first.seed != second.seed:
         what = ", ".join(different or ["seed"])
         raise RunDirectoryError(f"{first.path} and {second.path} differ in {what}: they are not matched")
-    found = (len(first.groups), len(second.groups))
-    if found != (contract or found[:1] * 2):
+    lengths = (len(first.groups), len(second.groups))
+    if lengths != (contract or lengths[:1] * 2):
         raise NoTableError(
             f"{first.path} has {groups_of([first])} and {second.path} {groups_of([second])}: "
             "runs of unequal horizons are not compared"
@@ -137,7 +137,7 @@ def require_comparable(
 
 
 def at_one_horizon(runs: Sequence[RecordedRun]) -> tuple[RecordedRun, ...]:
-    """Runs of several layers as they may be compared; smoke runs are cut to the shortest.
+    """Return runs of several layers at one horizon; smoke runs are cut to the shortest.
 
     Raises NoTableError for formal runs of unequal horizons.
     """
@@ -150,20 +150,20 @@ def at_one_horizon(runs: Sequence[RecordedRun]) -> tuple[RecordedRun, ...]:
 
 
 def groups_of(runs: Iterable[RecordedRun]) -> str:
-    """The horizon of some runs in words, from the shortest to the longest where they differ."""
+    """Format the horizon of runs, from the shortest to the longest where they differ."""
     return in_groups(len(run.groups) for run in runs)
 
 
 def in_groups(lengths: Iterable[int]) -> str:
-    """Numbers of groups in words."""
-    found = sorted(set(lengths))
-    if len(found) > 1:
-        return f"{found[0]} to {found[-1]} groups"
-    return f"{found[0]} group{'' if found == [1] else 's'}"
+    """Format numbers of groups."""
+    distinct = sorted(set(lengths))
+    if len(distinct) > 1:
+        return f"{distinct[0]} to {distinct[-1]} groups"
+    return f"{distinct[0]} group{'' if distinct == [1] else 's'}"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """Pairs of runs, first minus second, one per seed; raises as require_comparable does."""
 
     first: str
@@ -171,8 +171,8 @@ class Comparison:
     pairs: tuple[tuple[RecordedRun, RecordedRun], ...]
 
     def __post_init__(self) -> None:
-        for one, other in self.pairs:
-            require_comparable(one, other)
+        for first, second in self.pairs:
+            require_comparable(first, second)
 
     @property
     def name(self) -> str:
@@ -182,26 +182,26 @@ class Comparison:
         return f"{self.first}-s{seed} minus {self.second}-s{seed}"
 
 
-def against(runs: Sequence[RecordedRun], condition: str) -> tuple[Comparison, ...]:
-    """Every other trained condition of a cohort minus this one, seed by seed; none without this one."""
+def compare_with(runs: Sequence[RecordedRun], condition: str) -> tuple[RunComparison, ...]:
+    """Compare every other trained condition of a cohort with this one, by seed; empty without this one."""
     base = {run.seed: run for run in runs if run.condition == condition}
     others = [run for run in runs if base and run.condition not in (condition, "frozen")]
     return tuple(
-        Comparison(name, condition, tuple((r, base[r.seed]) for r in others if r.condition == name))
+        RunComparison(name, condition, tuple((r, base[r.seed]) for r in others if r.condition == name))
         for name in dict.fromkeys(run.condition for run in others)
     )
 
 
-def over_frozen(runs: Sequence[RecordedRun]) -> tuple[Comparison, ...]:
-    """Every trained condition minus Frozen; raises NoTableError where there is nothing to compare."""
-    found = against(runs, "frozen")
-    if not found:
+def compare_with_frozen(runs: Sequence[RecordedRun]) -> tuple[RunComparison, ...]:
+    """Compare every trained condition with Frozen; raises NoTableError where there is nothing to compare."""
+    comparisons = compare_with(runs, "frozen")
+    if not comparisons:
         raise NoTableError("the cohort has nothing to compare with frozen")
-    return found
+    return comparisons
 
 
-def paired_rows(comparisons: Sequence[Comparison], parts_of: PartsOf) -> tuple[Row, ...]:
-    """Rows of every comparison over its seeds, then of every pair."""
+def paired_rows(comparisons: Sequence[RunComparison], parts_of: PartsOf) -> tuple[Row, ...]:
+    """Build rows of every comparison over its seeds, then of every pair."""
     over, single = [], []
     for comparison in comparisons:
         pairs = [(parts_of(one), parts_of(other)) for one, other in comparison.pairs]

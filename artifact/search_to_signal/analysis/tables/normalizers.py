@@ -1,7 +1,7 @@
 """Credit that recorded groups would have had under another normalizer, or in smaller groups.
 
-Nothing is generated or trained again, so this says what the learner would have been told, not what it would
-have become. The paper names ties in groups of four as a limit.
+Nothing is generated or trained again: the tables show the learning signal that would have resulted, not its
+effect on the learner. The paper names ties in groups of four as a limit.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ from search_to_signal.analysis.tables.credit import (
     run_counts,
     trained,
 )
-from search_to_signal.analysis.tables.measures import against
+from search_to_signal.analysis.tables.measures import compare_with
 from search_to_signal.errors import ConfigError, MappingError
 from search_to_signal.normalizer import (
     NORMALIZERS,
@@ -69,12 +69,12 @@ QUANTITIES: Mapping[str, tuple[CandidateClass, Callable[[ClassCredit], Cell], fl
     "enrichment of valid non-improvers": (CandidateClass.NON_IMPROVING, enrichment_cell, 1.0),
     "credit mass of valid non-improvers": (CandidateClass.NON_IMPROVING, _mass_cell, 0.5),
 }
-"""Class, its quantity in one run, and the value that the claim about it turns on."""
+"""Class, its quantity in one run, and the threshold of the claim about it."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A quantity and the value that its claim turns on; cells by normalizer, of every (named) seed."""
+    """A quantity and the threshold of its claim; ``seeds`` are cells by normalizer, of every named seed."""
 
     name: str
     threshold: float
@@ -85,30 +85,32 @@ class Quantity:
 
 
 def counts_under(run: RecordedRun, normalizer: Normalizer) -> CreditCounts:
-    """Credit of a run had its rewards gone through this normalizer."""
+    """Count a run's credit if its rewards had been normalized by this normalizer."""
     rewards, components = recorded_credit(run)
     return run_counts(run, advantages(normalizer, rewards, components))
 
 
 def normalizer_values(results: Results) -> Table:
     """The quantities themselves by normalizer, over seeds and for every seed."""
-    found, head = results.once(quantities), "Condition/quantity"
-    rows = [one.over_seeds(one.name, combined_cell) for one in found]
-    rows += [Row(*seed) for one in found for seed in one.seeds.items()]
+    values, head = results.once(quantities), "Condition/quantity"
+    rows = [quantity.over_seeds(quantity.name, combined_cell) for quantity in values]
+    rows += [Row(*seed) for quantity in values for seed in quantity.seeds.items()]
     note = f"Recorded rewards through every normalizer. {OVER_SEEDS}"
     return Table("normalizer_values", "Credit by normalizer", "cohort", COLUMNS, tuple(rows), head, note)
 
 
 def claim_matrix(results: Results) -> Table:
-    """In how many seeds each quantity lies above the value that its claim turns on, by normalizer."""
-    found = results.once(quantities)
+    """Build the table of seeds in which each quantity exceeds its claim's threshold, by normalizer."""
+    values = results.once(quantities)
     rows = tuple(
-        one.over_seeds(f"{one.name} > {one.threshold:g}", partial(count_above, threshold=one.threshold))
-        for one in found
+        quantity.over_seeds(
+            f"{quantity.name} > {quantity.threshold:g}", partial(count_above, threshold=quantity.threshold)
+        )
+        for quantity in values
     )
     note = (
         "Seeds in which it holds, strictly; a claim survives where the count stays that of the first column. "
-        f"{seed_numbers(len(one.seeds) for one in found)}."
+        f"{seed_numbers(len(quantity.seeds) for quantity in values)}."
     )
     return Table("claim_matrix", "Claims by normalizer", "cohort", COLUMNS, rows, "Claim", note)
 
@@ -117,7 +119,7 @@ def quantities(results: Results) -> list[Quantity]:
     """Every claim's quantity of every condition, then the differences of signal density."""
     runs = trained(results)
     counts = {run.name: [counts_under(run, n) for n in NORMALIZERS.values()] for run in runs}
-    found = []
+    values = []
     for condition in dict.fromkeys(run.condition for run in runs):
         same = [run for run in runs if run.condition == condition]
         for name, (candidate_class, cell_of, threshold) in QUANTITIES.items():
@@ -128,8 +130,8 @@ def quantities(results: Results) -> list[Quantity]:
                 )
                 for run in same
             }
-            found.append(Quantity(label(condition, name), threshold, seeds))
-    return found + _density(runs, counts)
+            values.append(Quantity(label(condition, name), threshold, seeds))
+    return values + _density(runs, counts)
 
 
 def _entry(counts: CreditCounts, name: CandidateClass) -> ClassCredit:
@@ -138,16 +140,16 @@ def _entry(counts: CreditCounts, name: CandidateClass) -> ClassCredit:
 
 def _density(runs: Runs, counts: Mapping[str, Sequence[CreditCounts]]) -> list[Quantity]:
     """Share of groups without any advantage: each condition minus Native, seed by seed."""
-    what, found = "zero-advantage share", []
-    for one in against(runs, "native"):
+    what, values = "zero-advantage share", []
+    for one in compare_with(runs, "native"):
         seeds = {
             label(one.of_seed(a.seed), what): tuple(
                 _with_origins(gap, a, b) for gap in map(_gap, counts[a.name], counts[b.name])
             )
             for a, b in one.pairs
         }
-        found.append(Quantity(label(one.name, what), 0.0, seeds))
-    return found
+        values.append(Quantity(label(one.name, what), 0.0, seeds))
+    return values
 
 
 def _gap(first: CreditCounts, second: CreditCounts) -> Cell:

@@ -23,16 +23,16 @@ from search_to_signal.analysis.tables.cells import (
     seed_numbers,
     summarized,
 )
-from search_to_signal.analysis.tables.measures import Comparison
+from search_to_signal.analysis.tables.measures import RunComparison
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.seeding import stream
 
 DIRECTIONS = "Seeds in which the first is better (strictly above), equal (to the last bit) and worse."
 
 
-def comparisons(results: Results) -> tuple[Comparison, ...]:
+def comparisons(results: Results) -> tuple[RunComparison, ...]:
     """Each trained condition minus Frozen, and each minus Native where the cohort has it."""
-    return (*measures.over_frozen(results.cohort), *measures.against(results.cohort, "native"))
+    return (*measures.compare_with_frozen(results.cohort), *measures.compare_with(results.cohort, "native"))
 
 
 def paired(results: Results) -> Table:
@@ -48,17 +48,17 @@ def paired_signs(results: Results) -> Table:
 
 
 def few_seeds(numbers: Iterable[int]) -> str:
-    """How many seeds the comparisons have, and the least p that a test on so few can give.
+    """Describe the number of seeds of the comparisons, and the smallest p-value that they allow.
 
     Of the 2^n ways to flip the signs of n differences, the one with all in one direction and its mirror
     image are the most extreme: a two-sided sign-flipping test gives at least 2/2^n.
     """
-    found = sorted(set(numbers))
-    least = " or ".join(f"{2.0 / 2**n:.3g}" for n in found)
-    return f"With {seed_numbers(found)} a two-sided sign-flipping test cannot give p below {least}."
+    distinct = sorted(set(numbers))
+    least = " or ".join(f"{2.0 / 2**n:.3g}" for n in distinct)
+    return f"With {seed_numbers(distinct)} a two-sided sign-flipping test cannot give p below {least}."
 
 
-def _signs(name: str, title: str, layer: str, comparisons: Sequence[Comparison]) -> Table:
+def _signs(name: str, title: str, layer: str, comparisons: Sequence[RunComparison]) -> Table:
     """Three rows per comparison: the seeds with a positive difference, with none, and with a negative one."""
     rows = []
     for comparison in comparisons:
@@ -69,14 +69,14 @@ def _signs(name: str, title: str, layer: str, comparisons: Sequence[Comparison])
     return Table(name, title, layer, measures.CHANGES, tuple(rows), "Comparison/direction", note)
 
 
-def _paired(name: str, title: str, layer: str, comparisons: Sequence[Comparison], note: str) -> Table:
+def _paired(name: str, title: str, layer: str, comparisons: Sequence[RunComparison], note: str) -> Table:
     rows = measures.paired_rows(comparisons, lambda run: {"": measures.measured(run)})
     note = f"{note} {few_seeds(len(c.pairs) for c in comparisons)}"
     return Table(name, title, layer, measures.CHANGES, rows, "Comparison", note)
 
 
 def restart_runs(results: Results) -> Runs:
-    """The restarts, each held to its live parent: the same adapter, and no update since.
+    """Return the restarts, checked against their live parents: the same adapter, and no update since.
 
     Raises RunDirectoryError naming a restart without parent, of another adapter, or that was trained.
     """
@@ -99,25 +99,25 @@ def restarts_and_live(results: Results) -> tuple[Runs, Runs]:
     return runs[: len(restarts)], runs[len(restarts) :]
 
 
-def restart_comparisons(results: Results) -> tuple[Comparison, ...]:
+def restart_comparisons(results: Results) -> tuple[RunComparison, ...]:
     """Restart minus Frozen and minus its live parent, per condition, and restarts minus Native's restart.
 
     Raises NoTableError as ``restarts_and_live`` does.
     """
     runs, cohort = restarts_and_live(results)
     live = {(run.condition, run.seed): run for run in cohort}
-    found: list[Comparison] = []
+    to_references: list[RunComparison] = []
     for condition in dict.fromkeys(run.condition for run in runs):
         same = [run for run in runs if run.condition == condition]
         for other in ("frozen", condition):
             pairs = tuple((r, live[other, r.seed]) for r in same if (other, r.seed) in live)
             if len(pairs) == len(same):
-                found.append(Comparison(f"restart/{condition}", f"live/{other}", pairs))
+                to_references.append(RunComparison(f"restart/{condition}", f"live/{other}", pairs))
     between = (
-        Comparison(f"restart/{c.first}", f"restart/{c.second}", c.pairs)
-        for c in measures.against(runs, "native")
+        RunComparison(f"restart/{c.first}", f"restart/{c.second}", c.pairs)
+        for c in measures.compare_with(runs, "native")
     )
-    return (*found, *between)
+    return (*to_references, *between)
 
 
 def restart(results: Results) -> Table:
@@ -135,14 +135,14 @@ def restart_paired(results: Results) -> Table:
 
 def restart_signs(results: Results) -> Table:
     """In how many seeds the restart is above, equal to and below what it is compared with."""
-    found = results.once(restart_comparisons)
-    return _signs("restart_signs", "Directions of restarts", "restart", found)
+    compared = results.once(restart_comparisons)
+    return _signs("restart_signs", "Directions of restarts", "restart", compared)
 
 
 LEAST_SEEDS = 5
 """With n seeds a resample is n times the lowest seed with probability n^-n. Below five seeds that alone is
-1/27 (n = 3) or 1/256 (n = 4): at three the lower end of a 95 % interval is the lowest seed itself and says
-nothing that the seeds do not. Above, an interval still covers less often than it says:
+1/27 (n = 3) or 1/256 (n = 4): at three the lower end of a 95 % interval is the lowest seed itself and adds
+nothing to the seeds. With more seeds an interval still covers less often than its nominal level:
 ``interval_coverage`` measures how often, and the table prints it."""
 
 DRAWS = 10_000
@@ -164,10 +164,10 @@ def percentile_interval(
     from scipy.stats import bootstrap
 
     sample = (np.asarray(values),)
-    found = bootstrap(
+    resampled = bootstrap(
         sample, np.mean, n_resamples=DRAWS, confidence_level=level, method="percentile", random_state=rng
     )
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+    return float(resampled.confidence_interval.low), float(resampled.confidence_interval.high)
 
 
 def _too_few(seeds: int) -> NoTableError:
@@ -178,7 +178,7 @@ def _too_few(seeds: int) -> NoTableError:
 
 @cache
 def interval_coverage(seeds: int) -> float:
-    """How often ``percentile_interval`` of so many normal values covers their mean, over TRIALS samples.
+    """Estimate the coverage of ``percentile_interval`` for so many normal values, over TRIALS samples.
 
     Seeds of a run need not be normal; this is what the method does where nothing else is wrong. Samples share
     sets of resamples: drawing those is most of the work. Raises NoTableError below LEAST_SEEDS.
@@ -214,7 +214,7 @@ def intervals(results: Results) -> Table:
 
 
 def _interval_note(rows: Sequence[Row], covered: Mapping[int, float]) -> str:
-    """What the intervals are called, what they cover, and how many there are at once."""
+    """Describe the intervals: their method, their coverage, and their number."""
     sizes = [row.cells[0].n for row in rows if row.cells[1].value is not None]
     errors = {n: math.sqrt(share * (1.0 - share) / TRIALS) for n, share in covered.items()}
     measured = ", ".join(f"{covered[n]:.1%} ± {errors[n]:.1%} at n = {n}" for n in sorted(set(sizes)))

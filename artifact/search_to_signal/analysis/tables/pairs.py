@@ -1,4 +1,4 @@
-"""Groups and pairs side by side: whom each rule credits, what reaches it, what pairing leaves out.
+"""Groupwise and pairwise rules compared: credited classes, learned distinctions, discarded pairs.
 
 The same recorded groups are asked under every rule, whichever the run learned by: native and factorized GRPO,
 the entropic rule, and DPO on EvoTune's pairs before and behind its threshold (D53, D54). The classes are the
@@ -68,16 +68,16 @@ def _signals(results: Results) -> dict[str, Signals]:
 
 
 def _of_signals(results: Results, cells: Callable[[RecordedRun, Signals], Parts]) -> PartsOf:
-    """The cells of a run from what every rule tells of it, which all tables of this family share."""
-    found = results.once(_signals)
-    return lambda run: cells(run, found[run.name])
+    """Compute the cells of a run from its signals, which all tables of this family share."""
+    signals = results.once(_signals)
+    return lambda run: cells(run, signals[run.name])
 
 
-def rule_cells(run: RecordedRun, found: Signals) -> Parts:
+def rule_cells(run: RecordedRun, signals: Signals) -> Parts:
     """RULE_COLUMNS by rule and class."""
     member, origin = class_membership(run.batch), run.all_completions
     parts: dict[str, Cells] = {}
-    for name, (credit, debit) in found.sides.items():
+    for name, (credit, debit) in signals.sides.items():
         up, down = count_credit(run.batch, credit), count_credit(run.batch, debit)
         idle = (credit == 0.0) & (debit == 0.0)
         for plus, minus, own in zip(credit_table(up), credit_table(down), member, strict=True):
@@ -107,7 +107,7 @@ def rules(results: Results) -> Table:
     )
 
 
-def distinction_cells(run: RecordedRun, found: Signals) -> Parts:
+def distinction_cells(run: RecordedRun, signals: Signals) -> Parts:
     """DISTINCTION_COLUMNS by rule."""
     better, origin = distinctions(run.batch), run.all_completions
     valid, improver = run.batch.valid, beats_frontier(run.batch)
@@ -116,9 +116,9 @@ def distinction_cells(run: RecordedRun, found: Signals) -> Parts:
     return {
         name: (
             Cell(int(better.sum()), formula="distinctions", origins=(origin,)),
-            *(_part(kind, told, formula, origin) for kind in kinds),
+            *(_part(kind, preferences, formula, origin) for kind in kinds),
         )
-        for name, told in found.told.items()
+        for name, preferences in signals.preferences.items()
     }
 
 
@@ -127,8 +127,8 @@ def _part(whole: Bools, part: Bools, formula: str, origin: Origin) -> Cell:
     return percent_cell(int((whole & part).sum()), int(whole.sum()), formula, origin)
 
 
-def distinctions_told(results: Results) -> Table:
-    """How many distinctions between completions of a group reach the learner, by rule, condition and run."""
+def distinctions_learned(results: Results) -> Table:
+    """Build the table of distinctions within groups that reach the learner, by rule, condition and run."""
     note = (
         "A distinction is two completions of a group of which one is better by score, or valid where the "
         "other failed. A rule tells it where the better one has the higher advantage, DPO where the two are "
@@ -140,9 +140,9 @@ def distinctions_told(results: Results) -> Table:
     return Table("distinctions", title, "cohort", DISTINCTION_COLUMNS, rows, "Condition/rule", note)
 
 
-def pair_cells(run: RecordedRun, found: Signals) -> Parts:
+def pair_cells(run: RecordedRun, signals: Signals) -> Parts:
     """PAIR_COLUMNS of one run."""
-    pairs, origin, shape = found.pairs, run.all_completions, run.batch.outcome.shape
+    pairs, origin, shape = signals.pairs, run.all_completions, run.batch.outcome.shape
     chosen, rejected = (pairs.counts(shape, side) > 0 for side in ("chosen", "rejected"))
     unpaired = ~chosen & ~rejected
     improver, failed = beats_frontier(run.batch), ~run.batch.valid[pairs.group, pairs.rejected]
@@ -166,7 +166,7 @@ def pair_cells(run: RecordedRun, found: Signals) -> Parts:
 
 
 def pairs(results: Results) -> Table:
-    """What pairing and its threshold make of the groups, by condition and run."""
+    """Build the table of pairs and of the pairs below the threshold, by condition and run."""
     note = (
         "EvoTune's pairs of the recorded groups (D53). The threshold is that of the round behind a pair: "
         "the run's own rounds where it learned from pairs, else one at its end (D54). Means of the seeds' "
@@ -176,13 +176,13 @@ def pairs(results: Results) -> Table:
     return Table("pairs", "From groups to pairs", "cohort", PAIR_COLUMNS, rows, "Condition", note)
 
 
-def gap_cells(run: RecordedRun, found: Signals) -> Parts:
+def gap_cells(run: RecordedRun, signals: Signals) -> Parts:
     """GAP_COLUMNS of one run, unfiltered and with a least gap at each quartile of its pairs of scores."""
-    gap = found.pairs.gap
+    gap = signals.pairs.gap
     finite = np.isfinite(gap)
     gaps = np.percentile(gap[finite], QUARTILES) if finite.any() else np.full(len(QUARTILES), np.inf)
     cuts = {"all": 0.0, **{f"p{q}": float(gap) for q, gap in zip(QUARTILES, gaps, strict=True)}}
-    return {name: _gap_row(run, found.pairs, cut) for name, cut in cuts.items()}
+    return {name: _gap_row(run, signals.pairs, cut) for name, cut in cuts.items()}
 
 
 def _gap_row(run: RecordedRun, pairs: PairTable, cut: float) -> Cells:
@@ -199,7 +199,7 @@ def _gap_row(run: RecordedRun, pairs: PairTable, cut: float) -> Cells:
 
 
 def pair_gaps(results: Results) -> Table:
-    """What filtering by the difference of the two scores removes, by condition and run."""
+    """Build the table of pairs that a least score difference removes, by condition and run."""
     note = (
         "Quartiles are of each run's pairs of two scores; a pair with a failure has no gap and is never "
         "removed. Means of the seeds' values ± sample standard deviation."

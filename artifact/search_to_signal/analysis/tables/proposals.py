@@ -29,7 +29,7 @@ from search_to_signal.analysis.tables.measures import (
     FINAL_BEST,
     STREAM,
     Measure,
-    over_frozen,
+    compare_with_frozen,
     paired_rows,
     stream_cells,
 )
@@ -69,13 +69,13 @@ def funnel_cells(batch: GroupBatch, origin: Origin) -> Cells:
 
 
 def operator_names(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
-    """The operators that tables have rows for: CALM's, or those recorded where any other is among them."""
+    """Return the operators with rows in tables: CALM's, or the recorded ones if any other occurs."""
     recorded = {name for run in runs for name in run.operators}
     return CALM_OPERATORS if recorded <= set(CALM_OPERATORS) else tuple(sorted(recorded))
 
 
 def funnels(run: RecordedRun, names: Sequence[str]) -> Parts:
-    """The funnel of every operator, and of all together; an operator that was never drawn has no shares."""
+    """Return the funnel of every operator and of all together; an unused operator has no shares."""
     shape = run.batch.outcome.shape
     parts: dict[str, Cells] = {"all": funnel_cells(run.batch, run.all_completions)}
     for operator in names:
@@ -96,8 +96,8 @@ def operators(results: Results) -> Table:
         "Shares of the completions that were asked for with the operator: means of the seeds' shares ± "
         "sample standard deviation, none where a seed never drew it; counts are sums over seeds."
     )
-    found = results.once(_funnels)
-    head, rows = "Condition/operator", summarized(results.cohort, lambda run: found[run.name])
+    funnels_by_run = results.once(_funnels)
+    head, rows = "Condition/operator", summarized(results.cohort, lambda run: funnels_by_run[run.name])
     return Table("operators", "Funnels by operator", "cohort", FUNNEL_COLUMNS, rows, head, note)
 
 
@@ -105,9 +105,11 @@ def operator_gains(results: Results) -> Table:
     """Funnel shares minus those of the frozen run of the same seed, in points, by operator."""
     note = "Same-seed differences to Frozen, mean ± sample standard deviation over seeds."
     columns = tuple(change_of(heading) for heading, _ in FUNNEL)
-    pairs = over_frozen(results.cohort)
-    found = results.once(_funnels)
-    rows = paired_rows(pairs, lambda run: {part: cells[1:] for part, cells in found[run.name].items()})
+    pairs = compare_with_frozen(results.cohort)
+    funnels_by_run = results.once(_funnels)
+    rows = paired_rows(
+        pairs, lambda run: {part: cells[1:] for part, cells in funnels_by_run[run.name].items()}
+    )
     return Table("operator_gains", "Gains by operator", "cohort", columns, rows, "Comparison/operator", note)
 
 
@@ -165,9 +167,9 @@ def windows(collapses: Sequence[int], groups: int, width: int = WINDOW) -> list[
 def collapse_parts(run: RecordedRun) -> Parts:
     """COLLAPSE_COLUMNS by measure of the proposal stream: means over windows with a value on both sides."""
     events = [t for t, step in enumerate(run.steps) if step.collapsed]
-    found = windows(events, len(run.groups))
-    bare = sorted(set(events) - {at for _, at, _ in found})
-    cut = [at for start, at, stop in found if min(at - start, stop - at) < WINDOW]
+    spans = windows(events, len(run.groups))
+    bare = sorted(set(events) - {at for _, at, _ in spans})
+    cut = [at for start, at, stop in spans if min(at - start, stop - at) < WINDOW]
     counts = tuple(
         Cell(len(steps), formula=formula, origins=(run.steps_at(steps),))
         for steps, formula in (
@@ -176,8 +178,8 @@ def collapse_parts(run: RecordedRun) -> Parts:
             (cut, f"windows with a side of under {WINDOW} groups"),
         )
     )
-    before = np.array([_stream_values(run, start, at) for start, at, _ in found]).reshape(-1, len(STREAM))
-    after = np.array([_stream_values(run, at, stop) for _, at, stop in found]).reshape(-1, len(STREAM))
+    before = np.array([_stream_values(run, start, at) for start, at, _ in spans]).reshape(-1, len(STREAM))
+    after = np.array([_stream_values(run, at, stop) for _, at, stop in spans]).reshape(-1, len(STREAM))
     return {
         measure.heading: _window_cells(run, measure, counts, before[:, m], after[:, m])
         for m, measure in enumerate(STREAM)

@@ -16,8 +16,8 @@ from search_to_signal.rewards import MAPPINGS, rewards_of
 @pytest.fixture(scope="module")
 def found(results: Path) -> dict[str, PageFinding]:
     """The findings by the tables that their commands name."""
-    told = build_findings(read_evidence(results))
-    return {command.split()[-1]: one for one in told for command in one.commands}
+    findings = build_findings(read_evidence(results))
+    return {command.split()[-1]: finding for finding in findings for command in finding.commands}
 
 
 def test_the_endpoint_is_counted_seed_by_seed(results: Path, found: dict[str, PageFinding]) -> None:

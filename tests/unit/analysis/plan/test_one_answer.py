@@ -35,7 +35,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def told(root: Path, tmp_path: Path, *questions: dict[str, object]) -> tuple[Plan, list[QuestionOutcome]]:
+def planned_outcomes(
+    root: Path, tmp_path: Path, *questions: dict[str, object]
+) -> tuple[Plan, list[QuestionOutcome]]:
     """The plan of some questions, and its outcomes."""
     path = tmp_path / "plan.toml"
     path.write_text(plan_text(*questions, seeds=4))
@@ -48,7 +50,7 @@ def test_one_comparison_has_one_answer(
     root: Path, tmp_path: Path, order: tuple[dict[str, object], ...]
 ) -> None:
     """Asked over four seeds and over three: both lines have the answer of four, and say whose it is."""
-    plan, found = told(root, tmp_path, *order)
+    plan, found = planned_outcomes(root, tmp_path, *order)
     first, second = found
     assert len(first.values) == len(second.values) == 4
     assert (first.verdict, first.interval, first.corrected) == (
@@ -66,15 +68,15 @@ def test_one_comparison_has_one_answer(
     grid = build_study_grid([other])
     assert grid is not None
     assert "n = 4:" in str(grid.rows)
-    said = find_deviations(plan, "", {}, found)["main"]
-    assert "main.fewer, native minus frozen: answered as main.q is, over its 4 seeds, not over 3" in said
+    sentences = find_deviations(plan, "", {}, found)["main"]
+    assert "main.fewer, native minus frozen: answered as main.q is, over its 4 seeds, not over 3" in sentences
 
 
 def test_a_partial_answer_is_partial_everywhere(root: Path, tmp_path: Path) -> None:
     """Three of three seeds give no verdict where another question still lacks seeds of the same runs."""
     (root / "main/cohort/native-s4").rename(tmp_path / "away")
     try:
-        _, found = told(root, tmp_path, WHOLE, FEWER)
+        _, found = planned_outcomes(root, tmp_path, WHOLE, FEWER)
     finally:
         (tmp_path / "away").rename(root / "main/cohort/native-s4")
     assert [one.verdict for one in found] == [OutcomeVerdict.PARTIAL, OutcomeVerdict.PARTIAL]
@@ -83,7 +85,7 @@ def test_a_partial_answer_is_partial_everywhere(root: Path, tmp_path: Path) -> N
 
 def test_another_metric_is_another_question(root: Path, tmp_path: Path) -> None:
     """Only the same sides, metric, estimator and length are one comparison."""
-    _, found = told(
+    _, found = planned_outcomes(
         root,
         tmp_path,
         WHOLE,
@@ -97,14 +99,14 @@ def test_another_metric_is_another_question(root: Path, tmp_path: Path) -> None:
 
 def test_what_is_undecided_says_what_it_can_hardly_be(root: Path, tmp_path: Path) -> None:
     """The ends of the interval that decides, and what would have been seen by the recorded deviation."""
-    plan, (found,) = told(root, tmp_path, {**WHOLE, "metric": "final_best", "comparisons": 4})
+    plan, (found,) = planned_outcomes(root, tmp_path, {**WHOLE, "metric": "final_best", "comparisons": 4})
     assert found.verdict is OutcomeVerdict.OPEN
     assert found.corrected is not None
     assert found.recorded_effect is not None
     low, high = (format_value(found, end) for end in found.corrected)
     seen = format_value(found, found.recorded_effect).removeprefix("+")
-    said = f"undecided, not above {high} nor below {low} (by the recorded deviation {seen} would likely"
-    assert said in format_outcome(found)
+    expected = f"undecided, not above {high} nor below {low} (by the recorded deviation {seen} would likely"
+    assert expected in format_outcome(found)
     shift = found.recorded_effect * 2 / stdev(found.values.values())
     assert nct.sf(student.ppf(1 - 0.05 / 8, 3), 3, shift) == pytest.approx(0.8, abs=1e-6)
     cell = build_outcome_table([found], plan).cell("main.q/native minus frozen", "Smallest effect recorded")
@@ -123,9 +125,11 @@ def test_verdicts_stand_together(root: Path, tmp_path: Path) -> None:
     """What is decided for and against training stands in one line per metric, each comparison once."""
     signs = {**WHOLE, "key": "main.signs", "estimator": "sign_count", "interval": "none"}
     reversed_sides = '[["main/cohort/frozen", "main/cohort/native"]]'
-    _, found = told(root, tmp_path, WHOLE, FEWER, signs, {**WHOLE, "key": "main.b", "pairs": reversed_sides})
-    told_once = [line for one in group_by_verdict(found) for line in one.lines]
-    assert len(told_once) == 2
-    assert {line.partition(" ")[0] for line in told_once} == {"Valid"}
+    _, found = planned_outcomes(
+        root, tmp_path, WHOLE, FEWER, signs, {**WHOLE, "key": "main.b", "pairs": reversed_sides}
+    )
+    lines = [line for one in group_by_verdict(found) for line in one.lines]
+    assert len(lines) == 2
+    assert {line.partition(" ")[0] for line in lines} == {"Valid"}
     titles = {one.title for one in group_by_verdict(found)}
     assert titles <= {"Decided, above zero", "Decided, below zero", "Undecided"}

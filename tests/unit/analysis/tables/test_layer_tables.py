@@ -17,7 +17,7 @@ from search_to_signal.analysis.tables.audit import replay_pairs
 from search_to_signal.analysis.tables.catalogue import catalogue, read_evidence
 from search_to_signal.analysis.tables.core import api, breadth, breadth_gains, core_seeds, prompts_of
 from search_to_signal.analysis.tables.evaluations import heldout
-from search_to_signal.analysis.tables.measures import Comparison, at_one_horizon, require_comparable
+from search_to_signal.analysis.tables.measures import RunComparison, at_one_horizon, require_comparable
 from search_to_signal.analysis.tables.paired import restart, restart_paired, restart_signs
 from search_to_signal.errors import ContractError, RunDirectoryError
 from search_to_signal.provenance.checksums import sha256_file, write_sums
@@ -79,7 +79,7 @@ def test_formal_restarts_of_another_horizon_are_not_joined(tmp_path: Path, group
         restarted(tmp_path, "native", seed, groups=groups)
     evidence = read_evidence(tmp_path)
     for name in ("restart_paired", "restart_signs"):
-        assert f"of {min(groups, 40)} to {max(groups, 40)} groups" in evidence.found.absent[name]
+        assert f"of {min(groups, 40)} to {max(groups, 40)} groups" in evidence.catalogue.absent[name]
     assert restart(results).cell("native-s1", "Final best").value == results.restart[0].best[-1]
     assert "not compared" in evidence.table("restart").note
     drawn = draw_all(evidence, tmp_path / "figures")
@@ -120,7 +120,7 @@ def test_runs_of_unequal_horizons_are_no_pair(tmp_path: Path) -> None:
     """Whoever makes a pair of a run and a shorter one is refused, of whatever layers they are."""
     runs = cohort(tmp_path, "frozen", "native").cohort
     with pytest.raises(NoTableError, match=r"40 .*30 groups"):
-        Comparison("native", "frozen", ((runs[2], runs[0].prefix(30)),))
+        RunComparison("native", "frozen", ((runs[2], runs[0].prefix(30)),))
     with pytest.raises(NoTableError, match="groups"):
         at_one_horizon((runs[0], runs[1].prefix(30)))
     require_comparable(runs[2], runs[0].prefix(30), (40, 30))
@@ -140,8 +140,8 @@ def test_every_table_and_figure_says_its_horizon(tmp_path: Path) -> None:
         write_synthetic_run(where, condition, 1, groups=20, layer="breadth", config={"problem": "cvrp"})
     evidence = read_evidence(tmp_path)
     groups = {"cohort": 40, "restart": 40, "breadth": 20, "api": 40}
-    assert {table.layer for table in evidence.found.tables} >= set(groups)
-    for table in evidence.found.tables:
+    assert {table.layer for table in evidence.catalogue.tables} >= set(groups)
+    for table in evidence.catalogue.tables:
         assert f"{groups.get(table.layer, 40)} groups" in table.note, table.name
     for plot, _ in draw_all(evidence, tmp_path / "figures").figures:
         due = 20 if plot.name == "breadth" else 40
