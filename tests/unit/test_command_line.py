@@ -188,7 +188,7 @@ def test_report_and_replay_end_with_their_place(
 def test_updates_compare_the_mappings_that_are_given(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Mappings and normalizers of the command line are those of the layer; without any, all of ours."""
+    """Mappings and normalizers of the command line are those of the layer; without any, all built-in ones."""
     asked: list[UpdateSettings] = []
 
     def updated(runs: object, out: Path, settings: UpdateSettings, progress: object) -> Path:

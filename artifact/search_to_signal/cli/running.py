@@ -173,7 +173,7 @@ def register(add: Add) -> None:
     updates.add_argument("directories", type=Path, nargs="+", help="runs, or directories of runs")
     updates.add_argument("--out", type=Path, required=True, help="where to write records and page")
     for option in ("--mapping", "--normalizer"):
-        add_repeated(updates, option, "name or pkg.mod:obj", otherwise="all of ours")
+        add_repeated(updates, option, "name or pkg.mod:obj", otherwise="all built-in ones")
     updates.add_argument("--groups", type=int, default=3, help="consecutive groups to step on (default: 3)")
     updates.add_argument("--withheld", type=int, default=1, help="groups behind them to look at (default: 1)")
     held = add(_heldout, "s2s heldout results/embedded --instances 8")

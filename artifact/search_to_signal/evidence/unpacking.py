@@ -71,7 +71,7 @@ def _content(name: str) -> str:
     run = "/".join(path.parts[:-1])
     known = {
         RECORDS: f"the records of run {run}",
-        FILES: f"what {run} holds beside its runs",
+        FILES: f"the files of {run} outside of its runs",
         "manifest.json": f"what run {run} ran on",
         "config.json": f"the configuration of run {run}",
         SUMS: f"the list of the original files of {run}",

@@ -80,7 +80,7 @@ def require_tensorboard(results: Path, out: Path) -> None:
     """Raise MissingExtraError without the package, ConfigError where ``out`` lies in ``results``."""
     if out.resolve().is_relative_to(results.resolve()):
         raise ConfigError(
-            f"--tensorboard {out} lies in {results}, which is sealed: give a directory beside it"
+            f"--tensorboard {out} lies in {results}, which is sealed: give a directory outside of it"
         )
     require("tensorboard")
 

@@ -14,7 +14,7 @@ from search_to_signal.errors import RunDirectoryError
 from search_to_signal.evidence.compact_encoding import guessed_program
 from search_to_signal.evidence.container import read_container
 from search_to_signal.programs.canonical import program_sha256
-from search_to_signal.provenance.checksums import write_sums
+from search_to_signal.provenance.checksums import sha256_file, write_sums
 from search_to_signal.provenance.seal import seal
 from search_to_signal.records.manifest import write_roster
 
@@ -79,6 +79,22 @@ def test_a_layer_s_list_that_is_not_of_what_is_there_is_left_out(results: Path, 
     assert (packed / "main" / "cohort" / "SHA256SUMS").is_file()
     make_run(results / "cohort" / "frozen-s2", "frozen", 2)
     assert not (pack(results) / "main" / "cohort" / "SHA256SUMS").exists()
+
+
+def test_a_file_below_several_lists_is_hashed_once(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of a layer and of the whole directory are compared with one hash of each file."""
+    write_sums(results / "cohort")
+    seal(results, "a title")
+    hashed: list[Path] = []
+
+    def recorded_hash(path: Path) -> str:
+        hashed.append(path)
+        return sha256_file(path)
+
+    monkeypatch.setattr("search_to_signal.evidence.packing.sha256_file", recorded_hash)
+    pack(results)
+    assert results / "cohort" / "frozen-s1" / "completions.jsonl" in hashed
+    assert len(hashed) == len(set(hashed))
 
 
 def test_what_an_interrupted_run_left_is_no_damage(

@@ -169,7 +169,7 @@ def model_here(config: RunConfig, manifest: Manifest, models: Sequence[Path]) ->
     Raises ConfigError where there is none. Recorded paths are not followed.
     """
     if not manifest.model_files:
-        raise ConfigError("its model stands behind an endpoint elsewhere, which nobody can ask again")
+        raise ConfigError("its model was served by an endpoint, which gives no equal completions again")
     shipped = {path.name: path for path in MODELS.glob("*") if path.is_dir()}
     for name, path in {**shipped, **{str(model): model for model in models}}.items():
         try:
