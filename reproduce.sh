@@ -83,7 +83,8 @@ run_tests() {
 run_quick_tests() {
     setup
     run .venv/bin/ruff check artifact spec tests
-    run .venv/bin/python -m pytest spec tests/spec_meta tests/unit -m "not slow" -n 2 --dist loadfile --benchmark-disable
+    run .venv/bin/python -m pytest spec tests/spec_meta tests/unit -m "not slow" -n 2 --dist loadfile --benchmark-disable \
+        --hypothesis-profile few
     say "OK: the quick tests passed; ./reproduce.sh test runs all"
 }
 

@@ -155,6 +155,7 @@ def test_a_signature_of_megabytes_is_refused_at_once(
     assert time.monotonic() - began < 30.0
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_leaves_no_half_signature(run: Path, tmp_path: Path) -> None:
     """One line says what to do, and what is not written whole has no file."""
     mine = key(tmp_path, "mine")
