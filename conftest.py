@@ -1,5 +1,8 @@
 """Every test computes with the kernels that every command fixes; no property has a time limit per example."""
 
+from typing import Any
+
+import pytest
 from hypothesis import settings
 from spec import profiles
 
@@ -8,3 +11,19 @@ from search_to_signal.runtime import fix_kernels
 fix_kernels()  # before numpy is loaded, so that bits agree
 profiles.register()
 settings.load_profile("quick")
+
+# Below these, tests share what was recorded or drawn once.
+SHARING = ("tests/integration/", "tests/unit/analysis/", "tests/isolation/")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadfile`` the tests of a file, and of a directory that shares, go to one worker."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadSharing(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            shared = (place for place in SHARING if nodeid.startswith(place))
+            return next(shared, None) or super()._split_scope(nodeid)
+
+    return LoadSharing(config, log) if config.getvalue("dist") == "loadfile" else None

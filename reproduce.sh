@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Set everything up and run a profile:   ./reproduce.sh [PROFILE]     (default: embedded)
 # Set everything up and run the tests:   ./reproduce.sh test
+# Only those that take seconds, at every change:   ./reproduce.sh quick
 # Check the shipped evidence and make its tables, figures and pages again:   ./reproduce.sh evidence
 # Results go to results/PROFILE; set S2S_RESULTS to put them elsewhere.
 set -euo pipefail
@@ -11,7 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 say() { printf 's2s: %s\n' "$*"; }
 
 usage() {
-    sed -n '2,5p' "${BASH_SOURCE[0]}" | sed 's/^# //'
+    sed -n '2,6p' "${BASH_SOURCE[0]}" | sed 's/^# //'
     printf 'profiles: '
     find artifact/profiles -maxdepth 1 -name '*.toml' -exec basename {} .toml \; | sort | paste -sd' '
 }
@@ -78,6 +79,14 @@ run_tests() {
     say "OK: tests passed, results in results/tests.xml"
 }
 
+# The specification, and the tests that start no Python of their own.
+run_quick_tests() {
+    setup
+    run .venv/bin/ruff check artifact spec tests
+    run .venv/bin/python -m pytest spec tests/spec_meta tests/unit -m "not slow" -n 2 --dist loadfile --benchmark-disable
+    say "OK: the quick tests passed; ./reproduce.sh test runs all"
+}
+
 rebuild_evidence() {
     local out=${S2S_RESULTS:-results/shipped}
     setup
@@ -117,12 +126,13 @@ run_profile() {
 }
 
 if (($# > 1)); then
-    say "error: one argument, a profile, test or evidence; '${*:2}' is more: set S2S_RESULTS for the results' place, and see s2s run --help"
+    say "error: one argument, a profile, test, quick or evidence; '${*:2}' is more: set S2S_RESULTS for the results' place, and see s2s run --help"
     exit 2
 fi
 case ${1:-embedded} in
     -h | --help) usage ;;
     test) run_tests ;;
+    quick) run_quick_tests ;;
     evidence) rebuild_evidence ;;
     *)
         if [[ ! -f artifact/profiles/${1:-embedded}.toml ]]; then

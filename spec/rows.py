@@ -6,15 +6,18 @@ from typing import TypeVar
 from search_to_signal.errors import S2SError
 
 Row = TypeVar("Row")
+# Characters of a reason.
+SHOWN = 300
 
 
-def failing(rows: Iterable[tuple[str, Row]], check: Callable[[Row], None]) -> list[str]:
-    """A line per named row whose check raises; a table without rows fails too."""
-    found, tried = [], 0
+def check_all(rows: Iterable[tuple[str, Row]], check: Callable[[Row], None]) -> None:
+    """Check every named row; raises AssertionError with a line per row that fails, or where there is none."""
+    failing, tried = [], 0
     for name, row in rows:
         tried += 1
         try:
             check(row)
         except (AssertionError, ArithmeticError, LookupError, TypeError, ValueError, S2SError) as error:
-            found.append(f"{name}: {error}")
-    return found if tried else ["there is no row"]
+            failing.append(f"{name}: {' '.join(str(error).split())[:SHOWN]}")
+    assert tried, "the table has no row"
+    assert not failing, "\n".join([f"{len(failing)} of {tried} rows fail", *failing])

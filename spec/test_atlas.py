@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_to_signal.audit.atlas import (
-    Entry,
+    NormalizerEntry,
     RewardBatch,
     advantages,
     entries,
@@ -39,13 +39,13 @@ EXAMPLES = {
 LENGTHS = (3, 1, 4, 1, 5, 9, 2, 6, 5)
 
 
-def made(entry: Entry, row: Floats, dtype: str | None = "float64") -> Floats:
+def made(entry: NormalizerEntry, row: Floats, dtype: str | None = "float64") -> Floats:
     """Advantages of one group, whose responses have the first of LENGTHS."""
     lengths = np.array(LENGTHS[: len(row)])
     return advantages(entry, RewardBatch.even(row[None, :], lengths[None, :]), dtype)
 
 
-def in_order(entry: Entry, row: Floats) -> bool:
+def in_order(entry: NormalizerEntry, row: Floats) -> bool:
     """A higher reward never gets a lower advantage."""
     result = made(entry, row)
     sunk = (row[:, None] > row) & (result[:, None] < result - 1e-9 * (1.0 + np.abs(result)))
@@ -57,14 +57,14 @@ def same(first: Floats, second: Floats, tolerance: float) -> bool:
     return bool((np.abs(first - second) <= tolerance * np.abs(first).max() + 1e-9).all())
 
 
-def ties_kept(entry: Entry, row: Floats) -> bool:
+def ties_kept(entry: NormalizerEntry, row: Floats) -> bool:
     """Equal rewards get equal advantages."""
     result = made(entry, row)
     apart = np.abs(result[:, None] - result) > 1e-9 * (1.0 + np.abs(result))
     return not (apart & (row[:, None] == row)).any()
 
 
-HOLDS: dict[str, Callable[[Entry, Floats], bool]] = {
+HOLDS: dict[str, Callable[[NormalizerEntry, Floats], bool]] = {
     # From 0 up, so that the mean is positive, and from below 0 down.
     "order": lambda entry, row: in_order(entry, row - row.min()),
     "negative_mean": lambda entry, row: in_order(entry, row - max(float(row.max()) + 0.125, 0.0)),
@@ -92,7 +92,7 @@ def rows(elements: st.SearchStrategy[float]) -> st.SearchStrategy[Floats]:
 
 @every
 @given(data=st.data())
-def test_properties(entry: Entry, data: st.DataObject) -> None:
+def test_properties(entry: NormalizerEntry, data: st.DataObject) -> None:
     """R-ATL-05: What an entry does not declare broken holds: order, offset, scale, ties, tiny spread."""
     binary = entry.domain == "binary"
     row = data.draw(rows(bits if binary else eighths))
@@ -108,7 +108,7 @@ def test_properties(entry: Entry, data: st.DataObject) -> None:
         for name in entry.breaks
     ],
 )
-def test_breaks(entry: Entry, name: str) -> None:
+def test_breaks(entry: NormalizerEntry, name: str) -> None:
     """R-ATL-06: Every break that an entry declares is one, on an example; a refusal is one too."""
     try:
         holds = HOLDS[name](entry, np.array(EXAMPLES[name]))
@@ -144,7 +144,7 @@ def test_six_of_one_name(name: str) -> None:
 
 
 @every
-def test_singleton(entry: Entry) -> None:
+def test_singleton(entry: NormalizerEntry) -> None:
     """R-ATL-09: A group of one gets what the entry says, before any whitening."""
     value = 1.0 if entry.domain == "binary" else 3.0
     lone = RewardBatch.uneven([[value], [value]], [2, 3])
@@ -162,7 +162,7 @@ def test_singleton(entry: Entry) -> None:
 
 
 @every
-def test_flat(entry: Entry) -> None:
+def test_flat(entry: NormalizerEntry) -> None:
     """R-ATL-10: A group of equal rewards gets zeros, a rounding residue, or the reward, as the entry says."""
     first = msgspec.structs.replace(entry, whiten=None)
     values = (1.0, 0.0) if entry.domain == "binary" else (0.1, 0.3, 0.7, 2.7, 1234.567)
@@ -199,7 +199,7 @@ def test_flat_that_is_not() -> None:
 
 
 @every
-def test_nan(entry: Entry) -> None:
+def test_nan(entry: NormalizerEntry) -> None:
     """R-ATL-12: A NaN reward reaches its own row, its group, the batch or nobody, as the entry says."""
     rewards = np.array([[0.0, np.nan, 1.0, 1.0], [0.0, 1.0, 1.0, 0.0]])
     given_batch = RewardBatch.even(rewards, np.array([LENGTHS[:4], LENGTHS[4:8]]))
@@ -218,7 +218,7 @@ def test_nan(entry: Entry) -> None:
 
 
 @every
-def test_scope(entry: Entry) -> None:
+def test_scope(entry: NormalizerEntry) -> None:
     """R-ATL-13: Another group of the batch changes advantages just where the entry's scope is the batch."""
     pair = np.array([[0.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 0.0]])
     alone = made(entry, pair[0])
@@ -228,7 +228,7 @@ def test_scope(entry: Entry) -> None:
 
 
 @every
-def test_uneven(entry: Entry) -> None:
+def test_uneven(entry: NormalizerEntry) -> None:
     """R-ATL-14: Groups of several sizes are refused, taken as one, or each by itself, as the entry says."""
     groups, lengths = [[0.0, 1.0, 1.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0]], LENGTHS
     uneven = RewardBatch.uneven(groups, lengths)

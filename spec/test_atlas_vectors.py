@@ -11,7 +11,7 @@ import pytest
 from search_to_signal.audit.atlas import RewardBatch, advantages, get_entry, sources
 from search_to_signal.errors import IllFormedGroupError
 from search_to_signal.normalizer import Floats
-from spec.rows import failing
+from spec.rows import check_all
 
 FILES = sorted((Path(__file__).parent / "vectors" / "atlas").glob("*.json"))
 
@@ -81,13 +81,13 @@ def check(case: dict[str, Any], precision: str) -> None:
 
 def test_float32() -> None:
     """R-ATL-01: Each entry gives what its framework's own function gave in float32, to 16 roundings."""
-    assert failing(ANSWERED, lambda case: check(case, "float32")) == []
+    check_all(ANSWERED, lambda case: check(case, "float32"))
 
 
 def test_float64() -> None:
     """R-ATL-02: In float64, where a framework takes it, they agree to 1e-7, so epsilon is the same."""
     doubled = [(name, case) for name, case in ANSWERED if any(key.startswith("float64") for key in case)]
-    assert failing(doubled, lambda case: check(case, "float64")) == []
+    check_all(doubled, lambda case: check(case, "float64"))
 
 
 def test_refusals() -> None:
@@ -101,7 +101,7 @@ def test_refusals() -> None:
 
 def test_commits() -> None:
     """R-ATL-04: Vectors are of the commit that the atlas names for their source."""
-    assert failing([(path.stem, path) for path in FILES], check_commit) == []
+    check_all([(path.stem, path) for path in FILES], check_commit)
 
 
 def check_commit(path: Path) -> None:

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from search_to_signal.claims import intervals
-from search_to_signal.claims.embedded import Counterpart, Direction, estimate
+from search_to_signal.claims.embedded import Counterpart, Direction, make_estimate
 from search_to_signal.claims.expressions import Scope, evaluate
-from search_to_signal.claims.feasibility import feasibility
+from search_to_signal.claims.feasibility import check_feasibility
 from search_to_signal.claims.intervals import Interval, rounded
-from search_to_signal.claims.ledger import Checks, Entry, Layer, Ledger, check, load_ledger
-from search_to_signal.claims.linear import system
+from search_to_signal.claims.ledger import Checks, ClaimEntry, ClaimLayer, Ledger, check, load_ledger
+from search_to_signal.claims.linear import linear_system
 from search_to_signal.claims.shares import is_mean_share, is_share, is_share_change
-from search_to_signal.claims.tables import Table
-from search_to_signal.claims.verdicts import Verdict, judge
+from search_to_signal.claims.tables import ClaimTable
+from search_to_signal.claims.verdicts import ClaimVerdict, judge_claims
 from search_to_signal.errors import LedgerError
 from search_to_signal.records.layers import in_paper_order
 
@@ -52,9 +52,9 @@ def published(value: Fraction, places: int) -> Interval:
     return rounded(printed(value, places), Fraction(1, 10**places))
 
 
-def entry(name: str, layer: str, value: str, **checks: str) -> Entry:
+def entry(name: str, layer: str, value: str, **checks: str) -> ClaimEntry:
     """An entry of the running text."""
-    return Entry(
+    return ClaimEntry(
         id=name,
         where="",
         at="1:1",
@@ -67,9 +67,9 @@ def entry(name: str, layer: str, value: str, **checks: str) -> Entry:
     )
 
 
-def ledger(*entries: Entry, contrasts: tuple[str, ...] = ()) -> Ledger:
+def ledger(*entries: ClaimEntry, contrasts: tuple[str, ...] = ()) -> Ledger:
     """A ledger without tables."""
-    layers = {name: Layer(contrasts=contrasts) for name in (*LAYERS, "protocol")}
+    layers = {name: ClaimLayer(contrasts=contrasts) for name in (*LAYERS, "protocol")}
     return Ledger(entries, layers, {})
 
 
@@ -125,7 +125,7 @@ def test_true_tables_are_consistent(values: tuple[Fraction, Fraction, Fraction],
     """R-CLM-05: Rows and their mean, rounded from the same numbers, are never called inconsistent."""
     rows = [entry(f"row{i}", "cohort", printed(value, places)) for i, value in enumerate(values)]
     total = entry("total", "cohort", printed(mean(values), places), equals="mean([row0, row1, row2])")
-    assert judge(ledger(*rows, total))[-1].verdict is Verdict.CONSISTENT
+    assert judge_claims(ledger(*rows, total))[-1].verdict is ClaimVerdict.CONSISTENT
 
 
 @given(values=st.tuples(exact, exact, exact), places=st.integers(1, 4), off=st.integers(3, 50))
@@ -134,7 +134,7 @@ def test_a_wrong_mean_is_found(values: tuple[Fraction, Fraction, Fraction], plac
     rows = [entry(f"row{i}", "cohort", printed(value, places)) for i, value in enumerate(values)]
     wrong = mean(values) + Fraction(off, 10**places)
     total = entry("total", "cohort", printed(wrong, places), equals="mean([row0, row1, row2])")
-    assert judge(ledger(*rows, total))[-1].verdict is Verdict.INCONSISTENT
+    assert judge_claims(ledger(*rows, total))[-1].verdict is ClaimVerdict.INCONSISTENT
 
 
 @given(
@@ -169,7 +169,7 @@ def test_every_entry_has_its_layer() -> None:
     assert set(found.layers) == {*LAYERS, "protocol"}
     claims = {found.strongest_claim(name) for name in LAYERS}
     assert len(claims) == len(LAYERS)
-    assert {finding.entry.layer for finding in judge(found)} == set(found.layers)
+    assert {finding.entry.layer for finding in judge_claims(found)} == set(found.layers)
 
 
 @given(total=st.integers(1, 3000), places=st.integers(0, 2), data=st.data())
@@ -219,9 +219,9 @@ def test_true_tables_are_jointly_possible(values: list[Fraction], places: int) -
     root = Fraction(math.sqrt(variance(values)))
     spread = entry("spread", "cohort", printed(root, places), equals=f"sd([{names}])")
     built = ledger(*rows, total, spread)
-    assert feasibility(built).conflicts == ()
+    assert check_feasibility(built).conflicts == ()
     truth = {**{row.id: value for row, value in zip(rows, values, strict=True)}, "spread": root}
-    for relation in system(built).relations:
+    for relation in linear_system(built).relations:
         if relation.entry == "spread":
             above = relation.sum.constant + sum(w * truth[name] for name, w in relation.sum.weights.items())
             assert relation.hi is not None
@@ -237,10 +237,10 @@ def test_directions_are_counted(scores: list[int], sign: int, kind: str) -> None
     """R-CLM-14: Same, opposite and tied seeds add up to n; a direction is none that a coin gives."""
     turn = 1 if kind == "ratio" else 0
     rows = tuple({"Seed": str(i), "Score": str(score + turn)} for i, score in enumerate(scores))
-    ours = {"t": Table("t", ("Seed", "Score"), rows)}
+    ours = {"t": ClaimTable("t", ("Seed", "Score"), rows)}
     published_value = rounded(f"{turn + 0.5 * sign:.1f}")
     counterpart = Counterpart(kind="ratio" if kind == "ratio" else "difference", ours='t["Score"]')
-    found = estimate(counterpart, Scope({}, {"value": published_value}), ours)
+    found = make_estimate(counterpart, Scope({}, {"value": published_value}), ours)
     same, opposite = (sum(score * direction > 0 for score in scores) for direction in (sign, -sign))
     tied, n = scores.count(0), len(scores)
     assert f"in {same} of {n} seeds, opposite in {opposite}, tied in {tied};" in found.text
@@ -258,8 +258,8 @@ def test_no_estimate_decides_a_verdict() -> None:
         for name in ("frozen", "native")
         for seed in ("1", "2")
     )
-    tables = {"core_seeds": Table("core_seeds", tuple(rows[0]), rows)}
-    both, alone = judge(found, tables), judge(found)
+    tables = {"core_seeds": ClaimTable("core_seeds", tuple(rows[0]), rows)}
+    both, alone = judge_claims(found, tables), judge_claims(found)
     assert any(finding.estimate and finding.estimate.direction is not Direction.MISSING for finding in both)
     assert [finding.verdict for finding in both] == [finding.verdict for finding in alone]
 
@@ -269,5 +269,5 @@ def test_a_sentence_against_its_equation() -> None:
     entries = [
         entry(name, "audit", "", disagrees=text) for name, text in (("yes", "1 / 2 > 1 / 3"), ("no", "1 > 2"))
     ]
-    verdicts = [finding.verdict for finding in judge(ledger(*entries))]
-    assert verdicts == [Verdict.DISAGREES, Verdict.CONSISTENT]
+    verdicts = [finding.verdict for finding in judge_claims(ledger(*entries))]
+    assert verdicts == [ClaimVerdict.DISAGREES, ClaimVerdict.CONSISTENT]

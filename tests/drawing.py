@@ -14,7 +14,7 @@ _PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b55"
     "0000000a49444154789c636800000082008177cd72b60000000049454e44ae426082"
 )
-_DRAWS = {name: getattr(figures, name) for name in ("redraw", "mapped")}
+_REDRAW = figures.redraw
 
 
 def _write(plot: Plot, path: Path, smoke: bool = False) -> Path:
@@ -25,10 +25,10 @@ def _write(plot: Plot, path: Path, smoke: bool = False) -> Path:
 
 @contextmanager
 def drawn() -> Iterator[None]:
-    """Within it every figure is drawn, as by the commands."""
+    """Within it every figure is drawn, as by the commands, in this process."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, call in _DRAWS.items():
-            patch.setattr(figures, name, call)
+        patch.setattr(figures, "redraw", _REDRAW)
+        patch.setattr(figures, "mapped", map)
         yield
 
 

@@ -11,12 +11,16 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
 
+import pytest
+
 from search_to_signal.runtime import command_line
+from search_to_signal.scheduling import execution
 
 SERVE = f"""
 import sys
@@ -27,6 +31,13 @@ import search_to_signal.loop.run, search_to_signal.loop.retraining
 sys.path.append({str(Path(__file__).parents[1])!r})
 from tests.forked import serve
 serve(int(sys.argv[1]))
+"""
+# For a command in a process of its own.
+COMMAND = f"""
+import sys
+sys.path.append({str(Path(__file__).parents[1])!r})
+from tests.forked import main_with_forked_runs
+sys.exit(main_with_forked_runs())
 """
 # Of the test, and of how threads wait, which the server has decided already.
 ANYTIME = ("PYTEST_CURRENT_TEST", "OMP_WAIT_POLICY", "OPENBLAS_THREAD_TIMEOUT")
@@ -104,6 +115,24 @@ class Forking:
         """End the server."""
         if self._server is not None:
             self._server.close()
+
+
+@contextmanager
+def forked_runs() -> Iterator[None]:
+    """Within it, runs of this process are forked."""
+    forking = Forking()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(execution, "subprocess", forking)
+        yield
+    forking.close()
+
+
+def main_with_forked_runs() -> int:
+    """The command s2s, whose runs are forked."""
+    from search_to_signal.cli import main
+
+    with forked_runs():
+        return main()
 
 
 def started(env: Mapping[str, str]) -> socket.socket:

@@ -198,7 +198,7 @@ def advantages(normalizer: Normalizer, reward: Floats, components: Mapping[str, 
     numbers of shape (N, G); IllFormedGroupError passes.
     """
     name = getattr(normalizer, "__name__", type(normalizer).__name__)
-    with plugins.own_code(f"normalizer {name}"):
+    with plugins.third_party_errors(f"normalizer {name}"):
         if isinstance(normalizer, ComponentNormalizer):
             found = normalizer.of_components({key: part.copy() for key, part in components.items()})
         else:

@@ -75,18 +75,20 @@ def _loaded(option: str, path: str) -> object:
 
 
 @contextmanager
-def own_code(what: str, known: bool = False, passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def third_party_errors(
+    what: str, built_in: bool = False, passing: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
     """Context in which third-party code may run: whatever it raises becomes one line, a MappingError.
 
-    Errors of this package and those of ``passing`` pass; where the code is ``known``, which is ours, all do.
+    Errors of this package and those of ``passing`` pass; for ``built_in`` code all do.
     """
     try:
         yield
     except S2SError:
         raise
     except (Exception, SystemExit) as error:
-        # The boundary to code that is not ours.
-        if known or isinstance(error, passing):
+        # The boundary to third-party code.
+        if built_in or isinstance(error, passing):
             raise
         raise MappingError(f"{what} raised {type(error).__name__}: {error}; mend it") from error
 

@@ -6,8 +6,8 @@ from search_to_signal.scheduling.run_slots import Reproduction
 KEY = "repeat"
 
 
-def run(asked: Reproduction) -> None:
+def run(reproduction: Reproduction) -> None:
     """Run them; raises RunDirectoryError when the cohort is not finished."""
-    asked.finished_cohort()
-    runs = [asked.profile.run(FROZEN, seed, layer=KEY) for seed in asked.profile.seeds]
-    asked.run_all({asked.results / KEY: runs})
+    reproduction.finished_cohort()
+    runs = [reproduction.profile.run(FROZEN, seed, layer=KEY) for seed in reproduction.profile.seeds]
+    reproduction.run_all({reproduction.results / KEY: runs})

@@ -220,7 +220,7 @@ def test_waiting_for_the_other_is_bounded(tmp_path: Path) -> None:
         start = time.monotonic()
         with pytest.raises(RunDirectoryError, match="another process"), lock_directory(tmp_path, wait_s=0.5):
             raise AssertionError("held twice")
-        assert 0.5 <= time.monotonic() - start < 5.0
+        assert 0.5 <= time.monotonic() - start < 30.0
     with lock_directory(tmp_path):
         pass
 

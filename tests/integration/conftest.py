@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.cohorts import run_cohort
-from tests.forked import Forking
+from tests.forked import forked_runs
 
 from search_to_signal.learner import device
 from search_to_signal.profiles.profile import Profile, load_profile
@@ -26,11 +26,8 @@ def tiny_profile() -> Profile:
 @pytest.fixture(scope="session", autouse=True)
 def forking() -> Iterator[None]:
     """Runs that a test of this directory starts are forked from a process that has loaded torch."""
-    forking = Forking()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(execution, "subprocess", forking)
+    with forked_runs():
         yield
-    forking.close()
 
 
 @pytest.fixture(scope="session")

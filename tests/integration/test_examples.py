@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.copies import copy_to_change
+from tests.forked import COMMAND
 
 from search_to_signal.cli import main
 
@@ -89,7 +90,7 @@ def put_layer_and_tables(artifact: Path) -> str:
 def s2s(project: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """A command of the copy, where the examples lie."""
     return subprocess.run(
-        [sys.executable, "-m", "search_to_signal.cli", *map(str, arguments)],
+        [sys.executable, "-c", COMMAND, *map(str, arguments)],
         cwd=project,
         env={**os.environ, "PYTHONPATH": str(project / "artifact")},
         capture_output=True,

@@ -18,7 +18,7 @@ from search_to_signal.records.preferences import PREFERENCES, PreferenceRecord
 from search_to_signal.records.reader import COMPLETIONS, STEPS, read_records
 from search_to_signal.records.schema import StepRecord
 from search_to_signal.verification.consistency.verify import verify
-from search_to_signal.verification.recompute.draws import draw_problems
+from search_to_signal.verification.recompute.search_draws import search_draw_problems
 
 RECORDS = ("completions.jsonl", "steps.jsonl", "generations.jsonl", "heuristics.jsonl")
 SHORT = {
@@ -61,7 +61,7 @@ def test_a_run_trains_and_verifies(done: tuple[str, Path]) -> None:
     assert [step.training_tokens > 0 for step in steps] == [False, True, False, True]
     assert len({step.adapter_sha256 for step in steps}) == 3
     assert verify(directory).problems == ()
-    assert list(draw_problems(directory)) == []
+    assert list(search_draw_problems(directory)) == []
 
 
 def test_a_stopped_run_goes_on_to_the_same_bytes(done: tuple[str, Path]) -> None:
@@ -93,7 +93,7 @@ def test_a_forged_archive_event_is_found(done: tuple[str, Path]) -> None:
     text = (copy / COMPLETIONS).read_text(encoding="utf-8")
     (copy / COMPLETIONS).write_text(text.replace('"admitted"', '"duplicate_score"', 1), encoding="utf-8")
     with pytest.raises(RecordError, match="archive events of step"):
-        list(draw_problems(copy))
+        list(search_draw_problems(copy))
 
 
 def test_forged_pairs_and_databases_are_found(done: tuple[str, Path]) -> None:
@@ -112,4 +112,4 @@ def test_forged_pairs_and_databases_are_found(done: tuple[str, Path]) -> None:
     assert any("pairs of step" in problem for problem in verify(copy).problems)
     stored = read_database(copy)
     write_database(copy, msgspec.structs.replace(stored, islands=stored.islands[::-1]))
-    assert any(DATABASE in problem for problem in draw_problems(copy))
+    assert any(DATABASE in problem for problem in search_draw_problems(copy))

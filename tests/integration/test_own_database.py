@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.drawing import drawn
 
+from search_to_signal.cli import main
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.records.database import DATABASE
 from search_to_signal.records.manifest import MANIFEST, runs_below
@@ -54,8 +56,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("own")
     shutil.copy(Path(__file__).with_name("shelves.py"), directory)
     (directory / "mine.toml").write_text(PROFILE, encoding="utf-8")
-    told = s2s(directory, "run", "--profile", "mine.toml", "--out", "out")
-    assert told.returncode == 0, told.stdout + told.stderr
+    with drawn(), pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        assert main(["run", "--profile", "mine.toml", "--out", "out"]) == 0
     return directory
 
 
@@ -102,8 +105,7 @@ def test_the_manifest_says_what_host_and_rule_can(place: Path) -> None:
 
 def test_the_records_are_reported(place: Path) -> None:
     """The page stands, and the audit asks every mapping, since the host gives exposures."""
-    told = s2s(place, "report", "out", "--out", "again")
-    assert told.returncode == 0, told.stdout + told.stderr
+    assert main(["report", str(place / "out"), "--out", str(place / "again")]) == 0
     assert "shelves:Shelves" in (place / "again" / "report.html").read_text(encoding="utf-8")
     assert ",search_exposure," in (place / "out" / "audit" / "signal.csv").read_text(encoding="utf-8")
 

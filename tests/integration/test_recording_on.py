@@ -43,8 +43,8 @@ def profile(profile: Profile) -> Profile:
 def recorded(profile: Profile, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A results directory whose cohort belongs to a plan."""
     results = tmp_path_factory.mktemp("recorded") / "tiny"
-    asked = Reproduction(profile, results, HOW, PlainProgress())
-    asked.run_all({results / COHORT: profile.runs()})
+    reproduction = Reproduction(profile, results, HOW, PlainProgress())
+    reproduction.run_all({results / COHORT: profile.runs()})
     return results
 
 
@@ -65,11 +65,11 @@ def test_a_run_s_adapter_is_made_again_from_its_records(recorded: Path, shipped:
     """Right before its restart, seed by seed, and not where the restart is recorded."""
     run, told = shipped.results / COHORT / "native-s42", Executed()
     before = (run / "manifest.json").stat().st_mtime_ns
-    asked = replace(shipped, progress=told)
-    asked.run_all({run.parent: asked.profile.runs()})
+    reproduction = replace(shipped, progress=told)
+    reproduction.run_all({run.parent: reproduction.profile.runs()})
     assert told.runs == []
     assert not (run / "adapter").exists()
-    restart.run(asked)
+    restart.run(reproduction)
     assert told.runs == ["cohort/native-s42", "restart/native-s42", "restart/native-s7"]
     assert contents(run / "adapter") == contents(recorded / COHORT / "native-s42" / "adapter")
     assert (run / "manifest.json").stat().st_mtime_ns == before
@@ -77,7 +77,7 @@ def test_a_run_s_adapter_is_made_again_from_its_records(recorded: Path, shipped:
     assert not sum_problems(shipped.results / RESTART)
     shutil.rmtree(run / "adapter")
     told.runs.clear()
-    restart.run(asked)
+    restart.run(reproduction)
     assert told.runs == []
 
 

@@ -20,7 +20,8 @@ from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.problems.tsp import Tsp
 
 HEAD = "def f(current, destination, unvisited, matrix):\n    "
-SLOW = HEAD + "sum(range(40000)); return min(unvisited)"
+# A second of processor time: whoever looks for its worker finds it, also on a busy machine.
+SLOW = HEAD + "sum(range(200000)); return min(unvisited)"
 LOOP = HEAD + "while True: pass"
 PARENT = f"""
 import os, sys
@@ -46,7 +47,7 @@ def descendants(pid: int) -> set[int]:
     return below
 
 
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Whether a condition becomes true in time."""
     limit = time.monotonic() + seconds
     while not condition():
@@ -92,7 +93,7 @@ def workers() -> set[int]:
 @pytest.fixture
 def pool() -> EvaluationPool:
     """A pool without replays, not yet started."""
-    return EvaluationPool(Tsp(), "embedded", EvaluationSettings(timeout_s=5.0, replay="off"))
+    return EvaluationPool(Tsp(), "embedded", EvaluationSettings(timeout_s=30.0, replay="off"))
 
 
 def test_a_server_killed_at_work_costs_time_only(pool: EvaluationPool) -> None:
@@ -116,12 +117,13 @@ def test_leaving_the_pool_does_not_wait_for_programs(pool: EvaluationPool) -> No
     """Leaving while a program runs ends the program at once and leaves nothing behind."""
     before = descendants(os.getpid())
     thread = threading.Thread(target=lambda: _swallow(pool, LOOP))
-    start = time.monotonic()
     with pool:
         thread.start()
         assert until(lambda: bool(workers()))
+        start = time.monotonic()
     thread.join()
-    assert time.monotonic() - start < 4.0
+    # The program itself would run for half a minute of processor time.
+    assert time.monotonic() - start < 20.0
     assert until(lambda: descendants(os.getpid()) == before)
 
 

@@ -22,7 +22,7 @@ from tests.figures import print_figure
 from search_to_signal.progress import PlainProgress
 from search_to_signal.records.manifest import MANIFEST
 from search_to_signal.records.reader import GENERATIONS
-from search_to_signal.verification.token_draws.drawn_tokens import Options, RunFound, check_draws
+from search_to_signal.verification.token_draws.drawn_tokens import Options, RunDraws, check_draws
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def forge_temperature(run: Path) -> None:
     (run / MANIFEST).write_text(json.dumps(manifest))
 
 
-def read(run: Path, model: tuple[Path, ...], groups: int) -> RunFound:
+def read(run: Path, model: tuple[Path, ...], groups: int) -> RunDraws:
     """What ``--draws`` says of a run."""
     (found,) = check_draws(run, Options(FirstGroups(groups), model), PlainProgress())  # type: ignore[arg-type]
     return found

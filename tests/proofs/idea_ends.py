@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from search_to_signal.evidence.container import read_container
-from search_to_signal.evidence.packing import packed_results, packed_runs
+from search_to_signal.evidence.layout import packed_results, packed_runs
 from search_to_signal.evidence.runs import RECORDS
 from search_to_signal.package_data import EVIDENCE
 from search_to_signal.programs.parsing import Failure, parse

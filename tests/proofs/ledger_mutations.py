@@ -20,12 +20,12 @@ import msgspec
 from tests.figures import print_figure
 
 from search_to_signal.claims.expressions import parse, references
-from search_to_signal.claims.feasibility import feasibility
+from search_to_signal.claims.feasibility import check_feasibility
 from search_to_signal.claims.intervals import Interval, is_number
-from search_to_signal.claims.ledger import Entry, Ledger, load_ledger
+from search_to_signal.claims.ledger import ClaimEntry, Ledger, load_ledger
 from search_to_signal.claims.page import MISFITS
-from search_to_signal.claims.tables import Table, cell_name, selected
-from search_to_signal.claims.verdicts import Implementation, Verdict, judge
+from search_to_signal.claims.tables import ClaimTable, cell_name, selected
+from search_to_signal.claims.verdicts import ClaimVerdict, Implementation, judge_claims
 from search_to_signal.errors import LedgerError
 from search_to_signal.studies.implementation import implementation
 
@@ -55,23 +55,25 @@ class Mutations:
 
     def tried(self, units: int, every: int = 1) -> Iterator[Tried]:
         """Every ``every``-th number, changed by so many units up and down."""
-        verdicts = {finding.entry.id: finding.verdict for finding in judge(self._ledger, None, self._facts)}
+        verdicts = {
+            finding.entry.id: finding.verdict for finding in judge_claims(self._ledger, None, self._facts)
+        }
         numbers = [entry for entry in self._ledger.entries if is_number(entry.value)]
         for entry in numbers[::every]:
-            kind = CONSISTENT if verdicts[entry.id] is Verdict.CONSISTENT else OTHERS
+            kind = CONSISTENT if verdicts[entry.id] is ClaimVerdict.CONSISTENT else OTHERS
             for change in (-units, units):
                 yield Tried(entry.id, change, kind, self._noticed(entry, change))
 
-    def _noticed(self, entry: Entry, units: int) -> bool:
+    def _noticed(self, entry: ClaimEntry, units: int) -> bool:
         changed = mutated(self._ledger, entry, units)
         try:
-            found = judge(changed, None, self._facts, self._readers[entry.id])
-            return any(f.verdict in MISFITS for f in found) or bool(feasibility(changed).conflicts)
+            found = judge_claims(changed, None, self._facts, self._readers[entry.id])
+            return any(f.verdict in MISFITS for f in found) or bool(check_feasibility(changed).conflicts)
         except LedgerError:
             return True
 
 
-def mutated(ledger: Ledger, entry: Entry, units: int) -> Ledger:
+def mutated(ledger: Ledger, entry: ClaimEntry, units: int) -> Ledger:
     """The ledger with one number changed by units of its last digit, in its entry and its table."""
     value = Decimal(entry.value)
     step = Decimal(1).scaleb(int(value.as_tuple().exponent))
@@ -87,7 +89,7 @@ def mutated(ledger: Ledger, entry: Entry, units: int) -> Ledger:
     return msgspec.structs.replace(ledger, entries=entries, tables=tables)
 
 
-def _changed(table: Table, entry: Entry, text: str) -> Table:
+def _changed(table: ClaimTable, entry: ClaimEntry, text: str) -> ClaimTable:
     """The table with the entry's number in place of the old one; a table without it is as it was."""
     rows = [dict(row) for row in table.rows]
     for row in rows:
@@ -98,7 +100,7 @@ def _changed(table: Table, entry: Entry, text: str) -> Table:
     return replace(table, rows=tuple(rows))
 
 
-def _with_number(cell: str, number: str, k: int, text: str, table: Table) -> str:
+def _with_number(cell: str, number: str, k: int, text: str, table: ClaimTable) -> str:
     """A cell whose k-th number is another one; thousands separators are left out."""
     plain = cell.replace(",", "") if number not in cell else cell
     before = table.numbers({"": plain}, "")[:k].count(number)
@@ -108,14 +110,14 @@ def _with_number(cell: str, number: str, k: int, text: str, table: Table) -> str
     return plain[:at] + text + plain[at + len(number) :]
 
 
-def _read(entry: Entry, ledger: Ledger) -> Iterator[str]:
+def _read(entry: ClaimEntry, ledger: Ledger) -> Iterator[str]:
     """The numbers that an entry's checks read, by id."""
     for text in entry.checks.formulas():
         for name, node in references(parse(text)):
             yield from _cells(ledger.tables[name], node) if name in ledger.tables else (name,)
 
 
-def _cells(table: Table, node: ast.expr) -> Iterator[str]:
+def _cells(table: ClaimTable, node: ast.expr) -> Iterator[str]:
     while isinstance(node, ast.Subscript) and isinstance(node.value, ast.Subscript):
         node = node.value
     if isinstance(node, ast.Subscript):

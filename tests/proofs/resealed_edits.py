@@ -38,8 +38,8 @@ from search_to_signal.records.manifest import REPORT, runs_below
 from search_to_signal.studies.layers.normalizer_replay import audit_results
 from search_to_signal.studies.reproduction import write_report
 from search_to_signal.verification.consistency.completion_texts import ParsedTexts
-from search_to_signal.verification.consistency.verify import run_problems, verify
-from search_to_signal.verification.recompute.tables import other_source, rebuilt_problems
+from search_to_signal.verification.consistency.verify import consistency_findings, verify
+from search_to_signal.verification.recompute.tables import other_source, table_findings
 
 Rng = np.random.Generator
 Place = tuple[str | int, ...]
@@ -177,8 +177,9 @@ def reseal(copy: Path, path: Path) -> None:
 def whole_problem(copy: Path, programs: bool, tables: bool) -> str | None:
     """The first that verify says against a directory; the slow part only where the quick one is silent."""
     try:
-        quick = iter(verify(copy, programs=programs).problems)
-        return next(quick, None) or (next(rebuilt_problems(copy), None) if tables else None)
+        if problems := verify(copy, programs=programs).problems:
+            return problems[0]
+        return next((finding.line for finding in table_findings(copy)), None) if tables else None
     except S2SError as error:
         return str(error)
 
@@ -187,7 +188,7 @@ def near_problem(copy: Path, name: Path, made: Path | None) -> bool:
     """Whether the checks of what a file belongs to find something, whatever the lists of checksums say."""
     for run in runs_below(copy):
         if (copy / name).is_relative_to(run):
-            return bool(run_problems(run, ParsedTexts()))
+            return any(True for _ in consistency_findings(run, ParsedTexts()))
     if made is None or not (made / name).is_file():
         return False
     digest = image_sha256 if name.suffix == ".png" else Path.read_bytes

@@ -1,7 +1,11 @@
-"""Small things to test with: a language model made in a blink, and run directories made by hand."""
+"""Small things to test with: a language model made in a blink, and run directories made by hand.
+
+Here it is also seen to that a test which starts Python is marked ``slow``, itself or its module.
+"""
 
 import json
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +40,33 @@ SAMPLE = (
 SEED_SCORE = -7.0
 SECONDS = {"generation": 0.5, "evaluation": 0.25, "update": 0.125, "other": 0.125}
 GROUP_SIZE = 4
+
+
+# What the test that is running started.
+_STARTED: list[str] = []
+
+
+def _notice(event: str, arguments: tuple[Any, ...]) -> None:
+    program = Path(str(arguments[0])).name if event == "subprocess.Popen" else ""
+    if event == "os.fork" or program.startswith("python"):
+        _STARTED.append(program or event)
+
+
+sys.addaudithook(_notice)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Forget what earlier tests started."""
+    _STARTED.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Fail where a test that is not marked started Python."""
+    yield
+    if _STARTED and item.get_closest_marker("slow") is None:
+        pytest.fail(f"it starts Python ({_STARTED[0]}): mark it slow, or its module", pytrace=False)
 
 
 @pytest.fixture(scope="session")

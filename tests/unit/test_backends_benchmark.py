@@ -13,6 +13,8 @@ sys.path.insert(0, str(BENCHMARKS))
 from backends_benchmark import error_line  # noqa: E402
 from backends_measured import Backend, Group, numbers, ratios, table  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 def backend(name: str, updates: list[float], generation: float = 1.0, **options: object) -> Backend:
     """A backend whose groups have 100 tokens each and take ``generation`` and these seconds."""

@@ -155,6 +155,7 @@ def test_the_page_on_verifying_makes_the_same_promises() -> None:
     assert {row[0].strip("`"): row[-1] for row in rows} == dict(PROMISES)
 
 
+@pytest.mark.slow
 def test_reports_stay_out_of_run_directories(
     make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -166,6 +167,7 @@ def test_reports_stay_out_of_run_directories(
     assert said(capsys, "verify", str(run))[0] == 0
 
 
+@pytest.mark.slow
 def test_report_and_replay_end_with_their_place(
     make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

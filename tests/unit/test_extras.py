@@ -49,6 +49,7 @@ def without(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
         ("parquet", "audit completions.parquet --format trl"),
     ],
 )
+@pytest.mark.slow
 def test_a_missing_extra_is_named_in_one_line(extra: str, arguments: str, tmp_path: Path) -> None:
     """Exit code 2, the extra's name, no traceback, and nothing is written."""
     (tmp_path / "completions.parquet").write_bytes(b"PAR1")
@@ -63,6 +64,7 @@ def test_a_missing_extra_is_named_in_one_line(extra: str, arguments: str, tmp_pa
     "arguments",
     ["--help", "audit log.jsonl --out page", "normalizers", "list", "verify out", "compare out out"],
 )
+@pytest.mark.slow
 def test_the_core_does_without_every_extra(
     arguments: str, make_run: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -84,6 +86,7 @@ def test_what_is_named_is_what_the_extras_bring() -> None:
     assert not {re.split(r"[^\w-]", line)[0] for line in project["dependencies"]} & set(MISSING)
 
 
+@pytest.mark.slow
 def test_audit_is_imported_without_what_it_may_not_need() -> None:
     """``import search_to_signal.audit`` loads no library of an extra, and no template engine."""
     code = (
@@ -93,6 +96,7 @@ def test_audit_is_imported_without_what_it_may_not_need() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
+@pytest.mark.slow
 def test_help_loads_nothing_heavy() -> None:
     """``s2s audit --help`` answers at once: it loads no numpy, and nothing of an extra."""
     heavy = "{'numpy', 'scipy', 'matplotlib', 'torch', 'rich', 'pyarrow'}"
@@ -105,6 +109,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "loaded: []"
 
 
+@pytest.mark.slow
 def test_a_command_loads_its_own_file_alone() -> None:
     """``s2s verify`` reads its own two files, no other command's, nor what only several processes need."""
     code = (

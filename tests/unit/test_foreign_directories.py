@@ -25,6 +25,8 @@ from search_to_signal.records.reader import STEPS
 from search_to_signal.runtime import command_line
 from search_to_signal.verification.consistency.verify import verify
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Path]
 # Optional modules that libraries of ours try to import, and some of Python's own.
 PLANTED = ("pickle5", "org", "tomllib", "json", "numpy", "megatron", "sitecustomize", "search_to_signal")

@@ -57,6 +57,7 @@ def test_all_of_it_or_one_kind(capsys: pytest.CaptureFixture[str]) -> None:
     assert "profiles" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """Program, version, and the source as manifests name it."""
     with pytest.raises(SystemExit) as end:

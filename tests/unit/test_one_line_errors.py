@@ -24,6 +24,8 @@ from search_to_signal.runtime import command_line
 from search_to_signal.scheduling.execution import StoppedError, stoppable
 from search_to_signal.verification.consistency.verify import verify
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Path]
 
 

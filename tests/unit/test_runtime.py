@@ -10,6 +10,8 @@ import pytest
 
 from search_to_signal import runtime
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 CODE = "from search_to_signal.cli import main; main(['verify', '/nowhere']); import torch; torch.ones(1)"
 

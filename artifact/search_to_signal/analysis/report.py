@@ -14,7 +14,7 @@ import msgspec
 from search_to_signal.analysis.figures import Drawn, draw_all
 from search_to_signal.analysis.page.facts import Facts, describe, layer_times, read_facts, time_rows
 from search_to_signal.analysis.page.ledger import NAMES, JudgedLedger, read_ledger
-from search_to_signal.analysis.page.story import FIGURE, best_lineage, findings
+from search_to_signal.analysis.page.summary import FIGURE, build_findings, find_best_lineage
 from search_to_signal.analysis.page.tracing import ShownTable, show_table
 from search_to_signal.analysis.tables.catalogue import NOT_RUN, Evidence, read_evidence
 from search_to_signal.analysis.tables.cells import Table
@@ -134,7 +134,7 @@ def _page_values(
 ) -> Mapping[str, Any]:
     config, pictures = evidence.results.cohort[0].config, _pictures(evidence, drawn)
     return {
-        "findings": findings(evidence),
+        "findings": build_findings(evidence),
         "first_picture": next((picture for picture in pictures if picture.name == FIGURE), None),
         "smoke": evidence.results.smoke,
         "partial": evidence.results.partial,
@@ -150,7 +150,7 @@ def _page_values(
         "layer_times": layer_times(facts.runs.values()),
         "time_rows": time_rows(facts.runs),
         "settings": _settings(config),
-        "lineage": best_lineage(evidence),
+        "lineage": find_best_lineage(evidence),
         "pictures": [picture for picture in pictures if picture.name != FIGURE],
         "absent_figures": drawn.absent,
         "headline": show_table(evidence.table(_HEADLINE)),

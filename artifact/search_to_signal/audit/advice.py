@@ -34,17 +34,17 @@ class Advice:
     instead: str
 
 
-def advice(found: Findings) -> tuple[Advice, ...]:
+def advice(findings: Findings) -> tuple[Advice, ...]:
     """At most five findings, the dearest first; none of a search that trains nothing."""
-    if not found.knobs:
+    if not findings.knobs:
         return ()
     made = (
-        *_waste(found),
-        *_broken(found),
-        *_tight(found),
-        *_rewards(found),
-        *_lengths(found),
-        *_copies(found),
+        *_waste(findings),
+        *_broken(findings),
+        *_tight(findings),
+        *_rewards(findings),
+        *_lengths(findings),
+        *_copies(findings),
     )
     dear = sorted((one for one in made if one.cost >= _LEAST), key=lambda one: -one.cost)
     return tuple(dear[:_MOST])
@@ -59,19 +59,19 @@ def _advice(cost: float, says: str, change: str, instead: str = "") -> Advice:
     return Advice(severity(cost), cost, says, change, instead)
 
 
-def _waste(found: Findings) -> Iterator[Advice]:
-    one, options = found.signal, options_of(found.framework)
+def _waste(findings: Findings) -> Iterator[Advice]:
+    one, options = findings.signal, options_of(findings.framework)
     if not one.dead:
         return
     right, wrong = one.all_right, one.all_wrong
     other = one.flat - right - wrong
-    silenced = f", {found.counts['silenced']} differ without effect" if found.counts["silenced"] else ""
+    silenced = f", {findings.counts['silenced']} differ without effect" if findings.counts["silenced"] else ""
     says = (
         f"{_percent(one.waste)} of generation buys no gradient: {one.taught} of {one.completions} "
         f"completions teach. {one.dead} of {one.groups} groups are dead: {right} all right, "
         f"{wrong} all wrong, {other} tie in between{silenced}."
     )
-    yield _advice(one.waste, says, f"{_easier(right, wrong)}; {options.filter}.", _sampling(found))
+    yield _advice(one.waste, says, f"{_easier(right, wrong)}; {options.filter}.", _sampling(findings))
 
 
 def _easier(right: int, wrong: int) -> str:
@@ -80,16 +80,16 @@ def _easier(right: int, wrong: int) -> str:
     return "Harder prompts" if right > wrong else "Easier prompts, or partial credit for wrong answers"
 
 
-def _sampling(found: Findings) -> str:
+def _sampling(findings: Findings) -> str:
     """What filtering and another group size would do."""
-    one, size = found.signal, options_of(found.framework).size
-    alive = one.groups - one.dead - found.counts["singleton"]
+    one, size = findings.signal, options_of(findings.framework).size
+    alive = one.groups - one.dead - findings.counts["singleton"]
     parts = []
     if alive:
         parts.append(
             f"filling each batch with groups that differ takes {one.groups / alive:.2g} times the generation"
         )
-    lost = found.hopeless
+    lost = findings.hopeless
     if lost is not None:
         left = one.completions - lost.wasted
         rest = f"without them {_percent(1 - one.taught / left)} of generation would" if left else "all would"
@@ -104,9 +104,9 @@ def _sampling(found: Findings) -> str:
     return _sentence("; ".join(parts))
 
 
-def _broken(found: Findings) -> Iterator[Advice]:
+def _broken(findings: Findings) -> Iterator[Advice]:
     """What no setting of a sound trainer does."""
-    counts, whole = found.counts, found.groups
+    counts, whole = findings.counts, findings.groups
     says = {
         "unscored": ("hold a reward that is missing or infinite", "Let the reward function return a number"),
         "flat_credit": (
@@ -116,7 +116,7 @@ def _broken(found: Findings) -> Iterator[Advice]:
         ),
         "reversed": (
             "give a higher reward a lower advantage",
-            _unordered(found),
+            _unordered(findings),
         ),
     }
     for name, (text, change) in says.items():
@@ -130,34 +130,34 @@ def _broken(found: Findings) -> Iterator[Advice]:
         text = (
             f"{counts['lone_credit']} of {whole} groups have one completion, and credit without comparison."
         )
-        yield _advice(share, text, f"Set {options_of(found.framework).size} to 2 or more.")
+        yield _advice(share, text, f"Set {options_of(findings.framework).size} to 2 or more.")
 
 
-def _unordered(found: Findings) -> str:
+def _unordered(findings: Findings) -> str:
     """Why a higher reward may get a lower advantage."""
-    if any(one.key == ASSUMED_REWARD for one in found.assumptions) and not found.explaining:
+    if any(one.key == ASSUMED_REWARD for one in findings.assumptions) and not findings.explaining:
         return "Name the parts of the reward by --component NAME=WEIGHT: this log does not say them"
-    if found.explaining and get_entry(found.explaining[0]).components:
-        name = found.explaining[0]
+    if findings.explaining and get_entry(findings.explaining[0]).components:
+        name = findings.explaining[0]
         return f"{name} scales each part of the reward by itself: choose another if the sum has to decide"
     return "Check weights and signs of the rewards, and which column is the reward"
 
 
-def _tight(found: Findings) -> Iterator[Advice]:
+def _tight(findings: Findings) -> Iterator[Advice]:
     """Differences that a division by a small deviation makes large."""
-    one, options = found.signal, options_of(found.framework)
-    if not found.counts["amplified"] or found.gain is None:
+    one, options = findings.signal, options_of(findings.framework)
+    if not findings.counts["amplified"] or findings.gain is None:
         return
-    cost = found.counts["amplified"] / found.groups
+    cost = findings.counts["amplified"] / findings.groups
     says = (
-        f"{found.counts['amplified']} of {found.groups} groups are tight: their rewards hardly differ, and "
-        f"come out 100 times as far apart and more. The largest gain is {_number(one.gain)} advantage per "
-        "reward."
+        f"{findings.counts['amplified']} of {findings.groups} groups are tight: their rewards hardly differ, "
+        f"and come out 100 times as far apart and more. The largest gain is {_number(one.gain)} advantage "
+        "per reward."
     )
     known = {
         option: made
         for option, entry in options.scales.items()
-        if (made := found.alternatives.get(entry)) is not None and made.groups and made.gain < one.gain / 2
+        if (made := findings.alternatives.get(entry)) is not None and made.groups and made.gain < one.gain / 2
     }
     change = f"Set {' or '.join(known)}, or round" if known else "Round"
     to = ", ".join(f"to {_number(made.gain)} under {option}" for option, made in known.items())
@@ -165,17 +165,19 @@ def _tight(found: Findings) -> Iterator[Advice]:
     yield _advice(cost, says, f"{change} rewards to what the task can tell apart.", instead)
 
 
-def _rewards(found: Findings) -> Iterator[Advice]:
+def _rewards(findings: Findings) -> Iterator[Advice]:
     """Which reward decides, which ones work against the others, and which ones never differ."""
-    shares, parts = found.signal.shares, found.signal.parts
+    shares, parts = findings.signal.shares, findings.signal.parts
     if len(shares) < 2:
         return
-    alive = max(found.groups - found.counts["dead"], 1)
+    alive = max(findings.groups - findings.counts["dead"], 1)
     first = max(shares, key=lambda name: shares[name])
     flat = [name for name, part in parts.items() if not part.varied]
     against = {name: part.against for name, part in parts.items() if part.against}
-    told = ", ".join(f"{name} {_percent(share)}" for name, share in sorted(shares.items(), key=_by_share))
-    text = [f"Of the advantage's variance: {told}."]
+    share_texts = ", ".join(
+        f"{name} {_percent(share)}" for name, share in sorted(shares.items(), key=_by_share)
+    )
+    text = [f"Of the advantage's variance: {share_texts}."]
     cost = 0.0
     if shares[first] >= _DECIDES:
         idle = [name for name, share in shares.items() if abs(share) < _IDLE and name not in flat]
@@ -190,9 +192,9 @@ def _rewards(found: Findings) -> Iterator[Advice]:
         text.append(f"{', '.join(flat)} never {_differs(flat)} within a group.")
         cost = max(cost, 0.05)
     if cost:
-        weights = options_of(found.framework).weights
+        weights = options_of(findings.framework).weights
         change = f"{_capital(weights)} of {', '.join(shares)}, if this is not the order of importance."
-        yield _advice(min(cost, 1.0), " ".join(text), change, _without(found, first))
+        yield _advice(min(cost, 1.0), " ".join(text), change, _without(findings, first))
 
 
 def _differs(names: list[str]) -> str:
@@ -203,22 +205,22 @@ def _by_share(item: tuple[str, float]) -> float:
     return -item[1]
 
 
-def _without(found: Findings, name: str) -> str:
-    knob = found.knobs.get(f"component {name}")
+def _without(findings: Findings, name: str) -> str:
+    knob = findings.knobs.get(f"component {name}")
     if knob is None or not knob.groups:
         return ""
     return f"Without {name} the advantages of {knob.changed} of {knob.groups} groups move by more than 1 %."
 
 
-def _lengths(found: Findings) -> Iterator[Advice]:
+def _lengths(findings: Findings) -> Iterator[Advice]:
     """Completions that were cut, and advantage that follows the length."""
-    options = options_of(found.framework)
-    cut = sum(count for name, count in found.statuses.items() if name.lower().startswith(_CUT))
-    tie = found.signal.length.correlation
+    options = options_of(findings.framework)
+    cut = sum(count for name, count in findings.statuses.items() if name.lower().startswith(_CUT))
+    tie = findings.signal.length.correlation
     text, cost = [], 0.0
     if cut:
-        share = cut / found.completions
-        text.append(f"{cut} of {found.completions} completions ({_percent(share)}) were cut off.")
+        share = cut / findings.completions
+        text.append(f"{cut} of {findings.completions} completions ({_percent(share)}) were cut off.")
         cost = share
     if tie is not None and tie**2 >= _LEAST:
         which = "Longer" if tie > 0 else "Shorter"
@@ -229,21 +231,22 @@ def _lengths(found: Findings) -> Iterator[Advice]:
         cost = max(cost, tie**2)
     if text:
         change = f"Raise {options.cap}" if cut else "Reward what length stands for, or bound it"
-        yield _advice(cost, " ".join(text), f"{change}.", length_sentence(found))
+        yield _advice(cost, " ".join(text), f"{change}.", length_sentence(findings))
 
 
-def length_sentence(found: Findings) -> str:
+def length_sentence(findings: Findings) -> str:
     """How the longest quarter weighs under the rules of aggregation; empty where lengths are not logged."""
-    sums = {rule: one for rule, one in found.lengths.items() if one.longest and one.share is not None}
+    sums = {rule: one for rule, one in findings.lengths.items() if one.longest and one.share is not None}
     if not sums:
         return ""
     one = next(iter(sums.values()))
-    told = ", ".join(f"{_percent(one.share or 0.0)} under {rule}" for rule, one in sums.items())
-    return f"The longest {_percent(one.longest / one.completions)} carry {told} of advantage times weight."
+    share_texts = ", ".join(f"{_percent(one.share or 0.0)} under {rule}" for rule, one in sums.items())
+    longest = _percent(one.longest / one.completions)
+    return f"The longest {longest} carry {share_texts} of advantage times weight."
 
 
-def _copies(found: Findings) -> Iterator[Advice]:
-    sums = found.repeats
+def _copies(findings: Findings) -> Iterator[Advice]:
+    sums = findings.repeats
     if not sums.repeats or not sums.completions:
         return
     share = sums.repeats / sums.completions

@@ -18,7 +18,7 @@ _DIGITS, _ROUNDED = (2, 3, 4), 6
 
 
 @dataclass(frozen=True)
-class Place:
+class LogPlace:
     """Where to look: file, step, and line (from 1) or row (from 0) of its first completion."""
 
     source: str
@@ -27,16 +27,16 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Difference:
+class AdvantageDifference:
     """The first row at which two advantages differ beyond rounding."""
 
-    place: Place
+    place: LogPlace
     logged: float
     computed: float
 
 
 @dataclass(frozen=True)
-class Agreement:
+class EntryAgreement:
     """Sums over groups; adding two joins their groups, in order.
 
     ``rows`` have a reference; of those ``missing`` get no number from the entry, ``equal`` the same bits and
@@ -55,15 +55,15 @@ class Agreement:
     own: float = 0.0
     other: float = 0.0
     error: float = 0.0
-    first: Difference | None = None
+    first: AdvantageDifference | None = None
 
-    def __add__(self, more: "Agreement") -> "Agreement":
+    def __add__(self, more: "EntryAgreement") -> "EntryAgreement":
         sums = {
             name: getattr(self, name) + getattr(more, name)
             for name in self.__dataclass_fields__
             if name not in ("error", "first")
         }
-        return Agreement(**sums, error=max(self.error, more.error), first=self.first or more.first)
+        return EntryAgreement(**sums, error=max(self.error, more.error), first=self.first or more.first)
 
     @property
     def explains(self) -> bool:
@@ -96,12 +96,13 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Reference:
+class ReferenceAdvantages:
     """Advantages (R,) that entries are compared with, and what all comparisons need of them.
 
     ``asked`` (R,) have a number. ``slack`` (R,) is rounding. ``order`` sorts the rows by group and reference;
-    in it the ``ties`` of equal references begin, and between the pairs ``higher`` of neighbouring ties of one
-    group, ``where`` (pairs,), the reference rises beyond rounding.
+    in it ``neighbours`` (R - 1,) are of one group, the ``ties`` of equal references begin, and between the
+    pairs ``higher`` of neighbouring ties of one group, ``where`` (pairs,), the reference rises beyond
+    rounding.
     """
 
     groups: RewardGroups
@@ -109,6 +110,7 @@ class Reference:
     slack: Floats
     asked: NDArray[np.bool_]
     order: Integers
+    neighbours: NDArray[np.bool_]
     ties: Integers
     higher: NDArray[np.bool_]
     where: Integers
@@ -125,13 +127,14 @@ def logged_digits(values: Floats) -> int | None:
 
 def reference_of(
     groups: RewardGroups, values: Floats, facts: GroupFacts, digits: int | None = None
-) -> Reference:
+) -> ReferenceAdvantages:
     """Advantages (R,) of a batch, sorted once for all entries; ``digits`` are those of a log that rounds."""
     group, asked = groups.group, np.isfinite(values)
     filled = np.where(asked, values, np.inf)
     order = sorted_within(groups, filled)
     ordered, within = filled[order], group[order]
-    changes = (ordered[1:] != ordered[:-1]) | (within[1:] != within[:-1])
+    neighbours = within[1:] == within[:-1]
+    changes = (ordered[1:] != ordered[:-1]) | ~neighbours
     ties = np.append(0, np.flatnonzero(changes) + 1)
     level, where = ordered[ties], within[ties]
     scale = np.nan_to_num(facts.largest)[where[1:]]
@@ -139,10 +142,10 @@ def reference_of(
         rises = np.diff(level) > ZERO * scale
     higher = rises & (where[1:] == where[:-1])
     slack = rounding(groups, facts) + (0.0 if digits is None else 0.5 * 10.0**-digits)
-    return Reference(groups, values, slack, asked, order, ties, higher, where[1:])
+    return ReferenceAdvantages(groups, values, slack, asked, order, neighbours, ties, higher, where[1:])
 
 
-def agreement(reference: Reference, computed: Floats) -> Agreement:
+def agreement(reference: ReferenceAdvantages, computed: Floats) -> EntryAgreement:
     """Compare the advantages (R,) of an entry with a reference."""
     groups, values, asked = reference.groups, reference.values, reference.asked
     given = np.isfinite(computed)
@@ -153,7 +156,7 @@ def agreement(reference: Reference, computed: Floats) -> Agreement:
     starts = groups.offsets[:-1]
     taken = np.logical_and.reduceat(both, starts)
     flipped = taken & np.logical_or.reduceat(_signs_differ(own, other), starts)
-    return Agreement(
+    return EntryAgreement(
         rows=int(np.count_nonzero(asked)),
         missing=int(np.count_nonzero(asked & ~given)),
         equal=int(np.count_nonzero(both & (own == other))),
@@ -173,10 +176,19 @@ def _signs_differ(own: Floats, other: Floats) -> NDArray[np.bool_]:
     return ((own > ZERO) & (other < -ZERO)) | ((own < -ZERO) & (other > ZERO))
 
 
-def _turned(reference: Reference, computed: Floats) -> NDArray[np.bool_]:
+def same_bits(one: Floats, other: Floats) -> bool:
+    """Whether two columns (R,) are the same number by number; a NaN is the same as itself."""
+    one, other = one.view(np.int64), other.view(np.int64)
+    # Those of different entries mostly differ at once.
+    return np.array_equal(one[:64], other[:64]) and np.array_equal(one, other)
+
+
+def _turned(reference: ReferenceAdvantages, computed: Floats) -> NDArray[np.bool_]:
     """(N,): groups that an entry orders otherwise, beyond rounding; right where it takes the whole group."""
     found = np.zeros(len(reference.groups.step), dtype=np.bool_)
     ordered = computed[reference.order]
+    if not (reference.neighbours & (ordered[1:] < ordered[:-1])).any():
+        return found
     greatest = np.maximum.reduceat(ordered, reference.ties)[:-1]
     least = np.minimum.reduceat(ordered, reference.ties)[1:]
     size = np.maximum.reduceat(np.abs(computed), reference.groups.offsets[:-1])
@@ -195,16 +207,18 @@ def rounding(groups: RewardGroups, facts: GroupFacts) -> Floats:
     return slack
 
 
-def _first(groups: RewardGroups, reference: Floats, computed: Floats, where: Floats) -> Difference | None:
+def _first(
+    groups: RewardGroups, reference: Floats, computed: Floats, where: Floats
+) -> AdvantageDifference | None:
     rows = np.flatnonzero(where)
     if not len(rows):
         return None
     row = int(rows[0])
     place = place_of(groups, int(groups.group[row]), row)
-    return Difference(place, float(reference[row]), float(computed[row]))
+    return AdvantageDifference(place, float(reference[row]), float(computed[row]))
 
 
-def place_of(groups: RewardGroups, group: int, row: int | None = None) -> Place:
+def place_of(groups: RewardGroups, group: int, row: int | None = None) -> LogPlace:
     """Where a group begins, or one of its rows stands."""
     at = int(groups.offsets[group]) if row is None else row
-    return Place(groups.source, int(groups.step[group]), int(groups.position[at]))
+    return LogPlace(groups.source, int(groups.step[group]), int(groups.position[at]))

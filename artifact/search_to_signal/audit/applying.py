@@ -2,58 +2,82 @@
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from search_to_signal.audit.atlas import Entry, RewardBatch, advantages
+from search_to_signal.audit.atlas import NormalizerEntry, RewardBatch, advantages
 from search_to_signal.audit.groups import Floats, RewardGroups
 from search_to_signal.audit.steps import spans
 from search_to_signal.errors import IllFormedGroupError
 
 
-def apply(
-    entry: Entry,
-    groups: RewardGroups,
-    reward: Floats | None = None,
-    parts: Mapping[str, Floats] | None = None,
-) -> Floats:
-    """Advantages (R,) of whole steps; NaN where the entry refuses a step or gives NaN.
+@dataclass(frozen=True)
+class StepBatches:
+    """Groups in the form that the atlas takes, made once for all entries: all at once, and step by step.
 
-    ``reward`` (R,) and ``parts`` stand in for the logged reward and components.
+    ``reward`` (R,) and ``parts`` may stand in for the logged reward and components.
     """
-    reward = groups.reward if reward is None else reward
-    parts = groups.components if parts is None else parts
-    even = len(set(groups.sizes.tolist())) == 1
-    together = entry.scope == "group" and (even or entry.uneven == "by group")
-    if together:
-        try:
-            return _advantages(entry, groups, (0, len(groups.step)), reward, parts)
-        except IllFormedGroupError:
-            pass
-    result = np.full(len(reward), np.nan)
-    for first, end in spans(groups):
-        rows = slice(int(groups.offsets[first]), int(groups.offsets[end]))
-        try:
-            result[rows] = _advantages(entry, groups, (first, end), reward, parts)
-        except IllFormedGroupError:
-            continue
-    return result
+
+    groups: RewardGroups
+    reward: Floats
+    parts: Mapping[str, Floats]
+
+    @cached_property
+    def whole(self) -> RewardBatch:
+        """Every group."""
+        return self._batch(0, len(self.groups.step))
+
+    @cached_property
+    def steps(self) -> list[tuple[slice, RewardBatch]]:
+        """The rows of each step, and its groups."""
+        offsets = self.groups.offsets.tolist()
+        return [
+            (slice(offsets[first], offsets[end]), self._batch(first, end))
+            for first, end in spans(self.groups)
+        ]
+
+    def _batch(self, first: int, end: int) -> RewardBatch:
+        """The groups from the first to before the end."""
+        offsets = self.groups.offsets[first : end + 1]
+        rows = slice(int(offsets[0]), int(offsets[-1]))
+        tokens = self.groups.tokens[rows]
+        return RewardBatch(
+            self.reward[rows],
+            offsets - offsets[0],
+            tokens if (tokens >= 0).all() else None,
+            {name: values[rows] for name, values in self.parts.items()},
+            self.groups.weights,
+        )
 
 
-def _advantages(
-    entry: Entry, groups: RewardGroups, span: tuple[int, int], reward: Floats, parts: Mapping[str, Floats]
-) -> Floats:
-    """Advantages of the groups from the first of the span to before its second."""
-    first, end = span
-    rows = slice(int(groups.offsets[first]), int(groups.offsets[end]))
-    rewards, tokens = reward[rows], groups.tokens[rows]
-    if entry.domain == "binary" and not np.isin(rewards, (0.0, 1.0)).all():
-        raise IllFormedGroupError(f"{entry.name} takes rewards 0 and 1: use another entry")
-    offsets = groups.offsets[first : end + 1] - groups.offsets[first]
-    known = tokens if (tokens >= 0).all() else None
-    chosen = {name: values[rows] for name, values in parts.items()}
-    batch = RewardBatch(rewards, offsets, known, chosen, groups.weights)
+def step_batches(groups: RewardGroups) -> StepBatches:
+    """Logged groups as the atlas takes them."""
+    return StepBatches(groups, groups.reward, groups.components)
+
+
+def apply(entry: NormalizerEntry, batches: StepBatches) -> Floats:
+    """Advantages (R,) of whole steps; NaN where the entry refuses a step or gives NaN."""
+    together = entry.scope == "group" and (entry.uneven == "by group" or batches.whole.is_even)
     with warnings.catch_warnings():
         # A deviation of one number is NaN in the framework too, and is counted as that.
         warnings.simplefilter("ignore", RuntimeWarning)
-        return advantages(entry, batch)
+        if together:
+            try:
+                return _advantages(entry, batches.whole)
+            except IllFormedGroupError:
+                pass
+        result = np.full(len(batches.reward), np.nan)
+        for rows, batch in batches.steps:
+            try:
+                result[rows] = _advantages(entry, batch)
+            except IllFormedGroupError:
+                continue
+    return result
+
+
+def _advantages(entry: NormalizerEntry, batch: RewardBatch) -> Floats:
+    if entry.domain == "binary" and not np.isin(batch.rewards, (0.0, 1.0)).all():
+        raise IllFormedGroupError(f"{entry.name} takes rewards 0 and 1: use another entry")
+    return advantages(entry, batch)

@@ -22,7 +22,7 @@ class ClassSums:
 
 
 @dataclass(frozen=True)
-class ClassCredit:
+class ClassCreditRow:
     """One row of the table; None where a ratio has no denominator.
 
     ``prevalence`` is P_D, ``mass_share`` P_A, ``enrichment`` E_A = P_A / P_D. ``precision`` is the share of
@@ -54,15 +54,15 @@ def class_sums(groups: RewardGroups, advantage: Floats, by_status: bool) -> dict
     }
 
 
-def credit_table(sums: Mapping[str, ClassSums]) -> tuple[ClassCredit, ...]:
+def credit_table(sums: Mapping[str, ClassSums]) -> tuple[ClassCreditRow, ...]:
     """The table, in alphabetical order of the classes."""
     total = sum(sums.values(), ClassSums())
     return tuple(_row(name, sums[name], total) for name in sorted(sums))
 
 
-def _row(name: str, one: ClassSums, total: ClassSums) -> ClassCredit:
+def _row(name: str, one: ClassSums, total: ClassSums) -> ClassCreditRow:
     prevalence, share = _ratio(one.completions, total.completions), _ratio(one.mass, total.mass)
-    return ClassCredit(
+    return ClassCreditRow(
         label=name or "(none)",
         completions=one.completions,
         prevalence=prevalence,

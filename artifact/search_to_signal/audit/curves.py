@@ -1,4 +1,4 @@
-"""Figures over steps as SVG that scales with the page; words and numbers stand beside them as HTML."""
+"""Figures over steps as SVG that scales with the page; labels and numbers are HTML."""
 
 import math
 from collections.abc import Sequence
@@ -37,12 +37,12 @@ class _Point:
     reward: float
 
 
-def curves(found: Findings) -> tuple[Curve, ...]:
+def curves(findings: Findings) -> tuple[Curve, ...]:
     """What became of the groups, completions that teach, and the mean reward, over the steps of the log."""
-    if len(found.steps) < 2:
+    if len(findings.steps) < 2:
         return ()
-    points = [_point(found, steps) for steps in _together(found.steps)]
-    ends = (_name(found.steps[0]), _name(found.steps[-1]))
+    points = [_point(findings, steps) for steps in _together(findings.steps)]
+    ends = (_name(findings.steps[0]), _name(findings.steps[-1]))
     shares = [[count / one.groups for count in one.kinds] for one in points]
     return (
         Curve("Groups", "0 %", "100 %", *ends, _stacked(shares), _met(shares)),
@@ -56,8 +56,8 @@ def _together(steps: Sequence[StepCounts]) -> list[Sequence[StepCounts]]:
     return [steps[start : start + count] for start in range(0, len(steps), count)]
 
 
-def _point(found: Findings, steps: Sequence[StepCounts]) -> _Point:
-    high, low = found.signal.right_at, found.signal.wrong_at
+def _point(findings: Findings, steps: Sequence[StepCounts]) -> _Point:
+    high, low = findings.signal.right_at, findings.signal.wrong_at
     groups = sum(one.groups for one in steps)
     dead = sum(one.flags["dead"] for one in steps)
     flat = sum(one.flags["flat"] for one in steps)

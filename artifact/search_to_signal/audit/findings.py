@@ -9,19 +9,20 @@ import numpy as np
 
 from search_to_signal.audit import candidates
 from search_to_signal.audit.agreement import (
-    Agreement,
-    Place,
-    Reference,
+    EntryAgreement,
+    LogPlace,
+    ReferenceAdvantages,
     agreement,
     logged_digits,
     place_of,
     reference_of,
+    same_bits,
 )
-from search_to_signal.audit.alternatives import Alternative, alternative
-from search_to_signal.audit.applying import apply
+from search_to_signal.audit.alternatives import AlternativeExtremes, alternative
+from search_to_signal.audit.applying import StepBatches, apply, step_batches
 from search_to_signal.audit.atlas import entries, get_entry, source_of
 from search_to_signal.audit.credit import ClassSums, class_sums, credit_table
-from search_to_signal.audit.distinctions import GroupFacts, group_facts, limits
+from search_to_signal.audit.distinctions import Bools, GroupFacts, group_facts, limits
 from search_to_signal.audit.found import (
     LATE_ADVANTAGES,
     OURS,
@@ -71,8 +72,8 @@ class _Tally:
     sizes: Counter[int] = field(default_factory=Counter)
     statuses: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[Place]] = field(default_factory=dict)
-    agreements: dict[str, Agreement] = field(default_factory=dict)
+    examples: dict[str, list[LogPlace]] = field(default_factory=dict)
+    agreements: dict[str, EntryAgreement] = field(default_factory=dict)
     # Groups with advantages, and those of them with which every entry was compared.
     advised: int = 0
     compared: int = 0
@@ -87,7 +88,7 @@ class _Tally:
     largest: Extreme | None = None
     sums_to_zero: int = 0
     signal: Signal = field(default_factory=Signal)
-    alternatives: dict[str, Alternative] = field(default_factory=dict)
+    alternatives: dict[str, AlternativeExtremes] = field(default_factory=dict)
     prompts: dict[str, PromptSums] = field(default_factory=dict)
     assumptions: tuple[Assumption, ...] = ()
 
@@ -121,30 +122,32 @@ def audit(
 
 
 def _course(batch: RewardGroups, normalizer: str | None, usual: str | None) -> _Course:
-    """What the first batch decides: whose advantages are audited, and beside which entry."""
+    """What the first batch decides: whose advantages are audited, and with which entry."""
     logged = bool(np.isfinite(batch.advantage).any())
     found, digits = _explaining(batch, normalizer or usual) if logged else (None, None)
     name = normalizer or found or usual or DEFAULT
-    told = normalizer or usual
-    return _Course(name, logged, source_of(get_entry(told)).framework if told else "", digits)
+    assumed = normalizer or usual
+    framework = source_of(get_entry(assumed)).framework if assumed else ""
+    return _Course(name, logged, framework, digits)
 
 
 def _explaining(batch: RewardGroups, usual: str | None) -> tuple[str | None, int | None]:
     """The first entry that gives the logged advantages of a batch, and the digits to which they are rounded.
 
-    The usual one comes before others of its framework, and our own last. Rounding is looked for only where
-    nothing explains without.
+    The usual one comes before others of its framework, and this package's own last. Rounding is looked for
+    only where nothing explains without.
     """
     facts = group_facts(batch, batch.advantage)
     framework = source_of(get_entry(usual)).framework if usual else ""
     names = sorted(entries(), key=lambda name: (name != usual, *standing(name, framework)))
+    batches = step_batches(batch)
     computed: dict[str, Floats] = {}
     rounded = logged_digits(batch.advantage)
     for digits in dict.fromkeys((None, rounded)):
         logged = reference_of(batch, batch.advantage, facts, digits)
         for name in names:
             if name not in computed:
-                computed[name] = apply(get_entry(name), batch)
+                computed[name] = apply(get_entry(name), batches)
             if agreement(logged, computed[name]).explains:
                 return name, digits
     return None, None
@@ -152,7 +155,8 @@ def _explaining(batch: RewardGroups, usual: str | None) -> tuple[str | None, int
 
 def _add(tally: _Tally, batch: RewardGroups, course: _Course) -> tuple[Floats, GroupFacts]:
     name = course.normalizer
-    base = apply(get_entry(name), batch)
+    batches = step_batches(batch)
+    base = apply(get_entry(name), batches)
     audited = batch.advantage if course.logged else base
     facts = group_facts(batch, audited)
     tally.signal += signal(batch, audited, facts)
@@ -178,7 +182,7 @@ def _add(tally: _Tally, batch: RewardGroups, course: _Course) -> tuple[Floats, G
         tally.lengths[rule] = tally.lengths.get(rule, LengthSums()) + lengths
     # Candidates of a search that trains nothing have no advantages to compare.
     if not _is_search(batch):
-        _compare(tally, reference_of(batch, audited, facts, course.digits), {name: base})
+        _compare(tally, reference_of(batch, audited, facts, course.digits), batches, {name: base})
         for knob, found in knobs(get_entry(name), batch, base).items():
             tally.knobs[knob] = tally.knobs.get(knob, Knob()) + found
     return audited, facts
@@ -202,7 +206,9 @@ def _statuses(batch: RewardGroups) -> dict[str, int]:
     }
 
 
-def _compare(tally: _Tally, reference: Reference, known: Mapping[str, Floats]) -> None:
+def _compare(
+    tally: _Tally, reference: ReferenceAdvantages, batches: StepBatches, known: Mapping[str, Floats]
+) -> None:
     """Compare entries with a batch: all of them, or those that ``known`` has and that explain all so far.
 
     Of those that a trainer offers, it is counted as well what they make of its groups.
@@ -211,13 +217,18 @@ def _compare(tally: _Tally, reference: Reference, known: Mapping[str, Floats]) -
     everything = tally.compared < max(_ALL_COMPARED, tally.advised // _ONE_IN)
     tally.advised += len(batch.step)
     tally.compared += len(batch.step) * everything
+    # Many entries give the same to the last bit.
+    done: list[tuple[Floats, EntryAgreement]] = []
     for name, entry in entries().items():
-        before = tally.agreements.get(name, Agreement())
+        before = tally.agreements.get(name, EntryAgreement())
         if everything or name in known or before.explains:
-            given = known[name] if name in known else apply(entry, batch)
-            tally.agreements[name] = before + agreement(reference, given)
+            given = known[name] if name in known else apply(entry, batches)
+            found = next((one for other, one in done if same_bits(other, given)), None)
+            if found is None:
+                done.append((given, found := agreement(reference, given)))
+            tally.agreements[name] = before + found
             if name in offered():
-                so_far = tally.alternatives.get(name, Alternative())
+                so_far = tally.alternatives.get(name, AlternativeExtremes())
                 tally.alternatives[name] = so_far + alternative(batch, given)
 
 
@@ -253,7 +264,11 @@ def _keep(tally: _Tally, batch: RewardGroups, name: str, groups: Integers, rows:
 def _steps(batch: RewardGroups, audited: Floats, facts: GroupFacts) -> list[StepCounts]:
     found = []
     _, most = limits(batch, batch.reward)
-    for first, end in spans(batch):
+    bounds = spans(batch)
+    starts = np.array([first for first, _ in bounds])
+    taught = _totals(facts.taught, batch.offsets[starts])
+    flags = {name: _totals(facts.flags[name], starts) for name in STEP_FLAGS}
+    for number, (first, end) in enumerate(bounds):
         rewards = batch.reward[batch.offsets[first] : batch.offsets[end]]
         finite = rewards[np.isfinite(rewards)]
         found.append(
@@ -263,12 +278,18 @@ def _steps(batch: RewardGroups, audited: Floats, facts: GroupFacts) -> list[Step
                 groups=end - first,
                 completions=len(rewards),
                 mean_reward=float(finite.mean()) if len(finite) else float("nan"),
-                taught=int(np.count_nonzero(facts.taught[batch.offsets[first] : batch.offsets[end]])),
+                taught=taught[number],
                 ties=ties(most[first:end], facts.flags["flat"][first:end]),
-                flags={name: int(facts.flags[name][first:end].sum()) for name in STEP_FLAGS},
+                flags={name: counts[number] for name, counts in flags.items()},
             )
         )
     return found
+
+
+def _totals(flags: Bools, starts: Integers) -> list[int]:
+    """How many are true from each start to the next."""
+    counts: list[int] = np.add.reduceat(flags.astype(np.int64), starts).tolist()
+    return counts
 
 
 def _sum_to_zero(batch: RewardGroups, audited: Floats, facts: GroupFacts) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from search_to_signal.audit import live
-from search_to_signal.audit.applying import apply
+from search_to_signal.audit.applying import apply, step_batches
 from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers import find, read
@@ -20,10 +20,10 @@ Stamp = tuple[int, int]
 
 @dataclass
 class Following:
-    """A file or directory that grows, and what was told of it.
+    """A file or directory that grows, and which of its steps were printed.
 
     A file is read once it has not changed between two looks, so that none is met half-written; one that still
-    cannot be read then is told as such and left until it changes.
+    cannot be read then is reported and left until it changes.
     """
 
     path: Path
@@ -32,8 +32,8 @@ class Following:
     normalizer: str | None = None
     _seen: dict[Path, Stamp] = field(default_factory=dict)
     _read: dict[Path, Stamp] = field(default_factory=dict)
-    # Groups of each step of a file that were told.
-    _told: dict[tuple[str, int], int] = field(default_factory=dict)
+    # Groups of each step of a file that were printed.
+    _printed: dict[tuple[str, int], int] = field(default_factory=dict)
     _complaint: str = ""
 
     def look(self) -> list[str]:
@@ -41,7 +41,7 @@ class Following:
         try:
             found, files = find(self.path, self.format, bool(self.options.columns))
         except RecordError as error:
-            # Nothing is there yet, nothing whole, or nothing known: said once.
+            # Nothing is there yet, nothing whole, or nothing known: reported once.
             before, self._complaint = self._complaint, str(error)
             return [] if before == self._complaint else [f"not read yet: {error}"]
         lines: list[str] = []
@@ -61,8 +61,8 @@ class Following:
                 for first, end in spans(batch):
                     step = part(batch, first, end)
                     key = (step.source, int(step.step[0]))
-                    if self._told.get(key) != end - first:
-                        self._told[key] = end - first
+                    if self._printed.get(key) != end - first:
+                        self._printed[key] = end - first
                         yield line_of(step, name)
         except RecordError as error:
             yield f"not read yet: {error}"
@@ -71,7 +71,9 @@ class Following:
 def line_of(step: RewardGroups, normalizer: str) -> str:
     """A step in one line: its size, and the numbers of ``live``."""
     logged = bool((step.advantage == step.advantage).any())
-    found = live.numbers_of(step, step.advantage if logged else apply(get_entry(normalizer), step))
+    found = live.numbers_of(
+        step, step.advantage if logged else apply(get_entry(normalizer), step_batches(step))
+    )
     shares = [
         f"{name.removeprefix(live.SHARE)} {share:.0%}"
         for name, share in found.items()

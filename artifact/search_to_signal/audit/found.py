@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from search_to_signal.audit import candidates
-from search_to_signal.audit.agreement import Agreement, Place
-from search_to_signal.audit.alternatives import Alternative
+from search_to_signal.audit.agreement import EntryAgreement, LogPlace
+from search_to_signal.audit.alternatives import AlternativeExtremes
 from search_to_signal.audit.atlas import get_entry, source_of, sources
-from search_to_signal.audit.credit import ClassCredit
+from search_to_signal.audit.credit import ClassCreditRow
 from search_to_signal.audit.groups import Assumption
 from search_to_signal.audit.knobs import Knob
 from search_to_signal.audit.lengths import LengthSums
@@ -16,7 +16,7 @@ from search_to_signal.audit.prompts import PromptSums
 from search_to_signal.audit.repeats import RepeatSums
 from search_to_signal.audit.signals import Signal, Ties
 
-# What the atlas calls the repository of our own entries.
+# What the atlas calls the repository of this package's own entries.
 OURS = "this one"
 # The key of the assumption that advantages count only where the first groups have some.
 LATE_ADVANTAGES = "late_advantages"
@@ -45,7 +45,7 @@ class Extreme:
     """The largest value of something, and where it is."""
 
     value: float
-    place: Place
+    place: LogPlace
 
 
 @dataclass(frozen=True)
@@ -71,22 +71,22 @@ class Findings:
     sizes: Mapping[int, int]
     statuses: Mapping[str, int]
     counts: Mapping[str, int]
-    examples: Mapping[str, Sequence[Place]]
+    examples: Mapping[str, Sequence[LogPlace]]
     logged: bool
     normalizer: str
     named: bool
-    agreements: Mapping[str, Agreement]
+    agreements: Mapping[str, EntryAgreement]
     knobs: Mapping[str, Knob]
     weights: Mapping[str, float | None]
     repeats: RepeatSums
     lengths: Mapping[str, LengthSums]
-    classes: tuple[ClassCredit, ...]
+    classes: tuple[ClassCreditRow, ...]
     gain: Extreme | None
     largest: Extreme | None
     sums_to_zero: int
     signal: Signal
     framework: str
-    alternatives: Mapping[str, Alternative]
+    alternatives: Mapping[str, AlternativeExtremes]
     worst: tuple[PromptSums, ...]
     hopeless: PromptSums | None
     digits: int | None
@@ -109,7 +109,7 @@ class Findings:
     def by_nearness(self) -> tuple[str, ...]:
         """Entries that take some of the groups, nearest first: by what they refuse, by 1 - cosine, by size.
 
-        Of entries that give the same, those of the log's framework come first, and our own last.
+        Of entries that give the same, those of the log's framework come first, and this package's own last.
         """
         known = {name: one for name, one in self.agreements.items() if one.groups}
         others = (name for name in known if not known[name].explains)
@@ -134,7 +134,7 @@ class Findings:
 
 
 def standing(name: str, framework: str) -> tuple[bool, bool, bool]:
-    """Sort key of entries that agree: those of a framework first, earlier versions later, our own last."""
+    """Sort key of entries that agree: a framework's first, earlier versions later, this package's last."""
     of = source_of(get_entry(name))
     newest = max(one.date for one in sources().values() if one.framework == of.framework)
     return of.framework != framework, of.repository == OURS, of.date != newest

@@ -11,7 +11,7 @@ from search_to_signal.errors import IllFormedGroupError
 _OPTIONAL = ("advantage", "tokens", "label", "status", "improvement", "admitted")
 
 
-class Frame(Protocol):
+class FrameLike(Protocol):
     """What is asked of a frame: columns by name, each a sequence of values."""
 
     def __getitem__(self, name: str, /) -> Any: ...
@@ -20,7 +20,7 @@ class Frame(Protocol):
 
 
 def of_frame(
-    frame: Frame,
+    frame: FrameLike,
     group: str = "group",
     step: str | None = None,
     components: Sequence[str] = (),
@@ -62,7 +62,7 @@ def of_frame(
     )
 
 
-def _names(frame: Frame) -> list[str]:
+def _names(frame: FrameLike) -> list[str]:
     return [str(name) for name in getattr(frame, "columns", frame)]
 
 

@@ -243,7 +243,7 @@ def _column(name: str, values: ArrayLike) -> NDArray[np.generic] | Names:
 def of_outcomes(groups: GroupBatch, reward: Floats, source: str = "records") -> RewardGroups:
     """Outcome-level groups with the rewards (N, G) that a mapping gave them.
 
-    Responses are told apart within their group only, as the outcome-level form does.
+    Responses are compared within their group only, as in the outcome-level form.
     """
     count, size = groups.outcome.shape
     rows = np.arange(count, dtype=np.int64)[:, None]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search_to_signal.audit.applying import apply
-from search_to_signal.audit.atlas import Entry
+from search_to_signal.audit.applying import StepBatches, apply
+from search_to_signal.audit.atlas import NormalizerEntry
 from search_to_signal.audit.distinctions import ROUNDED, ZERO
 from search_to_signal.audit.groups import Floats, RewardGroups
 from search_to_signal.numerics import added
@@ -28,7 +28,7 @@ class Knob:
         return added(self, more)
 
 
-def knobs(entry: Entry, groups: RewardGroups, base: Floats) -> dict[str, Knob]:
+def knobs(entry: NormalizerEntry, groups: RewardGroups, base: Floats) -> dict[str, Knob]:
     """Every knob of a batch by name; ``base`` (R,) are the advantages with all of them.
 
     A component counts only where the reward is the weighted sum of the components.
@@ -36,7 +36,10 @@ def knobs(entry: Entry, groups: RewardGroups, base: Floats) -> dict[str, Knob]:
     tried = {SCALE: _times_ten(groups)}
     if len(groups.components) > 1 and _is_sum(groups):
         tried |= {f"{COMPONENT}{name}": without for name, without in _without(groups)}
-    return {name: _changes(groups, base, apply(entry, groups, *given)) for name, given in tried.items()}
+    return {
+        name: _changes(groups, base, apply(entry, StepBatches(groups, *given)))
+        for name, given in tried.items()
+    }
 
 
 def _times_ten(groups: RewardGroups) -> tuple[Floats, dict[str, Floats]]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from search_to_signal.audit.applying import apply
+from search_to_signal.audit.applying import apply, step_batches
 from search_to_signal.audit.atlas import get_entry
 from search_to_signal.audit.groups import Floats, RewardGroups, of_arrays
 from search_to_signal.audit.measuring import signal
@@ -59,7 +59,8 @@ def numbers(
     """
     found = grouped(rewards, groups, advantages, mask=mask, components=components, weights=weights)
     return numbers_of(
-        found, found.advantage if advantages is not None else apply(get_entry(normalizer), found)
+        found,
+        found.advantage if advantages is not None else apply(get_entry(normalizer), step_batches(found)),
     )
 
 

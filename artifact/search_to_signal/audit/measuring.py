@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from search_to_signal.audit.distinctions import ZERO, Bools, GroupFacts, group_facts, limits
 from search_to_signal.audit.groups import Floats, RewardGroups, of_arrays, sorted_within
-from search_to_signal.audit.signals import LengthTie, Part, Signal, Ties
+from search_to_signal.audit.signals import ComponentSums, LengthTie, Signal, Ties
 
 # A component varies in a group where it moves by more than this share of its size.
 _ROUNDING = 1e-9
@@ -124,7 +124,7 @@ def _centred(groups: RewardGroups, values: Floats) -> Floats:
     return np.where(known, filled - np.repeat(mean, groups.sizes), 0.0)
 
 
-def _parts(groups: RewardGroups, advantage: Floats) -> tuple[float, dict[str, Part]]:
+def _parts(groups: RewardGroups, advantage: Floats) -> tuple[float, dict[str, ComponentSums]]:
     """What each weighted component carries of the squares of the advantages that follow the reward."""
     if not groups.components:
         return 0.0, {}
@@ -145,7 +145,7 @@ def _parts(groups: RewardGroups, advantage: Floats) -> tuple[float, dict[str, Pa
         scale = np.maximum.reduceat(np.abs(np.nan_to_num(groups.components[name])), starts)
         varied = extent > _ROUNDING * np.abs(groups.weights.get(name, 1.0)) * scale
         against = varied & (along * np.sign(groups.weights.get(name, 1.0)) < -ZERO * extent)
-        found[name] = Part(int(varied.sum()), int(against.sum()), float(slope @ along))
+        found[name] = ComponentSums(int(varied.sum()), int(against.sum()), float(slope @ along))
     return float(slope @ with_reward), found
 
 

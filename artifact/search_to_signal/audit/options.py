@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Options:
+class OptionNames:
     """Of one framework: ``filter`` leaves tied groups out, ``size`` is the group size, ``cap`` the longest
     completion, ``weights`` weigh the parts of a reward. ``scales`` are settings of the division by a
     deviation, each with the entry of the atlas that it stands for."""
@@ -20,7 +20,7 @@ class Options:
     scales: Mapping[str, str]
 
 
-ANY = Options(
+ANY = OptionNames(
     filter="sample on until the batch is full of groups that differ (verl: algorithm.filter_groups, "
     "OpenRLHF: --dynamic_filtering, slime: --dynamic-sampling-filter-path, SkyRL: "
     "dynamic_sampling.type=filter), or drop the prompts that groups.csv shows as always tied",
@@ -29,7 +29,7 @@ ANY = Options(
     weights="the weights of the rewards",
     scales={"no division by the deviation": "dr_grpo"},
 )
-_TRL = Options(
+_TRL = OptionNames(
     filter="GRPOConfig has no dynamic sampling: drop from the data set the prompts that groups.csv shows as "
     "always tied",
     size="num_generations",
@@ -37,10 +37,10 @@ _TRL = Options(
     weights="reward_weights",
     scales={'scale_rewards="none"': "trl-grpo-none", 'scale_rewards="batch"': "trl-grpo-batch"},
 )
-OPTIONS: Mapping[str, Options] = {
+OPTIONS: Mapping[str, OptionNames] = {
     "TRL": _TRL,
     "unsloth": _TRL,
-    "verl": Options(
+    "verl": OptionNames(
         filter="algorithm.filter_groups.enable=True with algorithm.filter_groups.metric and "
         "max_num_gen_batches (DAPO's trainer)",
         size="actor_rollout_ref.rollout.n",
@@ -48,14 +48,14 @@ OPTIONS: Mapping[str, Options] = {
         weights="the weights within custom_reward_function",
         scales={"algorithm.norm_adv_by_std_in_grpo=False": "verl-dr-grpo"},
     ),
-    "OpenRLHF": Options(
+    "OpenRLHF": OptionNames(
         filter="--dynamic_filtering --dynamic_filtering_reward_range 0 1",
         size="--n_samples_per_prompt",
         cap="--generate_max_len",
         weights="the weights within the reward function of --remote_rm_url",
         scales={"--advantage_estimator dr_grpo": "openrlhf-dr-grpo"},
     ),
-    "slime": Options(
+    "slime": OptionNames(
         filter="--dynamic-sampling-filter-path "
         "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std with a larger "
         "--over-sampling-batch-size",
@@ -64,14 +64,14 @@ OPTIONS: Mapping[str, Options] = {
         weights="the weights within --custom-rm-path",
         scales={"--disable-grpo-std-normalization": "dr_grpo"},
     ),
-    "SkyRL": Options(
+    "SkyRL": OptionNames(
         filter="trainer.algorithm.dynamic_sampling.type=filter with max_sample_batches",
         size="generator.n_samples_per_prompt",
         cap="generator.sampling_params.max_generate_length",
         weights="the weights within the environment's reward",
         scales={"trainer.algorithm.grpo_norm_by_std=false": "dr_grpo"},
     ),
-    "NeMo-RL": Options(
+    "NeMo-RL": OptionNames(
         filter="grpo.use_dynamic_sampling=true with grpo.batch_multiplier and "
         "grpo.dynamic_sampling_max_gen_batches",
         size="grpo.num_generations_per_prompt",
@@ -79,7 +79,7 @@ OPTIONS: Mapping[str, Options] = {
         weights="the weights within the environment's reward",
         scales={"grpo.normalize_rewards=false": "rloo"},
     ),
-    "Tinker cookbook": Options(
+    "Tinker cookbook": OptionNames(
         filter="remove_constant_reward_groups=True, and more groups_per_batch",
         size="group_size",
         cap="max_tokens",
@@ -94,6 +94,6 @@ def offered() -> frozenset[str]:
     return frozenset(name for one in (ANY, *OPTIONS.values()) for name in one.scales.values())
 
 
-def options_of(framework: str) -> Options:
+def options_of(framework: str) -> OptionNames:
     """The options of a framework by the name that the atlas gives it, in general words for others."""
     return OPTIONS.get(framework, ANY)

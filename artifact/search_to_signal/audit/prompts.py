@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from search_to_signal.audit.agreement import Place, place_of
+from search_to_signal.audit.agreement import LogPlace, place_of
 from search_to_signal.audit.distinctions import GroupFacts
 from search_to_signal.audit.groups import RewardGroups
 
@@ -17,7 +17,7 @@ class PromptSums:
     """Of one prompt: groups, dead ones, completions in those, the sum of mean rewards, a place to look at."""
 
     prompt: str
-    place: Place
+    place: LogPlace
     groups: int = 0
     dead: int = 0
     wasted: int = 0

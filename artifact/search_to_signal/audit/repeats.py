@@ -52,6 +52,8 @@ def repeat_sums(groups: RewardGroups, advantage: Floats) -> RepeatSums:
 
 def _neighbours(groups: RewardGroups) -> tuple[NDArray[np.intp], Bools]:
     """Rows ordered by group and response, and which of them equal the one before; the order is stable."""
+    if not groups.response.any():
+        return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.bool_)
     group = groups.group
     order = sorted_within(groups, groups.response)
     response, where = groups.response[order], group[order]

@@ -30,7 +30,7 @@ class Ties:
 
 
 @dataclass(frozen=True)
-class Part:
+class ComponentSums:
     """Of a component: groups in which it ``varied``, and ``against`` those of them in which the completions
     that it rates higher get the lower advantages; ``carried`` is its part of the sum of squares."""
 
@@ -38,7 +38,7 @@ class Part:
     against: int = 0
     carried: float = 0.0
 
-    def __add__(self, more: "Part") -> "Part":
+    def __add__(self, more: "ComponentSums") -> "ComponentSums":
         return added(self, more)
 
 
@@ -88,7 +88,7 @@ class Signal:
     ties: Ties = field(default_factory=Ties)
     length: LengthTie = field(default_factory=LengthTie)
     sizes: frozenset[int] = frozenset()
-    parts: Mapping[str, Part] = field(default_factory=dict)
+    parts: Mapping[str, ComponentSums] = field(default_factory=dict)
 
     def __add__(self, more: "Signal") -> "Signal":
         own = ("gain", "largest", "sizes", "parts")
@@ -103,7 +103,10 @@ class Signal:
             gain=max(self.gain, more.gain),
             largest=max(self.largest, more.largest),
             sizes=self.sizes | more.sizes,
-            parts={name: self.parts.get(name, Part()) + more.parts.get(name, Part()) for name in names},
+            parts={
+                name: self.parts.get(name, ComponentSums()) + more.parts.get(name, ComponentSums())
+                for name in names
+            },
         )
 
     @property
@@ -120,7 +123,7 @@ class Signal:
     def right_at(self) -> float | None:
         """The reward of groups that are all right: the highest tie, if it is above what differing groups get.
 
-        None without one. Where no group differs, two kinds of ties are told apart by themselves.
+        None without one. Where no group differs, the midpoint of the ties separates the two kinds.
         """
         return self.ties.high if self.ties.high > self._level else None
 

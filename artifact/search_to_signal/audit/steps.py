@@ -60,49 +60,54 @@ def part(groups: RewardGroups, first: int, end: int) -> RewardGroups:
     )
 
 
-def joined(one: RewardGroups, other: RewardGroups) -> RewardGroups:
+def joined(first_part: RewardGroups, second_part: RewardGroups) -> RewardGroups:
     """The groups of both, in order, under the source and weights of the first."""
-    counts = (len(one.reward), len(other.reward))
+    counts = (len(first_part.reward), len(second_part.reward))
     return replace(
-        one,
-        offsets=np.concatenate([one.offsets, other.offsets[1:] + one.offsets[-1]]),
-        step=np.concatenate([one.step, other.step]),
-        label=_names(one.label, other.label),
-        status=_names(one.status, other.status),
-        components=_table(one.components, other.components, counts),
-        metrics=_table(one.metrics, other.metrics, counts),
-        weights={**other.weights, **one.weights},
-        name=_texts(one.name, other.name, (len(one.step), len(other.step))),
-        prompt=_texts(one.prompt, other.prompt, (len(one.step), len(other.step))),
-        assumptions=(*one.assumptions, *other.assumptions),
-        **{name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in _ROWS},
+        first_part,
+        offsets=np.concatenate([first_part.offsets, second_part.offsets[1:] + first_part.offsets[-1]]),
+        step=np.concatenate([first_part.step, second_part.step]),
+        label=_names(first_part.label, second_part.label),
+        status=_names(first_part.status, second_part.status),
+        components=_table(first_part.components, second_part.components, counts),
+        metrics=_table(first_part.metrics, second_part.metrics, counts),
+        weights={**second_part.weights, **first_part.weights},
+        name=_texts(first_part.name, second_part.name, (len(first_part.step), len(second_part.step))),
+        prompt=_texts(first_part.prompt, second_part.prompt, (len(first_part.step), len(second_part.step))),
+        assumptions=(*first_part.assumptions, *second_part.assumptions),
+        **{name: np.concatenate([getattr(first_part, name), getattr(second_part, name)]) for name in _ROWS},
     )
 
 
-def _joins(one: RewardGroups, other: RewardGroups) -> bool:
+def _joins(first_part: RewardGroups, second_part: RewardGroups) -> bool:
     """Whether a step that is held can go on, or be audited with what comes, since it is of the same kind."""
-    same = one.source == other.source and dict(one.weights) == dict(other.weights)
-    return same and bool(one.step[-1] != UNKNOWN)
+    same = first_part.source == second_part.source and dict(first_part.weights) == dict(second_part.weights)
+    return same and bool(first_part.step[-1] != UNKNOWN)
 
 
-def _names(one: Names, other: Names) -> Names:
-    if one.names == other.names[: len(one.names)]:
-        return Names(np.concatenate([one.code, other.code]), other.names)
-    names = tuple(dict.fromkeys((*one.names, *other.names)))
+def _names(first_part: Names, second_part: Names) -> Names:
+    if first_part.names == second_part.names[: len(first_part.names)]:
+        return Names(np.concatenate([first_part.code, second_part.code]), second_part.names)
+    names = tuple(dict.fromkeys((*first_part.names, *second_part.names)))
     places = {name: place for place, name in enumerate(names)}
-    code = np.array([places[name] for name in other.names], dtype=np.int32)
-    return Names(np.concatenate([one.code, code[other.code]]), names)
+    code = np.array([places[name] for name in second_part.names], dtype=np.int32)
+    return Names(np.concatenate([first_part.code, code[second_part.code]]), names)
 
 
-def _texts(one: tuple[str, ...], other: tuple[str, ...], counts: tuple[int, int]) -> tuple[str, ...]:
-    if not one and not other:
+def _texts(
+    first_part: tuple[str, ...], second_part: tuple[str, ...], counts: tuple[int, int]
+) -> tuple[str, ...]:
+    if not first_part and not second_part:
         return ()
-    return (*(one or ("",) * counts[0]), *(other or ("",) * counts[1]))
+    return (*(first_part or ("",) * counts[0]), *(second_part or ("",) * counts[1]))
 
 
 def _table(
-    one: Mapping[str, Floats], other: Mapping[str, Floats], counts: tuple[int, int]
+    first_part: Mapping[str, Floats], second_part: Mapping[str, Floats], counts: tuple[int, int]
 ) -> dict[str, Floats]:
     absent = [np.full(count, np.nan) for count in counts]
-    names = dict.fromkeys((*one, *other))
-    return {name: np.concatenate([one.get(name, absent[0]), other.get(name, absent[1])]) for name in names}
+    names = dict.fromkeys((*first_part, *second_part))
+    return {
+        name: np.concatenate([first_part.get(name, absent[0]), second_part.get(name, absent[1])])
+        for name in names
+    }

@@ -1,4 +1,4 @@
-"""The normalizer that a log's framework uses unless told otherwise, for logs without advantages."""
+"""The normalizer that a log's framework uses by default, for logs without advantages."""
 
 USUAL = {
     "trl": "trl-grpo",

@@ -59,59 +59,64 @@ UNDER = (
     "1 - cosine and size are those of all advantages as one vector, beside the audited ones. Groups: those "
     "that the normalizer takes; among them, those that it orders otherwise, and with a sign that changes."
 )
-# What a signal says beside its sums.
+# What is derived from the sums of a signal.
 _DERIVED = ("waste", "dead_share", "shares", "half_flat_share", "least_flat_share_doubled")
 # Characters of a printed line or cell.
 _WIDEST = 400
 
-Row = tuple[str, ...]
+Cells = tuple[str, ...]
 
 
-def text(found: Findings) -> str:
+def text(findings: Findings) -> str:
     """What to change, the verdicts, what was assumed, and compact tables."""
-    parts = [one_line(line, _WIDEST) for line in (*_advised(found), *verdicts(found))]
+    parts = [one_line(line, _WIDEST) for line in (*_advised(findings), *verdicts(findings))]
     parts += (
-        ["", *(one_line(f"Assumed: {line}", _WIDEST) for line in assumptions(found))]
-        if found.assumptions
+        ["", *(one_line(f"Assumed: {line}", _WIDEST) for line in assumptions(findings))]
+        if findings.assumptions
         else []
     )
-    counted = [(name, count, where) for name, count, _, where in count_rows(found) if count != "0"]
+    counted = [(name, count, where) for name, count, _, where in count_rows(findings) if count != "0"]
     parts += ["", _aligned([("found", "count", "first"), *counted])] if counted else []
-    if classes := class_rows(found):
+    if classes := class_rows(findings):
         parts += ["", _aligned([CLASS_COLUMNS, *classes])]
-    if len(rows := knob_rows(found)) > 1:
+    if len(rows := knob_rows(findings)) > 1:
         parts += ["", _aligned([KNOB_COLUMNS, *rows])]
-    if entries := entry_rows(found):
+    if entries := entry_rows(findings):
         parts += ["", "The same rollouts under other normalizers, nearest first:"]
         parts += [_aligned([ENTRY_COLUMNS, *entries[:12]])]
     return "\n".join(parts)
 
 
-def _advised(found: Findings) -> list[str]:
+def _advised(findings: Findings) -> list[str]:
     lines = []
-    for number, one in enumerate(advice(found), 1):
+    for number, one in enumerate(advice(findings), 1):
         lines += [f"{number}. [{one.severity}] {one.says}", f"Change: {one.change}"]
         lines += [f"By this log: {one.instead}"] if one.instead else []
     return [*lines, ""] if lines else []
 
 
-def assumptions(found: Findings) -> tuple[str, ...]:
+def assumptions(findings: Findings) -> tuple[str, ...]:
     """What the reader of the log took for granted, each with the counts that speak for it."""
     return tuple(
         f"{one.says} ({', '.join(f'{count} {name}' for name, count in one.counts.items())})"
-        for one in found.assumptions
+        for one in findings.assumptions
     )
 
 
-def count_rows(found: Findings) -> list[Row]:
+def count_rows(findings: Findings) -> list[Cells]:
     """Name, count, meaning and first place of everything that is counted."""
     return [
-        (name, str(found.counts.get(name, 0)), meaning, ", ".join(map(at, found.examples.get(name, ())[:1])))
+        (
+            name,
+            str(findings.counts.get(name, 0)),
+            meaning,
+            ", ".join(map(at, findings.examples.get(name, ())[:1])),
+        )
         for name, meaning in MEANING.items()
     ]
 
 
-def class_rows(found: Findings) -> list[Row]:
+def class_rows(findings: Findings) -> list[Cells]:
     """The credit table as text."""
     return [
         (
@@ -122,42 +127,47 @@ def class_rows(found: Findings) -> list[Row]:
                 (one.prevalence, one.mass_share, one.enrichment, one.precision, one.positive_rate),
             ),
         )
-        for one in found.classes
+        for one in findings.classes
     ]
 
 
-def entry_rows(found: Findings) -> list[Row]:
+def entry_rows(findings: Findings) -> list[Cells]:
     """Every entry that takes some of the groups, nearest first."""
-    known = found.agreements
+    known = findings.agreements
     return [
         (
             name,
-            "yes" if found.logged and known[name].explains else "same" if known[name].explains else "no",
+            "yes" if findings.logged and known[name].explains else "same" if known[name].explains else "no",
             "-" if known[name].cosine is None else f"{known[name].apart:.3g}",
             _number(known[name].size),
             str(known[name].groups),
             str(known[name].turned),
             str(known[name].flipped),
         )
-        for name in found.by_nearness()
+        for name in findings.by_nearness()
     ]
 
 
-def knob_rows(found: Findings) -> list[Row]:
+def knob_rows(findings: Findings) -> list[Cells]:
     """Every knob that was tried, with the groups whose advantages move by more than 1 % without it."""
-    return [
-        (name, _number(found.weights.get(name.removeprefix(COMPONENT))), str(knob.groups), str(knob.changed))
-        for name, knob in found.knobs.items()
-    ]
-
-
-def reward_rows(found: Findings) -> list[Row]:
-    """What each component of the reward carries of the advantages."""
-    shares, parts = found.signal.shares, found.signal.parts
     return [
         (
             name,
-            _number(found.weights.get(name)),
+            _number(findings.weights.get(name.removeprefix(COMPONENT))),
+            str(knob.groups),
+            str(knob.changed),
+        )
+        for name, knob in findings.knobs.items()
+    ]
+
+
+def reward_rows(findings: Findings) -> list[Cells]:
+    """What each component of the reward carries of the advantages."""
+    shares, parts = findings.signal.shares, findings.signal.parts
+    return [
+        (
+            name,
+            _number(findings.weights.get(name)),
             f"{100 * share:.1f} %",
             str(parts[name].varied),
             str(parts[name].against),
@@ -166,7 +176,7 @@ def reward_rows(found: Findings) -> list[Row]:
     ]
 
 
-def prompt_rows(found: Findings) -> list[Row]:
+def prompt_rows(findings: Findings) -> list[Cells]:
     """The prompts on which most completions were spent for nothing."""
     return [
         (
@@ -177,11 +187,11 @@ def prompt_rows(found: Findings) -> list[Row]:
             _number(one.reward / one.groups),
             at(one.place),
         )
-        for one in found.worst
+        for one in findings.worst
     ]
 
 
-def length_rows(found: Findings) -> list[Row]:
+def length_rows(findings: Findings) -> list[Cells]:
     """What each rule of aggregation gives to the longest quarter of the completions."""
     return [
         (
@@ -189,12 +199,12 @@ def length_rows(found: Findings) -> list[Row]:
             f"{sums.longest / sums.completions:.4g}",
             *map(_number, (sums.share, sums.per_sequence, sums.per_token)),
         )
-        for rule, sums in found.lengths.items()
+        for rule, sums in findings.lengths.items()
         if sums.longest
     ]
 
 
-def step_rows(found: Findings) -> list[Row]:
+def step_rows(findings: Findings) -> list[Cells]:
     """One row per step and file."""
     return [
         (
@@ -205,25 +215,25 @@ def step_rows(found: Findings) -> list[Row]:
             _number(step.mean_reward),
             *(str(step.flags[name]) for name in STEP_FLAGS),
         )
-        for step in found.steps
+        for step in findings.steps
     ]
 
 
 STEP_COLUMNS = ("source", "step", "groups", "completions", "mean_reward", *STEP_FLAGS)
 
 
-def document(found: Findings) -> dict[str, Any]:
+def document(findings: Findings) -> dict[str, Any]:
     """Everything that was found, for ``as_json``."""
     return {
-        "findings": [msgspec.to_builtins(one) for one in advice(found)],
-        "verdicts": verdicts(found),
-        "explaining": found.explaining,
-        "nearest": found.nearest,
-        **msgspec.to_builtins(found, str_keys=True),
+        "findings": [msgspec.to_builtins(one) for one in advice(findings)],
+        "verdicts": verdicts(findings),
+        "explaining": findings.explaining,
+        "nearest": findings.nearest,
+        **msgspec.to_builtins(findings, str_keys=True),
         "signal": {
-            **msgspec.to_builtins(found.signal),
-            "sizes": sorted(found.signal.sizes),
-            **{name: getattr(found.signal, name) for name in _DERIVED},
+            **msgspec.to_builtins(findings.signal),
+            "sizes": sorted(findings.signal.sizes),
+            **{name: getattr(findings.signal, name) for name in _DERIVED},
         },
         "agreements": {
             name: {
@@ -233,7 +243,7 @@ def document(found: Findings) -> dict[str, Any]:
                 "apart": one.apart,
                 "size": one.size,
             }
-            for name, one in found.agreements.items()
+            for name, one in findings.agreements.items()
         },
         "lengths": {
             rule: {
@@ -242,14 +252,14 @@ def document(found: Findings) -> dict[str, Any]:
                 "per_sequence": sums.per_sequence,
                 "per_token": sums.per_token,
             }
-            for rule, sums in found.lengths.items()
+            for rule, sums in findings.lengths.items()
         },
     }
 
 
-def as_json(found: Findings) -> str:
+def as_json(findings: Findings) -> str:
     """The document as strict JSON in ASCII, so that a name that is no text of Unicode is kept."""
-    return json.dumps(_strict(document(found)), indent=2)
+    return json.dumps(_strict(document(findings)), indent=2)
 
 
 def _strict(value: Any) -> Any:
@@ -260,42 +270,42 @@ def _strict(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def write(found: Findings, directory: Path, title: str, groups: bytes | None = None) -> None:
+def write(findings: Findings, directory: Path, title: str, groups: bytes | None = None) -> None:
     """Write the page, the document and the tables, each whole or not at all; ``groups`` is one of them."""
     files = {
-        DOCUMENT: as_json(found).encode() + b"\n",
-        STEPS: _csv(STEP_COLUMNS, step_rows(found)),
-        ENTRIES: _csv(ENTRY_COLUMNS, entry_rows(found)),
+        DOCUMENT: as_json(findings).encode() + b"\n",
+        STEPS: _csv(STEP_COLUMNS, step_rows(findings)),
+        ENTRIES: _csv(ENTRY_COLUMNS, entry_rows(findings)),
         **({} if groups is None else {GROUPS: groups}),
-        PAGE: page(found, title, groups is not None).encode("utf-8", "replace"),
+        PAGE: page(findings, title, groups is not None).encode("utf-8", "replace"),
     }
     directory.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
         write_atomically(directory / name, data)
 
 
-def page(found: Findings, title: str, groups: bool = False) -> str:
-    """One HTML page that needs no other file; ``groups``: their table is written beside it."""
-    counted = [row for row in count_rows(found) if row[1] != "0"]
+def page(findings: Findings, title: str, groups: bool = False) -> str:
+    """One HTML page that needs no other file; ``groups``: their table is written to the same directory."""
+    counted = [row for row in count_rows(findings) if row[1] != "0"]
     tables = (
-        ("Which reward decides", REWARDS, REWARD_COLUMNS, reward_rows(found)),
-        ("Prompts that cost most", PROMPTS, PROMPT_COLUMNS, prompt_rows(found)),
+        ("Which reward decides", REWARDS, REWARD_COLUMNS, reward_rows(findings)),
+        ("Prompts that cost most", PROMPTS, PROMPT_COLUMNS, prompt_rows(findings)),
         ("What was found", "", ("found", "count", "meaning", "first"), counted),
-        (f"What a knob changes under {found.normalizer}", KNOBS, KNOB_COLUMNS, knob_rows(found)),
-        ("Who receives positive advantage", CLASSES, CLASS_COLUMNS, class_rows(found)),
-        ("What aggregation adds", LENGTHS, LENGTH_COLUMNS, length_rows(found)),
-        ("The same rollouts under every normalizer", UNDER, ENTRY_COLUMNS, entry_rows(found)),
+        (f"What a knob changes under {findings.normalizer}", KNOBS, KNOB_COLUMNS, knob_rows(findings)),
+        ("Who receives positive advantage", CLASSES, CLASS_COLUMNS, class_rows(findings)),
+        ("What aggregation adds", LENGTHS, LENGTH_COLUMNS, length_rows(findings)),
+        ("The same rollouts under every normalizer", UNDER, ENTRY_COLUMNS, entry_rows(findings)),
     )
     return render(
         "search_to_signal.audit",
         "audit.html",
         title=title,
-        findings=advice(found),
-        trains=bool(found.knobs),
-        caution=caution(found),
-        curves=curves(found),
-        verdicts=[line for line in verdicts(found) if line != caution(found)],
-        assumptions=assumptions(found),
+        findings=advice(findings),
+        trains=bool(findings.knobs),
+        caution=caution(findings),
+        curves=curves(findings),
+        verdicts=[line for line in verdicts(findings) if line != caution(findings)],
+        assumptions=assumptions(findings),
         tables=tables,
         files=(STEPS, ENTRIES, *((GROUPS,) if groups else ()), DOCUMENT),
         words=GLOSSARY,
@@ -306,14 +316,14 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _aligned(rows: Sequence[Row]) -> str:
+def _aligned(rows: Sequence[Cells]) -> str:
     rows = [tuple(one_line(cell, _WIDEST) for cell in row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _csv(header: Row, rows: Sequence[Row]) -> bytes:
+def _csv(header: Cells, rows: Sequence[Cells]) -> bytes:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([header, *rows])
     return out.getvalue().encode("utf-8", "replace")

@@ -1,6 +1,6 @@
-"""Whether ledger, tables and reasons account for every number of the document, each exactly once.
+"""Coverage: ledger, tables and listed exceptions contain every number of the document exactly once.
 
-Tables also have the document's labels: its words, in order, so that no two of them can trade places.
+Tables must also have the document's labels (its words, in order), so that swapped rows are found.
 """
 
 import csv
@@ -16,7 +16,7 @@ from search_to_signal.claims.extraction import Label, Number, numbers_in, plain_
 from search_to_signal.claims.extraction import labels as labels_of
 from search_to_signal.claims.extraction import numbers as numbers_of
 from search_to_signal.claims.ledger import Ledger, load_ledger
-from search_to_signal.claims.tables import Table, load_index, read_toml
+from search_to_signal.claims.tables import ClaimTable, load_index, read_toml
 from search_to_signal.errors import LedgerError, reason
 from search_to_signal.package_data import PUBLISHED
 
@@ -25,8 +25,8 @@ WORDS = "labels.csv"
 T = TypeVar("T")
 
 
-class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Numbers that claim nothing, and why: all of a kind of text, or those at places "line:column number"."""
+class NotClaimRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Numbers that are no claims, with the reason: a whole ``context``, or places "line:column number"."""
 
     reason: str
     context: str = ""
@@ -36,16 +36,16 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class NotClaims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of not_claims.toml."""
 
-    rule: tuple[Rule, ...]
+    rule: tuple[NotClaimRule, ...]
 
 
 def load_numbers(directory: Path = PUBLISHED) -> list[Number]:
-    """The checked-in list of the document's numbers; raises LedgerError when it is damaged."""
+    """Read the checked-in list of the document's numbers; raises LedgerError when it is damaged."""
     return _load(directory / LIST, Number)
 
 
 def load_labels(directory: Path = PUBLISHED) -> list[Label]:
-    """The checked-in list of the words in the document's tables; raises LedgerError when it is damaged."""
+    """Read the checked-in list of the words in the document's tables; raises LedgerError when damaged."""
     return _load(directory / WORDS, Label)
 
 
@@ -57,30 +57,30 @@ def _load(path: Path, kind: type[T]) -> list[T]:
         raise LedgerError(f"cannot read {path}: {reason(error)}") from error
 
 
-def uncovered(
+def find_uncovered(
     ledger: Ledger,
     numbers: Sequence[Number],
     directory: Path = PUBLISHED,
     labels: Sequence[Label] | None = None,
 ) -> list[str]:
-    """What is wrong between a ledger and a document's numbers and labels, one line each; empty if nothing.
+    """Return the differences between a ledger and a document's numbers and labels, one line each.
 
-    Without ``labels`` the checked-in list of them.
+    ``labels`` is by default the checked-in list.
     """
     rules = read_toml(directory / "not_claims.toml", NotClaims).rule
     tables, labels = ledger.tables, load_labels(directory) if labels is None else labels
     return [*_tables(tables, numbers), *_labels(tables, labels), *_text(ledger, numbers, rules)]
 
 
-def _tables(tables: Mapping[str, Table], numbers: Sequence[Number]) -> Iterator[str]:
-    """Tables hold, in order, the numbers that the document's table of that label holds."""
+def _tables(tables: Mapping[str, ClaimTable], numbers: Sequence[Number]) -> Iterator[str]:
+    """Yield published tables whose numbers differ, in content or order, from the document's table."""
     printed = _by_label(tables)
     contexts = {f"table {label}" for label in printed}
     for number in numbers:
         if number.context.startswith("table ") and number.context not in contexts:
             yield f"line {number.line}: {number.text} stands in {number.context}, which is not published"
     for label, parts in printed.items():
-        ours = [found for table in parts for found in _cells(table)]
+        ours = [text for table in parts for text in _cells(table)]
         theirs = [number for number in numbers if number.context == f"table {label}"]
         if len(ours) != len(theirs):
             yield f"{label}: the document has {len(theirs)} numbers, the published table {len(ours)}"
@@ -89,22 +89,22 @@ def _tables(tables: Mapping[str, Table], numbers: Sequence[Number]) -> Iterator[
                 yield f"{label}: line {number.line} has {number.text}, the published table {text}"
 
 
-def _by_label(tables: Mapping[str, Table]) -> dict[str, list[Table]]:
-    """The tables of each label; one of the document may be several of ours."""
-    found: dict[str, list[Table]] = {}
+def _by_label(tables: Mapping[str, ClaimTable]) -> dict[str, list[ClaimTable]]:
+    """Group tables by label; a table of the document may be stored as several."""
+    by_label: dict[str, list[ClaimTable]] = {}
     for table in tables.values():
-        found.setdefault(table.entry.label, []).append(table)
-    return found
+        by_label.setdefault(table.entry.label, []).append(table)
+    return by_label
 
 
-def _cells(table: Table) -> Iterator[str]:
+def _cells(table: ClaimTable) -> Iterator[str]:
     for row in (dict(zip(table.head, table.head, strict=True)), *table.rows):
         for cell in row.values():
             yield from numbers_in(cell)
 
 
-def _labels(tables: Mapping[str, Table], labels: Sequence[Label]) -> Iterator[str]:
-    """Tables have, in order, the words that the document's table of that label has."""
+def _labels(tables: Mapping[str, ClaimTable], labels: Sequence[Label]) -> Iterator[str]:
+    """Yield published tables whose words differ, in content or order, from the document's table."""
     for name, parts in _by_label(tables).items():
         ours = [word for table in parts for word in _words(table)]
         lines = [label for label in labels if label.context == f"table {name}"]
@@ -117,8 +117,8 @@ def _labels(tables: Mapping[str, Table], labels: Sequence[Label]) -> Iterator[st
             yield f"{name}: the document has {len(theirs)} words, the published table {len(ours)}"
 
 
-def _words(table: Table) -> Iterator[str]:
-    """The words of the head, its deviations left out, then of the rows."""
+def _words(table: ClaimTable) -> Iterator[str]:
+    """Yield the words of the heading row without its deviations, then those of the rows."""
     for heading in table.head:
         if not heading.endswith(" sd"):
             yield from words_in(table.entry.printed.get(heading, heading))
@@ -128,8 +128,8 @@ def _words(table: Table) -> Iterator[str]:
                 yield from words_in(row[heading])
 
 
-def _text(ledger: Ledger, numbers: Sequence[Number], rules: Sequence[Rule]) -> Iterator[str]:
-    """Every number outside tables is one claim or has one reason not to be; every place named exists."""
+def _text(ledger: Ledger, numbers: Sequence[Number], rules: Sequence[NotClaimRule]) -> Iterator[str]:
+    """Yield numbers outside tables that are not exactly one claim or exception, and places that are wrong."""
     there = {
         f"{n.line}:{n.column}": plain_text(n.text) for n in numbers if not n.context.startswith("table ")
     }
@@ -152,16 +152,16 @@ def _text(ledger: Ledger, numbers: Sequence[Number], rules: Sequence[Rule]) -> I
             yield f"line {number.line}, column {number.column}: {number.text} is no claim and has no reason"
 
 
-def differences(content: bytes, directory: Path = PUBLISHED) -> list[str]:
-    """What a document has other than the checked-in list and the ledger say, one line each."""
+def document_differences(content: bytes, directory: Path = PUBLISHED) -> list[str]:
+    """Return the differences between a document and the checked-in lists and ledger, one line each."""
     recorded, known = load_index(directory).document.sha256, load_numbers(directory)
     text = content.decode("utf-8", errors="replace")
-    found, words, labels = numbers_of(text), labels_of(text), load_labels(directory)
+    numbers, words, labels = numbers_of(text), labels_of(text), load_labels(directory)
     problems = []
     if sha256(content).hexdigest() != recorded:
         problems.append("the document is not the one of index.toml")
-    problems += [f"not in {LIST}: {number}" for number in found if number not in set(known)]
-    problems += [f"not in the document: {number}" for number in known if number not in set(found)]
+    problems += [f"not in {LIST}: {number}" for number in numbers if number not in set(known)]
+    problems += [f"not in the document: {number}" for number in known if number not in set(numbers)]
     problems += [f"not in {WORDS}: {label}" for label in words if label not in set(labels)]
     problems += [f"not in the document: {label}" for label in labels if label not in set(words)]
-    return [*problems, *uncovered(load_ledger(directory), found, directory, words)]
+    return [*problems, *find_uncovered(load_ledger(directory), numbers, directory, words)]

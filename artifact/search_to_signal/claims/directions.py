@@ -1,6 +1,6 @@
-"""What our numbers say beside a published direction: how many share it, and whether a coin would do as much.
+"""Comparison of our numbers with a published direction: how many share it, and a sign test.
 
-Seeds are the unit of the sign test. Numbers that are of no seed say what they are.
+Seeds are the unit of the sign test. Numbers that belong to no seed are labelled with their own unit.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from search_to_signal.claims.expressions import Value
 
 
 class Direction(str, Enum):
-    """What our estimate says beside a published number or statement."""
+    """How our estimate compares with a published number or statement."""
 
     SAME = "same direction"
     OPPOSITE = "opposite direction"
@@ -25,14 +25,14 @@ class Direction(str, Enum):
 
 
 CHANCE = 0.05
-"""A split that a sign test gives a larger p is undecided."""
+"""The level of the sign test; a split with a larger p-value is undecided."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A direction and, in words, in how many of n it is found, our number, or what is missing.
+    """A direction with its text: in how many of n it is found and our number, or what is missing.
 
-    ``comparison`` are the numbers of ours that it rests on, equal for entries that rest on the same ones.
+    ``comparison`` identifies our numbers behind it; it is equal for entries with the same numbers.
     """
 
     direction: Direction
@@ -42,10 +42,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Signs:
-    """How many of our numbers lie above, below and on the turn; ``unit`` is what each is of.
+    """The counts of our numbers above, below and at the reference value; ``unit`` names what is counted.
 
-    ``votes`` are the units above and below that a sign test counts: seeds, by what most numbers of a seed
-    do, or the numbers where they are of no seed.
+    ``votes`` are the counts above and below that the sign test uses: seeds, each by the majority of its
+    numbers, or the numbers themselves where they belong to no seed.
     """
 
     above: int
@@ -60,14 +60,14 @@ class Signs:
 
     @property
     def by_chance(self) -> float:
-        """How often a coin splits as many votes as unevenly, two-sided."""
+        """The two-sided p-value of a sign test over the votes."""
         total = sum(self.votes)
         tail = sum(comb(total, k) for k in range(min(self.votes) + 1))
         return min(1.0, 2.0 * tail / 2.0**total)
 
 
-def signs(value: Value) -> Signs:
-    """Which of the numbers lie above zero, which below, and of what they are."""
+def count_signs(value: Value) -> Signs:
+    """Count the numbers above, below and at zero."""
     above = sum(item.lo > 0 for item in value.items)
     below = sum(item.hi < 0 for item in value.items)
     unit = "seeds" if _of_distinct_seeds(value) else "comparisons"
@@ -75,12 +75,12 @@ def signs(value: Value) -> Signs:
 
 
 def _of_distinct_seeds(value: Value) -> bool:
-    """Whether each number is of a seed of its own."""
+    """Whether every number belongs to a different seed."""
     return all(value.labels) and len(set(value.labels)) == len(value.items)
 
 
 def _votes(value: Value) -> tuple[int, int] | None:
-    """Seeds most of whose numbers lie above, and below; None where a number is of no seed."""
+    """Count the seeds with a majority above and below zero; None where a number belongs to no seed."""
     if not all(value.labels):
         return None
     votes: dict[str, int] = defaultdict(int)
@@ -89,33 +89,36 @@ def _votes(value: Value) -> tuple[int, int] | None:
     return sum(vote > 0 for vote in votes.values()), sum(vote < 0 for vote in votes.values())
 
 
-def identity(value: Value) -> tuple[tuple[str, float], ...]:
-    """The numbers by seed, rounded: a difference in the last bit, or first minus second, is the same one."""
+def comparison_key(value: Value) -> tuple[tuple[str, float], ...]:
+    """Return a key of the numbers by seed; it ignores the last bits and the order of a difference's sides."""
     middles = [round(float(item.lo + item.hi) / 2.0, 9) for item in value.items]
     turned = (
-        sorted((label, sign * one + 0.0) for label, one in zip(value.labels, middles, strict=True))
+        sorted((label, sign * middle + 0.0) for label, middle in zip(value.labels, middles, strict=True))
         for sign in (1, -1)
     )
     return tuple(min(turned))
 
 
-def directed(split: Signs, sign: int, said: str) -> Estimate:
-    """One number of no seed has its own sign; of several a sign test tells whether they have one."""
+def compare_direction(split: Signs, sign: int, text: str) -> Estimate:
+    """Compare with a published direction: by sign for one number without seed, else by a sign test.
+
+    ``sign`` is the published direction (1 or -1), ``text`` describes our number.
+    """
     same, opposite = (split.above, split.below)[::sign]
     alone = split.n == 1 and split.unit != "seeds"
-    most = Direction.TIED
+    direction = Direction.TIED
     if same != opposite:
-        most = Direction.SAME if same > opposite else Direction.OPPOSITE
-        most = most if alone or split.by_chance <= CHANCE else Direction.UNDECIDED
+        direction = Direction.SAME if same > opposite else Direction.OPPOSITE
+        direction = direction if alone or split.by_chance <= CHANCE else Direction.UNDECIDED
     if alone:
-        return Estimate(most, said)
+        return Estimate(direction, text)
     rest = f"opposite in {opposite}, tied in {split.equal}"
-    return Estimate(most, f"same direction in {same} of {split.n} {split.unit}, {rest}; {said}")
+    return Estimate(direction, f"same direction in {same} of {split.n} {split.unit}, {rest}; {text}")
 
 
-def statement(kind: str, split: Signs, said: str) -> Estimate:
-    """Whether our numbers lie as a statement of this kind says."""
-    rest = f"{split.below} below, {split.equal} equal; {said}"
+def check_statement(kind: str, split: Signs, text: str) -> Estimate:
+    """Check a statement ("every", "most", "mixed", "not every" above zero) against our numbers."""
+    rest = f"{split.below} below, {split.equal} equal; {text}"
     counted = f"{split.above} of {split.n} {split.unit} above, {rest}"
     if kind == "mixed" and split.n < 2:
         return Estimate(Direction.NOT_COMPARABLE, f"one {split.unit[:-1]} cannot be mixed; {counted}")
@@ -129,19 +132,19 @@ def statement(kind: str, split: Signs, said: str) -> Estimate:
 
 
 def numbers(value: Value, whole: Value | None) -> str:
-    """Our number over all, what it is of, and the least and the largest of these."""
-    found = [float(item.lo + item.hi) / 2 for item in value.items]
-    summary = sum(found) / len(found) if whole is None else float(whole.one().lo)
-    ends = "" if len(found) == 1 else f", {min(found):.6g} to {max(found):.6g}"
+    """Format our number: its mean or ``whole``, its unit, and the smallest and largest value."""
+    values = [float(item.lo + item.hi) / 2 for item in value.items]
+    summary = sum(values) / len(values) if whole is None else float(whole.one().lo)
+    ends = "" if len(values) == 1 else f", {min(values):.6g} to {max(values):.6g}"
     return f"ours {summary:.6g} ({_of_what(value)}{ends})"
 
 
 def _of_what(value: Value) -> str:
-    """``n = 20`` where each number is of a seed of its own; else what the numbers are."""
+    """Format ``n = 20`` where every number has its own seed, else a description of the numbers."""
     if _of_distinct_seeds(value):
         return f"n = {len(value.items)}"
     if value.seeds:
         return f"of {value.seeds} seeds"
     seeds = len(set(filter(None, value.labels)))
-    found = "one number" if len(value.items) == 1 else f"{len(value.items)} numbers"
-    return f"{found} of {seeds} seeds" if seeds else f"{found}, not seeds"
+    count = "one number" if len(value.items) == 1 else f"{len(value.items)} numbers"
+    return f"{count} of {seeds} seeds" if seeds else f"{count}, not seeds"

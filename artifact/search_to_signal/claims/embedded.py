@@ -1,9 +1,9 @@
-"""Our own estimate of a published quantity, from the tables of a report: shown beside, never pooled.
+"""Our own estimates of published quantities, from the tables of a report; they are never pooled.
 
-An estimate at embedded scale is of another model on smaller instances. It shares the estimator with the
-published number and confirms nothing about it; what can be compared is its direction, as counterparts.toml
-defines it by rules on the ids of entries: of every pair or seed of ours, whether it has the published sign.
-A split of seeds that a coin would give as easily is undecided, whichever side has more.
+An estimate at embedded scale comes from another model on smaller instances. It shares the estimator with the
+published number and confirms nothing about it; only its direction is compared. counterparts.toml defines the
+comparison by rules on entry ids: each pair or seed has the published sign or not, and a sign test decides
+whether the direction is the same, opposite or undecided.
 """
 
 import ast
@@ -19,14 +19,14 @@ from search_to_signal.claims.directions import (
     Direction,
     Estimate,
     Signs,
-    directed,
-    identity,
+    check_statement,
+    compare_direction,
+    comparison_key,
+    count_signs,
     numbers,
-    signs,
-    statement,
 )
 from search_to_signal.claims.expressions import Scope, evaluate, parse, references
-from search_to_signal.claims.tables import Table, meets, read_toml
+from search_to_signal.claims.tables import ClaimTable, meets, read_toml
 from search_to_signal.errors import LedgerError
 from search_to_signal.package_data import PUBLISHED
 
@@ -34,12 +34,12 @@ FILE = "counterparts.toml"
 Kind = Literal["difference", "ratio", "level", "seeds", "end", "value", "every", "most", "mixed", "not every"]
 STATEMENTS = ("every", "most", "mixed", "not every")
 NEGATIVE = ("mixed", "not every")
-# What a number with a direction of its own is compared with, here and in the paper.
+# The value at which a quantity changes its direction, here and in the paper.
 _TURN = {"difference": "0", "ratio": "1", "seeds": "0", "end": "0"}
 
 
 class Counterpart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Formulas over a report's tables, and what has a direction; counterparts.toml explains the fields."""
+    """Formulas over a report's tables, with a kind of comparison; counterparts.toml explains the fields."""
 
     kind: Kind
     ours: str
@@ -50,7 +50,7 @@ class Counterpart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @property
     def compared(self) -> str:
-        """The formula whose signs are our directions; a plain value has none."""
+        """The formula whose signs are our directions."""
         turn = self.against or _TURN.get(self.kind, "0")
         ours = self.whole if self.kind == "end" else self.ours
         return ours if turn == "0" else f"({ours}) - ({turn})"
@@ -63,26 +63,26 @@ class Counterpart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return f"value - ({self.reference or _TURN[self.kind]})"
 
 
-class Rule(Counterpart, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The counterpart of every entry whose id matches; a word in braces stands for any of its names."""
+class CounterpartRule(Counterpart, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The counterpart of every entry with a matching id; a word in braces matches any of its names."""
 
     entries: tuple[str, ...]
 
 
 class CounterpartFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of counterparts.toml: what we call what the paper calls so, and the rules."""
+    """The content of counterparts.toml: our names by the paper's names, and the rules."""
 
     names: dict[str, dict[str, str]]
-    rule: tuple[Rule, ...]
+    rule: tuple[CounterpartRule, ...]
 
 
 def load_counterparts(ids: Iterable[str], directory: Path = PUBLISHED) -> dict[str, Counterpart]:
-    """The counterpart of every entry that has one, by id.
+    """Return the counterparts by entry id.
 
     Raises LedgerError for a damaged file, an entry with two counterparts, and a pattern without entries.
     """
     content, known = read_toml(directory / FILE, CounterpartFile), list(ids)
-    found: dict[str, Counterpart] = {}
+    counterparts: dict[str, Counterpart] = {}
     for rule in content.rule:
         for pattern in rule.entries:
             matcher = _matcher(pattern, content)
@@ -90,10 +90,10 @@ def load_counterparts(ids: Iterable[str], directory: Path = PUBLISHED) -> dict[s
             if not matches:
                 raise LedgerError(f"{directory / FILE}: no entry is called {pattern!r}")
             for match in matches:
-                if match[0] in found:
+                if match[0] in counterparts:
                     raise LedgerError(f"{directory / FILE}: {match[0]} has two counterparts, keep one")
-                found[match[0]] = _filled(rule, match.groupdict(), content.names)
-    return found
+                counterparts[match[0]] = _fill_rule(rule, match.groupdict(), content.names)
+    return counterparts
 
 
 def _matcher(pattern: str, content: CounterpartFile) -> "re.Pattern[str]":
@@ -107,11 +107,13 @@ def _matcher(pattern: str, content: CounterpartFile) -> "re.Pattern[str]":
     return re.compile(named)
 
 
-def _filled(rule: Rule, printed: Mapping[str, str], names: Mapping[str, Mapping[str, str]]) -> Counterpart:
-    """The rule's formulas with our names in them, and the paper's where they end in _printed."""
+def _fill_rule(
+    rule: CounterpartRule, printed: Mapping[str, str], names: Mapping[str, Mapping[str, str]]
+) -> Counterpart:
+    """Fill our names into a rule's formulas, and the paper's names where a field ends in _printed."""
     words = {f"{name}_printed": word for name, word in printed.items()}
     ours = {name: names[name][word] for name, word in printed.items()}
-    # A name may hold another one, as a breadth cell is called by task and model.
+    # A name may contain another one: the name of a breadth cell has task and model.
     words |= {name: word.format_map(ours) for name, word in ours.items()}
     fields = {name: getattr(rule, name) for name in Counterpart.__struct_fields__}
     try:
@@ -132,36 +134,39 @@ def _filled(rule: Rule, printed: Mapping[str, str], names: Mapping[str, Mapping[
 _SMOKE = "smoke_"
 
 
-def estimate(counterpart: Counterpart, published: Scope, report: Mapping[str, Table]) -> Estimate:
-    """Our estimate beside one entry; ``published`` is the ledger's scope with the entry's own value."""
+def make_estimate(counterpart: Counterpart, published: Scope, report: Mapping[str, ClaimTable]) -> Estimate:
+    """Return our estimate for one entry; ``published`` is the ledger's scope with the entry's own value.
+
+    An estimate that cannot be computed has the direction MISSING and the reason as its text.
+    """
     try:
-        _require(counterpart, report)
+        _require_tables(counterpart, report)
         ours = Scope(report, {})
         values = evaluate(counterpart.ours, ours)
         whole = evaluate(counterpart.whole, ours) if counterpart.whole else None
         compared = evaluate(counterpart.compared, ours)
-        split = signs(compared)
+        split = count_signs(compared)
         sign = _sign(counterpart, published)
     except LedgerError as error:
         return Estimate(Direction.MISSING, str(error).partition(" (in ")[0])
     if not split.n:
         return Estimate(Direction.MISSING, "the report has no value there")
-    said = numbers(values, whole)
-    if lacking := _lacking(counterpart, report):
-        said = f"{said}, without {', '.join(lacking)}"
-    return replace(_judged(counterpart, split, sign, said), comparison=identity(compared))
+    text = numbers(values, whole)
+    if lacking := _missing_conditions(counterpart, report):
+        text = f"{text}, without {', '.join(lacking)}"
+    return replace(_compare_estimate(counterpart, split, sign, text), comparison=comparison_key(compared))
 
 
-def _judged(counterpart: Counterpart, split: Signs, sign: int | None, said: str) -> Estimate:
+def _compare_estimate(counterpart: Counterpart, split: Signs, sign: int | None, text: str) -> Estimate:
     if counterpart.kind in STATEMENTS:
-        return statement(counterpart.kind, split, said)
+        return check_statement(counterpart.kind, split, text)
     if sign is None:
         why = counterpart.why or "as printed, the published number has no direction"
-        return Estimate(Direction.NOT_COMPARABLE, f"{why}; {said}")
-    return directed(split, sign, said)
+        return Estimate(Direction.NOT_COMPARABLE, f"{why}; {text}")
+    return compare_direction(split, sign, text)
 
 
-def _require(counterpart: Counterpart, report: Mapping[str, Table]) -> None:
+def _require_tables(counterpart: Counterpart, report: Mapping[str, ClaimTable]) -> None:
     if report and all(name.startswith(_SMOKE) for name in report):
         raise LedgerError("the report is of a smoke run, which estimates nothing")
     texts = filter(None, (counterpart.ours, counterpart.against, counterpart.whole))
@@ -170,23 +175,23 @@ def _require(counterpart: Counterpart, report: Mapping[str, Table]) -> None:
         raise LedgerError(f"the report has no table {', '.join(missing)}")
 
 
-def _lacking(counterpart: Counterpart, report: Mapping[str, Table]) -> list[str]:
-    """The conditions that a formula over several asks for and the report has no row of."""
+def _missing_conditions(counterpart: Counterpart, report: Mapping[str, ClaimTable]) -> list[str]:
+    """Return the conditions that a formula over several conditions names and the report lacks."""
     if counterpart.kind not in (*STATEMENTS, "seeds"):
         return []
     missing = [
-        one
-        for name, read in references(parse(counterpart.ours))
-        for part in ast.walk(read)
+        condition
+        for name, node in references(parse(counterpart.ours))
+        for part in ast.walk(node)
         if isinstance(part, ast.Constant) and str(part.value).startswith("Condition=")
-        for one in str(part.value).removeprefix("Condition=").split("|")
-        if not any(meets(row, [f"Condition={one}"]) for row in report[name].rows)
+        for condition in str(part.value).removeprefix("Condition=").split("|")
+        if not any(meets(row, [f"Condition={condition}"]) for row in report[name].rows)
     ]
     return list(dict.fromkeys(missing))
 
 
 def _sign(counterpart: Counterpart, published: Scope) -> int | None:
-    """The published direction, None where there is none or rounding leaves it open."""
+    """Return the published direction, None where there is none or rounding leaves it open."""
     if not counterpart.published:
         return None
     value = evaluate(counterpart.published, published).one()

@@ -1,4 +1,4 @@
-"""Formulas over published numbers, read as data: a small part of Python's syntax on intervals.
+"""Formulas over published numbers: a small subset of Python's syntax, evaluated on intervals.
 
     mean(core_seeds["Final best", "Condition=Native"]) - mean(core_seeds["Final best", "Condition=Frozen"])
 
@@ -18,15 +18,15 @@ from functools import cache, reduce
 from search_to_signal.claims import intervals
 from search_to_signal.claims.intervals import Interval, exactly
 from search_to_signal.claims.shares import is_mean_share, is_share, is_share_change
-from search_to_signal.claims.tables import Table, selected
+from search_to_signal.claims.tables import ClaimTable, selected
 from search_to_signal.errors import LedgerError
 
 
 @dataclass(frozen=True)
 class Value:
-    """Numbers in order, each with the label of its row (its seed), and how many rows they come from.
+    """Numbers in order, each with the label of its row (its seed), and the number of rows behind them.
 
-    ``seeds`` is of how many seeds one number was made, such as a mean.
+    ``seeds`` is the number of seeds behind an aggregate such as a mean.
     """
 
     items: tuple[Interval, ...]
@@ -36,11 +36,11 @@ class Value:
 
     @staticmethod
     def of(*items: Interval) -> "Value":
-        """Numbers without labels."""
+        """Make a value of numbers without labels."""
         return Value(items, ("",) * len(items))
 
     def one(self) -> Interval:
-        """The only number; raises LedgerError when there is none or more."""
+        """Return the only number; raises LedgerError when there is none or more than one."""
         if len(self.items) != 1:
             raise LedgerError(
                 f"a check gives {len(self.items)} numbers where one is meant: correct its formula"
@@ -50,15 +50,15 @@ class Value:
 
 @dataclass(frozen=True)
 class Scope:
-    """What names stand for: tables, and claims by id."""
+    """The names that a formula may use: tables by name, and claims by id."""
 
-    tables: Mapping[str, Table]
+    tables: Mapping[str, ClaimTable]
     claims: Mapping[str, Interval]
 
 
 @cache
 def parse(text: str) -> ast.expr:
-    """The formula's syntax tree; raises LedgerError when it is not one expression."""
+    """Parse a formula into a syntax tree; raises LedgerError when it is not one expression."""
     try:
         return ast.parse(text, mode="eval").body
     except SyntaxError as error:
@@ -66,7 +66,7 @@ def parse(text: str) -> ast.expr:
 
 
 def evaluate(text: str, scope: Scope) -> Value:
-    """The value of a formula; raises LedgerError for anything that it may not hold."""
+    """Evaluate a formula; raises LedgerError for syntax that is not allowed and for unknown names."""
     try:
         return _value(parse(text), scope)
     except LedgerError as error:
@@ -74,7 +74,7 @@ def evaluate(text: str, scope: Scope) -> Value:
 
 
 def references(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    """The tables and claims that a formula names, each with the node that reads it."""
+    """Yield the tables and claims that a formula names, each with the node that reads it."""
     match node:
         case (
             ast.Subscript(value=ast.Name(id=name))
@@ -121,23 +121,23 @@ def _value(node: ast.expr, scope: Scope) -> Value:
     raise LedgerError(f"a formula may not hold {ast.unparse(node)!r}")
 
 
-def _cells(table: Table, key: ast.expr) -> Value:
+def _cells(table: ClaimTable, key: ast.expr) -> Value:
     rows, heading = selected(table, key)
     items = [(item, table.label(row)) for row in rows for item in _numbers(table, row, heading)]
     return Value(tuple(item for item, _ in items), tuple(label for _, label in items), len(rows))
 
 
-def _numbers(table: Table, row: Mapping[str, str], heading: str) -> list[Interval]:
+def _numbers(table: ClaimTable, row: Mapping[str, str], heading: str) -> list[Interval]:
     return [table.interval(row, heading, number) for number in table.numbers(row, heading)]
 
 
 def _paired(apply: Callable[[Interval, Interval], Interval], left: Value, right: Value) -> Value:
-    """Number by number; one number goes with all. Different seeds are never paired."""
+    """Apply an operator number by number; a single number is paired with all. Raises for unequal seeds."""
     size = len(left.items) if len(right.items) == 1 else len(right.items)
-    (a, seeds), (b, others) = _repeated(left, size), _repeated(right, size)
-    if any(one != other and one and other for one, other in zip(seeds, others, strict=True)):
-        raise LedgerError(f"a check pairs the seeds {', '.join(seeds)} with {', '.join(others)}")
-    labels = tuple(one or other for one, other in zip(seeds, others, strict=True))
+    (a, seeds), (b, other_seeds) = _repeated(left, size), _repeated(right, size)
+    if any(seed != other and seed and other for seed, other in zip(seeds, other_seeds, strict=True)):
+        raise LedgerError(f"a check pairs the seeds {', '.join(seeds)} with {', '.join(other_seeds)}")
+    labels = tuple(seed or other for seed, other in zip(seeds, other_seeds, strict=True))
     return Value(tuple(map(apply, a, b)), labels)
 
 
@@ -200,12 +200,12 @@ AGGREGATES: dict[str, Callable[[Sequence[Interval]], Interval]] = {
 
 
 def format_numbers(node: ast.expr, scope: Scope) -> str:
-    """The numbers that a name or a selection of cells stands for, without their rounding."""
+    """Format the numbers of a name or a selection of cells, without their rounding."""
     return ", ".join(f"{float(item.lo + item.hi) / 2:.10g}" for item in _value(node, scope).items)
 
 
 def text_of(node: ast.expr, scope: Scope) -> str:
-    """The text of one cell; raises LedgerError for a formula that is no selection of one."""
+    """Return the text of one cell; raises LedgerError for a formula that does not select exactly one."""
     match node:
         case ast.Subscript(value=ast.Name(id=name), slice=key) if name in scope.tables:
             rows, heading = selected(scope.tables[name], key)

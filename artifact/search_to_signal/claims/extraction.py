@@ -1,8 +1,8 @@
-"""Every number in a LaTeX document with its place: what the ledger has to account for.
+"""Extraction of every number in a LaTeX document with its place; the ledger has to cover all of them.
 
-Reads source, not meaning: digits with sign, decimals and thousands separators, and the number words zero to
-twelve. Each comes with the kind of text that it stands in, so that a rule can speak of all numbers in, say,
-layout commands. The checked-in lists hold numbers and places (``published/numbers.csv``) and the words of
+Numbers are found in the source text: digits with sign, decimals and thousands separators, and the words zero
+to twelve. Each has its context (kind of text), so that a rule can cover, for example, all numbers in layout
+commands. The checked-in lists contain numbers and places (``published/numbers.csv``) and the words of
 tables (``published/labels.csv``), no prose:
 
     python -m search_to_signal.claims.extraction labels PAPER
@@ -34,12 +34,12 @@ _FLOAT = re.compile(r"\\begin\{(table|figure)(\*?)\}.*?\\end\{\1\2\}", re.DOTALL
 _TABULAR = re.compile(r"\\begin\{(tabularx?)\}.*?\\end\{\1\}", re.DOTALL)
 _EQUATION = re.compile(r"\\begin\{equation\}.*?\\end\{equation\}", re.DOTALL)
 _LABEL = re.compile(r"\\label\{([^}]*)\}")
-# Before the text begins, and the alternative beginning of a supplement that is compiled alone.
+# The preamble, and the alternative preamble of a supplement that is compiled alone.
 _PREAMBLES = (
     re.compile(r"\A.*?\\begin\{document\}", re.DOTALL),
     re.compile(r"\\ifdefined\\mainpaper.*?\\fi\b", re.DOTALL),
 )
-# Commands whose first brace groups are no text: how many, and what stands in them.
+# Commands whose first brace groups are no text: the context of the groups, and their number.
 _ARGUMENTS = {
     **dict.fromkeys(("cite", "citep", "citet", "ref", "eqref", "label", "bibliography"), ("key", 1)),
     **dict.fromkeys(("includegraphics", "vspace", "cmidrule"), ("layout", 1)),
@@ -49,7 +49,7 @@ _ENVIRONMENTS = {"tabular": 2, "tabularx": 3}
 
 
 class Number(msgspec.Struct, frozen=True):
-    """A number as it stands in the document: line and column from 1, and the kind of text.
+    """A number as printed in the document: line and column from 1, and its context.
 
     ``context`` is prose, equation, caption LABEL, table LABEL, layout, key (citations and references), name
     (a number that touches a letter, as in 7B), or preamble.
@@ -70,9 +70,9 @@ class Label(msgspec.Struct, frozen=True):
 
 
 def labels(document: str) -> list[Label]:
-    """The words of every line of every table: its last line of headings, and what follows them."""
+    """Return the words of every table line, from the last line of headings on."""
     contexts, plain = _contexts(document), _without_commands(document)
-    found = []
+    labelled = []
     for table in _TABULAR.finditer(document):
         end = document.rfind("\\end", *table.span())
         for line in _LINE.finditer(plain, _first_line(document, table), end):
@@ -81,27 +81,27 @@ def labels(document: str) -> list[Label]:
             context = next((kind for kind in kinds if kind.startswith("table ")), "")
             text = "".join(c if kind == context else " " for c, kind in zip(line[0], kinds, strict=True))
             if words := words_in(text):
-                found.append(Label(document.count("\n", 0, at) + 1, " ".join(words), context))
-    return found
+                labelled.append(Label(document.count("\n", 0, at) + 1, " ".join(words), context))
+    return labelled
 
 
 def _first_line(document: str, table: "re.Match[str]") -> int:
-    """Where the last line of headings begins, which is the one above the first rule between lines."""
+    """Return the start of the last line of headings, the line above the first rule between lines."""
     rule = document.find("\\midrule", *table.span())
     return document.rfind("\n", table.start(), rule - 1) + 1 if rule >= 0 else table.start()
 
 
 def words_in(text: str) -> list[str]:
-    """The words of a table cell in plain letters; formulas keep their letters."""
+    """Return the words of a table cell without commands; formulas keep their letters."""
     return _WORD.findall(_without_commands(text))
 
 
 def numbers(document: str) -> list[Number]:
-    """Every number of a LaTeX document in reading order."""
+    """Return every number of a LaTeX document in reading order."""
     contexts = _contexts(document)
     plain = _without_commands(document)
     starts = [0, *(match.end() for match in re.finditer("\n", document))]
-    found = []
+    located = []
     line = 0
     for match in _NUMBER.finditer(plain):
         while line + 1 < len(starts) and starts[line + 1] <= match.start():
@@ -110,23 +110,23 @@ def numbers(document: str) -> list[Number]:
         if context != "comment":
             if context.startswith(("prose", "caption")) and _in_a_name(plain, match):
                 context = "name"
-            found.append(Number(line + 1, match.start() - starts[line] + 1, match[0], context))
-    return found
+            located.append(Number(line + 1, match.start() - starts[line] + 1, match[0], context))
+    return located
 
 
 def plain_text(number: str) -> str:
-    """A number in digits, without plus sign and thousands separators: 'Three' is 3, '+1,282' is 1282."""
+    """Format a number in digits, without plus sign and thousands separators: 'Three' is 3, '+1,282' 1282."""
     word = number.lower()
     return str(WORDS.index(word)) if word in WORDS else number.replace(",", "").removeprefix("+")
 
 
 def numbers_in(text: str) -> list[str]:
-    """The numbers of a table cell in plain text, those that touch letters included."""
+    """Return the numbers of a table cell as plain text, including those that touch letters."""
     return [plain_text(match[0]) for match in _NUMBER.finditer(_without_commands(text))]
 
 
 def _without_commands(text: str) -> str:
-    """Commands blanked out: the last letter of \\times does not touch the number in \\times10."""
+    """Replace commands by blanks, so that the letters of \\times do not touch the number in \\times10."""
     return _COMMAND.sub(lambda match: " " * len(match[0]), text)
 
 
@@ -136,7 +136,7 @@ def _in_a_name(text: str, match: "re.Match[str]") -> bool:
 
 
 def _contexts(document: str) -> list[str]:
-    """The kind of text of every character."""
+    """Return the context of every character."""
     kinds = ["prose"] * len(document)
     for start, end, kind in _spans(document):
         kinds[start:end] = [kind] * (end - start)
@@ -144,7 +144,7 @@ def _contexts(document: str) -> list[str]:
 
 
 def _spans(document: str) -> Iterator[tuple[int, int, str]]:
-    """Stretches that are not prose; a later one stands over an earlier one."""
+    """Yield spans that are not prose; a later span overrides an earlier one."""
     yield from ((*match.span(), "equation") for match in _EQUATION.finditer(document))
     for match in _FLOAT.finditer(document):
         yield from _float_spans(document, *match.span())
@@ -180,13 +180,13 @@ def _argument_spans(document: str, match: "re.Match[str]") -> Iterator[tuple[int
 
 
 def _options_end(document: str, at: int) -> int:
-    """The end of [..] and (..) that follow at once."""
+    """Return the end of the [..] and (..) that follow directly."""
     match = re.compile(r"(?:\[[^\]]*\]|\([^)]*\))*").match(document, at)
     return match.end() if match else at
 
 
 def _group_end(document: str, at: int) -> int:
-    """One past the brace that closes the group at ``at``; ``at`` itself when no group stands there."""
+    """Return the position after the group that starts at ``at``; ``at`` itself where no group starts."""
     if document[at : at + 1] != "{":
         return at
     depth = 0
@@ -197,12 +197,12 @@ def _group_end(document: str, at: int) -> int:
     return at
 
 
-def to_csv(found: Sequence[Number] | Sequence[Label]) -> str:
-    """The list as it is checked in; raises IndexError for an empty one."""
+def to_csv(items: Sequence[Number] | Sequence[Label]) -> str:
+    """Format a list as its checked-in CSV; raises IndexError for an empty one."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(found[0].__struct_fields__)
-    writer.writerows(msgspec.structs.astuple(item) for item in found)
+    writer.writerow(items[0].__struct_fields__)
+    writer.writerows(msgspec.structs.astuple(item) for item in items)
     return out.getvalue()
 
 

@@ -1,9 +1,9 @@
-"""Whether all published numbers can be right at once: a linear program over what they were rounded from.
+"""Joint feasibility of all published numbers: a linear program over the exact numbers behind the rounding.
 
-Each check alone may be met although two of them are not met together. The program looks for one exact number
-behind every rounded one such that all linear relations of the ledger hold. A number that one relation derives
-from exact numbers alone may lie on the edge between two roundings, as 2 of 64 does, 3.125 %. All others lie
-inside: that several measured numbers sit on their edges at once is no explanation.
+Two checks may each hold and still contradict each other. The program looks for one exact number behind every
+rounded one such that all linear relations of the ledger hold. A number that one relation derives from exact
+numbers alone may lie on the edge between two roundings, as 2 of 64 does, 3.125 %. All others lie inside: a
+solution with several measured numbers on their edges is not accepted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ import numpy as np
 
 from search_to_signal.claims.intervals import Interval
 from search_to_signal.claims.ledger import Ledger
-from search_to_signal.claims.linear import Relation, system
+from search_to_signal.claims.linear import Relation, linear_system
 from search_to_signal.errors import LedgerError
 from search_to_signal.numerics import Floats
 
@@ -24,7 +24,7 @@ _EDGE = 1e-3
 
 @dataclass(frozen=True)
 class Feasibility:
-    """Over how many relations and numbers was asked, and which entries' checks cannot hold together."""
+    """The result: numbers of relations and numbers, and the entries whose checks contradict each other."""
 
     relations: int
     numbers: int
@@ -37,23 +37,23 @@ class Feasibility:
         return f"JOINTLY IMPOSSIBLE: {asked} cannot hold at once; least broken at {', '.join(self.conflicts)}"
 
 
-def feasibility(ledger: Ledger) -> Feasibility:
-    """Solve the program; raises LedgerError when the solver gives no answer."""
-    found = system(ledger)
-    exact = [relation for relation in found.relations if not relation.sum.weights]
+def check_feasibility(ledger: Ledger) -> Feasibility:
+    """Solve the linear program of a ledger; raises LedgerError when the solver fails."""
+    linear = linear_system(ledger)
+    exact = [relation for relation in linear.relations if not relation.sum.weights]
     broken = [r.entry for r in exact if r.sum.constant < r.lo or (r.hi is not None and r.sum.constant > r.hi)]
-    relations = [relation for relation in found.relations if relation.sum.weights]
+    relations = [relation for relation in linear.relations if relation.sum.weights]
     names = sorted({name for relation in relations for name in relation.sum.weights})
-    conflicts = (*broken, *_conflicts(relations, found.bounds, names))
+    conflicts = (*broken, *_conflicts(relations, linear.bounds, names))
     return Feasibility(len(relations), len(names), tuple(dict.fromkeys(conflicts)))
 
 
 def _conflicts(
     relations: Sequence[Relation], bounds: Mapping[str, Interval], names: Sequence[str]
 ) -> list[str]:
-    """Entries whose relations are broken where the sum of all breaches is least; none when nothing need be.
+    """Return the entries with violated relations where the sum of violations is smallest; empty if feasible.
 
-    Every number is a place from 0 to 1 between its bounds, every relation in units of its largest weight.
+    Every number is scaled to 0 to 1 between its bounds, every relation by its largest weight.
     """
     if not relations:
         return []
@@ -76,7 +76,7 @@ def _conflicts(
 def _rows(
     relations: Sequence[Relation], bounds: Mapping[str, Interval], names: Sequence[str]
 ) -> tuple[Floats, Floats, list[str]]:
-    """Rows, limits and entries of: row . places <= limit."""
+    """Return coefficient rows, limits and entry ids of the constraints row . numbers <= limit."""
     place = {name: i for i, name in enumerate(names)}
     rows, limits, owners = [], [], []
     for relation in relations:
@@ -94,6 +94,6 @@ def _rows(
 
 
 def _sides(relation: Relation) -> list[tuple[int, Fraction]]:
-    """sign x sum <= bound, for each side."""
+    """Return (sign, bound) of the constraints sign x sum <= bound, one per side."""
     above = [] if relation.hi is None else [(1, relation.hi)]
     return [*above, (-1, -relation.lo)]

@@ -1,9 +1,9 @@
-"""Arithmetic on rounded numbers: a published number stands for every number that rounds to it.
+"""Interval arithmetic on rounded numbers: a published number is the interval of all numbers that round to it.
 
-Ends are exact fractions and intervals are closed, so that a half rounded up and a half rounded to even both
-fit. Results of + - * / are the tightest when every number occurs once in a formula; where one occurs twice
-they may be too wide, never too narrow. Truth values are intervals too: [1, 1] is true of all numbers that
-could be meant, [0, 0] of none, [0, 1] of some.
+Bounds are exact fractions and intervals are closed, so that both rounding half up and rounding half to even
+fit. Results of + - * / are tight when every number occurs once in a formula; where one occurs twice they may
+be too wide, never too narrow. Truth values are intervals too: [1, 1] is true for all numbers that rounding
+allows, [0, 0] for none, [0, 1] for some.
 """
 
 from collections.abc import Sequence
@@ -54,15 +54,15 @@ class Interval:
         return f"[{float(self.lo):.10g}, {float(self.hi):.10g}]"
 
     def meets(self, other: "Interval") -> bool:
-        """Whether one number could be meant by both."""
+        """Whether the intervals have a number in common."""
         return self.lo <= other.hi and other.lo <= self.hi
 
     def below(self, other: "Interval") -> "Interval":
-        """The truth of self < other."""
+        """Return the truth value of self < other."""
         return truth(self.hi < other.lo, self.lo < other.hi)
 
     def at_most(self, other: "Interval") -> "Interval":
-        """The truth of self <= other."""
+        """Return the truth value of self <= other."""
         return truth(self.hi <= other.lo, self.lo <= other.hi)
 
 
@@ -71,7 +71,7 @@ def exactly(value: Fraction | int) -> Interval:
 
 
 def truth(always: bool, possibly: bool) -> Interval:
-    """A truth value that holds for all, or for some, of the numbers that could be meant."""
+    """Make a truth value: true for all (``always``) or some (``possibly``) numbers that rounding allows."""
     return Interval(Fraction(always), Fraction(possibly))
 
 
@@ -84,9 +84,9 @@ def is_number(text: str) -> bool:
 
 
 def rounded(text: str, unit: Fraction | None = None) -> Interval:
-    """What rounds to ``text``: half a unit to either side, by default of its last decimal.
+    """Return the numbers that round to ``text``: half a unit to either side, by default of its last decimal.
 
-    A whole number is a count and exact unless a unit is given. Raises LedgerError for what is no number.
+    A whole number is a count and exact unless a unit is given. Raises LedgerError for text that is no number.
     """
     if not is_number(text):
         raise LedgerError(f"{text!r} is no number: correct the published table or claim")
@@ -98,7 +98,7 @@ def rounded(text: str, unit: Fraction | None = None) -> Interval:
 
 
 def power(base: Interval, exponent: Interval) -> Interval:
-    """base ** exponent of whole numbers; raises LedgerError for others."""
+    """Return base ** exponent of whole numbers; raises LedgerError for others."""
     if any(i.lo != i.hi or i.lo.denominator != 1 for i in (base, exponent)) or base.lo == 0:
         raise LedgerError(f"a check raises {base} to {exponent}: give whole numbers")
     return exactly(base.lo ** int(exponent.lo))
@@ -109,7 +109,7 @@ def total(items: Sequence[Interval]) -> Interval:
 
 
 def least(first: Interval, second: Interval) -> Interval:
-    """The smaller of two numbers; of two truths, whether both hold."""
+    """Return the smaller of two numbers; for two truth values, their conjunction."""
     return Interval(min(first.lo, second.lo), min(first.hi, second.hi))
 
 
@@ -122,22 +122,22 @@ def largest(items: Sequence[Interval]) -> Interval:
 
 
 def mean(items: Sequence[Interval]) -> Interval:
-    """The mean; tight, since it grows with every number."""
+    """Return the mean; its bounds are tight, since it grows with every number."""
     return total(items) / exactly(len(items))
 
 
 def sd(items: Sequence[Interval]) -> Interval:
-    """The sample standard deviation (ddof 1); tight up to rounding its roots outward at 1e-20.
+    """Return the sample standard deviation (ddof 1); tight up to rounding its roots outward at 1e-20.
 
-    The sum of squares about the mean is convex, so its largest value lies at a corner of the box: where a
-    number is as far as it can be from the mean of the others. Only where that may lie on both sides of its
-    middle are both ends tried. The smallest is the least over c of the squared distances from c to the
-    intervals.
+    The sum of squares about the mean is convex, so its largest value lies at a corner of the box, where each
+    number is as far as possible from the mean of the others. Both ends of a number are tried only where that
+    mean may lie on either side of its middle. The smallest value is the minimum over c of the squared
+    distances from c to the intervals.
     """
     if len(items) < 2:
         raise LedgerError(f"a check asks for the deviation of {len(items)} numbers: give 2 or more")
     ends = [_far_ends(item, items) for item in items]
-    if (open_ends := sum(len(one) > 1 for one in ends)) > _MOST_OPEN:
+    if (open_ends := sum(len(pair) > 1 for pair in ends)) > _MOST_OPEN:
         raise LedgerError(
             f"a check asks for the deviation of {len(items)} numbers, {open_ends} of which may lie above or "
             f"below the mean of the others: {_MOST_OPEN} at most may"
@@ -149,12 +149,12 @@ def sd(items: Sequence[Interval]) -> Interval:
 
 
 def _far_ends(item: Interval, items: Sequence[Interval]) -> tuple[Fraction, ...]:
-    """The end of a number that is farther from the mean of the others, or both where that is open."""
+    """Return the end that is farther from the mean of the other numbers, or both where that is open."""
     if item.lo == item.hi:
         return (item.lo,)
     others = len(items) - 1
-    least = (sum((one.lo for one in items), Fraction(0)) - item.lo) / others
-    most = (sum((one.hi for one in items), Fraction(0)) - item.hi) / others
+    least = (sum((value.lo for value in items), Fraction(0)) - item.lo) / others
+    most = (sum((value.hi for value in items), Fraction(0)) - item.hi) / others
     middle = (item.lo + item.hi) / 2
     return (item.hi,) if middle >= most else (item.lo,) if middle <= least else (item.lo, item.hi)
 
@@ -165,7 +165,7 @@ def _squares(values: Sequence[Fraction]) -> Fraction:
 
 
 def _least_squares(items: Sequence[Interval]) -> Fraction:
-    """Between two neighbouring ends the distances are one quadratic, least at the mean of its ends."""
+    """Return the minimum over c of the squared distances; between two ends they are one quadratic."""
     ends = sorted({end for item in items for end in (item.lo, item.hi)})
     centres = list(ends)
     for left, right in pairwise(ends):
@@ -178,7 +178,7 @@ def _least_squares(items: Sequence[Interval]) -> Fraction:
 
 
 def _root(value: Fraction) -> tuple[Fraction, Fraction]:
-    """Bounds of a square root, equal where it is exact."""
+    """Return bounds of a square root, equal where it is exact."""
     scaled = value * _ROOT_SCALE**2
     below = isqrt(scaled.numerator // scaled.denominator)
     above = below if below * below == scaled else below + 1

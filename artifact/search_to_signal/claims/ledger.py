@@ -1,9 +1,9 @@
-"""The ledger: every number of the paper as an entry with its place, its evidence layer, and its checks.
+"""The ledger: every number of the paper as an entry with its place, evidence layer and checks.
 
-``claims.toml`` lists the numbers of the running text by passage. The numbers in cells of published tables
-become entries by rules (``[[cells]]``): one formula for a column, filled in for every row. A claim of one
-evidence layer is never checked with numbers of another, and no aggregate mixes two; settings (layer
-"protocol") belong to all.
+``claims.toml`` lists the numbers of the running text by passage. Numbers in cells of published tables become
+entries by rules (``[[cells]]``): one formula per column, applied to every row. A claim of one evidence layer
+is never checked with numbers of another, and no aggregate mixes two layers; settings (layer "protocol")
+belong to all layers.
 """
 
 import ast
@@ -17,20 +17,21 @@ from search_to_signal.claims.embedded import Counterpart, load_counterparts
 from search_to_signal.claims.expressions import AGGREGATES, Scope, parse, references
 from search_to_signal.claims.extraction import numbers_in
 from search_to_signal.claims.intervals import Interval, is_number, rounded
-from search_to_signal.claims.tables import Table, cell_name, load_published, read_toml
+from search_to_signal.claims.tables import ClaimTable, cell_name, load_published, read_toml
 from search_to_signal.errors import LedgerError
 from search_to_signal.package_data import PUBLISHED
 from search_to_signal.records.layers import LAYERS, get_layer
 
 SETTINGS = "protocol"
-# Tables of what this repository implements: the paper's profile, the lock, and constants of the code.
+# Tables of the implemented settings: the paper's profile, the lock file, and constants of the code.
 IMPLEMENTATION = ("profile", "lock", "code")
 
 
-class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a fresh estimate of an evidence layer's numbers needs.
+class ClaimLayer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An evidence layer; ``needs`` describes what a new estimate of its numbers needs.
 
-    ``contrasts`` names a layer against which the paper defines this one's published differences.
+    ``contrasts`` are layers that the paper subtracts from this one in published differences; ``provider`` is
+    true where a run needs an API provider.
     """
 
     needs: str = ""
@@ -39,13 +40,13 @@ class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Checks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a number can be checked; every field is a formula.
+    """The checks of a number; the fields up to ``neighbour`` are formulas.
 
-    ``equals`` derives it, ``holds`` is a statement that is true or not, ``possible`` a condition that it must
-    meet and that does not determine it. ``implements`` is what this repository has for it: a number, or a
-    statement that is true of it. ``disagrees`` is true where the paper's equation contradicts its sentence.
-    ``neighbour`` (``beside`` in the file) names a number of another layer: shown, never compared. ``why``
-    says why nothing can derive it, ``note`` what to know of the check.
+    ``equals`` derives the number, ``holds`` is a statement that is true or false, ``possible`` a condition
+    that the number must meet without being determined by it. ``implements`` is this repository's number, or
+    a statement about the repository. ``disagrees`` is true where the paper's equation contradicts its
+    sentence. ``neighbour`` (``beside`` in the file) is a number of another layer: shown, never compared.
+    ``why`` is the reason why nothing derives the number, ``note`` a remark on the check.
     """
 
     equals: str = ""
@@ -58,7 +59,7 @@ class Checks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     note: str = ""
 
     def formulas(self) -> tuple[str, ...]:
-        """The formulas that decide a verdict."""
+        """Return the formulas that decide the verdict."""
         every = (self.equals, self.holds, self.possible, self.implements, self.disagrees)
         return tuple(text for text in every if text)
 
@@ -76,7 +77,7 @@ class Claim(Checks, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Passage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Claims that stand together and share a layer and a rounding."""
+    """Consecutive claims of the text with one layer and one rounding."""
 
     where: str
     layer: str
@@ -85,10 +86,10 @@ class Passage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class CellRule(Checks, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Checks of the cells of ``table`` in ``columns``, which maps each heading to what {of} stands for.
+    """Checks of the cells of ``table`` in ``columns``, which maps each heading to the value of {of}.
 
-    In a formula {HEADING} is the row's cell, {column} the heading itself, and {k} the number's place in a
-    cell of text, from 0. ``places`` limits a rule to some of them.
+    In a formula {HEADING} is the row's cell, {column} the heading itself, and {k} the index of the number in
+    a cell of text, from 0. ``places`` limits a rule to some indices, ``only`` to some rows.
     """
 
     table: str
@@ -100,13 +101,13 @@ class CellRule(Checks, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class LedgerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of claims.toml."""
 
-    layers: dict[str, Layer]
+    layers: dict[str, ClaimLayer]
     passage: tuple[Passage, ...]
     cells: tuple[CellRule, ...] = ()
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A number to be judged; ``at`` is empty for a cell.
+class ClaimEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A number or statement to be judged; ``at`` is its place "line:column", empty for a table cell.
 
     ``published`` is None for a statement, which has no value, and for a version, which is no decimal number.
     """
@@ -125,31 +126,31 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 class Ledger(msgspec.Struct, frozen=True):
     """Entries in the order of the document, then of the tables; layers by id; the published tables.
 
-    ``counterparts`` are our own quantities beside entries, by id.
+    ``counterparts`` are our own quantities that correspond to entries, by entry id.
     """
 
-    entries: tuple[Entry, ...]
-    layers: dict[str, Layer]
-    tables: dict[str, Table]
+    entries: tuple[ClaimEntry, ...]
+    layers: dict[str, ClaimLayer]
+    tables: dict[str, ClaimTable]
     counterparts: Mapping[str, Counterpart] = {}
 
     def scope(self) -> Scope:
-        """What the formulas of this ledger may name: every table, and every claim of the text by id."""
+        """Return the names that formulas may use: every table, and every claim of the text by id."""
         claims = {entry.id: entry.published for entry in self.entries if entry.at and entry.published}
         return Scope(self.tables, claims)
 
     def strongest_claim(self, layer: str) -> str:
-        """What the paper's evidence matrix lets the layer support; settings support no claim."""
+        """Return the strongest claim that the paper's evidence matrix allows the layer."""
         return "none: a setting is no evidence" if layer == SETTINGS else get_layer(layer).claim
 
 
 def layer_name(key: str) -> str:
-    """What the paper calls a layer, or the settings."""
+    """Return the paper's name of a layer, or of the settings."""
     return "Settings" if key == SETTINGS else get_layer(key).name
 
 
 def load_ledger(directory: Path = PUBLISHED) -> Ledger:
-    """Read tables and claims; raises LedgerError when any of them is damaged or breaks the discipline."""
+    """Read tables and claims; raises LedgerError for a damaged file and as ``check`` does."""
     tables = load_published(directory)
     content = read_toml(directory / "claims.toml", LedgerFile)
     text = [_text_entry(passage, claim) for passage in content.passage for claim in passage.claims]
@@ -159,8 +160,8 @@ def load_ledger(directory: Path = PUBLISHED) -> Ledger:
     return Ledger(entries, content.layers, tables, counterparts)
 
 
-def _text_entry(passage: Passage, claim: Claim) -> Entry:
-    return Entry(
+def _text_entry(passage: Passage, claim: Claim) -> ClaimEntry:
+    return ClaimEntry(
         id=claim.id,
         where=passage.where,
         at=claim.at,
@@ -177,10 +178,10 @@ def _published(value: str, rounding: str) -> Interval | None:
     return rounded(value, Fraction(rounding) if rounding else None) if value else None
 
 
-def _cell_entries(content: LedgerFile, tables: Mapping[str, Table]) -> Iterator[Entry]:
-    """One entry per number of a published table, the numbers within its text included.
+def _cell_entries(content: LedgerFile, tables: Mapping[str, ClaimTable]) -> Iterator[ClaimEntry]:
+    """Yield one entry per number of a published table, including numbers within its text.
 
-    What a table says in the row of an evidence layer belongs to that layer, all else to the table's.
+    The numbers in the row of an evidence layer belong to that layer, all others to the table's layer.
     """
     rows = {layer.name: layer.key for layer in LAYERS}
     for table in tables.values():
@@ -188,13 +189,15 @@ def _cell_entries(content: LedgerFile, tables: Mapping[str, Table]) -> Iterator[
             layer = rows.get(next(iter(row.values())), table.entry.layer)
             for heading in table.printed:
                 for k, _ in enumerate(numbers_in(row[heading])):
-                    checks = _rule(content.cells, table, row, heading, k)
+                    checks = _find_checks(content.cells, table, row, heading, k)
                     yield _cell_entry(table, row, heading, k, layer, checks)
 
 
-def _rule(rules: tuple[CellRule, ...], table: Table, row: Mapping[str, str], heading: str, k: int) -> Checks:
-    """The checks of one number, filled in; raises LedgerError when two rules claim it."""
-    found = [
+def _find_checks(
+    rules: tuple[CellRule, ...], table: ClaimTable, row: Mapping[str, str], heading: str, k: int
+) -> Checks:
+    """Return the checks of one number with its formulas filled in; raises LedgerError if two rules match."""
+    matching = [
         rule
         for rule in rules
         if rule.table == table.name
@@ -202,21 +205,21 @@ def _rule(rules: tuple[CellRule, ...], table: Table, row: Mapping[str, str], hea
         and k in (rule.places or (k,))
         and row in table.select(heading, rule.only)[0]
     ]
-    if len(found) > 1:
-        raise LedgerError(f"{len(found)} rules check {heading} of table {table.name}: keep one")
-    if not found:
+    if len(matching) > 1:
+        raise LedgerError(f"{len(matching)} rules check {heading} of table {table.name}: keep one")
+    if not matching:
         return Checks()
-    words = {**row, "column": heading, "of": found[0].columns[heading], "k": str(k)}
-    fields = {name: getattr(found[0], name) for name in Checks.__struct_fields__}
+    words = {**row, "column": heading, "of": matching[0].columns[heading], "k": str(k)}
+    fields = {name: getattr(matching[0], name) for name in Checks.__struct_fields__}
     return Checks(**{name: text.format_map(words) for name, text in fields.items()})
 
 
 def _cell_entry(
-    table: Table, row: Mapping[str, str], heading: str, k: int, layer: str, checks: Checks
-) -> Entry:
+    table: ClaimTable, row: Mapping[str, str], heading: str, k: int, layer: str, checks: Checks
+) -> ClaimEntry:
     column, labels = table.entry.columns.get(heading), " ".join(row[key] for key in table.entry.keys)
     text = numbers_in(row[heading])[k]
-    return Entry(
+    return ClaimEntry(
         id=cell_name(table, row, heading, k),
         where=table.entry.label,
         at="",
@@ -230,7 +233,7 @@ def _cell_entry(
 
 
 def check(ledger: Ledger) -> None:
-    """Raise LedgerError unless ids are unique, layers known, and no formula reaches into another layer."""
+    """Raise LedgerError unless ids are unique, layers known, and every formula stays in its layer."""
     ids = [entry.id for entry in ledger.entries]
     twice = sorted({name for name in ids if ids.count(name) > 1})
     if twice:
@@ -248,22 +251,22 @@ def check(ledger: Ledger) -> None:
                 raise LedgerError(
                     f"{entry.id} is of layer {entry.layer} and its check reads {', '.join(foreign)}"
                 )
-            _never_pooled(entry.id, text, layers)
+            _check_pooling(entry.id, text, layers)
         if entry.checks.neighbour:
             parse(entry.checks.neighbour)
 
 
-def _never_pooled(name: str, text: str, layers: Mapping[str, str]) -> None:
-    """No aggregate takes numbers of two evidence layers."""
+def _check_pooling(name: str, text: str, layers: Mapping[str, str]) -> None:
+    """Raise LedgerError for an aggregate over numbers of two evidence layers."""
     for node in ast.walk(parse(text)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in AGGREGATES:
-            found = layers_of(node, layers) - {SETTINGS}
-            if len(found) > 1:
-                raise LedgerError(f"the check of {name} pools the layers {', '.join(sorted(found))}")
+            layers_read = layers_of(node, layers) - {SETTINGS}
+            if len(layers_read) > 1:
+                raise LedgerError(f"the check of {name} pools the layers {', '.join(sorted(layers_read))}")
 
 
 def layers_of(node: ast.expr, layers: Mapping[str, str]) -> set[str]:
-    """The layers of the tables and claims that a formula names; raises LedgerError for an unknown name."""
+    """Return the layers of the tables and claims in a formula; raises LedgerError for an unknown name."""
     names = {name for name, _ in references(node)} - {"value"}
     unknown = sorted(names - set(layers))
     if unknown:

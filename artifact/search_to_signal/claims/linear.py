@@ -1,7 +1,7 @@
 """The linear part of the ledger: every check that bounds sums of published numbers, as coefficients.
 
-A number is called by its entry's id. A deviation is read by its tangent, with a bound of what is above it.
-What is no weighted sum at all, as a share of whole counts or a product of two rounded numbers, is left out.
+A number is named by its entry's id. A standard deviation is replaced by its tangent and a bound on the error.
+Checks that are no weighted sums are left out: shares of whole counts, and products of two rounded numbers.
 """
 
 import ast
@@ -13,8 +13,8 @@ from statistics import fmean, stdev
 
 from search_to_signal.claims.expressions import parse
 from search_to_signal.claims.intervals import Interval, exactly, is_number, sd
-from search_to_signal.claims.ledger import Entry, Ledger
-from search_to_signal.claims.tables import Table, cell_name, selected
+from search_to_signal.claims.ledger import ClaimEntry, Ledger
+from search_to_signal.claims.tables import ClaimTable, cell_name, selected
 
 _ROUNDING = Fraction(1, 10**9)
 
@@ -37,7 +37,7 @@ class Linear:
         return Linear(self.constant + other.constant, {name: w for name, w in weights.items() if w})
 
     def scaled(self, factor: Fraction) -> "Linear":
-        """Every weight times a factor."""
+        """Return the sum times a factor."""
         return Linear(self.constant * factor, {name: w * factor for name, w in self.weights.items()})
 
 
@@ -53,38 +53,38 @@ class Relation:
 
 @dataclass(frozen=True)
 class System:
-    """Every linear relation of a ledger, and what its numbers may be; those that are exact are filled in."""
+    """The linear relations of a ledger and the bounds of its numbers; exact numbers are filled in."""
 
     bounds: Mapping[str, Interval]
     relations: tuple[Relation, ...]
 
 
-def system(ledger: Ledger) -> System:
-    """The relations that the ledger's checks put on its numbers."""
+def linear_system(ledger: Ledger) -> System:
+    """Build the linear relations between a ledger's numbers from its checks."""
     bounds = {entry.id: entry.published for entry in ledger.entries if entry.published is not None}
-    for _ in range(2):  # What follows from exact numbers alone is exact itself, and can then be a weight.
-        found = {entry.id: _fixed(entry, bounds, ledger) for entry in ledger.entries}
-        bounds |= {name: exactly(value) for name, value in found.items() if value is not None}
+    for _ in range(2):  # A number that follows from exact numbers alone is exact and can then be a weight.
+        fixed = {entry.id: _fixed(entry, bounds, ledger) for entry in ledger.entries}
+        bounds |= {name: exactly(value) for name, value in fixed.items() if value is not None}
     relations = (r for entry in ledger.entries for r in _relations(entry, _Reader(ledger, bounds, entry)))
     return System(bounds, tuple(relations))
 
 
-def _fixed(entry: Entry, bounds: Mapping[str, Interval], ledger: Ledger) -> Fraction | None:
+def _fixed(entry: ClaimEntry, bounds: Mapping[str, Interval], ledger: Ledger) -> Fraction | None:
     if not entry.checks.equals or entry.id not in bounds:
         return None
     try:
-        (found,) = _Reader(ledger, bounds, entry).read(parse(entry.checks.equals))
+        (derived,) = _Reader(ledger, bounds, entry).read(parse(entry.checks.equals))
     except (NotLinearError, ValueError):
         return None
-    inside = bounds[entry.id].lo <= found.constant <= bounds[entry.id].hi
-    return found.constant if inside and not found.weights else None
+    inside = bounds[entry.id].lo <= derived.constant <= bounds[entry.id].hi
+    return derived.constant if inside and not derived.weights else None
 
 
-def _relations(entry: Entry, reader: "_Reader") -> Iterator[Relation]:
+def _relations(entry: ClaimEntry, reader: "_Reader") -> Iterator[Relation]:
     if entry.checks.equals and entry.published is not None:
         with suppress(NotLinearError):
-            found, above = reader.derived(parse(entry.checks.equals))
-            gap = reader.number(entry.id) + found.scaled(Fraction(-1))
+            derived, above = reader.derived(parse(entry.checks.equals))
+            gap = reader.number(entry.id) + derived.scaled(Fraction(-1))
             yield Relation(entry.id, gap, Fraction(0), above)
     for text in filter(None, (entry.checks.holds, entry.checks.possible)):
         for gap in reader.gaps(parse(text)):
@@ -93,32 +93,33 @@ def _relations(entry: Entry, reader: "_Reader") -> Iterator[Relation]:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads the formulas of one entry."""
+    """A reader of the formulas of one entry."""
 
     ledger: Ledger
     bounds: Mapping[str, Interval]
-    entry: Entry
+    entry: ClaimEntry
 
     def number(self, name: str) -> Linear:
-        """A published number: its weight, or its value where that is exact."""
+        """Return a published number as a variable, or as a constant where it is exact."""
         bound = self.bounds[name]
         return Linear(bound.lo) if bound.lo == bound.hi else Linear(weights={name: Fraction(1)})
 
     def derived(self, node: ast.expr) -> tuple[Linear, Fraction]:
-        """A sum, and by how much the number may be above it: none for what is linear."""
+        """Return a sum and by how much the number may exceed it: 0 for a linear formula."""
         match node:
             case ast.Call(func=ast.Name(id="sd"), args=[inner]):
                 return self._tangent(self.read(inner))
-        found = self.read(node)
-        if len(found) != 1:
+        sums = self.read(node)
+        if len(sums) != 1:
             raise NotLinearError
-        return found[0], Fraction(0)
+        return sums[0], Fraction(0)
 
     def _tangent(self, items: Sequence[Linear]) -> tuple[Linear, Fraction]:
-        """The tangent of a sample deviation in the middle of its numbers' bounds.
+        """Return the tangent of a sample deviation in the middle of its numbers' bounds, and its error.
 
-        The deviation is convex, so it is nowhere below. Its curvature is at most 1 / ((n - 1) sd), so within
-        the bounds it is at most half of that, times the squared distance, above.
+        The deviation is convex, so it is nowhere below its tangent. Its curvature is at most
+        1 / ((n - 1) sd), so within the bounds it exceeds the tangent by at most half of that times the
+        squared distance.
         """
         boxes = [self._bounds(item) for item in items]
         middle = [float(box.lo + box.hi) / 2 for box in boxes]
@@ -141,7 +142,7 @@ class _Reader:
         return Interval(lo, hi)
 
     def read(self, node: ast.expr) -> list[Linear]:
-        """The sums that a formula gives; raises NotLinearError."""
+        """Return the sums of a formula; raises NotLinearError."""
         match node:
             case ast.Constant(value=int() | float() as number):
                 return [Linear(Fraction(str(number)))]
@@ -168,7 +169,7 @@ class _Reader:
         raise NotLinearError
 
     def gaps(self, node: ast.expr) -> Iterator[Linear]:
-        """What a statement says is not negative; parts that are not linear are left out."""
+        """Yield the sums that a statement requires to be nonnegative; nonlinear parts are left out."""
         match node:
             case ast.Call(func=ast.Name(id="all"), args=[ast.List(elts=parts)]):
                 for part in parts:
@@ -189,21 +190,21 @@ class _Reader:
         except NotLinearError:
             return
 
-    def _cells(self, table: Table, key: ast.expr) -> list[Linear]:
+    def _cells(self, table: ClaimTable, key: ast.expr) -> list[Linear]:
         rows, heading = selected(table, key)
-        found = []
+        numbers = []
         for row in rows:
             for k, text in enumerate(table.numbers(row, heading)):
                 name = cell_name(table, row, heading, k)
                 if name in self.bounds:
-                    found.append(self.number(name))
+                    numbers.append(self.number(name))
                 elif is_number(text):
-                    found.append(Linear(table.interval(row, heading, text).lo))
-        return found
+                    numbers.append(Linear(table.interval(row, heading, text).lo))
+        return numbers
 
 
 def _each(node: ast.expr, extreme: str) -> ast.expr:
-    """Above the largest, or below the smallest of several is above, or below each of them."""
+    """Unwrap an extreme: a number above max(...) is above each item, below min(...) below each."""
     match node:
         case ast.Call(func=ast.Name(id=name), args=[inner]) if name == extreme:
             return inner

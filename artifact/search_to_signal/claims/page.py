@@ -1,4 +1,4 @@
-"""Findings as text for a terminal, as CSV for programs, and as a page."""
+"""Claim findings formatted as terminal text, CSV and a Markdown page."""
 
 import csv
 import io
@@ -8,11 +8,11 @@ from pathlib import Path
 
 from search_to_signal.claims.directions import Direction
 from search_to_signal.claims.embedded import NEGATIVE
-from search_to_signal.claims.feasibility import feasibility
+from search_to_signal.claims.feasibility import check_feasibility
 from search_to_signal.claims.ledger import Ledger, layer_name
-from search_to_signal.claims.verdicts import Finding, Verdict
+from search_to_signal.claims.verdicts import ClaimFinding, ClaimVerdict
 
-MISFITS = (Verdict.INCONSISTENT, Verdict.DISAGREES, Verdict.OTHERWISE)
+MISFITS = (ClaimVerdict.INCONSISTENT, ClaimVerdict.DISAGREES, ClaimVerdict.OTHERWISE)
 
 HEAD = (
     "id",
@@ -46,37 +46,41 @@ counts seeds; other numbers say what they are. Entries that rest on the same num
 comparison, called by the first of them, and count once."""
 
 
-def summary(findings: Sequence[Finding]) -> str:
+def summary(findings: Sequence[ClaimFinding]) -> str:
     counts = Counter(finding.verdict for finding in findings)
     estimates = [(f.entry.id, f.estimate) for f in findings if f.estimate]
-    given = [(name, one) for name, one in estimates if one.direction is not Direction.MISSING]
-    missing, named = len(estimates) - len(given), comparisons(findings)
-    once: set[tuple[str, Direction]] = {(named[name], one.direction) for name, one in given}
-    directions = Counter(direction for _, direction in once)
-    parts = [f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict]]
+    with_direction = [
+        (name, estimate) for name, estimate in estimates if estimate.direction is not Direction.MISSING
+    ]
+    missing, named = len(estimates) - len(with_direction), comparisons(findings)
+    distinct: set[tuple[str, Direction]] = {
+        (named[name], estimate.direction) for name, estimate in with_direction
+    }
+    directions = Counter(direction for _, direction in distinct)
+    parts = [f"{counts[verdict]} {verdict.value}" for verdict in ClaimVerdict if counts[verdict]]
     conditions = sum(1 for finding in findings if finding.entry.checks.possible)
-    said = ", ".join(f"{directions[d]} {d.value}" for d in Direction if directions[d])
-    ours = f"{len(given)} have our own estimate beside them"
-    ours += f", {directions.total()} comparisons ({said})" if said else ""
+    directions_text = ", ".join(f"{directions[d]} {d.value}" for d in Direction if directions[d])
+    estimates_text = f"{len(with_direction)} have our own estimate beside them"
+    estimates_text += f", {directions.total()} comparisons ({directions_text})" if directions_text else ""
     lacking = f", {missing} lack theirs in this report" if missing else ""
     return (
         f"{len(findings)} entries: {', '.join(parts)}; {conditions} had to meet a condition besides; "
-        f"{ours}{lacking}"
+        f"{estimates_text}{lacking}"
     )
 
 
-def comparisons(findings: Sequence[Finding]) -> dict[str, str]:
-    """The first entry that rests on the same numbers of ours, by entry; empty without an estimate."""
-    first: dict[tuple[tuple[str, float], ...], str] = {}
-    named = {}
+def comparisons(findings: Sequence[ClaimFinding]) -> dict[str, str]:
+    """Return, by entry id, the first entry with the same estimate; empty for entries without one."""
+    first_entry: dict[tuple[tuple[str, float], ...], str] = {}
+    names = {}
     for finding in findings:
         same = finding.estimate.comparison if finding.estimate else ()
-        named[finding.entry.id] = first.setdefault(same, finding.entry.id) if same else ""
-    return named
+        names[finding.entry.id] = first_entry.setdefault(same, finding.entry.id) if same else ""
+    return names
 
 
-def terminal(ledger: Ledger, findings: Sequence[Finding]) -> str:
-    """Counts by layer, what to know of single checks, and what does not fit with its arithmetic."""
+def terminal(ledger: Ledger, findings: Sequence[ClaimFinding]) -> str:
+    """Format counts by layer, the notes on checks, and the misfits with their arithmetic."""
     rows = [list(row) for row in _layer_rows(ledger, findings)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
@@ -86,11 +90,11 @@ def terminal(ledger: Ledger, findings: Sequence[Finding]) -> str:
     for finding in misfits(findings):
         entry, value = finding.entry, f" = {finding.entry.value}" if finding.entry.value else ""
         lines.append(f"{finding.verdict.value.upper()} {entry.id}: {entry.quantity}{value}; {finding.reason}")
-    lines.append(feasibility(ledger).summary())
+    lines.append(check_feasibility(ledger).summary())
     return "\n".join(lines) + "\n"
 
 
-def csv_text(findings: Sequence[Finding]) -> str:
+def csv_text(findings: Sequence[ClaimFinding]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(HEAD)
@@ -99,8 +103,8 @@ def csv_text(findings: Sequence[Finding]) -> str:
     return out.getvalue()
 
 
-def page(ledger: Ledger, findings: Sequence[Finding]) -> str:
-    """Markdown: counts, what does not fit and what to know, statements, neighbours, then all by layer."""
+def page(ledger: Ledger, findings: Sequence[ClaimFinding]) -> str:
+    """Format Markdown: counts, misfits and notes, statements, neighbours, then all entries by layer."""
     neighbours = [(f.entry.id, f.entry.value, f.neighbour) for f in findings if f.neighbour]
     parts = [
         "# The claims of the paper",
@@ -123,22 +127,22 @@ def page(ledger: Ledger, findings: Sequence[Finding]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def misfits(findings: Sequence[Finding]) -> list[Finding]:
-    """Numbers that contradict others, sentences that contradict an equation, settings that differ here."""
+def misfits(findings: Sequence[ClaimFinding]) -> list[ClaimFinding]:
+    """Return contradictory numbers, sentences that contradict an equation, and settings that differ here."""
     return [finding for verdict in MISFITS for finding in findings if finding.verdict is verdict]
 
 
-def _misfits(ledger: Ledger, findings: Sequence[Finding]) -> Iterator[str]:
-    """Everything that does not fit, or that nothing is so, and the notes that a reader needs beside it."""
-    wrong, said = misfits(findings), feasibility(ledger).summary()
+def _misfits(ledger: Ledger, findings: Sequence[ClaimFinding]) -> Iterator[str]:
+    """Yield the table of misfits, or a sentence that there are none, the joint check and the notes."""
+    wrong, feasibility_text = misfits(findings), check_feasibility(ledger).summary()
     yield _entries(wrong) if wrong else "Nothing: every check of a published number can be met."
-    yield f"{said[0].upper()}{said[1:]}."
+    yield f"{feasibility_text[0].upper()}{feasibility_text[1:]}."
     yield "What to know of single checks:"
     yield "\n".join(f"- {names}: {note}." for note, names in _notes(findings).items())
 
 
-def _notes(findings: Sequence[Finding]) -> dict[str, str]:
-    """Every note with the entries that bear it."""
+def _notes(findings: Sequence[ClaimFinding]) -> dict[str, str]:
+    """Return the ids of the entries that have a note, by note."""
     notes: dict[str, list[str]] = {}
     for finding in findings:
         if finding.entry.checks.note:
@@ -146,8 +150,8 @@ def _notes(findings: Sequence[Finding]) -> dict[str, str]:
     return {note: ", ".join(names) for note, names in notes.items()}
 
 
-def _statements(ledger: Ledger, findings: Sequence[Finding]) -> Iterator[str]:
-    """Statements without a number beside what our runs say, negative ones first; nothing without a report."""
+def _statements(ledger: Ledger, findings: Sequence[ClaimFinding]) -> Iterator[str]:
+    """Yield statements without a number and their estimates, negative ones first; none without a report."""
     ours = [(f, ledger.counterparts[f.entry.id]) for f in findings if f.estimate and not f.entry.value]
     if not ours:
         return
@@ -162,20 +166,20 @@ def _statements(ledger: Ledger, findings: Sequence[Finding]) -> Iterator[str]:
     yield _markdown([head, *rows])
 
 
-def write(ledger: Ledger, findings: Sequence[Finding], out: Path) -> None:
+def write(ledger: Ledger, findings: Sequence[ClaimFinding], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / "claims.csv").write_text(csv_text(findings), encoding="utf-8")
     (out / "claims.md").write_text(page(ledger, findings), encoding="utf-8")
 
 
-def _layer_rows(ledger: Ledger, findings: Sequence[Finding]) -> Iterator[tuple[str, ...]]:
-    yield ("layer", "entries", *(verdict.value for verdict in Verdict))
+def _layer_rows(ledger: Ledger, findings: Sequence[ClaimFinding]) -> Iterator[tuple[str, ...]]:
+    yield ("layer", "entries", *(verdict.value for verdict in ClaimVerdict))
     for name in ledger.layers:
         counts = Counter(finding.verdict for finding in findings if finding.entry.layer == name)
-        yield (layer_name(name), str(counts.total()), *(str(counts[verdict]) for verdict in Verdict))
+        yield (layer_name(name), str(counts.total()), *(str(counts[verdict]) for verdict in ClaimVerdict))
 
 
-def _entries(findings: Sequence[Finding]) -> str:
+def _entries(findings: Sequence[ClaimFinding]) -> str:
     head = ("entry", "quantity", "published", "verdict", "reason", "direction", "embedded scale")
     rows = (
         (f.entry.id, f.entry.quantity, _value(f), f.verdict.value, f.reason, _direction(f), _embedded(f))
@@ -184,23 +188,23 @@ def _entries(findings: Sequence[Finding]) -> str:
     return _markdown([head, *rows])
 
 
-def _value(finding: Finding) -> str:
+def _value(finding: ClaimFinding) -> str:
     return f"{finding.entry.value} {finding.entry.unit}".strip()
 
 
-def _direction(finding: Finding) -> str:
+def _direction(finding: ClaimFinding) -> str:
     return finding.estimate.direction.value if finding.estimate else ""
 
 
-def _embedded(finding: Finding) -> str:
+def _embedded(finding: ClaimFinding) -> str:
     return finding.estimate.text if finding.estimate else ""
 
 
-def _row(finding: Finding, comparison: str) -> tuple[str, ...]:
+def _row(finding: ClaimFinding, comparison: str) -> tuple[str, ...]:
     entry = finding.entry
     ours = (_direction(finding), _embedded(finding), comparison)
-    said = (finding.verdict.value, finding.reason, *ours, finding.neighbour)
-    return (entry.id, entry.where, entry.at, entry.layer, entry.quantity, entry.value, entry.unit, *said)
+    judgement = (finding.verdict.value, finding.reason, *ours, finding.neighbour)
+    return (entry.id, entry.where, entry.at, entry.layer, entry.quantity, entry.value, entry.unit, *judgement)
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> str:

@@ -12,17 +12,17 @@ _MOST_TRIED = 100_000
 
 
 def is_share(percent: Interval, total: Interval) -> Interval:
-    """The truth of: k of n make this percentage, for some whole n in ``total`` and some whole 0 <= k <= n."""
+    """Return whether k / n gives this percentage for a whole n in ``total`` and a whole 0 <= k <= n."""
     return _possible(Interval(max(percent.lo, Fraction(0)), min(percent.hi, Fraction(100))), total)
 
 
 def is_share_change(points: Interval, total: Interval) -> Interval:
-    """The truth of: two shares of one whole n in ``total`` differ by this, so -n <= k <= n."""
+    """Return whether two shares of one whole n in ``total`` can differ by this, so -n <= k <= n."""
     return _possible(Interval(max(points.lo, Fraction(-100)), min(points.hi, Fraction(100))), total)
 
 
 def is_mean_share(percent: Interval, totals: Sequence[Interval]) -> Interval:
-    """The truth of: the mean of one whole count's share of each total makes this percentage."""
+    """Return whether this percentage can be the mean of shares, one whole count of each total."""
     sizes = sorted(_whole(total) for total in totals)
     if not sizes or prod(size + 1 for size in sizes[:-1]) > _MOST_TRIED:
         raise LedgerError(f"is_mean_share is given totals of {sizes}: give small counts")
@@ -49,7 +49,7 @@ def _some_count(percent: Interval, scale: Fraction) -> bool:
 
 
 def _within(whole: Interval, others: Fraction, total: int) -> bool:
-    """Whether a share of ``total`` can be what the others leave of the whole."""
+    """Whether a share of ``total`` can be the rest of the whole after the other shares."""
     rest = Interval(max(whole.lo - others, Fraction(0)), min(whole.hi - others, Fraction(100)))
     return rest.lo <= rest.hi and _some_count(rest, Fraction(total, 100))
 

@@ -1,4 +1,4 @@
-"""Tables of numbers by name: the published ones, checked against their index, and those of a report."""
+"""Tables of numbers: the published ones, checked against their index, and those of a report."""
 
 import ast
 import csv
@@ -22,16 +22,16 @@ from search_to_signal.records.manifest import MANIFEST
 
 T = TypeVar("T")
 REPORT = "report.md"
-"""The page that every report has."""
+"""The file that every report contains."""
 _SEED = re.compile(r"-s(\d+)(?=$|[ /])")
 _LONG_FORM = ("row", "column", "value", "spread", "n")
 
 
-class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the numbers of a column are; without ``decimals`` they are exact.
+class PublishedColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Unit and rounding of a column; without ``decimals`` its numbers are exact.
 
-    ``step`` is a decimal of which every true number is a multiple, such as 0.05 for the percentage of 2,000
-    completions: what is printed with the decimals of such a multiple is exact. ``only`` says in which rows.
+    Every true number is a multiple of ``step``, such as 0.05 for the percentage of 2,000 completions: a
+    number printed with the decimals of such a multiple is exact. ``only`` limits the step to some rows.
     """
 
     unit: str
@@ -41,10 +41,10 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TableEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One published table; columns that are not listed hold keys or text.
+    """The index entry of a published table; columns that are not listed contain keys or text.
 
-    ``printed`` is what the document's head has for a heading of ours where it is other, empty where it has
-    none; ``added`` are columns of ours that its rows lack.
+    ``printed`` has the document's heading for each heading that differs, empty where the document has none;
+    ``added`` are columns that the document's rows lack.
     """
 
     name: str
@@ -52,14 +52,14 @@ class TableEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: str
     layer: str
     keys: tuple[str, ...] = ()
-    columns: dict[str, Column] = {}
+    columns: dict[str, PublishedColumn] = {}
     part: str = ""
     printed: dict[str, str] = {}
     added: tuple[str, ...] = ()
 
 
 _REPORTED = TableEntry(name="", label="", title="", layer="")
-"""What a table of a report is, of whose columns nothing is known."""
+"""The entry of a report's table, without information on its columns."""
 
 
 class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,8 +77,8 @@ class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Table:
-    """Rows of text under headings. ``entry`` says what a published table is."""
+class ClaimTable:
+    """Rows of text under headings; ``entry`` is the index entry of a published table."""
 
     name: str
     head: tuple[str, ...]
@@ -86,7 +86,7 @@ class Table:
     entry: TableEntry = field(default=_REPORTED, compare=False)
 
     def select(self, column: str, conditions: Sequence[str]) -> tuple[tuple[Mapping[str, str], ...], str]:
-        """The rows that meet every condition, and the column, checked to exist.
+        """Return the rows that meet every condition, and the column's heading.
 
         Raises LedgerError for an unknown heading or when no row is left.
         """
@@ -100,24 +100,24 @@ class Table:
         return rows, self.heading(column)
 
     def heading(self, name: str) -> str:
-        """The heading of that name, or the first that there is of several, "one|other"."""
+        """Return the heading of that name; of several ("first|second") the first that exists."""
         known = [part for part in (name, *name.split("|")) if part in self.head]
         return known[0] if known else self._known(name)
 
     @property
     def printed(self) -> tuple[str, ...]:
-        """The columns of a published table that hold numbers, or all where it holds text with numbers."""
+        """The columns with numbers of a published table, or all columns of a table of text."""
         return tuple(self.entry.columns) or self.head
 
     def numbers(self, row: Mapping[str, str], heading: str) -> list[str]:
-        """The numbers that a cell holds; a cell of a report's table is one number or none."""
+        """Return the numbers in a cell; a cell of a report's table has one number or none."""
         text = row[heading]
         if self.entry is _REPORTED:
             return [text] if is_number(text) else []
         return numbers_in(text)
 
     def interval(self, row: Mapping[str, str], heading: str, text: str) -> Interval:
-        """What a number that a row prints in a column stands for; exact in keys, text and our tables."""
+        """Return the interval of a printed number; exact in keys, in text and in a report's tables."""
         column = self.entry.columns.get(heading)
         if column is None or column.decimals is None:
             return rounded(text, Fraction(0))
@@ -126,7 +126,7 @@ class Table:
         return rounded(text, Fraction(1, 10**column.decimals))
 
     def label(self, row: Mapping[str, str]) -> str:
-        """What tells a row's unit from others when columns are paired: its seed, where it has one."""
+        """Return the label that pairs rows of two columns: the seed, empty without one."""
         return row.get("Seed", "")
 
     def _known(self, heading: str) -> str:
@@ -135,49 +135,49 @@ class Table:
         return heading
 
 
-def selected(table: Table, key: ast.expr) -> tuple[tuple[Mapping[str, str], ...], str]:
-    """The rows and the column that TABLE[COLUMN, CONDITIONS...] of a formula asks for."""
+def selected(table: ClaimTable, key: ast.expr) -> tuple[tuple[Mapping[str, str], ...], str]:
+    """Return the rows and the column that TABLE[COLUMN, CONDITIONS...] of a formula selects."""
     parts = key.elts if isinstance(key, ast.Tuple) else [key]
     column, *conditions = [str(part.value) if isinstance(part, ast.Constant) else "" for part in parts]
     return table.select(column, conditions)
 
 
-def cell_name(table: Table, row: Mapping[str, str], heading: str, k: int) -> str:
-    """What the k-th number of a published cell is called: TABLE[KEYS, HEADING], and [k] within text."""
+def cell_name(table: ClaimTable, row: Mapping[str, str], heading: str, k: int) -> str:
+    """Return the entry id of the k-th number of a published cell: TABLE[KEYS, HEADING], and [k] in text."""
     labels = " ".join(row[key] for key in table.entry.keys)
     text = "" if heading in table.entry.columns else f"[{k}]"
     return f"{table.name}[{labels}, {heading}]{text}"
 
 
 def meets(row: Mapping[str, str], conditions: Sequence[str]) -> bool:
-    """Whether a row meets every "Heading=text" or "Heading!=text"; "one|other" is any of them.
+    """Whether a row meets every "Heading=text" or "Heading!=text"; "first|second" matches either.
 
     Case and the choice of hyphen or underscore do not matter.
     """
     for condition in conditions:
         heading, _, wanted = condition.partition("=")
         unequal = heading.endswith("!")
-        found = _plain(row[heading.removesuffix("!")]) in map(_plain, wanted.split("|"))
-        if found == unequal:
+        equal = _plain(row[heading.removesuffix("!")]) in map(_plain, wanted.split("|"))
+        if equal == unequal:
             return False
     return True
 
 
 def load_index(directory: Path = PUBLISHED) -> Index:
-    """The index of the published tables; raises LedgerError when it is damaged."""
+    """Read the index of the published tables; raises LedgerError when it is damaged."""
     return read_toml(directory / "index.toml", Index)
 
 
 def read_toml(path: Path, kind: type[T]) -> T:
-    """Decode strictly; raises LedgerError instead of ConfigError."""
+    """Decode a TOML file strictly; raises LedgerError instead of ConfigError."""
     try:
         return load_toml(path, kind)
     except ConfigError as error:
         raise LedgerError(str(error)) from error
 
 
-def load_published(directory: Path = PUBLISHED) -> dict[str, Table]:
-    """Every table of the index by name; raises LedgerError for a cell that its column does not allow."""
+def load_published(directory: Path = PUBLISHED) -> dict[str, ClaimTable]:
+    """Read every table of the index, by name; raises LedgerError for a cell that its column forbids."""
     tables = {}
     for entry in load_index(directory).table:
         table = _read(directory / f"{entry.name}.csv", entry)
@@ -186,15 +186,15 @@ def load_published(directory: Path = PUBLISHED) -> dict[str, Table]:
     return tables
 
 
-def implementation_table(name: str, facts: Mapping[str, str]) -> Table:
-    """What is implemented, as a table of Setting and Value whose texts are read for numbers."""
+def implementation_table(name: str, facts: Mapping[str, str]) -> ClaimTable:
+    """Make a table of Setting and Value from implemented settings; numbers are read from the texts."""
     entry = TableEntry(name=name, label="", title="", layer="", keys=("Setting",))
     rows = tuple({"Setting": setting, "Value": value} for setting, value in facts.items())
-    return Table(name, ("Setting", "Value"), rows, entry)
+    return ClaimTable(name, ("Setting", "Value"), rows, entry)
 
 
-def load_report(directory: Path) -> dict[str, Table]:
-    """Every CSV table directly below a report directory by name, long form laid out wide.
+def load_report(directory: Path) -> dict[str, ClaimTable]:
+    """Read every CSV table of a report directory, by name; tables in long form become wide.
 
     Raises LedgerError where there is none, RunDirectoryError for a link or pipe in it.
     """
@@ -204,12 +204,12 @@ def load_report(directory: Path) -> dict[str, Table]:
     return {path.stem: _wide(_read(path)) for path in sorted(directory.glob("*.csv"))}
 
 
-def load_reports(results: Path, order: Sequence[str] = ()) -> dict[str, Table]:
-    """The tables of a results directory, or of all those below it, each NAME/report.
+def load_reports(results: Path, order: Sequence[str] = ()) -> dict[str, ClaimTable]:
+    """Read the tables of a results directory, or of all results directories below it (NAME/report).
 
-    A table that several have is that of the first, by ``order`` and then by name: layers are never pooled.
-    ``results`` may be the directory of a report as well, which is where that of a single run lies. Raises
-    LedgerError where there is no report.
+    Where several have a table, the first one counts, by ``order`` and then by name: layers are never pooled.
+    ``results`` may also be a report directory, as for a single run. Raises LedgerError where there is no
+    report.
     """
     if (results / REPORT).is_file():
         return load_report(results)
@@ -229,15 +229,15 @@ def load_reports(results: Path, order: Sequence[str] = ()) -> dict[str, Table]:
     return first_of(load_report(below[name]) for name in names)
 
 
-def first_of(reports: Iterable[Mapping[str, Table]]) -> dict[str, Table]:
-    """Tables by name, of the first report that has one."""
-    found: dict[str, Table] = {}
+def first_of(reports: Iterable[Mapping[str, ClaimTable]]) -> dict[str, ClaimTable]:
+    """Merge reports: each table is that of the first report that has it."""
+    merged: dict[str, ClaimTable] = {}
     for tables in reports:
-        found = {**tables, **found}
-    return found
+        merged = {**tables, **merged}
+    return merged
 
 
-def _read(path: Path, entry: TableEntry = _REPORTED) -> Table:
+def _read(path: Path, entry: TableEntry = _REPORTED) -> ClaimTable:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -245,10 +245,10 @@ def _read(path: Path, entry: TableEntry = _REPORTED) -> Table:
     head, *rows = list(csv.reader(io.StringIO(text))) or [[]]
     if any(len(row) != len(head) for row in rows) or len(set(head)) != len(head):
         raise LedgerError(f"{path} has rows of different lengths or a heading twice: restore the file")
-    return Table(path.stem, tuple(head), tuple(dict(zip(head, row, strict=True)) for row in rows), entry)
+    return ClaimTable(path.stem, tuple(head), tuple(dict(zip(head, row, strict=True)) for row in rows), entry)
 
 
-def _check(table: Table, entry: TableEntry) -> None:
+def _check(table: ClaimTable, entry: TableEntry) -> None:
     missing = [name for name in (*entry.keys, *entry.columns) if name not in table.head]
     if missing:
         raise LedgerError(f"published table {table.name} lacks {', '.join(missing)}: restore the file")
@@ -261,10 +261,10 @@ def _check(table: Table, entry: TableEntry) -> None:
                 )
 
 
-def _wide(table: Table) -> Table:
-    """(row, column, value, spread, n) as one row per ``row`` with columns NAME, NAME sd, NAME n.
+def _wide(table: ClaimTable) -> ClaimTable:
+    """Reshape (row, column, value, spread, n) to one row per ``row`` with columns NAME, NAME sd, NAME n.
 
-    A row CONDITION-sSEED/PART is also found by Condition, Seed and Part; rows over seeds have no Seed.
+    A row CONDITION-sSEED/PART also gets columns Condition, Seed and Part; rows over seeds have no Seed.
     """
     if table.head != _LONG_FORM:
         return table
@@ -274,7 +274,9 @@ def _wide(table: Table) -> Table:
         name = cell["column"]
         wide |= {name: cell["value"], f"{name} sd": cell["spread"], f"{name} n": cell["n"]}
     head = tuple(dict.fromkeys(key for row in rows.values() for key in row))
-    return Table(table.name, head, tuple({key: row.get(key, "") for key in head} for row in rows.values()))
+    return ClaimTable(
+        table.name, head, tuple({key: row.get(key, "") for key in head} for row in rows.values())
+    )
 
 
 def _keys(label: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from search_to_signal.extras import missing
 from search_to_signal.progress import one_line
 from search_to_signal.runtime import fix_kernels, wait_without_spinning
 
-# The commands of each file, so that only the one with the command that was given is loaded.
+# The commands of each module, so that only the module of the given command is imported.
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "running": ("run", "record", "run-one", "updates", "heldout"),
     "records": ("report", "replay", "compare", "trace"),
@@ -29,13 +29,13 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "listing": ("list",),
     "audit": ("audit", "normalizers"),
 }
-# Characters of an error that are printed.
-_TOLD = 4000
+# The number of printed characters of an error.
+_ERROR_LENGTH = 4000
 _REMEDY = "check that it is there, with rights and room to write"
 
 
 class _Version(argparse.Action):
-    """Prints version and source, which is hashed only where it is asked for."""
+    """Prints the version and the source's hash, which is computed only for this option."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from search_to_signal.provenance.source import source
@@ -62,25 +62,25 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
         sub.set_defaults(command=command)
         return sub
 
-    asked = [group for group, names in _GROUPS.items() if given and given[0] in names]
-    for group in asked or _GROUPS:
+    needed = [group for group, names in _GROUPS.items() if given and given[0] in names]
+    for group in needed or _GROUPS:
         import_module(f"{__name__}.{group}").register(add)
     return parser
 
 
-def _say_no_more() -> None:
-    # At its end Python would write what is buffered, and complain once more.
+def _discard_output() -> None:
+    # Python writes buffered output when it ends, which would raise the same error again.
     with suppress(io.UnsupportedOperation):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; errors of ours, and of the file system, print one line and give their exit code."""
+    """Run a command and return its exit code; S2SError and OSError are printed as one line."""
     wait_without_spinning()
     fix_kernels()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal that lacks a character shows another.
+            # A terminal without a character shows a replacement.
             stream.reconfigure(errors="replace")
     given = sys.argv[1:] if arguments is None else arguments
     parsed = _parser(given).parse_args(given)
@@ -88,23 +88,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = parsed.command(parsed) or 0
         sys.stdout.flush()
     except S2SError as error:
-        print(f"s2s: error: {one_line(str(error), _TOLD)}", file=sys.stderr)
+        print(f"s2s: error: {one_line(str(error), _ERROR_LENGTH)}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as error:
-        known = missing(error.name)
-        if known is None:
+        missing_extra = missing(error.name)
+        if missing_extra is None:
             raise
-        print(f"s2s: error: {known}", file=sys.stderr)
-        return known.exit_code
+        print(f"s2s: error: {missing_extra}", file=sys.stderr)
+        return missing_extra.exit_code
     except BrokenPipeError:
-        # Whoever read our output, such as head, has seen enough.
-        _say_no_more()
+        # The reader of the output, head for example, has ended.
+        _discard_output()
         return 0
     except OSError as error:
         where = one_line(str(error.filename)) if error.filename is not None else "output"
         print(f"s2s: error: cannot use {where}: {error.strerror or error}; {_REMEDY}", file=sys.stderr)
         if error.filename is None:
-            _say_no_more()
+            _discard_output()
         return RunDirectoryError.exit_code
     except KeyboardInterrupt:
         print("s2s: stopped", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Commands around the atlas of normalizers: audit anybody's log, and print the atlas."""
+"""Commands around the atlas of normalizers: audit a training log, and print the atlas."""
 
 import argparse
 import json
@@ -38,45 +38,45 @@ def _audit(arguments: argparse.Namespace) -> int:
     )
     if arguments.follow:
         _follow(arguments, options)
-    format, found = _written(arguments, options)
+    format, findings = _audit_log(arguments, options)
     if arguments.json:
-        print(writing.as_json(found))
+        print(writing.as_json(findings))
     else:
         print(f"Read as {format}.")
-        print(writing.text(found))
-    return _judged(found, limits)
+        print(writing.text(findings))
+    return _exit_code(findings, limits)
 
 
-def _written(arguments: argparse.Namespace, options: "ReadOptions") -> tuple[str, "Findings"]:
-    """The name of the format, and what was found, which is written where ``--out`` says so."""
+def _audit_log(arguments: argparse.Namespace, options: "ReadOptions") -> tuple[str, "Findings"]:
+    """Audit the log and write the files of ``--out``; returns the format's name and the findings."""
     from search_to_signal.audit import importers
     from search_to_signal.audit.importers.gathering import ScatteredGroupsError
 
     form, _ = importers.find(arguments.path, arguments.format, bool(options.columns))
     with suppress(ScatteredGroupsError):
         # Most writers keep the rows of a group together; such a log is read once.
-        return form.name, _audited(arguments, form.name, replace(options, together=True))
-    return form.name, _audited(arguments, form.name, options)
+        return form.name, _audit_batches(arguments, form.name, replace(options, together=True))
+    return form.name, _audit_batches(arguments, form.name, options)
 
 
-def _audited(arguments: argparse.Namespace, form: str, options: "ReadOptions") -> "Findings":
+def _audit_batches(arguments: argparse.Namespace, form: str, options: "ReadOptions") -> "Findings":
     from search_to_signal.audit import importers, writing
     from search_to_signal.audit.findings import audit
     from search_to_signal.audit.group_rows import GroupTable, compared
     from search_to_signal.audit.usual import USUAL
 
-    batches = _told(importers.read(arguments.path, form, options))
+    batches = _with_progress(importers.read(arguments.path, form, options))
     usual = USUAL.get(form)
     if arguments.out is None:
         return audit(batches, arguments.normalizer, usual)
     rows = GroupTable(compared(arguments.normalizer or usual))
-    found = audit(batches, arguments.normalizer, usual, rows.add)
-    writing.write(found, arguments.out, str(arguments.path), rows.data())
-    return found
+    findings = audit(batches, arguments.normalizer, usual, rows.add)
+    writing.write(findings, arguments.out, str(arguments.path), rows.data())
+    return findings
 
 
 def _follow(arguments: argparse.Namespace, options: "ReadOptions") -> None:
-    """Print steps as they come, and keep the files of ``--out`` up to date, until interrupted."""
+    """Print new steps and update the files of ``--out`` until interrupted."""
     from search_to_signal.audit.following import Following
 
     if not 0 < arguments.every < math.inf:
@@ -84,26 +84,26 @@ def _follow(arguments: argparse.Namespace, options: "ReadOptions") -> None:
     if not arguments.path.exists():
         raise RecordError(f"{arguments.path} is not there: give the directory that the run writes into")
     log = Following(arguments.path, arguments.format, options, arguments.normalizer)
-    changed, due = False, 0.0
+    changed, next_update = False, 0.0
     with suppress(KeyboardInterrupt):
         while True:
             for line in log.look():
                 # With --json, standard output is one document.
                 print(one_line(line), file=sys.stderr if arguments.json else sys.stdout, flush=True)
                 changed = True
-            if changed and arguments.out is not None and time.monotonic() >= due:
-                begun, changed = time.monotonic(), False
-                # A file may be half-written just now; the next look meets it whole.
+            if changed and arguments.out is not None and time.monotonic() >= next_update:
+                start, changed = time.monotonic(), False
+                # A file may be incomplete at this moment; the next update reads it again.
                 with suppress(RecordError):
-                    _written(arguments, options)
-                # Of a long log the page is made again in a tenth of the time, not in all of it.
-                due = time.monotonic() + 9.0 * (time.monotonic() - begun)
+                    _audit_log(arguments, options)
+                # Updates take at most a tenth of the time, also for long logs.
+                next_update = time.monotonic() + 9.0 * (time.monotonic() - start)
             time.sleep(arguments.every)
 
 
 def _columns(given: Sequence[str]) -> dict[str, str]:
-    """``reward=score,group=prompt_id`` as columns by their meaning; raises ConfigError for anything else."""
-    pairs = [pair.partition("=") for one in given for pair in one.split(",")]
+    """Parse ``reward=score,group=prompt_id`` as columns by meaning; raises ConfigError for another form."""
+    pairs = [pair.partition("=") for text in given for pair in text.split(",")]
     if wrong := [name + equals for name, equals, column in pairs if not name or not column]:
         raise ConfigError(
             f"--map {wrong[0] or ','.join(given)}: give columns as in reward=score,group=prompt_id"
@@ -111,51 +111,54 @@ def _columns(given: Sequence[str]) -> dict[str, str]:
     return {name: column for name, _, column in pairs}
 
 
-def _told(batches: "Iterable[RewardGroups]") -> "Iterator[RewardGroups]":
-    """The same batches; while they come, a line now and then says how many did."""
+def _with_progress(batches: "Iterable[RewardGroups]") -> "Iterator[RewardGroups]":
+    """Yield the batches, and print the number of audited groups from time to time."""
     rows = groups = 0
-    began = told = time.monotonic()
+    start = printed = time.monotonic()
     for batch in batches:
         yield batch
         rows, groups = rows + len(batch.reward), groups + len(batch.step)
-        if time.monotonic() - told >= PLAIN_SECONDS:
-            told = time.monotonic()
-            note = f"audited {groups:,} groups, {rows:,} completions in {told - began:.0f} s: {batch.source}"
+        if time.monotonic() - printed >= PLAIN_SECONDS:
+            printed = time.monotonic()
+            note = (
+                f"audited {groups:,} groups, {rows:,} completions in {printed - start:.0f} s: {batch.source}"
+            )
             print(f"s2s: {one_line(note)}", file=sys.stderr, flush=True)
 
 
 def _component(given: str) -> tuple[str, float]:
-    """``format=0.5`` as a column and its weight, 1 without one; raises ConfigError for no number."""
-    name, _, weight = given.partition("=")
+    """Parse ``format=0.5`` as a column and its weight, by default 1; raises ConfigError for another form."""
+    name, _, text = given.partition("=")
     try:
-        found = float(weight or 1.0)
+        weight = float(text or 1.0)
     except ValueError:
-        found = math.nan
-    if not name or not math.isfinite(found):
+        weight = math.nan
+    if not name or not math.isfinite(weight):
         raise ConfigError(f"--component {given}: give a column, or a column and its weight as in format=0.5")
-    return name, found
+    return name, weight
 
 
 def _limits(given: Sequence[str]) -> dict[str, float]:
-    """``dead=0.5`` as a name and a share; raises ConfigError for anything else."""
+    """Parse ``dead=0.5`` as a name and a share; raises ConfigError for another form."""
     from search_to_signal.audit.writing import MEANING
 
     limits = {}
-    for one in given:
-        name, _, share = one.partition("=")
+    for text in given:
+        name, _, share = text.partition("=")
         try:
             limits[name] = float(share)
         except ValueError as error:
-            raise ConfigError(f"--fail-on {one}: give a name and a share, such as dead=0.5") from error
+            raise ConfigError(f"--fail-on {text}: give a name and a share, such as dead=0.5") from error
         if name not in MEANING or not 0 <= limits[name] <= 1:
             raise ConfigError(
-                f"--fail-on {one}: give a share from 0 to 1 of one of {', '.join(sorted(MEANING))}"
+                f"--fail-on {text}: give a share from 0 to 1 of one of {', '.join(sorted(MEANING))}"
             )
     return limits
 
 
-def _judged(found: "Findings", limits: dict[str, float]) -> int:
-    exceeded = {name: found.share(name) for name, limit in limits.items() if found.share(name) > limit}
+def _exit_code(findings: "Findings", limits: dict[str, float]) -> int:
+    """1 where a share exceeds its limit, which is printed; 0 otherwise."""
+    exceeded = {name: findings.share(name) for name, limit in limits.items() if findings.share(name) > limit}
     for name, share in exceeded.items():
         print(f"s2s: FAILED: the share of {name} is {share:.4f}, over {limits[name]:g}", file=sys.stderr)
     return 1 if exceeded else 0
@@ -166,14 +169,14 @@ def _normalizers(arguments: argparse.Namespace) -> None:
     from search_to_signal.audit.atlas.entry import sources
     from search_to_signal.audit.atlas.listing import chosen, document, table
 
-    found = chosen(arguments.name)
-    if not found:
+    entries = chosen(arguments.name)
+    if not entries:
         frameworks = sorted({source.framework for source in sources().values()})
         raise ConfigError(
             f"the atlas has no name or framework that begins with {arguments.name!r}: frameworks are "
             f"{', '.join(frameworks)}"
         )
-    print(json.dumps(document(found), indent=2) if arguments.json else table(found))
+    print(json.dumps(document(entries), indent=2) if arguments.json else table(entries))
 
 
 def register(add: Add) -> None:

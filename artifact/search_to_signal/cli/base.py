@@ -1,29 +1,33 @@
-"""What every group of commands shares. What loads slowly is imported inside its command."""
+"""Helpers that all groups of commands share. Slow imports stand inside the commands that need them."""
 
 import argparse
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from search_to_signal.errors import ConfigError
+from search_to_signal.progress import one_line
+
+if TYPE_CHECKING:
+    from search_to_signal.verification.findings import Finding
 
 Command = Callable[[argparse.Namespace], int | None]
-"""Its exit code, 0 where it returns none. Its docstring is its help, the first paragraph in the list."""
-# What to do after a full disk has room again, for a command that has nothing to go on with.
+"""A command returns its exit code; None is 0. Its docstring is its help, the first paragraph in the list."""
+# The remedy for a full disk, for commands that cannot resume.
 AGAIN = "give the command again"
 
 
 class Add(Protocol):
-    """Adds a command under its function's name, with an example; returns its parser."""
+    """Adds a command under its function's name, with an example, and returns its parser."""
 
     def __call__(self, command: Command, example: str) -> argparse.ArgumentParser: ...
 
 
 def allow_code(parser: argparse.ArgumentParser, *kinds: str, note: str = "") -> None:
-    """Add --KIND of PKG.MOD:OBJ: code that may run, since a directory's word for it is not enough."""
+    """Add an option --KIND PKG.MOD:OBJ that allows third-party code, since records cannot allow it."""
     text = "of your own that the runs had, and whose code may run"
     for kind in kinds:
         add_repeated(parser, f"--{kind}", f"{note}a {kind} {text}", metavar="PKG.MOD:OBJ")
@@ -37,16 +41,16 @@ def add_repeated(
     metavar: str | None = None,
     otherwise: str = "",
 ) -> None:
-    """Add an option that may be repeated: a list, empty by default, when ``otherwise`` is taken."""
+    """Add an option that may be repeated: a list, empty by default; ``otherwise`` describes the default."""
     meaning = f"{text}; repeat it" + (f" (default: {otherwise})" if otherwise else "")
     parser.add_argument(option, action="append", default=[], type=kind, metavar=metavar, help=meaning)
 
 
 def load_allowed(arguments: argparse.Namespace) -> None:
-    """Load what ``allow_code`` took; raises ConfigError for what is none of its kind."""
+    """Load the code that options of ``allow_code`` name; raises ConfigError for an object of another kind."""
     kinds = ("mapping", "normalizer", "problem", "host", "rule")
-    asked = [(kind, name) for kind in kinds for name in getattr(arguments, kind, ())]
-    if not asked:
+    allowed = [(kind, name) for kind in kinds for name in getattr(arguments, kind, ())]
+    if not allowed:
         return
     from search_to_signal.hosts import get_host
     from search_to_signal.learner import get_rule
@@ -61,12 +65,12 @@ def load_allowed(arguments: argparse.Namespace) -> None:
         "host": get_host,
         "rule": get_rule,
     }
-    for kind, name in asked:
+    for kind, name in allowed:
         loaders[kind](name)
 
 
 def refuse_loose_sample(arguments: argparse.Namespace, workers: str) -> None:
-    """Raise ConfigError for --seed without --sample, and for fewer than one of --sample or ``workers``."""
+    """Raise ConfigError for --seed without --sample, and for values below 1 of --sample or ``workers``."""
     if arguments.seed is not None and arguments.sample is None:
         raise ConfigError("--seed draws a sample: give --sample as well")
     if any(number is not None and number < 1 for number in (getattr(arguments, workers), arguments.sample)):
@@ -74,12 +78,19 @@ def refuse_loose_sample(arguments: argparse.Namespace, workers: str) -> None:
 
 
 def sample_seed(arguments: argparse.Namespace) -> int:
-    """The seed of --sample, drawn where none is given."""
+    """Return the seed of --sample, a random one where none is given."""
     return secrets.randbelow(2**32) if arguments.seed is None else int(arguments.seed)
 
 
+def print_problems(findings: "Sequence[Finding]", say: Callable[[str], None] = print) -> None:
+    """Print a line for every finding that is a problem, by ``say``."""
+    for finding in findings:
+        if finding.compared:
+            say(f"PROBLEM {one_line(finding.line)}")
+
+
 def show(page: Path) -> None:
-    """Print a Markdown page, drawn on a terminal and plain elsewhere."""
+    """Print a Markdown page, rendered on a terminal and plain elsewhere."""
     text = page.read_text(encoding="utf-8")
     if sys.stdout.isatty() and find_spec("rich"):
         from rich.console import Console

@@ -1,7 +1,6 @@
-"""Commands that check what is on disk, and vouch for it."""
+"""Commands that verify and sign results directories."""
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,22 +9,23 @@ from search_to_signal.cli.base import (
     add_repeated,
     allow_code,
     load_allowed,
+    print_problems,
     refuse_loose_sample,
     sample_seed,
 )
-from search_to_signal.cli.drawing import add_draws, draw_problems
+from search_to_signal.cli.drawing import add_draws, draw_findings
 from search_to_signal.errors import ConfigError
 from search_to_signal.extras import EXTRAS, require
 from search_to_signal.progress import counted, one_line, progress_display
 from search_to_signal.runtime import without_cycle_search
 
 if TYPE_CHECKING:
-    from search_to_signal.verification.consistency.verify import Verdict
+    from search_to_signal.verification.findings import Finding, VerificationResult
 
-# Places of one reason that are printed.
+# The number of printed places for each reason.
 _SHOWN = 3
 
-# Options, and the levels that they are for.
+# Options, and the levels of verification that use them.
 _LEVELS_OF = (
     (("state", "slots", "problem", "host"), ("recompute",)),
     (("sample", "seed", "model"), ("recompute", "draws")),
@@ -37,7 +37,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     """Check checksums and records."""
     from search_to_signal.records.manifest import runs_below
     from search_to_signal.verification import levels
-    from search_to_signal.verification.consistency.verify import Verdict
+    from search_to_signal.verification.findings import VerificationResult
 
     _refuse_loose_options(arguments)
     if arguments.recompute or arguments.draws:
@@ -49,26 +49,28 @@ def _verify(arguments: argparse.Namespace) -> int:
 
         name = signer(arguments.directory, arguments.signer, arguments.identity)
         print(f"signed by {one_line(name)}")
-    if _without_list(arguments):
+    if _lacks_sums(arguments):
         print("no list of checksums here: files and records are not compared, the tokens alone are read")
-        verdict, used = Verdict(0, len(runs_below(arguments.directory)), ()), []
+        result = VerificationResult(counts={"files": 0, "runs": len(runs_below(arguments.directory))})
+        used = []
     else:
-        verdict = _verdict(arguments)
-    problems = list(verdict.problems)
+        result = _consistency(arguments)
+    findings = list(result.findings)
     if arguments.tables and _comparable(arguments.directory):
-        problems += _table_problems(arguments.directory)
+        findings += _table_findings(arguments.directory)
         used.append(levels.TABLES)
-    _print_problems(problems)
+    print_problems(findings)
     if arguments.recompute:
-        problems += _recompute(arguments)
+        findings += _recompute(arguments)
         used.append(levels.RECOMPUTE)
     if arguments.draws:
-        problems += draw_problems(arguments)
+        findings += draw_findings(arguments)
         used.append(levels.DRAWS)
     if arguments.signer is not None:
         used.append(levels.SIGNATURE)
+    problems = sum(finding.compared for finding in findings)
     state = "FAILED" if problems else "OK"
-    counts = ((verdict.files, "file"), (verdict.runs, "run"), (len(problems), "problem"))
+    counts = ((result.counts["files"], "file"), (result.counts["runs"], "run"), (problems, "problem"))
     print(f"s2s: {state}: {', '.join(counted(*count) for count in counts)}")
     if problems:
         return 1
@@ -77,8 +79,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _without_list(arguments: argparse.Namespace) -> bool:
-    """Whether only --draws is asked for, of runs without a list over all, as ``s2s unpack`` leaves them."""
+def _lacks_sums(arguments: argparse.Namespace) -> bool:
+    """Whether --draws alone is given, for runs without a common checksum list, as ``s2s unpack`` makes."""
     from search_to_signal.provenance.checksums import SUMS
     from search_to_signal.records.manifest import runs_below
 
@@ -87,7 +89,7 @@ def _without_list(arguments: argparse.Namespace) -> bool:
     return arguments.draws and not others and not listed and bool(runs_below(arguments.directory))
 
 
-def _verdict(arguments: argparse.Namespace) -> "Verdict":
+def _consistency(arguments: argparse.Namespace) -> "VerificationResult":
     with without_cycle_search():
         from search_to_signal.verification.consistency.verify import verify
 
@@ -103,10 +105,10 @@ def _comparable(directory: Path) -> bool:
     return not other
 
 
-def _table_problems(directory: Path) -> list[str]:
-    from search_to_signal.verification.recompute.tables import rebuilt_problems
+def _table_findings(directory: Path) -> list["Finding"]:
+    from search_to_signal.verification.recompute.tables import table_findings
 
-    return list(rebuilt_problems(directory))
+    return list(table_findings(directory))
 
 
 def _refuse_loose_options(arguments: argparse.Namespace) -> None:
@@ -122,8 +124,8 @@ def _refuse_loose_options(arguments: argparse.Namespace) -> None:
     refuse_loose_sample(arguments, "slots")
 
 
-def _recompute(arguments: argparse.Namespace) -> Sequence[str]:
-    from search_to_signal.verification.recompute.directory import Options, recompute
+def _recompute(arguments: argparse.Namespace) -> tuple["Finding", ...]:
+    from search_to_signal.verification.recompute.directory import Options, differing_environment, recompute
     from search_to_signal.verification.recompute.tools import Sample
 
     sample = None
@@ -135,27 +137,20 @@ def _recompute(arguments: argparse.Namespace) -> Sequence[str]:
         print("without --state an interrupted recompute begins anew")
     options = Options(arguments.state, sample, tuple(arguments.model), arguments.slots or 1)
     with progress_display() as progress:
-        done = recompute(arguments.directory, options, progress)
-    _print_problems(done.problems)
-    for reason, places in done.not_compared.items():
+        result = recompute(arguments.directory, options, progress)
+    print_problems(result.findings)
+    for reason, places in result.not_compared.items():
         first = "; ".join(places[:_SHOWN]) + ("; ..." if places[_SHOWN:] else "")
         print(one_line(f"NOT COMPARED {len(places)} x {reason} ({first})"))
-    if done.problems and done.elsewhere:
-        print(
-            f"recorded with other {', '.join(done.elsewhere)}: last bits of scores may differ for that alone"
-        )
-    counts = done.counts
+    if result.problems and (facts := differing_environment(arguments.directory)):
+        print(f"recorded with other {', '.join(facts)}: last bits of scores may differ for that alone")
+    counts = result.counts
     print(
         f"recomputed: {counts['groups']} groups, {counts['completions']} texts parsed, programs of "
         f"{counts['executed']} groups, {counts['programs']} executions; "
-        f"{sum(map(len, done.not_compared.values()))} not compared"
+        f"{sum(map(len, result.not_compared.values()))} not compared"
     )
-    return done.problems
-
-
-def _print_problems(problems: Sequence[str]) -> None:
-    for problem in problems:
-        print(f"PROBLEM {one_line(problem)}")
+    return result.findings
 
 
 def _seal(arguments: argparse.Namespace) -> None:
@@ -196,6 +191,6 @@ def register(add: Add) -> None:
         help="check the SSH signature over SHA256SUMS against this list of names and keys",
     )
     check.add_argument("--identity", metavar="NAME", help="the name that has to have signed")
-    vouch = add(_seal, "s2s seal --sign ~/.ssh/id_ed25519 results/embedded")
-    vouch.add_argument("directory", type=Path)
-    vouch.add_argument("--sign", type=Path, required=True, metavar="KEY", help="private SSH key")
+    seal = add(_seal, "s2s seal --sign ~/.ssh/id_ed25519 results/embedded")
+    seal.add_argument("directory", type=Path)
+    seal.add_argument("--sign", type=Path, required=True, metavar="KEY", help="private SSH key")

@@ -1,4 +1,4 @@
-"""The command that judges the paper's numbers."""
+"""The command that compares the paper's numbers with results."""
 
 import argparse
 from pathlib import Path
@@ -12,33 +12,34 @@ from search_to_signal.records.files import storage_errors
 if TYPE_CHECKING:
     from search_to_signal.records.plan import Plan
 
-# Problems of a document that are printed, of the first and of the last.
+# The number of printed problems of a document, of the first and of the last ones.
 _SHOWN = 10
 
 
 def _claims(arguments: argparse.Namespace) -> int:
     """A verdict for every number of the paper."""
-    from search_to_signal.claims.coverage import load_numbers, uncovered
+    from search_to_signal.claims.coverage import find_uncovered, load_numbers
     from search_to_signal.claims.ledger import load_ledger
     from search_to_signal.claims.page import summary, terminal, write
     from search_to_signal.claims.tables import load_reports
-    from search_to_signal.claims.verdicts import judge
+    from search_to_signal.claims.verdicts import judge_claims
     from search_to_signal.records.amendments import read_amendments
     from search_to_signal.records.plan import PLAN
     from search_to_signal.studies.implementation import implementation
 
     ledger = load_ledger()
-    if problems := uncovered(ledger, load_numbers()):
+    if problems := find_uncovered(ledger, load_numbers()):
         raise LedgerError(f"the ledger does not account for the document: {'; '.join(problems[:5])}")
     if arguments.document is not None:
-        return _document(arguments.document)
+        return _check_document(arguments.document)
     plan = _plan(arguments.results) if arguments.results else None
-    report = load_reports(arguments.results, _order(plan)) if arguments.results else None
-    findings = judge(ledger, report, implementation())
+    report = load_reports(arguments.results, _profile_names(plan)) if arguments.results else None
+    findings = judge_claims(ledger, report, implementation())
     print(terminal(ledger, findings))
     if plan is not None:
-        for one in read_amendments(arguments.results / PLAN.name, plan):
-            print(f"{one.words} closes {', '.join(one.studies)}: what they lack will not be recorded")
+        for amendment in read_amendments(arguments.results / PLAN.name, plan):
+            studies = ", ".join(amendment.studies)
+            print(f"{amendment.words} closes {studies}: what they lack will not be recorded")
     if arguments.out is not None:
         with storage_errors(arguments.out, AGAIN):
             write(ledger, findings, arguments.out)
@@ -47,21 +48,21 @@ def _claims(arguments: argparse.Namespace) -> int:
 
 
 def _plan(results: Path) -> "Plan | None":
-    """The plan that lies in a directory."""
+    """The plan of a results directory, None without one."""
     from search_to_signal.records.plan import PLAN, read_plan
 
     path = results / PLAN.name
     return read_plan(path) if path.is_file() else None
 
 
-def _order(plan: "Plan | None") -> list[str]:
+def _profile_names(plan: "Plan | None") -> list[str]:
     """The profiles of a plan, in its order."""
     studies = plan.studies if plan is not None else ()
     return list(dict.fromkeys(name for study in studies for name in study.profiles))
 
 
-def _document(path: Path) -> int:
-    from search_to_signal.claims.coverage import differences
+def _check_document(path: Path) -> int:
+    from search_to_signal.claims.coverage import document_differences
     from search_to_signal.claims.tables import load_index
     from search_to_signal.package_data import PUBLISHED
 
@@ -69,7 +70,7 @@ def _document(path: Path) -> int:
         content = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read {path} ({reason(error)}): give the paper's LaTeX source") from error
-    problems = differences(content)
+    problems = document_differences(content)
     left_out = problems[_SHOWN:-_SHOWN]
     for problem in problems[:_SHOWN]:
         print(f"PROBLEM {problem}")

@@ -1,23 +1,27 @@
-"""``s2s verify --draws``: recorded tokens against the numbers that drew them."""
+"""``s2s verify --draws``: recorded tokens, compared with the random numbers that drew them."""
 
 import argparse
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_to_signal.cli.base import allow_code, sample_seed
+from search_to_signal.cli.base import allow_code, print_problems, sample_seed
 from search_to_signal.errors import ConfigError
 from search_to_signal.progress import Progress, counted, one_line, progress_display
 
 if TYPE_CHECKING:
-    from search_to_signal.verification.token_draws.drawn_tokens import RunFound
+    from search_to_signal.verification.findings import Finding
+    from search_to_signal.verification.token_draws.drawn_tokens import RunDraws
 
-# Problems of one run that are printed.
+# The number of printed problems of one run.
 _SHOWN = 10
 
 
-def draw_problems(arguments: argparse.Namespace) -> list[str]:
-    """Read what can be read, print a line per run, and return the problems; ConfigError where nothing can."""
+def draw_findings(arguments: argparse.Namespace) -> list["Finding"]:
+    """Read recorded tokens, print a line for each run, and return the findings.
+
+    Raises ConfigError where no token can be read.
+    """
     from search_to_signal.verification.recompute.tools import Sample
     from search_to_signal.verification.token_draws.drawn_tokens import Options, check_draws
 
@@ -30,61 +34,60 @@ def draw_problems(arguments: argparse.Namespace) -> list[str]:
         sample = Sample(seed, arguments.sample)
     options = Options(sample, tuple(arguments.model), arguments.adapters, arguments.updates)
     with progress_display() as progress:
-        done = []
-        for found in check_draws(arguments.directory, options, progress):
-            done.append(found)
-            _say(found, progress)
-    _say_left_out(done)
-    if not any(found.tally.tokens or found.problems for found in done):
+        runs = []
+        for draws in check_draws(arguments.directory, options, progress):
+            runs.append(draws)
+            _print_run(draws, progress)
+    _print_unread(runs)
+    if not any(draws.tally.tokens or draws.findings for draws in runs):
         raise ConfigError("no token could be read: the lines above say what is missing")
-    tokens, unequal = (sum(getattr(found.tally, name) for found in done) for name in ("tokens", "unequal"))
+    tokens, unequal = (sum(getattr(draws.tally, name) for draws in runs) for name in ("tokens", "unequal"))
     print(
-        f"draws: {counted(sum(found.groups for found in done), 'group')} of "
-        f"{counted(sum(found.groups > 0 for found in done), 'run')}, {counted(tokens, 'token')}, all but "
+        f"draws: {counted(sum(draws.groups for draws in runs), 'group')} of "
+        f"{counted(sum(draws.groups > 0 for draws in runs), 'run')}, {counted(tokens, 'token')}, all but "
         f"{unequal} those that the numbers draw"
     )
-    return [problem for found in done for problem in found.problems]
+    return [finding.within(draws.name) for draws in runs for finding in draws.findings]
 
 
-def _say(found: "RunFound", progress: Progress) -> None:
-    tally = found.tally
+def _print_run(draws: "RunDraws", progress: Progress) -> None:
+    tally = draws.tally
     if tally.tokens:
         differ = (
             f"{tally.unequal} differ, at most {tally.farthest:.2g} away in log-odds (rounding explains "
             f"{tally.bound}), together {tally.together:.2g} (rounding explains {tally.allowed:.2g})"
         )
         progress.say(
-            f"{found.name}: {counted(found.groups, 'group')}, {counted(tally.tokens, 'token')}: "
-            f"{differ if tally.unequal else 'all are those that the numbers draw'}{_adapters(found)}"
+            f"{draws.name}: {counted(draws.groups, 'group')}, {counted(tally.tokens, 'token')}: "
+            f"{differ if tally.unequal else 'all are those that the numbers draw'}{_adapter_text(draws)}"
         )
-    for problem in found.problems[:_SHOWN]:
-        progress.say(f"PROBLEM {one_line(f'{found.name}: {problem}')}")
-    if found.problems[_SHOWN:]:
-        progress.say(f"PROBLEM {found.name}: and {len(found.problems) - _SHOWN} more")
+    print_problems([finding.within(draws.name) for finding in draws.findings[:_SHOWN]], progress.say)
+    if draws.findings[_SHOWN:]:
+        progress.say(f"PROBLEM {draws.name}: and {len(draws.findings) - _SHOWN} more")
 
 
-def _adapters(found: "RunFound") -> str:
-    if not found.updates:
+def _adapter_text(draws: "RunDraws") -> str:
+    if not draws.updates:
         return ""
-    text = f"; {found.equal} of {counted(found.updates, 'adapter')} made again have the recorded bits"
-    if found.apart is not None and found.equal < found.updates:
-        text += f", the final one is {found.apart:.2g} of its size away"
+    text = f"; {draws.equal} of {counted(draws.updates, 'adapter')} made again have the recorded bits"
+    if draws.adapter_distance is not None and draws.equal < draws.updates:
+        text += f", the final one is {draws.adapter_distance:.2g} of its size away"
     return text
 
 
-def _say_left_out(done: Iterable["RunFound"]) -> None:
-    places: dict[str, list[tuple[str, int]]] = {}
-    for found in done:
-        for reason, groups in found.left_out.items():
-            places.setdefault(reason, []).append((found.name, groups))
-    for reason, runs in places.items():
-        total, names = sum(groups for _, groups in runs), [name for name, _ in runs]
+def _print_unread(runs: Iterable["RunDraws"]) -> None:
+    counts: dict[str, list[tuple[str, int]]] = {}
+    for draws in runs:
+        for reason, groups in draws.unread.items():
+            counts.setdefault(reason, []).append((draws.name, groups))
+    for reason, counts_by_run in counts.items():
+        total, names = sum(groups for _, groups in counts_by_run), [name for name, _ in counts_by_run]
         first = ", ".join(names[:3]) + (", ..." if names[3:] else "")
         print(one_line(f"NOT CHECKED {counted(total, 'group')} of {first}: {reason}"))
 
 
 def add_draws(check: argparse.ArgumentParser) -> None:
-    """Add the level and its own options."""
+    """Add the option --draws and the options that belong to it alone."""
     check.add_argument(
         "--draws",
         action="store_true",

@@ -27,8 +27,8 @@ def _conformance(arguments: argparse.Namespace) -> int:
     from search_to_signal.hosts.released.host import quiet
     from search_to_signal.hosts.released.stopping import stoppable
 
-    counted = Counter({kind: 0 for kind in Agreement})
-    found = conform(
+    counts = Counter({kind: 0 for kind in Agreement})
+    findings = conform(
         arguments.calm,
         arguments.problem,
         arguments.check,
@@ -36,20 +36,20 @@ def _conformance(arguments: argparse.Namespace) -> int:
         arguments.draws,
         any_revision=arguments.any_revision,
     )
-    # Threads of the host print at any time: those of Ray what its workers print.
+    # Threads of the host print at any time; those of Ray print the output of its workers.
     report = sys.stdout
-    with stoppable() as stop, quiet(), closing(found):
-        for problem, check, finding in found:
+    with stoppable() as stop, quiet(), closing(findings):
+        for problem, check, finding in findings:
             stop.check()
-            counted[finding.verdict.agreement] += 1
+            counts[finding.verdict.agreement] += 1
             detail = f" ({finding.detail})" if finding.detail else ""
             line = f"{problem:5} {check:12} {finding.verdict.value:17} {finding.subject}{detail}"
             print(line, file=report, flush=True)
     stop.check()
-    tally = ", ".join(f"{count} {kind.value}" for kind, count in counted.items())
+    tally = ", ".join(f"{count} {kind.value}" for kind, count in counts.items())
     ends = {Agreement.DIFFERS: ("DIFFERS", 1), Agreement.NOT_COMPARED: ("NOT COMPARED", _NOT_COMPARED)}
-    said, code = next((ends[kind] for kind in ends if counted[kind]), ("EQUAL", 0))
-    print(f"s2s: {said}: {tally}")
+    state, code = next((ends[kind] for kind in ends if counts[kind]), ("EQUAL", 0))
+    print(f"s2s: {state}: {tally}")
     return code
 
 

@@ -1,4 +1,4 @@
-"""Command that lists what a profile or another command may name."""
+"""The command that lists the names for profiles and commands: mappings, problems, hosts and others."""
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping
@@ -15,12 +15,12 @@ def _first_line(thing: Any) -> str:
     return (thing.__doc__ or "").strip().partition("\n")[0]
 
 
-def _named(builtins: Mapping[str, Any], group: str) -> list[Row]:
-    """What the package has by name, then what installed packages register as entry points of the group."""
-    own = [(name, _first_line(thing)) for name, thing in builtins.items()]
+def _rows_of(builtins: Mapping[str, Any], group: str) -> list[Row]:
+    """The built-in names, then the entry points of the group that installed packages register."""
+    built_in = [(name, _first_line(thing)) for name, thing in builtins.items()]
     from importlib.metadata import entry_points
 
-    return [*own, *((point.name, point.value) for point in entry_points(group=group))]
+    return [*built_in, *((point.name, point.value) for point in entry_points(group=group))]
 
 
 def _profiles() -> list[Row]:
@@ -35,26 +35,29 @@ def _profiles() -> list[Row]:
 def _mappings() -> list[Row]:
     from search_to_signal.rewards import GROUP, MAPPINGS
 
-    return [("frozen", "No mapping: the model is not trained."), *_named(MAPPINGS, GROUP)]
+    return [("frozen", "No mapping: the model is not trained."), *_rows_of(MAPPINGS, GROUP)]
 
 
 def _alternatives() -> list[Row]:
     from search_to_signal.rewards import READINGS
 
-    return [(one.mapping.name, f"{one.chosen}, other reading of {one.decision}") for one in READINGS]
+    return [
+        (reading.mapping.name, f"{reading.chosen}, other reading of {reading.decision}")
+        for reading in READINGS
+    ]
 
 
 def _normalizers() -> list[Row]:
     from search_to_signal.normalizer import GROUP, NORMALIZERS
 
-    return _named(NORMALIZERS, GROUP)
+    return _rows_of(NORMALIZERS, GROUP)
 
 
 def _problems() -> list[Row]:
     from search_to_signal.problems import GROUP, PROBLEMS
 
-    own = [(name, f"splits {', '.join(problem.splits)}") for name, problem in PROBLEMS.items()]
-    return [*own, *_named({}, GROUP)]
+    built_in = [(name, f"splits {', '.join(problem.splits)}") for name, problem in PROBLEMS.items()]
+    return [*built_in, *_rows_of({}, GROUP)]
 
 
 def _hosts() -> list[Row]:
@@ -65,14 +68,14 @@ def _hosts() -> list[Row]:
         (EVOTUNE, "EvoTune's database of islands, run by s2s run."),
         (ENTROPIC, "TTT-Discover's reuse buffer, run by s2s run."),
         (RELEASED, "A checkout of the released CALM, run by s2s released."),
-        *_named({}, GROUP),
+        *_rows_of({}, GROUP),
     ]
 
 
 def _rules() -> list[Row]:
     from search_to_signal.learner import GROUP, RULES
 
-    return [*((name, _first_line(type(rule))) for name, rule in RULES.items()), *_named({}, GROUP)]
+    return [*((name, _first_line(type(rule))) for name, rule in RULES.items()), *_rows_of({}, GROUP)]
 
 
 def _layers() -> list[Row]:
@@ -90,13 +93,13 @@ def _models() -> list[Row]:
 def _fetchable() -> list[Row]:
     from search_to_signal.generators.fetching.known import KNOWN, PLACE
 
-    def told(name: str) -> str:
+    def description(name: str) -> str:
         known = KNOWN[name]
-        there = f", in {PLACE}/{name}" if Path(PLACE, name).is_dir() else ""
+        directory = f", in {PLACE}/{name}" if Path(PLACE, name).is_dir() else ""
         size = f", {known.size:,} bytes" if known.size else ""
-        return f"{known.repository}, {known.licence}{size}{there}"
+        return f"{known.repository}, {known.licence}{size}{directory}"
 
-    return [(name, told(name)) for name in KNOWN]
+    return [(name, description(name)) for name in KNOWN]
 
 
 KINDS: dict[str, Callable[[], Iterable[Row]]] = {

@@ -1,4 +1,4 @@
-"""Commands that make, measure and serve embedded models."""
+"""Commands that train, measure, serve and fetch models."""
 
 import argparse
 import signal
@@ -88,12 +88,12 @@ def _fetch(arguments: argparse.Namespace) -> None:
     out = arguments.out or Path(PLACE, arguments.name)
     signal.signal(signal.SIGTERM, _stop)
     with storage_errors(out, AGAIN), progress_display() as progress:
-        made = fetch(
+        fetched = fetch(
             FetchRequest(arguments.name, arguments.given, arguments.sha256 and arguments.sha256.lower()),
             out,
             progress,
         )
-    print(f"s2s: model in {out}" + ("" if made else ", whole, as it was"))
+    print(f"s2s: model in {out}" + ("" if fetched else ", whole, as it was"))
 
 
 def _add_fetch(model: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Commands that read records."""
+"""Commands that read records: report, replay, compare and trace."""
 
 import argparse
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def _report(arguments: argparse.Namespace) -> None:
 
 
 def _refuse_unallowed(directory: Path) -> None:
-    """A report without the tables that need somebody's own code must not take the place of a whole one."""
+    """Raise ConfigError for third-party code that was not allowed, whose tables a report would lack."""
     from search_to_signal.normalizer import find_normalizer
     from search_to_signal.records.manifest import read_manifest, runs_below
     from search_to_signal.rewards import find_mapping
@@ -79,26 +79,28 @@ def _compare(arguments: argparse.Namespace) -> int:
     """
     from search_to_signal.analysis.comparison import compare
 
-    found = compare(arguments.first, arguments.second)
-    for line in _compared(found):
+    comparison = compare(arguments.first, arguments.second)
+    for line in _comparison_lines(comparison):
         print(one_line(line))
-    counts = f"{len(found.settings)} settings and {len(found.records)} record files differ"
-    print(f"s2s: {'EQUAL' if found.equal else 'DIFFERENT'}: {found.runs} runs in both, {counts}")
-    return 0 if found.equal else 1
+    counts = f"{len(comparison.settings)} settings and {len(comparison.records)} record files differ"
+    state = "EQUAL" if comparison.equal else "DIFFERENT"
+    print(f"s2s: {state}: {comparison.runs} runs in both, {counts}")
+    return 0 if comparison.equal else 1
 
 
-def _compared(found: "Comparison") -> Iterator[str]:
-    for side, names in (("first", found.only_first), ("second", found.only_second)):
+def _comparison_lines(comparison: "Comparison") -> Iterator[str]:
+    for side, names in (("first", comparison.only_first), ("second", comparison.only_second)):
         yield from (f"only in the {side}: {name}" for name in names)
-    for setting in found.settings:
-        values = " | ".join(map(_cut, (setting.first, setting.second)))
-        yield f"setting {setting.name}: {values} ({_some(setting.runs)})"
-    changed = [metric for metric in found.metrics if metric.first != metric.second]
+    for setting in comparison.settings:
+        values = " | ".join(map(_shortened, (setting.first, setting.second)))
+        yield f"setting {setting.name}: {values} ({_run_names(setting.runs)})"
+    changed = [metric for metric in comparison.metrics if metric.first != metric.second]
     for metric in changed:
         numbers = " | ".join(map(_number, (metric.first, metric.second)))
         yield f"metric {metric.run} {metric.name}: {numbers}{_change(metric)}"
-    yield f"{len(found.metrics) - len(changed)} of {len(found.metrics)} metrics are equal"
-    for record in found.records:
+    metrics = len(comparison.metrics)
+    yield f"{metrics - len(changed)} of {metrics} metrics are equal"
+    for record in comparison.records:
         fields = ", ".join(record.fields) or "one of the files ends, or the line is unreadable"
         yield f"first different record: {record.file}:{record.line}: {fields}"
 
@@ -113,11 +115,11 @@ def _number(value: float | None) -> str:
     return "none" if value is None else f"{value:.4f}"
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_SETTING else f"{text[:_LONGEST_SETTING]}..."
 
 
-def _some(runs: tuple[str, ...]) -> str:
+def _run_names(runs: tuple[str, ...]) -> str:
     rest = len(runs) - _SHOWN_RUNS
     return ", ".join(runs[:_SHOWN_RUNS]) + (f" and {rest} more runs" if rest > 0 else "")
 
@@ -131,7 +133,7 @@ def _trace(arguments: argparse.Namespace) -> None:
 
     try:
         with readable(arguments.directory) as directory:
-            for line in _traced(arguments, directory):
+            for line in _trace_lines(arguments, directory):
                 print(line)
     except BrokenPipeError:
         raise
@@ -139,7 +141,7 @@ def _trace(arguments: argparse.Namespace) -> None:
         raise RunDirectoryError(f"cannot read {error.filename}: {error.strerror}; restore it") from error
 
 
-def _traced(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
+def _trace_lines(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
     from search_to_signal.analysis.page.tracing import row_values, table_names, table_parts, trace_cell
     from search_to_signal.analysis.results import Results
     from search_to_signal.analysis.tables.catalogue import TRACED, build, catalogue
@@ -150,7 +152,7 @@ def _traced(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
     if directory != arguments.directory and not planned:
         keep_whole_seeds(directory)
     if planned:
-        table = _planned(arguments, directory)
+        table = _plan_table(arguments, directory)
     elif arguments.table is None:
         return table_names(catalogue(Results(directory), TRACED))
     else:
@@ -164,15 +166,17 @@ def _traced(arguments: argparse.Namespace, directory: Path) -> Iterator[str]:
     return trace_cell(cell, where, directory, arguments.show)
 
 
-def _planned(arguments: argparse.Namespace, directory: Path) -> "Table":
-    from search_to_signal.analysis.plan.lines import outcome_table
-    from search_to_signal.analysis.plan.outcomes import outcomes
+def _plan_table(arguments: argparse.Namespace, directory: Path) -> "Table":
+    from search_to_signal.analysis.plan.lines import build_outcome_table
+    from search_to_signal.analysis.plan.outcomes import compute_outcomes
     from search_to_signal.records.amendments import closed_studies, read_amendments
     from search_to_signal.records.plan import PLAN, read_plan
 
     path = arguments.directory / PLAN.name
     plan = read_plan(path)
-    table = outcome_table(outcomes(directory, plan, closed_studies(read_amendments(path, plan))), plan)
+    table = build_outcome_table(
+        compute_outcomes(directory, plan, closed_studies(read_amendments(path, plan))), plan
+    )
     if arguments.table not in (None, table.name):
         below = arguments.directory / "PROFILE"
         raise ConfigError(f"a plan has one table, {table.name}: those of a profile are traced in {below}")

@@ -1,4 +1,4 @@
-"""Commands that execute recorded runs again, whole or their updates alone."""
+"""Commands that execute recorded runs again, completely or their updates alone."""
 
 import argparse
 import tempfile
@@ -34,24 +34,23 @@ def _rerun(arguments: argparse.Namespace) -> int:
 
     _refuse_loose_options(arguments)
     load_allowed(arguments)
-    how = Execution(jobs=arguments.jobs, checkpoint_every=10, resume=True)
-    done: list[Rerun] = []
-    names = _chosen(arguments)
+    execution = Execution(jobs=arguments.jobs, checkpoint_every=10, resume=True)
+    reruns: list[Rerun] = []
+    names = _run_names(arguments)
     with (
         readable(arguments.directory, list(with_parents(arguments.directory, names)), True) as recorded,
-        _place(arguments.out) as out,
+        _output_directory(arguments.out) as out,
         progress_display() as progress,
     ):
-        found = rerun(recorded, names, out, how, progress, arguments.model)
-        for one in found:
-            done.append(one)
-            _say(one, progress)
-    equal = sum(one.difference is None for one in done)
-    kept = sum(one.kept for one in done)
+        for finished in rerun(recorded, names, out, execution, progress, arguments.model):
+            reruns.append(finished)
+            _print_rerun(finished, progress)
+    equal = sum(finished.difference is None for finished in reruns)
+    kept = sum(finished.kept for finished in reruns)
     note = f", {kept} of them found complete in --out and not executed now" if kept else ""
-    state = "EQUAL" if equal == len(done) else "DIFFERENT"
-    print(f"s2s: {state}: {equal} of {len(done)} runs came out record for record{note}")
-    if equal < len(done):
+    state = "EQUAL" if equal == len(reruns) else "DIFFERENT"
+    print(f"s2s: {state}: {equal} of {len(reruns)} runs came out record for record{note}")
+    if equal < len(reruns):
         return 1
     print(promise(RERUN))
     return 0
@@ -63,7 +62,7 @@ def _retrain(arguments: argparse.Namespace) -> None:
     Nothing is sampled or evaluated. Every adapter on the way has to be the recorded one.
     """
     from search_to_signal.evidence.unpacking import readable
-    from search_to_signal.scheduling.execution import Execution, Place, execute
+    from search_to_signal.scheduling.execution import Execution, RunSlot, execute
     from search_to_signal.verification.rerun.rerun import refuse_inside, runnable_config, with_parents
 
     if arguments.jobs < 1:
@@ -77,24 +76,25 @@ def _retrain(arguments: argparse.Namespace) -> None:
     for name in configs:
         refuse_inside(arguments.out / name, arguments.directory)
     with readable(arguments.directory, list(configs), True) as recorded, progress_display() as progress:
-        places = [
-            Place(config, arguments.out / name, recorded=recorded / name) for name, config in configs.items()
+        slots = [
+            RunSlot(config, arguments.out / name, recorded=recorded / name)
+            for name, config in configs.items()
         ]
         for name in configs:
             _refuse_other_adapter(arguments.out / name, recorded / name)
-        execute(places, Execution(jobs=arguments.jobs, resume=True), progress)
+        execute(slots, Execution(jobs=arguments.jobs, resume=True), progress)
     print(f"s2s: {counted(len(configs), 'adapter')} as recorded, in {arguments.out}")
 
 
 def _refuse_other_adapter(place: Path, run: Path) -> None:
-    """Raise ConfigError for an adapter in the place of one to make that is not the recorded one."""
+    """Raise ConfigError where ``place`` contains another adapter than the recorded one of ``run``."""
     from search_to_signal.provenance.adapters import ADAPTER
     from search_to_signal.provenance.checksums import read_sums, sha256_file
     from search_to_signal.records.files import TEMPORARY
 
-    listed, there = read_sums(run), place / ADAPTER
-    found = sorted(there.iterdir()) if there.exists() else []
-    for path in (path for path in found if not path.name.endswith(TEMPORARY)):
+    listed, adapter = read_sums(run), place / ADAPTER
+    files = sorted(adapter.iterdir()) if adapter.exists() else []
+    for path in (path for path in files if not path.name.endswith(TEMPORARY)):
         if not path.is_file() or listed.get(f"{ADAPTER}/{path.name}") != sha256_file(path):
             raise ConfigError(f"{path} is none of the recorded adapter: give another --out, or move it away")
 
@@ -105,15 +105,15 @@ def _refuse_loose_options(arguments: argparse.Namespace) -> None:
     refuse_loose_sample(arguments, "jobs")
 
 
-def _chosen(arguments: argparse.Namespace) -> list[str]:
+def _run_names(arguments: argparse.Namespace) -> list[str]:
     from search_to_signal.verification.recompute.tools import Sample
-    from search_to_signal.verification.rerun.rerun import drawn, runs_to_choose
+    from search_to_signal.verification.rerun.rerun import runs_to_choose, sample_runs
 
     if arguments.sample is None:
         return list(arguments.run)
     seed = sample_seed(arguments)
     possible, refused = runs_to_choose(arguments.directory, arguments.model)
-    names = drawn(possible, Sample(seed, arguments.sample))
+    names = sample_runs(possible, Sample(seed, arguments.sample))
     print(f"drawn from {len(possible)} runs: {', '.join(names)} (--seed {seed} draws the same ones)")
     for name, why in refused.items():
         print(one_line(f"not drawn from: {name}: {why}"))
@@ -123,8 +123,8 @@ def _chosen(arguments: argparse.Namespace) -> list[str]:
 
 
 @contextmanager
-def _place(out: Path | None) -> Iterator[Path]:
-    """A directory for the runs: the given one, which an interrupted command goes on in, or one that goes."""
+def _output_directory(out: Path | None) -> Iterator[Path]:
+    """Yield the given directory, in which an interrupted command resumes, or a temporary one."""
     if out is not None:
         yield out
         return
@@ -136,19 +136,17 @@ def _place(out: Path | None) -> Iterator[Path]:
             raise StoppedError("stopped; nothing is kept without --out") from None
 
 
-def _say(one: "Rerun", progress: Progress) -> None:
-    state = "EQUAL" if one.difference is None else "DIFFERENT"
-    same = one.groups if one.difference is None else one.difference.equal
-    progress.say(f"{one.name}: {state}: {same} of {one.groups} groups are the recorded ones")
-    if one.difference is not None:
-        what = one.difference
-        remark = f" ({what.remark})" if what.remark else ""
-        where = f"{one.name}: first difference: {what.where}"
-        progress.say(one_line(f"{where}: recorded {what.recorded} | now {what.found}{remark}"))
-    for name, (recorded, now) in one.facts.items():
-        progress.say(one_line(f"{one.name}: made on: {name}: recorded {recorded} | now {now}"))
-    if not one.facts:
-        progress.say(f"{one.name}: made on: the same source, model files and environment")
+def _print_rerun(finished: "Rerun", progress: Progress) -> None:
+    name, difference = finished.name, finished.difference
+    state = "EQUAL" if difference is None else "DIFFERENT"
+    equal = finished.groups if difference is None else difference.equal
+    progress.say(f"{name}: {state}: {equal} of {finished.groups} groups are the recorded ones")
+    if difference is not None:
+        progress.say(one_line(difference.finding.within(name).line))
+    for fact, (recorded, now) in finished.facts.items():
+        progress.say(one_line(f"{name}: made on: {fact}: recorded {recorded} | now {now}"))
+    if not finished.facts:
+        progress.say(f"{name}: made on: the same source, model files and environment")
 
 
 def register(add: Add) -> None:

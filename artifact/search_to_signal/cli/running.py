@@ -1,4 +1,4 @@
-"""Commands that run a model, or what it wrote."""
+"""Commands that execute runs, updates and held-out evaluations."""
 
 import argparse
 import sys
@@ -27,14 +27,14 @@ def _run(arguments: argparse.Namespace) -> None:
     layers = [layer.key for layer in chosen_layers(profile, arguments.layer)]
     scalars = written_while_running(arguments.out, arguments.tensorboard)
     with scalars, progress_display(planned_work(profile, layers)) as progress:
-        how = Execution(
+        execution = Execution(
             profile.jobs,
             profile.checkpoint_every,
             arguments.resume,
             arguments.ray,
             check=lambda run: verify(run).problems,
         )
-        page = reproduce(profile, arguments.out, how, progress, arguments.layer)
+        page = reproduce(profile, arguments.out, execution, progress, arguments.layer)
     if page is not None:
         show(page)
     print(f"s2s: results in {arguments.out}")
@@ -77,7 +77,7 @@ def _run_one(arguments: argparse.Namespace) -> None:
             plan=arguments.plan,
         )
     except S2SError as error:
-        # On a full disk the log takes no line; whoever started this still listens.
+        # On a full disk the log cannot be written; the parent process still reads this output.
         print(f"{ERROR_PREFIX}{one_line(str(error))}", flush=True)
         raise
     if manifest.timing is not None:
@@ -132,11 +132,12 @@ def _record(arguments: argparse.Namespace) -> None:
     closed = closed_studies(read_amendments(path, plan))
     if closed and not arguments.study:
         print(f"s2s: closed, and not recorded: {', '.join(closed)}")
-    shelf = arguments.finished
-    if shelf is not None and not shelf.is_dir():
-        raise ConfigError(f"there is no directory {shelf}: give one with a directory per profile")
-    whole = record(plan, plan_sha256(path), arguments.out, stop, arguments.study, closed, shelf)
-    print(f"s2s: {'recorded' if whole else 'stopped as asked; the same command goes on'}: {arguments.out}")
+    finished = arguments.finished
+    if finished is not None and not finished.is_dir():
+        raise ConfigError(f"there is no directory {finished}: give one with a directory per profile")
+    complete = record(plan, plan_sha256(path), arguments.out, stop, arguments.study, closed, finished)
+    state = "recorded" if complete else "stopped as asked; the same command goes on"
+    print(f"s2s: {state}: {arguments.out}")
 
 
 def register(add: Add) -> None:

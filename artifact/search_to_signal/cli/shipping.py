@@ -1,4 +1,4 @@
-"""Commands that pack results to ship them, and bring packed ones back."""
+"""Commands that pack results to ship them, restore packed results, and rebuild tables from them."""
 
 import argparse
 from pathlib import Path
@@ -15,36 +15,37 @@ _LISTED = 40
 
 def _pack(arguments: argparse.Namespace) -> None:
     """Pack finished runs of results directories, to ship them; packed runs stay as they are."""
-    from search_to_signal.evidence.packing import list_evidence, pack
+    from search_to_signal.evidence.layout import list_evidence
+    from search_to_signal.evidence.packing import pack
 
     with storage_errors(arguments.into, AGAIN), progress_display() as progress:
         for results in arguments.directory:
             name = results.resolve().name
-            done = pack(results, arguments.into / name, arguments.adapters, arguments.model, progress)
-            counts = f"{done.written} runs packed, {done.kept} packed before"
-            left = f", {len(done.unfinished)} unfinished left out" if done.unfinished else ""
-            progress.say(f"{name}: {counts}{left}; {done.size / _MB:.1f} MB")
+            result = pack(results, arguments.into / name, arguments.adapters, arguments.model, progress)
+            counts = f"{result.written} runs packed, {result.kept} packed before"
+            left_out = f", {len(result.unfinished)} unfinished left out" if result.unfinished else ""
+            progress.say(f"{name}: {counts}{left_out}; {result.size / _MB:.1f} MB")
         list_evidence(arguments.into)
     print(f"s2s: packed into {arguments.into}")
 
 
 def _unpack(arguments: argparse.Namespace) -> int:
     """Bring packed results back, byte for byte, and check them against their own lists."""
-    from search_to_signal.evidence.packing import packed_results
-    from search_to_signal.evidence.unpacking import is_left_out, is_remade, unpack
+    from search_to_signal.evidence.layout import packed_results
+    from search_to_signal.evidence.unpacking import is_left_out, is_rebuilt, unpack
 
-    found = packed_results(arguments.directory)
-    if not found:
+    directories = packed_results(arguments.directory)
+    if not directories:
         raise RunDirectoryError(f"{arguments.directory} holds nothing packed: give artifact/evidence")
     wrong = 0
-    for packed in found:
+    for packed in directories:
         name = packed.resolve().name
         out = arguments.out / name
         with storage_errors(out, AGAIN), progress_display() as progress:
             problems = unpack(packed, out, arguments.model, progress)
         left_out = [problem for problem in problems if is_left_out(problem, problems)]
-        remade = [problem for problem in problems if is_remade(problem)]
-        others = [problem for problem in problems if problem not in (*left_out, *remade)]
+        rebuilt = [problem for problem in problems if is_rebuilt(problem)]
+        others = [problem for problem in problems if problem not in (*left_out, *rebuilt)]
         wrong += len(others)
         for problem in others[:_SHOWN]:
             print(f"PROBLEM {name}: {one_line(problem)}")
@@ -55,8 +56,8 @@ def _unpack(arguments: argparse.Namespace) -> int:
                 f"{name}: {len(left_out)} files are not shipped: final adapters, "
                 "which s2s retrain makes, and what interrupted runs left"
             )
-        if remade:
-            print(f"{name}: {len(remade)} files of its report come out otherwise with this version")
+        if rebuilt:
+            print(f"{name}: {len(rebuilt)} files of its report come out otherwise with this version")
         if not others:
             print(f"{name}: every other file has its recorded bytes")
     print(f"s2s: {'FAILED' if wrong else 'OK'}: unpacked into {arguments.out}, {counted(wrong, 'problem')}")
@@ -69,23 +70,23 @@ def _rebuild(arguments: argparse.Namespace) -> int:
 
     with storage_errors(arguments.out, AGAIN), progress_display() as progress:
         readme = arguments.readme or _own_readme(arguments.directory)
-        found = rebuild(arguments.directory, arguments.out, progress, arguments.ship, readme)
-    for answer in found.answers:
+        result = rebuild(arguments.directory, arguments.out, progress, arguments.ship, readme)
+    for answer in result.answers:
         print(f"\n{answer}")
-    for problem in found.problems[:_LISTED]:
+    for problem in result.problems[:_LISTED]:
         print(f"PROBLEM {one_line(problem)}")
-    if found.problems[_LISTED:]:
-        print(f"... and {len(found.problems) - _LISTED} more")
-    for remark in found.remarks:
+    if result.problems[_LISTED:]:
+        print(f"... and {len(result.problems) - _LISTED} more")
+    for remark in result.remarks:
         print(one_line(remark))
-    state = "FAILED" if found.problems else "OK"
-    pages = " and ".join(map(str, found.pages))
-    print(f"s2s: {state}: {counted(len(found.problems), 'problem')}; open {pages}")
-    return 1 if found.problems else 0
+    state = "FAILED" if result.problems else "OK"
+    pages = " and ".join(map(str, result.pages))
+    print(f"s2s: {state}: {counted(len(result.problems), 'problem')}; open {pages}")
+    return 1 if result.problems else 0
 
 
 def _own_readme(evidence: Path) -> Path | None:
-    """The README of the checkout whose shipped evidence this is."""
+    """Return the README of this checkout where ``evidence`` is its shipped evidence."""
     from search_to_signal.package_data import EVIDENCE
 
     readme = EVIDENCE.parents[1] / "README.md"

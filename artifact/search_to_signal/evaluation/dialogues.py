@@ -18,7 +18,7 @@ import numpy as np
 from search_to_signal.evaluation import frames
 from search_to_signal.evaluation.channel import Channel
 from search_to_signal.evaluation.outcomes import CandidateError, Isolation
-from search_to_signal.plugins import own_code
+from search_to_signal.plugins import third_party_errors
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.base import Array, InfeasibleAnswerError, Instance, ReadsRows
 
@@ -97,7 +97,7 @@ _DIALOGUES: Mapping[str, tuple[Dialogue, Isolation]] = MappingProxyType(
 def scoring(problem: Any) -> AbstractContextManager[None]:
     """Context in which a problem computes a score: errors of a third-party problem become one line."""
     name = getattr(problem, "name", "")
-    return own_code(f"problem {name}", name in PROBLEMS, (InfeasibleAnswerError,))
+    return third_party_errors(f"problem {name}", name in PROBLEMS, (InfeasibleAnswerError,))
 
 
 def decide(channel: Channel, task: Task, parameters: int) -> Iterator[tuple[Array, float]]:

@@ -1,1 +1,1 @@
-"""Evidence that ships: results directories packed into few bytes, and all that is made from them again."""
+"""Evidence that ships: results directories packed into few bytes, and tables and pages rebuilt from them."""

@@ -1,7 +1,7 @@
-"""Record lines without what follows from other lines: hashes of texts, token ids, credit, names of parents.
+"""Record lines without the fields that other lines determine: text hashes, token ids, credit, parents' ids.
 
-A field that is left out is found again by the rule here; one that the rule would get wrong stays, line by
-line. So no rule has to hold for every record, and whoever packs looks whether all bytes come back.
+A rule computes every field that is left out. A field for which the rule is wrong stays in its line, so no
+rule has to be right for every record; packing checks that all bytes are restored.
 """
 
 import ast
@@ -37,8 +37,8 @@ Encode = Callable[[Sequence[str]], list[list[int]]]
 
 
 @lru_cache(maxsize=1 << 16)
-def _statement(line: str) -> str:
-    """One line of a program in canonical form; a head of a block keeps its colon."""
+def _canonical_statement(line: str) -> str:
+    """One line of a program in canonical form; the head of a block keeps its colon."""
     head = line.endswith(":")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -46,30 +46,30 @@ def _statement(line: str) -> str:
 
 
 def guessed_program(code: str) -> str | None:
-    """The SHA-256 of a program's canonical form, put together by line; None where a line is no statement.
+    """Return the SHA-256 of a program's canonical form, built by line; None where a line is no statement.
 
-    Twenty times as fast as parsing the whole, and right for most programs that models write.
+    It is twenty times as fast as parsing the whole program, and right for most programs of models.
     """
-    out: list[str] = []
+    statements: list[str] = []
     try:
         for line in code.strip().splitlines():
             text = line.strip()
             if not text or text.startswith("#"):
                 continue
             depth = len(line) - len(line.lstrip())
-            if depth == 0 and text.startswith("def ") and out:
-                out.append("")
-            out.append(" " * depth + _statement(text))
+            if depth == 0 and text.startswith("def ") and statements:
+                statements.append("")
+            statements.append(" " * depth + _canonical_statement(text))
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None
-    return sha256_text("\n".join(out))
+    return sha256_text("\n".join(statements))
 
 
 @lru_cache(maxsize=1 << 14)
-def _read(text: str, idea_end: IdeaEnd) -> tuple[Proposal | None, str, str | None]:
+def _parsed(text: str, idea_end: IdeaEnd) -> tuple[Proposal | None, str, str | None]:
     """A text's proposal, its hash, and the guessed hash of its program."""
-    found = parse(text, idea_end)
-    proposal = found if isinstance(found, Proposal) else None
+    parsing = parse(text, idea_end)
+    proposal = parsing if isinstance(parsing, Proposal) else None
     return proposal, sha256_text(text), guessed_program(proposal.code) if proposal else None
 
 
@@ -82,17 +82,18 @@ def _with(line: Line, rule: Mapping[str, Any], fields: Iterable[str]) -> Line:
     return {name: whole[name] for name in fields if name in whole}
 
 
-# --- generations: the only lines that hold texts; everything else may follow from them ---
+# --- generations: the only lines with texts, from which most other fields follow ---
 
 
 def short_generations(lines: Sequence[Line], encode: Encode | None, ends: Sequence[int]) -> list[Line]:
-    """Generations without the token ids that the tokenizer gives again."""
+    """Return generations without the token ids that the tokenizer gives; unchanged without ``encode``."""
     if encode is None:
         return list(lines)
-    return [_without_tokens(line, due) for line, due in zip(lines, _tokens(lines, encode, ends), strict=True)]
+    tokens = _token_ids(lines, encode, ends)
+    return [_without_tokens(line, expected) for line, expected in zip(lines, tokens, strict=True)]
 
 
-def _tokens(
+def _token_ids(
     lines: Sequence[Line], encode: Encode, ends: Sequence[int]
 ) -> Iterator[tuple[list[int], list[list[int]]]]:
     prompts = encode([line["prompt"] for line in lines])
@@ -102,22 +103,25 @@ def _tokens(
         yield prompt, [[*next(texts), *end] for _ in line["completions"]]
 
 
-def _without_tokens(line: Line, due: tuple[list[int], list[list[int]]]) -> Line:
-    found = line["completion_ids"]
-    ids = [None if one == other else one for one, other in zip(found, due[1], strict=False)]
-    ids += found[len(due[1]) :]
-    kept = {"completion_ids": ids} if any(one is not None for one in ids) or len(ids) != len(due[1]) else {}
+def _without_tokens(line: Line, expected: tuple[list[int], list[list[int]]]) -> Line:
+    prompt_ids, completion_ids = expected
+    recorded = line["completion_ids"]
+    ids = [None if row == computed else row for row, computed in zip(recorded, completion_ids, strict=False)]
+    ids += recorded[len(completion_ids) :]
+    differs = any(row is not None for row in ids) or len(ids) != len(completion_ids)
+    stored = {"completion_ids": ids} if differs else {}
+    if line["prompt_ids"] != prompt_ids:
+        stored["prompt_ids"] = line["prompt_ids"]
     rest = {name: value for name, value in line.items() if name not in ("completion_ids", "prompt_ids")}
-    return {**rest, **kept, **({} if line["prompt_ids"] == due[0] else {"prompt_ids": line["prompt_ids"]})}
+    return {**rest, **stored}
 
 
 def whole_generations(lines: Sequence[Line], encode: Encode, ends: Sequence[int]) -> Iterator[Line]:
-    """The generations again; ``encode`` and ``ends`` as when they were shortened."""
-    for line, (prompt, texts) in zip(lines, _tokens(lines, encode, ends), strict=True):
-        kept = line.get("completion_ids", [None] * len(texts))
-        ids = [
-            due if one is None else one for one, due in zip(kept, [*texts, *kept[len(texts) :]], strict=False)
-        ]
+    """Yield the whole generations; ``encode`` and ``ends`` have to be those of ``short_generations``."""
+    for line, (prompt, texts) in zip(lines, _token_ids(lines, encode, ends), strict=True):
+        stored = line.get("completion_ids", [None] * len(texts))
+        rows = zip(stored, [*texts, *stored[len(texts) :]], strict=False)
+        ids = [computed if row is None else row for row, computed in rows]
         rule = {"prompt_ids": prompt}
         yield _with({**line, "completion_ids": ids}, rule, GenerationRecord.__struct_fields__)
 
@@ -127,10 +131,10 @@ def whole_generations(lines: Sequence[Line], encode: Encode, ends: Sequence[int]
 
 @dataclass(frozen=True)
 class Context:
-    """What completions are shortened by: texts, the heuristics' ids in order, and where a collapse came.
+    """What completions are computed from: texts, heuristics' ids in order, and the steps of collapses.
 
-    ``seeds`` are the scores that a collapse keeps, ``given`` those of the rest of the first archive.
-    ``idea_end`` is how the run reads texts (D37).
+    ``seeds`` are the seeds' scores, which a collapse keeps; ``given`` are the other scores of the first
+    archive. ``idea_end`` is the run's rule for where an idea ends (D37).
     """
 
     generations: Mapping[int, Line]
@@ -144,7 +148,7 @@ class Context:
 def context_of(
     generations: Mapping[int, Line], heuristics: Sequence[Line], steps: Sequence[Line], idea_end: IdeaEnd
 ) -> Context:
-    """The context of whole heuristics and of steps in any form."""
+    """Return the context for whole heuristics, and for steps in either form."""
     first = [line for line in heuristics if line["operator"] is None or line["step"] == GIVEN]
     return Context(
         generations,
@@ -157,14 +161,14 @@ def context_of(
 
 
 def _gaps(lines: Sequence[Line], context: Context) -> Iterator[float | None]:
-    """Distance of every score to the nearest one of the archive before its group, as our host keeps it."""
-    ranked, fresh, last = sorted([*context.seeds, *context.given]), list[float](), None
+    """Distance of every score to the nearest one of the archive before its group, by the reference host."""
+    ranked, admitted, last = sorted([*context.seeds, *context.given]), list[float](), None
     for line in lines:
         if line["step"] != last:
-            ranked, fresh, last = sorted([*ranked, *fresh]), [], line["step"]
+            ranked, admitted, last = sorted([*ranked, *admitted]), [], line["step"]
             if last in context.collapsed and ranked:
-                kept = (seed for seed in context.seeds if abs(seed - ranked[-1]) >= EQUAL_SCORES)
-                ranked = sorted([ranked[-1], *kept])
+                seeds = (seed for seed in context.seeds if abs(seed - ranked[-1]) >= EQUAL_SCORES)
+                ranked = sorted([ranked[-1], *seeds])
         score = line["score"]
         if score is None or not ranked:
             yield None
@@ -172,13 +176,13 @@ def _gaps(lines: Sequence[Line], context: Context) -> Iterator[float | None]:
         at = bisect_left(ranked, score)
         yield min(abs(near - score) for near in ranked[max(at - 1, 0) : at + 1])
         if line["archive_event"] == "admitted":
-            fresh.append(score)
+            admitted.append(score)
 
 
-def _of_completion(line: Line, context: Context, gap: float | None) -> dict[str, Any]:
+def _completion_rule(line: Line, context: Context, gap: float | None) -> dict[str, Any]:
     generation = context.generations[line["step"]]
     text = generation["completions"][line["index"]]
-    _, response, program = _read(text, context.idea_end)
+    _, response, program = _parsed(text, context.idea_end)
     hashes = {"prompt_sha256": sha256_text(generation["prompt"]), "response_sha256": response}
     return {**hashes, "program_sha256": program, "archive_gap": gap}
 
@@ -186,83 +190,85 @@ def _of_completion(line: Line, context: Context, gap: float | None) -> dict[str,
 def short_completions(
     lines: Sequence[Line], context: Context, credit: Sequence[Line], size: int
 ) -> Iterator[Line]:
-    """Completions without hashes, distances and places; parents as places among the heuristics.
+    """Yield completions without hashes, distances, step and index; parents are positions of heuristics.
 
-    ``credit`` is per line what mapping and normalizer give, empty where they are not asked; groups have
-    ``size`` completions.
+    ``credit`` holds for each line the fields that mapping and normalizer give, none where credit is stored.
+    ``size`` is the number of completions of a group.
     """
-    places = {name: place for place, name in reversed(list(enumerate(context.ids)))}
+    positions = {name: position for position, name in reversed(list(enumerate(context.ids)))}
     rows = zip(lines, credit, _gaps(lines, context), strict=True)
-    for number, (line, given, gap) in enumerate(rows):
-        rule = {**_of_completion(line, context, gap), **given}
-        short = _without(line, {**rule, **_place(number, size)})
-        yield {**short, "parents": [places.get(name, name) for name in line["parents"]]}
+    for number, (line, credited, gap) in enumerate(rows):
+        rule = {**_completion_rule(line, context, gap), **credited}
+        short = _without(line, {**rule, **_step_and_index(number, size)})
+        yield {**short, "parents": [positions.get(name, name) for name in line["parents"]]}
 
 
-def _place(number: int, size: int) -> Line:
+def _step_and_index(number: int, size: int) -> Line:
     return {"step": number // size, "index": number % size}
 
 
 def placed_completions(lines: Sequence[Line], size: int) -> list[Line]:
-    """Short completions with step and index."""
-    return [{**_place(number, size), **line} for number, line in enumerate(lines)]
+    """Return short completions with their step and index."""
+    return [{**_step_and_index(number, size), **line} for number, line in enumerate(lines)]
 
 
 def whole_completions(lines: Sequence[Line], context: Context) -> Iterator[Line]:
-    """Placed completions again but for their credit."""
+    """Yield placed completions with all fields but their credit."""
     for line, gap in zip(lines, _gaps(lines, context), strict=True):
-        parents = [context.ids[one] if isinstance(one, int) else one for one in line["parents"]]
-        rule = _of_completion(line, context, gap)
+        parents = [context.ids[parent] if isinstance(parent, int) else parent for parent in line["parents"]]
+        rule = _completion_rule(line, context, gap)
         yield _with({**line, "parents": parents}, rule, CompletionRecord.__struct_fields__)
 
 
-_EXACT = {"native", "factorized"}, {"group", "dr_grpo", "rank"}
+# Conditions without exponentials, whose credit every processor rounds alike.
+_EXACT_MAPPINGS, _EXACT_NORMALIZERS = {"native", "factorized"}, {"group", "dr_grpo", "rank"}
 
 
 def credit_of(lines: Sequence[Line], facts: RunFacts) -> list[Line]:
-    """Components, reward and advantage per completion, by arithmetic that every processor rounds alike.
+    """Return components, reward and advantage of each completion.
 
-    Empty for frozen runs and for mappings and normalizers with exponentials, whose credit is stored.
+    Empty for frozen runs, and for conditions whose credit depends on the processor and is therefore stored.
     """
-    if not facts.trained or facts.mapping not in _EXACT[0] or facts.normalizer not in _EXACT[1] or not lines:
+    exact = facts.mapping in _EXACT_MAPPINGS and facts.normalizer in _EXACT_NORMALIZERS
+    if not facts.trained or not exact or not lines:
         return [{}] * len(lines)
     blank = {"components": None, "reward": None, "advantage": None}
     records = [msgspec.convert({**blank, **line}, CompletionRecord) for line in lines]
     groups = [tuple(members) for _, members in groupby(records, key=lambda record: record.step)]
     credit = rewards_of(find_mapping(facts.mapping), batch_of(groups))
-    advantage = advantages_by_group(find_normalizer(facts.normalizer), credit.reward, credit.components)
-    parts = {name: values.ravel().tolist() for name, values in credit.components.items()}
-    numbers = zip(credit.reward.ravel().tolist(), advantage.ravel().tolist(), strict=True)
+    advantages = advantages_by_group(find_normalizer(facts.normalizer), credit.reward, credit.components)
+    components = {name: values.ravel().tolist() for name, values in credit.components.items()}
+    numbers = zip(credit.reward.ravel().tolist(), advantages.ravel().tolist(), strict=True)
     return [
         {
-            "components": {name: values[k] for name, values in parts.items()},
+            "components": {name: values[k] for name, values in components.items()},
             "reward": reward,
-            "advantage": one,
+            "advantage": advantage,
         }
-        for k, (reward, one) in enumerate(numbers)
+        for k, (reward, advantage) in enumerate(numbers)
     ]
 
 
 def with_credit(lines: Sequence[Line], credit: Sequence[Line]) -> Iterator[Line]:
-    """Completions with the credit that they lack."""
-    for line, given in zip(lines, credit, strict=True):
-        yield _with(line, given, CompletionRecord.__struct_fields__)
+    """Yield completions with the credit that they lack."""
+    for line, credited in zip(lines, credit, strict=True):
+        yield _with(line, credited, CompletionRecord.__struct_fields__)
 
 
-def _of_heuristic(
+def _heuristic_rule(
     line: Line,
     completions: Mapping[tuple[int, int], Line],
     generations: Mapping[int, Line],
     idea_end: IdeaEnd,
 ) -> Line:
-    """What a heuristic has from its completion; nothing of a seed, whose line keeps its operator."""
+    """A heuristic's fields from its completion; none for a seed, whose line keeps its operator."""
     source = completions.get((line["step"], line["index"]))
     if source is None or "operator" in line:
         return {}
-    proposal, _, program = _read(generations[line["step"]]["completions"][line["index"]], idea_end)
-    told = {"idea": proposal.idea, "code": proposal.code} if proposal else {}
-    own = {"operator": source["operator"], "score": source["score"]}
-    return {"id": source.get("program_sha256", program), **told, **own}
+    proposal, _, program = _parsed(generations[line["step"]]["completions"][line["index"]], idea_end)
+    from_text = {"idea": proposal.idea, "code": proposal.code} if proposal else {}
+    from_record = {"operator": source["operator"], "score": source["score"]}
+    return {"id": source.get("program_sha256", program), **from_text, **from_record}
 
 
 def short_heuristics(
@@ -271,10 +277,10 @@ def short_heuristics(
     generations: Mapping[int, Line],
     idea_end: IdeaEnd,
 ) -> Iterator[Line]:
-    """Heuristics without what their completion says; ``completions`` may be short."""
+    """Yield heuristics without the fields that their completion determines; ``completions`` may be short."""
     for line in lines:
-        open_line = {name: value for name, value in line.items() if name != "operator"}
-        rule = _of_heuristic(open_line, completions, generations, idea_end)
+        without_operator = {name: value for name, value in line.items() if name != "operator"}
+        rule = _heuristic_rule(without_operator, completions, generations, idea_end)
         seed = line["operator"] is None or rule.get("operator") != line["operator"]
         yield dict(line) if seed else _without(line, rule)
 
@@ -285,41 +291,42 @@ def whole_heuristics(
     generations: Mapping[int, Line],
     idea_end: IdeaEnd,
 ) -> Iterator[Line]:
-    """The heuristics again."""
+    """Yield the whole heuristics."""
     for line in lines:
-        rule = _of_heuristic(line, completions, generations, idea_end)
+        rule = _heuristic_rule(line, completions, generations, idea_end)
         yield _with(line, rule, HeuristicRecord.__struct_fields__)
 
 
 def short_steps(lines: Sequence[Line], generations: Mapping[int, Line]) -> Iterator[Line]:
-    """Steps without the hash of their prompt."""
+    """Yield steps without the hash of their prompt."""
     for line in lines:
         yield _without(line, {"prompt_sha256": sha256_text(generations[line["step"]]["prompt"])})
 
 
 def whole_steps(lines: Sequence[Line], generations: Mapping[int, Line]) -> Iterator[Line]:
-    """The steps again."""
+    """Yield the whole steps."""
     for line in lines:
         rule = {"prompt_sha256": sha256_text(generations[line["step"]]["prompt"])}
         yield _with(line, rule, StepRecord.__struct_fields__)
 
 
 def short_timings(lines: Sequence[Line]) -> Iterator[Line]:
-    """Timings without the seconds that are the rest of the others."""
+    """Yield timings without the remaining seconds, which total and phases determine."""
     for line in lines:
-        seconds = _without(line["seconds"], _rest(line["seconds"]))
+        seconds = _without(line["seconds"], _remaining_seconds(line["seconds"]))
         yield {**line, "seconds": seconds}
 
 
 def whole_timings(lines: Sequence[Line]) -> Iterator[Line]:
-    """The timings again; a step's phases stand in the order of the clock."""
+    """Yield the whole timings; a step's phases are in the order of the clock."""
     for line in lines:
-        seconds = _with(line["seconds"], _rest(line["seconds"]), (*_PHASES, "other", "total"))
+        rule = _remaining_seconds(line["seconds"])
+        seconds = _with(line["seconds"], rule, (*_PHASES, "other", "total"))
         yield {**line, "seconds": seconds}
 
 
 _PHASES = ("generation", "evaluation", "update")
 
 
-def _rest(seconds: Line) -> Line:
+def _remaining_seconds(seconds: Line) -> Line:
     return {"other": seconds["total"] - sum(seconds.get(name, 0.0) for name in _PHASES)}

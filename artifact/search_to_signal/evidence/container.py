@@ -1,7 +1,8 @@
-"""Many files in one: names and lengths as JSON, then their bytes, compressed; no times, no owners."""
+"""A container of files: names and lengths as JSON, then the bytes, compressed, without times and owners."""
 
 import lzma
 from collections.abc import Mapping
+from operator import itemgetter
 from pathlib import Path
 
 import msgspec
@@ -9,23 +10,20 @@ import msgspec
 from search_to_signal.errors import UNREADABLE, RunDirectoryError, reason
 from search_to_signal.records.files import is_place, write_atomically
 
-# Text of few kinds: more context of the letters before, none of positions. Equal input, equal bytes.
+# Records are text: more literal context bits, no position bits. Equal input gives equal bytes.
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
-# Records shrink to a seventieth at most; whoever forged a container shall not fill the memory.
+# Records shrink to a seventieth at most. A forged container must not fill the memory.
 _LARGEST, _SHRINKS, _SMALL = 1 << 28, 256, 1 << 20
 _MEMORY = 1 << 28
 
 
 def write_container(path: Path, parts: Mapping[str, bytes]) -> None:
-    """Write named parts, in their order; a container that stops being written has another name.
-
-    Raises RunDirectoryError for what ``read_container`` would refuse.
-    """
+    """Write named parts in order, atomically; raises RunDirectoryError where reading would refuse it."""
     head = msgspec.json.encode([[name, len(data)] for name, data in parts.items()])
     whole = b"".join([head, b"\n", *parts.values()])
     data = lzma.compress(whole, format=lzma.FORMAT_XZ, check=lzma.CHECK_CRC32, filters=_FILTERS)
-    if len(whole) > _most(len(data)):
-        name, size = max(((name, len(part)) for name, part in parts.items()), key=lambda one: one[1])
+    if len(whole) > _largest_content(len(data)):
+        name, size = max(((name, len(part)) for name, part in parts.items()), key=itemgetter(1))
         raise RunDirectoryError(
             f"{path} would hold {len(whole)} bytes in {len(data)}, which is refused when it is read: "
             f"{name} has {size}; take it out of the results, or shorten it"
@@ -34,9 +32,10 @@ def write_container(path: Path, parts: Mapping[str, bytes]) -> None:
 
 
 def read_container(path: Path) -> dict[str, bytes]:
-    """The parts by name; raises RunDirectoryError for a file that is missing, cut or changed.
+    """Return the parts by name.
 
-    Also for one that holds far more than records do in so few bytes, a name twice, or bytes after its end.
+    Raises RunDirectoryError for a file that is missing, truncated or changed, that expands to far more than
+    records do, or that contains a name twice or bytes after its end.
     """
     try:
         whole = _expanded(path.read_bytes())
@@ -54,17 +53,17 @@ def read_container(path: Path) -> dict[str, bytes]:
     return parts
 
 
-def _most(size: int) -> int:
-    """Bytes that a container of that size may hold."""
+def _largest_content(size: int) -> int:
+    """The number of bytes that a container of this size may expand to."""
     return min(_LARGEST, _SMALL + _SHRINKS * size)
 
 
 def _expanded(data: bytes) -> bytes:
-    most = _most(len(data))
+    largest = _largest_content(len(data))
     decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_MEMORY)
-    whole = decoder.decompress(data, max_length=most + 1)
-    if len(whole) > most:
-        raise ValueError(f"its {len(data)} bytes hold more than {most}")
+    whole = decoder.decompress(data, max_length=largest + 1)
+    if len(whole) > largest:
+        raise ValueError(f"its {len(data)} bytes hold more than {largest}")
     if not decoder.eof:
         raise ValueError("it is cut")
     if decoder.unused_data:
@@ -73,10 +72,10 @@ def _expanded(data: bytes) -> bytes:
 
 
 def write_files(files: Mapping[str, bytes], out: Path, source: Path) -> None:
-    """Write named files below ``out``, each a new one.
+    """Write named files below ``out``.
 
-    Raises RunDirectoryError for a name that leads elsewhere, and for one that is there already: whatever was
-    checked stays as it was.
+    Raises RunDirectoryError for a name that leads outside of ``out``, and for a file that exists already,
+    since files that were checked must not change.
     """
     for name, data in files.items():
         if not is_place(name):

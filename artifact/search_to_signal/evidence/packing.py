@@ -1,45 +1,41 @@
-"""A results directory packed to ship: what people read stays open, records go into one container per run.
+"""Packing of results directories to ship them: lists and tables stay open, records go into containers.
 
-Tables stay open as CSV; pages, pictures and block index are left out, since they are made from the rest.
+There is one container for each run and one for the other files. Pages, pictures and the block index are left
+out, since they are rebuilt from the rest.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evidence.container import read_container, write_container
-from search_to_signal.evidence.roots import BESIDE, own_files
-from search_to_signal.evidence.runs import RECORDS, Tokenizer, pack_run, tokenizer
+from search_to_signal.evidence.layout import FILES, OPEN_LISTS, OPEN_NAMES, TABLES, planned_runs
+from search_to_signal.evidence.runs import RECORDS, pack_run, tokenizer
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.adapters import ADAPTER, left_out
 from search_to_signal.provenance.blocks import BLOCKS
 from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, sha256_file, sum_problems
 from search_to_signal.provenance.ro_crate import CRATE
-from search_to_signal.records.files import TEMPORARY, refuse_special_files, write_atomically
+from search_to_signal.records.files import TEMPORARY, refuse_special_files
 from search_to_signal.records.manifest import (
     INTERRUPTED,
     MANIFEST,
     REPORT,
-    ROSTER,
     finished_manifest,
     read_manifest,
-    read_roster,
     runs_below,
 )
 from search_to_signal.verification.recompute.tokens import Tokenizers
 
-FILES = "files.xz"
-OPEN_LISTS = (SUMS, DATA_SUMS)
-OPEN_NAMES = (*OPEN_LISTS, ROSTER)
 SEAL = (SUMS, DATA_SUMS, BLOCKS, CRATE)
-TABLES = ".csv"
 
 
 @dataclass(frozen=True)
-class Packed:
-    """What was packed: runs written now, runs that were there already, runs that are unfinished; bytes."""
+class PackingResult:
+    """Counts of runs that were packed now (``written``) and before (``kept``), unfinished runs, and bytes."""
 
     written: int
     kept: int
@@ -49,40 +45,42 @@ class Packed:
 
 def pack(
     results: Path, out: Path, adapters: Sequence[str], models: Sequence[Path], progress: Progress
-) -> Packed:
-    """Pack a results directory; runs that are packed already stay as they are.
+) -> PackingResult:
+    """Pack a results directory into ``out``; runs that are packed already stay as they are.
 
-    ``adapters`` are patterns of runs whose final weights go along, ``cohort/*-s42`` say: they are most of the
-    bytes, and executing a run again gives them. Of other runs they may be missing. ``models`` are directories
-    with further tokenizers. Raises RunDirectoryError for a run whose files are not those of its list.
+    ``adapters`` are patterns of runs (``cohort/*-s42``) whose final weights are packed. Weights are most of
+    the bytes, and a rerun makes them again; those of other runs may be missing. ``models`` are directories
+    with further tokenizers. Raises RunDirectoryError for a directory without a finished run and for a run
+    that differs from its checksums, ConfigError where ``out`` lies in ``results``.
     """
     refuse_special_files(results)
     if out.resolve().is_relative_to(results.resolve()):
         raise ConfigError(f"{out} lies in the directory that is packed: give another --out")
     runs = {run: run.relative_to(results).as_posix() for run in runs_below(results)}
-    done = {run: name for run, name in runs.items() if _finished(run)}
-    if not done:
+    finished = {run: name for run, name in runs.items() if _is_finished(run)}
+    if not finished:
         raise RunDirectoryError(f"{results} holds no finished run: give a results directory")
     tokenizers, written = Tokenizers(models), 0
-    for number, (run, name) in enumerate(done.items(), start=1):
+    for number, (run, name) in enumerate(finished.items(), start=1):
         weights = any(fnmatchcase(name, pattern) for pattern in adapters)
         if not _is_packed(run, out / name):
-            _pack_checked(run, name, out / name, tokenizers, weights)
+            _pack_checked_run(run, name, out / name, tokenizers, weights)
             written += 1
-        progress.update("pack", number, len(done), name)
-    # A run that begins while others are packed is none of the rest.
-    due = {results / name for name in planned_runs(results)}
-    _pack_rest(results, {*runs, *due}, out)
-    unfinished = tuple(name for run, name in runs.items() if run not in done)
-    return Packed(written, len(done) - written, unfinished, sum(p.stat().st_size for p in _files(out)))
+        progress.update("pack", number, len(finished), name)
+    # Planned runs may begin while others are packed: their files belong to no container yet.
+    planned = {results / name for name in planned_runs(results)}
+    _pack_other_files(results, {*runs, *planned}, out)
+    unfinished = tuple(name for run, name in runs.items() if run not in finished)
+    size = sum(path.stat().st_size for path in _files(out))
+    return PackingResult(written, len(finished) - written, unfinished, size)
 
 
-def _finished(run: Path) -> bool:
+def _is_finished(run: Path) -> bool:
     return (run / SUMS).is_file() and finished_manifest(run) is not None
 
 
 def _is_packed(run: Path, packed: Path) -> bool:
-    """Whether the same files lie there in a container that can be read."""
+    """Whether a readable container with the same checksum list is packed already."""
     try:
         read_container(packed / RECORDS)
         return (packed / SUMS).read_bytes() == (run / SUMS).read_bytes()
@@ -90,23 +88,22 @@ def _is_packed(run: Path, packed: Path) -> bool:
         return False
 
 
-def _pack_checked(run: Path, name: str, out: Path, tokenizers: Tokenizers, weights: bool) -> None:
+def _pack_checked_run(run: Path, name: str, out: Path, tokenizers: Tokenizers, weights: bool) -> None:
     absent = set() if weights else left_out(run)
     problems = {file: what for file, what in sum_problems(run).items() if file not in absent}
     for first, what in problems.items():
         raise RunDirectoryError(f"{name}/{first}: {what}: restore the run, or record it again")
-    found: Tokenizer | None = tokenizer(tokenizers.of(read_manifest(run).model_files))
-    pack_run(run, out, found, weights)
+    pack_run(run, out, tokenizer(tokenizers.of(read_manifest(run).model_files)), weights)
 
 
 def _files(directory: Path) -> Iterator[Path]:
     return (path for path in sorted(directory.rglob("*")) if path.is_file())
 
 
-def _pack_rest(results: Path, runs: set[Path], out: Path) -> None:
-    """What is no run: lists and tables openly, the rest in one container, but for what is made from it."""
+def _pack_other_files(results: Path, runs: set[Path], out: Path) -> None:
+    """Pack the files outside of runs: open lists and tables, the others in one container."""
     parts: dict[str, bytes] = {}
-    stale = _stale(results)
+    stale = _stale_lists(results)
     for name in stale:
         (out / name).unlink(missing_ok=True)
     for path in _files(results):
@@ -124,49 +121,24 @@ def _pack_rest(results: Path, runs: set[Path], out: Path) -> None:
     write_container(out / FILES, parts)
 
 
-def _stale(results: Path) -> set[str]:
-    """The lists of a results directory and its layers that are not of what is there.
+def _stale_lists(results: Path) -> set[str]:
+    """The names of seals and checksum lists that do not match the files that are present.
 
-    A seal over what was there before the newest runs is none; a layer whose runs came in pieces, each with a
-    list of its own, has the last one's. Final adapters may be missing.
+    A seal becomes stale with newer runs. A layer that was recorded in pieces, each with a list, has the list
+    of the last one. Missing final adapters do not make a list stale.
     """
-    seal = set() if _is_listed(results) else set(SEAL)
+    # Lists overlap: every file below a layer is also below the results directory.
+    digest = cache(sha256_file)
+    seal = set() if _is_current(results, digest) else set(SEAL)
     lists = (path.parent for path in results.rglob(SUMS) if not (path.parent / MANIFEST).is_file())
-    below = [layer for layer in lists if layer != results and not _is_listed(layer)]
-    return seal | {(layer / name).relative_to(results).as_posix() for layer in below for name in OPEN_LISTS}
+    stale = [layer for layer in lists if layer != results and not _is_current(layer, digest)]
+    return seal | {(layer / name).relative_to(results).as_posix() for layer in stale for name in OPEN_LISTS}
 
 
-def _is_listed(directory: Path) -> bool:
+def _is_current(directory: Path, digest: Callable[[Path], str]) -> bool:
     if not (directory / SUMS).is_file():
         return False
     return all(
         what == "missing" and Path(name).parent.name == ADAPTER
-        for name, what in sum_problems(directory).items()
+        for name, what in sum_problems(directory, digest).items()
     )
-
-
-def list_evidence(root: Path) -> None:
-    """Write the SHA256SUMS of everything that is packed below a directory, and of the plan's files beside it.
-
-    Evidence of a further plan in it has a list of its own.
-    """
-    packed = [path for path in own_files(root) if path.parent != root or path.name in BESIDE]
-    lines = (f"{sha256_file(path)}  {path.relative_to(root).as_posix()}\n" for path in packed)
-    write_atomically(root / SUMS, "".join(lines).encode())
-
-
-def packed_results(root: Path) -> list[Path]:
-    """The packed results directories at or directly below a directory; none where nothing is packed."""
-    return [path for path in (root, *sorted(root.glob("*"))) if (path / FILES).is_file()]
-
-
-def packed_runs(packed: Path) -> list[str]:
-    """The names of the runs of a packed results directory, in order: with what is left of damaged ones."""
-    runs = {path.parent for name in (RECORDS, MANIFEST) for path in packed.rglob(name)}
-    return [run.relative_to(packed).as_posix() for run in sorted(runs)]
-
-
-def planned_runs(packed: Path) -> set[str]:
-    """The names of all runs that were to be recorded, by the rosters that were written before the first."""
-    runs = (path.parent / name for path in packed.rglob(ROSTER) for name in read_roster(path.parent))
-    return {run.relative_to(packed).as_posix() for run in runs}

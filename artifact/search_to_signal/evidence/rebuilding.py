@@ -1,4 +1,4 @@
-"""All that is shown of the shipped evidence, made again from its records and held against what ships."""
+"""Shipped evidence of all plans: tables, figures and pages rebuilt from records and compared."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,10 +8,9 @@ from tempfile import TemporaryDirectory
 
 from search_to_signal.analysis.page.plan import HTML
 from search_to_signal.errors import ConfigError, RunDirectoryError
-from search_to_signal.evidence.packing import FILES, packed_results
-from search_to_signal.evidence.planned import table_problems
-from search_to_signal.evidence.remaking import Remade, copy_files, remake
-from search_to_signal.evidence.roots import evidence_roots
+from search_to_signal.evidence.layout import FILES, evidence_roots, packed_results
+from search_to_signal.evidence.plan_checks import table_problems
+from search_to_signal.evidence.plan_rebuilding import PlanRebuild, copy_files, rebuild_plan
 from search_to_signal.evidence.unpacking import damages
 from search_to_signal.progress import Progress
 from search_to_signal.records.manifest import REPORT
@@ -19,8 +18,8 @@ from search_to_signal.records.plan import PLAN, read_plan
 
 
 @dataclass(frozen=True)
-class Rebuilt:
-    """What came of it: the plans' pages, problems of files and tables, and what is not complete.
+class RebuildResult:
+    """The plans' pages, problems of files and tables, and remarks about incomplete parts.
 
     ``answers`` are the primary comparisons of each recorded study, a heading and a pipe table each.
     """
@@ -33,70 +32,70 @@ class Rebuilt:
 
 def rebuild(
     root: Path, out: Path, progress: Progress, ship: bool = False, readme: Path | None = None
-) -> Rebuilt:
-    """Check packed evidence, make its tables, figures and pages below ``out``, and compare the tables.
+) -> RebuildResult:
+    """Check packed evidence, rebuild its tables, figures and pages below ``out``, and compare the tables.
 
-    What lies in a directory with a plan of its own below ``root`` goes to that directory below ``out``. With
-    ``ship`` the tables made now become the shipped ones. ``readme`` is to hold the first table of a plan: of
-    the last one whose first study waits for no seed. What lies below ``out`` already is neither compared nor
-    removed. Raises RunDirectoryError where nothing is packed below ``root``, and where a packed file is
-    missing, cut or changed, naming every one.
+    The evidence of a further plan goes to the directory of the same name below ``out``. With ``ship`` the
+    rebuilt tables become the shipped ones. ``readme`` has to contain the first table of a plan: of the last
+    one whose first study is completely recorded. Files that are below ``out`` already are neither compared
+    nor removed. Raises RunDirectoryError where nothing is packed below ``root``, and where packed files are
+    missing, truncated or changed, naming each; ConfigError where ``out`` lies in ``root``.
     """
-    packed = {place: _checked(place, out, place == root) for place in evidence_roots(root)}
+    packed = {plan: _checked_names(plan, out, plan == root) for plan in evidence_roots(root)}
     progress.say(f"{sum(map(len, packed.values()))} packed directories have the bytes of their list")
     with TemporaryDirectory(prefix="s2s-") as temporary:
-        made = Path(temporary)
-        places = {place: made / place.relative_to(root) for place, names in packed.items() if names}
-        pages = {place: there / REPORT / HTML for place, there in places.items()}
-        told = {
-            place: remake(place, there, packed[place], _others(pages, place), progress, ship)
-            for place, there in places.items()
+        top = Path(temporary)
+        outputs = {plan: top / plan.relative_to(root) for plan, names in packed.items() if names}
+        pages = {plan: output / REPORT / HTML for plan, output in outputs.items()}
+        rebuilds = {
+            plan: rebuild_plan(plan, output, packed[plan], _other_pages(pages, plan), progress, ship)
+            for plan, output in outputs.items()
         }
-        copy_files(made, out)
-    waiting = [f"{place.name}: nothing of this plan is packed yet" for place in packed if place not in told]
-    problems = [line for place, one in told.items() for line in _placed(root, place, "/", one.problems)]
-    problems += list(_readme_problems(readme, list(told.values()))) if readme is not None else []
-    return Rebuilt(
-        tuple(out / one.page.relative_to(made) for one in told.values()),
+        copy_files(top, out)
+    unrecorded = [plan.name for plan in packed if plan not in rebuilds]
+    problems = [line for plan, one in rebuilds.items() for line in _prefixed(root, plan, "/", one.problems)]
+    remarks = [f"{name}: nothing of this plan is packed yet" for name in unrecorded]
+    remarks += [line for plan, one in rebuilds.items() for line in _prefixed(root, plan, ": ", one.remarks)]
+    if readme is not None:
+        problems += _readme_problems(readme, list(rebuilds.values()))
+    return RebuildResult(
+        tuple(out / one.page.relative_to(top) for one in rebuilds.values()),
         tuple(problems),
-        (
-            *waiting,
-            *(line for place, one in told.items() for line in _placed(root, place, ": ", one.remarks)),
-        ),
-        tuple(answer for one in told.values() for answer in one.answers),
+        tuple(remarks),
+        tuple(answer for one in rebuilds.values() for answer in one.answers),
     )
 
 
-def _placed(root: Path, place: Path, mark: str, lines: Sequence[str]) -> Iterator[str]:
-    """Lines about the evidence of a further plan, behind its directory."""
-    yield from (line if place == root else f"{place.name}{mark}{line}" for line in lines)
+def _prefixed(root: Path, plan: Path, separator: str, lines: Sequence[str]) -> Iterator[str]:
+    """Lines about a plan's evidence, with the directory of a further plan in front."""
+    yield from (line if plan == root else f"{plan.name}{separator}{line}" for line in lines)
 
 
-def _others(pages: Mapping[Path, Path], place: Path) -> dict[str, str]:
-    """The pages of the other plans by title, relative to that of this one."""
+def _other_pages(pages: Mapping[Path, Path], plan: Path) -> dict[str, str]:
+    """The pages of the other plans by title, relative to the page of this one."""
     return {
-        read_plan(other / PLAN.name).title: Path(os.path.relpath(page, pages[place].parent)).as_posix()
+        read_plan(other / PLAN.name).title: Path(os.path.relpath(page, pages[plan].parent)).as_posix()
         for other, page in pages.items()
-        if other != place
+        if other != plan
     }
 
 
-def _readme_problems(readme: Path, told: Sequence[Remade]) -> Iterator[str]:
-    first = [one.answers[0] for one in told if one.answers]
-    leading = [one.answers[0] for one in told if one.leads] or first
+def _readme_problems(readme: Path, rebuilds: Sequence[PlanRebuild]) -> Iterator[str]:
+    first = [one.answers[0] for one in rebuilds if one.answers]
+    leading = [one.answers[0] for one in rebuilds if one.leads] or first
     if first:
         yield from table_problems(readme, first, leading[-1])
 
 
-def _checked(root: Path, out: Path, required: bool) -> list[str]:
-    """The names of the packed directories; raises as ``rebuild``."""
-    found = packed_results(root)
-    if root in found:
+def _checked_names(root: Path, out: Path, required: bool) -> list[str]:
+    """The names of the packed directories of a plan, checked; raises as ``rebuild``."""
+    packed = packed_results(root)
+    if root in packed:
         raise RunDirectoryError(f"{root} holds {FILES} itself: give the directory above, where the plan lies")
     if out.resolve().is_relative_to(root.resolve()):
         raise ConfigError(f"{out} lies in the evidence that is checked: give another --out")
-    if not found and required:
+    if not packed and required:
         raise RunDirectoryError(f"{root} holds no packed evidence: s2s pack makes it")
-    if found and (damaged := damages(root)):
+    if packed and (damaged := damages(root)):
         raise RunDirectoryError("; ".join(damaged))
-    return [packed.name for packed in found]
+    return [directory.name for directory in packed]

@@ -1,4 +1,4 @@
-"""One run as a container: its record lines in the compact encoding, every other file as it is."""
+"""A packed run: a container with record lines in the compact encoding, and with all other files unchanged."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,52 +16,52 @@ from search_to_signal.provenance.adapters import ADAPTER
 from search_to_signal.provenance.checksums import SUMS, read_sums
 from search_to_signal.records.manifest import MANIFEST, Manifest, RunFacts, read_manifest
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS
-from search_to_signal.verification.recompute.tokens import Tokens
+from search_to_signal.verification.recompute.tokens import ModelTokenizer
 
 RECORDS = "records.xz"
 OPEN = (MANIFEST, CONFIG, SUMS)
-"""The files of a run that stay as they are, beside the container."""
+"""The files of a run that are packed openly, next to the container."""
 
-_SHORT = (GENERATIONS, COMPLETIONS, HEURISTICS, STEPS, TIMINGS)
+_ENCODED = (GENERATIONS, COMPLETIONS, HEURISTICS, STEPS, TIMINGS)
 _WHOLE = "whole:"
-# Heuristics are the answers that were admitted, and those that the archive began with.
-_BEGINNING = 10_000
-# Bytes of a short line at least.
-_SHORTEST = 16
-TOKENS = "the tokenizer of its model is not here with the recorded checksums"
+# Heuristics are admitted completions and those of the first archive, of which there are at most so many.
+_FIRST_ARCHIVE = 10_000
+# The least number of bytes of a short line.
+_SHORTEST_LINE = 16
+NO_TOKENIZER = "the tokenizer of its model is not here with the recorded checksums"
 
 
 class Tokenizer(NamedTuple):
-    """Texts to token ids, and the tokens that end a completion, the first of them the usual one."""
+    """A function from texts to token ids, and the tokens that end a completion, the usual one first."""
 
     encode: Encode
     ends: tuple[int, ...]
 
 
-def tokenizer(tokens: Tokens | None) -> Tokenizer | None:
-    """What the encoding needs of a tokenizer."""
+def tokenizer(tokens: ModelTokenizer | None) -> Tokenizer | None:
+    """Return the parts of a model's tokenizer that the encoding needs."""
     if tokens is None:
         return None
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         if not texts:
             return []
-        found: list[list[int]] = tokens.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-        return found
+        ids: list[list[int]] = tokens.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        return ids
 
     return Tokenizer(encode, tuple(sorted(tokens.ends)))
 
 
-def pack_run(run: Path, out: Path, found: Tokenizer | None, adapter: bool) -> None:
-    """Write a complete run's container, and copy what stays open; ``adapter``: with its final weights.
+def pack_run(run: Path, out: Path, tokens: Tokenizer | None, adapter: bool) -> None:
+    """Write a complete run's container and copy its open files; ``adapter`` includes its final weights.
 
-    Every file is brought back before it is written: one whose bytes would not come back is stored whole.
+    Every file is restored before the container is written: one whose bytes differ is stored whole.
     """
     manifest = read_manifest(run)
-    files = {name: (run / name).read_bytes() for name in _SHORT if (run / name).is_file()}
-    parts = _shortened(files, manifest, found)
-    again = restored(parts, manifest.facts, found)
-    parts = {name: data for name, data in parts.items() if again.get(name) == files[name]}
+    files = {name: (run / name).read_bytes() for name in _ENCODED if (run / name).is_file()}
+    parts = _encoded_files(files, manifest, tokens)
+    decoded = restored(parts, manifest.facts, tokens)
+    parts = {name: data for name, data in parts.items() if decoded.get(name) == files[name]}
     parts |= {f"{_WHOLE}{name}": data for name, data in files.items() if name not in parts}
     others = sorted(path for path in run.rglob("*") if path.is_file())
     for path in others:
@@ -75,31 +75,33 @@ def pack_run(run: Path, out: Path, found: Tokenizer | None, adapter: bool) -> No
             (out / name).write_bytes((run / name).read_bytes())
 
 
-def _shortened(files: Mapping[str, bytes], manifest: Manifest, found: Tokenizer | None) -> dict[str, bytes]:
+def _encoded_files(
+    files: Mapping[str, bytes], manifest: Manifest, tokens: Tokenizer | None
+) -> dict[str, bytes]:
     try:
         lines = {name: _decoded(data) for name, data in files.items()}
         generations = {line["step"]: line for line in lines[GENERATIONS]}
         completions = {(line["step"], line["index"]): line for line in lines[COMPLETIONS]}
-        reading, size = manifest.facts.idea_end, manifest.facts.group_size
-        context = compact.context_of(generations, lines[HEURISTICS], lines[STEPS], reading)
+        idea_end, size = manifest.facts.idea_end, manifest.facts.group_size
+        context = compact.context_of(generations, lines[HEURISTICS], lines[STEPS], idea_end)
         credit = compact.credit_of(lines[COMPLETIONS], manifest.facts)
-        encode, ends = found or (None, ())
+        encode, ends = tokens or (None, ())
         short: dict[str, Iterable[Line]] = {
             GENERATIONS: compact.short_generations(lines[GENERATIONS], encode, ends),
             COMPLETIONS: compact.short_completions(lines[COMPLETIONS], context, credit, size),
-            HEURISTICS: compact.short_heuristics(lines[HEURISTICS], completions, generations, reading),
+            HEURISTICS: compact.short_heuristics(lines[HEURISTICS], completions, generations, idea_end),
             STEPS: compact.short_steps(lines[STEPS], generations),
             TIMINGS: compact.short_timings(lines[TIMINGS]),
         }
         return {name: _encoded(short[name]) for name in files}
     except (KeyError, IndexError, TypeError, ValueError, *UNREADABLE):
-        # Records of another form, as another host writes them.
+        # Other hosts may write records of another form, which are stored whole.
         return {}
 
 
 def _decoded(data: bytes, most: int | None = None) -> list[Line]:
-    """Lines as objects; raises ValueError for more than ``most`` or shorter ones, before any is decoded."""
-    if most is not None and data.count(b"\n") > min(most, _BEGINNING + len(data) // _SHORTEST):
+    """Lines as objects; raises ValueError for more than ``most`` lines, before any is decoded."""
+    if most is not None and data.count(b"\n") > min(most, _FIRST_ARCHIVE + len(data) // _SHORTEST_LINE):
         raise ValueError("it has more lines than its run has answers")
     return [msgspec.json.decode(line, type=dict[str, Any]) for line in data.split(b"\n") if line]
 
@@ -109,14 +111,15 @@ def _encoded(lines: Iterable[Line]) -> bytes:
 
 
 def restored(
-    parts: Mapping[str, bytes], facts: RunFacts, found: Tokenizer | None, tokens: bool = True
+    parts: Mapping[str, bytes], facts: RunFacts, tokens: Tokenizer | None, with_tokens: bool = True
 ) -> dict[str, bytes]:
-    """The files of a container; those with token ids only with ``tokens``, which takes most of the time.
+    """Return the files of a container, generations only ``with_tokens``, which takes most of the time.
 
-    Raises RunDirectoryError where token ids are asked for and there is no tokenizer.
+    Raises RunDirectoryError where token ids are missing and there is no tokenizer; ValueError and the like
+    for parts of another form.
     """
     files = {name.removeprefix(_WHOLE): data for name, data in parts.items() if name.startswith(_WHOLE)}
-    most = _BEGINNING + facts.groups * facts.group_size
+    most = _FIRST_ARCHIVE + facts.groups * facts.group_size
     short = {name: _decoded(data, most) for name, data in parts.items() if not name.startswith(_WHOLE)}
     generations = {line["step"]: line for line in short.get(GENERATIONS, _lines(files, GENERATIONS, most))}
     source = short.get(COMPLETIONS, _lines(files, COMPLETIONS, most))
@@ -130,12 +133,12 @@ def restored(
     if TIMINGS in short:
         files[TIMINGS] = _encoded(compact.whole_timings(short[TIMINGS]))
     if COMPLETIONS in short:
-        told = _lines(files, HEURISTICS, most), _lines(files, STEPS, most)
-        context = compact.context_of(generations, *told, facts.idea_end)
+        heuristics, steps = _lines(files, HEURISTICS, most), _lines(files, STEPS, most)
+        context = compact.context_of(generations, heuristics, steps, facts.idea_end)
         lines = list(compact.whole_completions(source, context))
         files[COMPLETIONS] = _encoded(compact.with_credit(lines, compact.credit_of(lines, facts)))
-    if GENERATIONS in short and tokens:
-        files[GENERATIONS] = _encoded(_with_tokens(short[GENERATIONS], found))
+    if GENERATIONS in short and with_tokens:
+        files[GENERATIONS] = _encoded(_with_token_ids(short[GENERATIONS], tokens))
     return files
 
 
@@ -143,21 +146,25 @@ def _lines(files: Mapping[str, bytes], name: str, most: int) -> list[Line]:
     return _decoded(files.get(name, b""), most)
 
 
-def _with_tokens(lines: list[Line], found: Tokenizer | None) -> Iterable[Line]:
-    if found is None:
+def _with_token_ids(lines: list[Line], tokens: Tokenizer | None) -> Iterable[Line]:
+    if tokens is None:
         if any("prompt_ids" not in line or "completion_ids" not in line for line in lines):
-            raise RunDirectoryError(f"{TOKENS}: its token ids cannot be restored")
+            raise RunDirectoryError(f"{NO_TOKENIZER}: its token ids cannot be restored")
         return lines
-    return compact.whole_generations(lines, *found)
+    return compact.whole_generations(lines, *tokens)
 
 
-def unpack_run(packed: Path, out: Path, found: Tokenizer | None, tokens: bool = True) -> None:
-    """Write the files of a packed run; raises RunDirectoryError for a container that cannot be read."""
+def unpack_run(packed: Path, out: Path, tokens: Tokenizer | None, with_tokens: bool = True) -> None:
+    """Write the files of a packed run below ``out``, generations only ``with_tokens``.
+
+    Raises RunDirectoryError for a container that cannot be read, and for a file that differs from its
+    recorded checksum.
+    """
     manifest = read_manifest(packed)
     path = packed / RECORDS
     parts = read_container(path)
     try:
-        files = restored(parts, manifest.facts, found, tokens)
+        files = restored(parts, manifest.facts, tokens, with_tokens)
     except (KeyError, IndexError, TypeError, ArithmeticError, ValueError, *UNREADABLE) as error:
         raise RunDirectoryError(f"cannot read {path} ({reason(error)}): restore the file") from error
     files |= {name: (packed / name).read_bytes() for name in OPEN if (packed / name).is_file()}

@@ -1,4 +1,4 @@
-"""Two forms of the same table held against each other, value by value."""
+"""Comparison of shipped and rebuilt CSV tables, value by value."""
 
 import csv
 import math
@@ -7,63 +7,64 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 _LONG_FORM = ["row", "column", "value", "spread", "n"]
-# Another processor may round the last bits of a mean otherwise.
+# The last bits of a mean depend on the processor.
 _TOLERANCE = 1e-9
 
 
 def table_differences(shipped: Path, rebuilt: Path) -> Iterator[str]:
-    """Where CSV tables below two directories differ, a line each with both values."""
-    names = {path.relative_to(shipped).as_posix() for path in shipped.rglob("*.csv")}
-    made = {path.relative_to(rebuilt).as_posix() for path in rebuilt.rglob("*.csv")}
-    for name in sorted(names | made):
-        if name not in made:
+    """Yield the differences of the CSV tables below two directories, a line each with both values."""
+    shipped_names = {path.relative_to(shipped).as_posix() for path in shipped.rglob("*.csv")}
+    rebuilt_names = {path.relative_to(rebuilt).as_posix() for path in rebuilt.rglob("*.csv")}
+    for name in sorted(shipped_names | rebuilt_names):
+        if name not in rebuilt_names:
             yield f"{name}: shipped, and the records give no such table"
-        elif name not in names:
+        elif name not in shipped_names:
             yield f"{name}: the records give it, and it is not shipped"
         elif (shipped / name).read_bytes() != (rebuilt / name).read_bytes():
             try:
-                yield from (f"{name}: {line}" for line in _cells(shipped / name, rebuilt / name))
+                yield from (f"{name}: {line}" for line in _cell_differences(shipped / name, rebuilt / name))
             except (csv.Error, UnicodeDecodeError) as error:
                 yield f"{name}: it is no table ({error})"
 
 
-def _cells(shipped: Path, rebuilt: Path) -> Iterator[str]:
-    first, second = (_read(path) for path in (shipped, rebuilt))
-    for place in {**first, **second}:
-        one, other = first.get(place, "(absent)"), second.get(place, "(absent)")
-        if not _same(one, other):
-            yield f"{place}: shipped {one} | rebuilt {other}"
+def _cell_differences(shipped: Path, rebuilt: Path) -> Iterator[str]:
+    shipped_cells, rebuilt_cells = (_read_cells(path) for path in (shipped, rebuilt))
+    for place in {**shipped_cells, **rebuilt_cells}:
+        first, second = (cells.get(place, "(absent)") for cells in (shipped_cells, rebuilt_cells))
+        if not _equal(first, second):
+            yield f"{place}: shipped {first} | rebuilt {second}"
 
 
-def _read(path: Path) -> dict[str, str]:
+def _read_cells(path: Path) -> dict[str, str]:
+    """The texts of a table by row and column."""
     with path.open(encoding="utf-8", newline="") as lines:
         head, *rows = list(csv.reader(lines)) or [[]]
     if head == _LONG_FORM:
-        met = Counter[str]()
+        counts = Counter[str]()
         cells: dict[str, str] = {}
         for row in rows:
             where = " / ".join(row[:2])
-            met[where] += 1
-            again = f" (line {met[where]} of this name)" if met[where] > 1 else ""
-            cells |= {f"{where}{again}, {name}": text for name, text in _named(head[2:], row[2:])}
+            counts[where] += 1
+            again = f" (line {counts[where]} of this name)" if counts[where] > 1 else ""
+            cells |= {f"{where}{again}, {name}": text for name, text in _columns(head[2:], row[2:])}
         return cells
     return {
         f"line {number}, {name}": text
         for number, row in enumerate([head, *rows], start=1)
-        for name, text in _named(head, row)
+        for name, text in _columns(head, row)
     }
 
 
-def _named(head: Sequence[str], row: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Every text of a row with its column; one behind the head has its number alone."""
+def _columns(head: Sequence[str], row: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Every text of a row with its column's name, or its number where the head is shorter."""
     for number, text in enumerate(row):
         yield head[number] if number < len(head) else f"column {number + 1}", text
 
 
-def _same(one: str, other: str) -> bool:
-    if one == other:
+def _equal(first: str, second: str) -> bool:
+    if first == second:
         return True
     try:
-        return math.isclose(float(one), float(other), rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+        return math.isclose(float(first), float(second), rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
     except ValueError:
         return False

@@ -52,9 +52,9 @@ def find_host(name_or_path: str, setup: HostSetup) -> Host:
     return _made(name_or_path, _factory(name_or_path, found), setup)
 
 
-def host_code(name: str) -> AbstractContextManager[None]:
+def host_errors(name: str) -> AbstractContextManager[None]:
     """Context in which a third-party host runs: its errors become one line (MappingError)."""
-    return plugins.own_code(f"host {name}", name in HOSTS)
+    return plugins.third_party_errors(f"host {name}", name in HOSTS)
 
 
 def _factory(name_or_path: str, found: object) -> HostFactory:
@@ -64,7 +64,7 @@ def _factory(name_or_path: str, found: object) -> HostFactory:
 
 
 def _made(name_or_path: str, factory: HostFactory, setup: HostSetup) -> Host:
-    with host_code(name_or_path):
+    with host_errors(name_or_path):
         host = factory(setup)
     if missing := [name for name in _METHODS if not callable(getattr(host, name, None))]:
         raise ConfigError(f"the host {name_or_path!r} lacks {', '.join(missing)}: see search/host.py")

@@ -76,9 +76,9 @@ RULES: dict[str, LearningRule] = {GRPO: Grpo(), DPO: Dpo(), ENTROPIC: Entropic()
 """The built-in rules by name."""
 
 
-def rule_code(name: str) -> AbstractContextManager[None]:
+def rule_errors(name: str) -> AbstractContextManager[None]:
     """Context in which a third-party rule runs: its errors become one line (MappingError)."""
-    return plugins.own_code(f"learning rule {name}", name in RULES)
+    return plugins.third_party_errors(f"learning rule {name}", name in RULES)
 
 
 def get_rule(name_or_path: str) -> LearningRule:

@@ -16,7 +16,7 @@ from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.generators.opening import model_files
 from search_to_signal.hosts import open_host
-from search_to_signal.learner import get_rule, rule_code
+from search_to_signal.learner import get_rule, rule_errors
 from search_to_signal.learner.base import rule_facts
 from search_to_signal.loop.files import CHECKPOINTS
 from search_to_signal.loop.resuming import ResumePoint, changes, resume_point
@@ -143,7 +143,7 @@ def _manifest_now(config: RunConfig) -> Manifest:
 def _parts(config: RunConfig) -> dict[str, Any]:
     """The host of a run, and what host and learning rule can."""
     host = open_host(config.host, config.host_setup)
-    with rule_code(config.learning_rule):
+    with rule_errors(config.learning_rule):
         rule = rule_facts(get_rule(config.learning_rule), config.rule_settings)
     return {"host": config.host, "host_facts": host_facts(host), "rule_facts": rule}
 

@@ -15,7 +15,7 @@ from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_tokenizer
 from search_to_signal.generators.opening import open_trainable
 from search_to_signal.generators.settings import GenerationSettings
-from search_to_signal.learner import GRPO, get_rule, rule_code
+from search_to_signal.learner import GRPO, get_rule, rule_errors
 from search_to_signal.learner.adapter import TrainedAdapter, adapter_sha256, attach_adapter, load_adapter
 from search_to_signal.learner.base import Learner, LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.quantization import load_4bit
@@ -49,7 +49,7 @@ class Training:
         ids = [completion.ids for completion in generation.completions]
         truncated = [completion.truncated for completion in generation.completions]
         group = training_group(generation.prompt_ids, ids, truncated, records, self.credited)
-        with rule_code(self.rule):
+        with rule_errors(self.rule):
             result = self.learner.step(group)
         self.publish_adapter()
         return result
@@ -65,7 +65,7 @@ class Training:
 
     def replay(self, groups: Iterable[TrainingGroup]) -> bytes:
         """Take recorded groups one after the other, as they were taken; returns the learner's dump."""
-        with rule_code(self.rule):
+        with rule_errors(self.rule):
             for group in groups:
                 self.learner.step(group)
             dumped = self.learner.dump()
@@ -74,7 +74,7 @@ class Training:
 
     def restore(self, learner: bytes) -> None:
         """Load a dumped learner, after which the generator samples with its adapter."""
-        with rule_code(self.rule):
+        with rule_errors(self.rule):
             self.learner.load(learner)
         self.publish_adapter()
 
@@ -134,7 +134,7 @@ def begin_learner(config: RunConfig, base: Any, pad_id: int) -> Learner:
     model = attach_adapter(base, config.learner, derive_seed(config.seed, "adapter"))
     seed = derive_seed(config.seed, "rule")
     setup = LearnerSetup(model, config.learner, pad_id, config.rule_settings, seed)
-    with rule_code(config.learning_rule):
+    with rule_errors(config.learning_rule):
         return get_rule(config.learning_rule).learner(setup)
 
 

@@ -10,7 +10,7 @@ from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.generators.base import Generation, Generator
-from search_to_signal.hosts import host_code
+from search_to_signal.hosts import host_errors
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.loop.clock import StepClock
 from search_to_signal.loop.files import EvaluationNote, save_checkpoint
@@ -107,7 +107,7 @@ def starting_position(live: Live) -> Position:
     scores = evaluation.per_instance if wants_instance_scores(live.host) else ()
     member = seed_member(seed, evaluation.score, scores)
     population = starting_population(live.config, live.files.directory)
-    with host_code(live.config.host):
+    with host_errors(live.config.host):
         state = begin(live.host, member, population)
     for record in (heuristic_record(member), *population):
         live.files.heuristics.write(record)
@@ -118,7 +118,7 @@ def starting_position(live: Live) -> Position:
 def live_step(live: Live, state: Any, step: int, clock: StepClock) -> tuple[Any, StepRecord]:
     """One round of the paper's loop: propose, sample, evaluate, update the search, train the model."""
     config, host = live.config, live.host
-    with host_code(config.host):
+    with host_errors(config.host):
         request = host.propose(state, stream(config.seed, "search", step))
     with clock.phase("generation"):
         generation = live.generator.generate(request.prompt, derive_seed(config.seed, "sample", step))
@@ -127,7 +127,7 @@ def live_step(live: Live, state: Any, step: int, clock: StepClock) -> tuple[Any,
             generation.completions, live.pool, config.reading, wants_instance_scores(host)
         )
     results = [item.evaluated for item in evaluated]
-    with host_code(config.host):
+    with host_errors(config.host):
         transition = update_search(host, request, results, step)
         exposures = exposures_of(host, request, results)
     with clock.phase("evaluation"):

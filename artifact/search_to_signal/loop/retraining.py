@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from search_to_signal.errors import RecordError, RunDirectoryError
 from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.local import load_tokenizer
-from search_to_signal.learner import rule_code
+from search_to_signal.learner import rule_errors
 from search_to_signal.learner.adapter import save_adapter
 from search_to_signal.learner.base import RoundLearner, StepResult, TrainingGroup
 from search_to_signal.learner.device import prepare_processor
@@ -71,7 +71,7 @@ def remade_adapters(
                 f"{recorded} holds {len(steps)} steps, and another number of groups: restore it"
             )
         result = None
-        with rule_code(config.learning_rule):
+        with rule_errors(config.learning_rule):
             if isinstance(learner, RoundLearner) and step.step < last:
                 learner.collect(group)
             else:

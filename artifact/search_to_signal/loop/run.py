@@ -10,7 +10,7 @@ import msgspec
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.generators.loopback import reachable
 from search_to_signal.generators.opening import open_generator
-from search_to_signal.hosts import host_code, open_host
+from search_to_signal.hosts import host_errors, open_host
 from search_to_signal.learner.device import prepare_processor
 from search_to_signal.loop.directory import (
     begin_again_where_changed,
@@ -93,7 +93,7 @@ def run(
                 live = Live(config, *parts, files, checkpoint_every)
                 state = run_live(live, _position(live, point, progress), progress)
                 if isinstance(live.host, HasDatabase):
-                    with host_code(config.host):
+                    with host_errors(config.host):
                         database = database_of(live.host, state)
                     write_database(directory, database)
                 manifest = _completed(manifest, live)

@@ -16,7 +16,7 @@ from search_to_signal.generators.settings import (
 )
 from search_to_signal.hosts import REFERENCE, open_host
 from search_to_signal.hosts.calm.settings import SearchSettings
-from search_to_signal.learner import GRPO, get_rule, rule_code
+from search_to_signal.learner import GRPO, get_rule, rule_errors
 from search_to_signal.learner.settings import LearnerSettings
 from search_to_signal.normalizer import DEFAULT, get_normalizer
 from search_to_signal.package_data import PROFILES
@@ -130,7 +130,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     def _check_parts(self) -> None:
         get_normalizer(self.normalizer)
-        with rule_code(self.learning_rule):
+        with rule_errors(self.learning_rule):
             get_rule(self.learning_rule).check(self.rule_settings)
         cells: list[BreadthCell | AuditCell] = [*self.breadth, *self.audit]
         for problem in dict.fromkeys([self.problem, *(cell.problem for cell in cells)]):

@@ -1,0 +1,1 @@
+"""Checksums, signatures, environment and source facts, and archive metadata of results directories."""

@@ -1,4 +1,4 @@
-"""Stored adapters against the checksums that runs recorded, without a model library."""
+"""Stored adapters, compared with the checksums that runs recorded, without a model library."""
 
 import hashlib
 import json
@@ -20,9 +20,10 @@ _LONGEST_HEADER = 1 << 24
 
 
 def tensors_sha256(path: Path) -> str:
-    """SHA-256 over names, shapes and bytes of a file's tensors in order of name, as learner.adapter has.
+    """Return the SHA-256 over names, shapes and bytes of a file's tensors, in order of name.
 
-    Raises RunDirectoryError for a file that is none, or has bytes that belong to no tensor.
+    It equals the hash of learner.adapter. Raises RunDirectoryError for a file that is no safetensors file, or
+    has bytes that belong to no tensor.
     """
     try:
         return digest_of(path.read_bytes())
@@ -31,7 +32,10 @@ def tensors_sha256(path: Path) -> str:
 
 
 def digest_of(data: bytes) -> str:
-    """The same of a file's bytes; raises ValueError, KeyError, TypeError or AttributeError for others."""
+    """Return the hash of ``tensors_sha256`` for a file's bytes.
+
+    Raises ValueError, KeyError, TypeError or AttributeError for bytes of another format.
+    """
     digest = hashlib.sha256()
     for name, stored in stored_tensors(data).items():
         digest.update(f"{name} {stored.shape} {_DTYPES[stored.dtype]}\n".encode())
@@ -40,7 +44,7 @@ def digest_of(data: bytes) -> str:
 
 
 class StoredTensor(NamedTuple):
-    """A tensor of a safetensors file: its type as there, F32 say, its shape and its little-endian bytes."""
+    """A tensor of a safetensors file: its type as named there (F32), its shape, its little-endian bytes."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -48,27 +52,27 @@ class StoredTensor(NamedTuple):
 
 
 def stored_tensors(data: bytes) -> dict[str, StoredTensor]:
-    """The tensors of a file's bytes in order of name; raises as ``digest_of``."""
+    """Return the tensors of a file's bytes in order of name; raises as ``digest_of``."""
     length = int.from_bytes(data[:8], "little")
     if length > min(_LONGEST_HEADER, len(data) - 8):
         raise ValueError("its header is too long")
     header = json.loads(data[8 : 8 + length])
     body = memoryview(data)[8 + length :]
-    found, read = {}, 0
+    tensors, tensor_bytes = {}, 0
     for name in sorted(header.keys() - {"__metadata__"}):
         start, end = header[name]["data_offsets"]
         if not 0 <= start <= end <= len(body):
             raise ValueError(f"{name} lies outside")
         shape = tuple(int(size) for size in header[name]["shape"])
-        found[name] = StoredTensor(header[name]["dtype"], shape, body[start:end])
-        read += end - start
-    if read != len(body):
+        tensors[name] = StoredTensor(header[name]["dtype"], shape, body[start:end])
+        tensor_bytes += end - start
+    if tensor_bytes != len(body):
         raise ValueError("it has bytes that belong to no tensor")
-    return found
+    return tensors
 
 
 def adapter_problems(run: Path, manifest: Manifest, steps: list[StepRecord], trained: bool) -> Iterator[str]:
-    """The adapter of a run against its steps and its manifest; only JSON and safetensors may be stored."""
+    """Yield contradictions of a run's adapter, steps and manifest; only JSON and safetensors are allowed."""
     recorded = [step.adapter_sha256 for step in steps]
     folder = run / ADAPTER
     if not trained:
@@ -77,9 +81,9 @@ def adapter_problems(run: Path, manifest: Manifest, steps: list[StepRecord], tra
         return
     if not steps or recorded[-1] != manifest.final_adapter_sha256 or None in recorded:
         yield "final_adapter_sha256 is not the adapter of its last step"
-    found = sorted(path.name for path in folder.glob("*"))
-    if found != sorted(FILES):
-        yield f"{ADAPTER} holds {found}, not {' and '.join(FILES)} alone"
+    files = sorted(path.name for path in folder.glob("*"))
+    if files != sorted(FILES):
+        yield f"{ADAPTER} holds {files}, not {' and '.join(FILES)} alone"
         return
     if tensors_sha256(folder / TENSORS) != manifest.final_adapter_sha256:
         yield f"{ADAPTER}/{TENSORS} is not the final adapter"
@@ -89,17 +93,17 @@ def adapter_problems(run: Path, manifest: Manifest, steps: list[StepRecord], tra
 def _config_problems(path: Path, manifest: Manifest) -> Iterator[str]:
     learner = manifest.config.get("learner", {})
     try:
-        found = json.loads(path.read_bytes())
-        written = (found["r"], found["lora_alpha"], found["base_model_name_or_path"])
+        config = json.loads(path.read_bytes())
+        settings = (config["r"], config["lora_alpha"], config["base_model_name_or_path"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         yield f"{ADAPTER}/{path.name} is no adapter configuration ({error})"
         return
-    if learner and written != (learner["lora_rank"], learner["lora_alpha"], None):
+    if learner and settings != (learner["lora_rank"], learner["lora_alpha"], None):
         yield f"{ADAPTER}/{path.name} has another rank, alpha or base model than the run"
 
 
 def left_out(directory: Path) -> set[str]:
-    """The files of a run's final adapter, where the run came without it: what is packed or carried does."""
+    """Return the listed files of a run's final adapter where the adapter is absent, as in packed runs."""
     if (directory / ADAPTER).exists():
         return set()
     return {name for name in read_sums(directory) if Path(name).parent.name == ADAPTER}

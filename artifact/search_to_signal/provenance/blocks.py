@@ -1,7 +1,7 @@
-"""Which bytes of which record of a changed file differ.
+"""A block index that locates the changed bytes of a file, and their record.
 
-SHA256SUMS says that a file changed; BLOCKS.jsonl, read only then, says where. It holds a CRC-32 per block of
-at most 64 bytes. Blocks begin anew at every line of a text file, so damage to one line leaves the others be.
+SHA256SUMS shows that a file changed; BLOCKS.jsonl shows where. It contains a CRC-32 for each block of at most
+64 bytes. Every line of a text file starts a new block, so damage to one line does not affect the others.
 """
 
 import re
@@ -20,12 +20,12 @@ BLOCKS = "BLOCKS.jsonl"
 BLOCK_BYTES = 64
 SHOWN = 5
 _TEXT = (".jsonl", ".json", ".csv", ".md", ".html", ".toml", ".log", ".svg")
-# What names a record, in the order in which people say it.
+# The fields that identify a record, in the order of printing.
 _NAMES = ("run", "checkpoint", "step", "index", "prompt", "position", "operator", "id")
 
 
 class Blocks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One file's checks: eight hex digits per block, one string per line (one for all of a binary file)."""
+    """The checks of one file: eight hex digits per block, one string per line (one for a binary file)."""
 
     path: str
     size: int
@@ -52,25 +52,28 @@ def _checks(piece: bytes) -> str:
 
 
 def blocks_of(directory: Path, path: Path) -> Blocks:
-    """The checks of a file below a directory."""
+    """Return the checks of a file below a directory."""
     pieces = _pieces(path)
     name = str(path.relative_to(directory))
     return Blocks(name, sum(map(len, pieces)), tuple(map(_checks, pieces)))
 
 
 def block_index(directory: Path) -> bytes:
-    """The checks of every file below a directory, a line each, but for those of the index itself."""
+    """Return the checks of every file below a directory except the index itself, one line for each."""
     files = [path for path in listed_files(directory) if path != directory / BLOCKS]
     return b"".join(msgspec.json.encode(blocks_of(directory, path)) + b"\n" for path in files)
 
 
 def write_blocks(directory: Path) -> None:
-    """Write the checks of every file below a directory."""
+    """Write the block index of a directory."""
     (directory / BLOCKS).write_bytes(block_index(directory))
 
 
 def read_blocks(directory: Path) -> dict[str, Blocks]:
-    """The recorded checks by relative path, none where there is no index; raises RunDirectoryError."""
+    """Return the recorded checks by relative path, none where there is no index.
+
+    Raises RunDirectoryError for an unreadable index.
+    """
     path = directory / BLOCKS
     if not path.is_file():
         return {}
@@ -81,39 +84,40 @@ def read_blocks(directory: Path) -> dict[str, Blocks]:
     return {row.path: row for row in rows}
 
 
-def _span(line: int | None, recorded: str, piece: bytes) -> Damage:
-    """From the first block that differs to the last one."""
-    found = _checks(piece)
-    starts = range(0, max(len(recorded), len(found)), 8)
-    wrong = [at // 8 for at in starts if recorded[at : at + 8] != found[at : at + 8]]
+def _damage(line: int | None, recorded: str, piece: bytes) -> Damage:
+    """The bytes from the first block that differs to the last one."""
+    actual = _checks(piece)
+    starts = range(0, max(len(recorded), len(actual)), 8)
+    wrong = [at // 8 for at in starts if recorded[at : at + 8] != actual[at : at + 8]]
     first, end = wrong[0] * BLOCK_BYTES, (wrong[-1] + 1) * BLOCK_BYTES
     return Damage(line, first, max(first, min(end, len(piece)) - 1))
 
 
-def _common(first: Sequence[str], second: Sequence[str]) -> int:
+def _common_length(first: Sequence[str], second: Sequence[str]) -> int:
+    """The number of leading items that two sequences share."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((index for index, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def locate(recorded: Blocks, path: Path) -> list[Damage]:
-    """Where a file differs from its recorded checks, in order; lines are numbered from 1.
+    """Return the damages of a file in order, by its recorded checks; lines are numbered from 1.
 
-    Where the number of lines changed, the first damage is the first line that differs and the last one the
-    last line before the unchanged end; what lies between cannot be told apart.
+    Where the number of lines changed, all lines between the unchanged beginning and the unchanged end are
+    damaged: it is unknown which of them were inserted or removed.
     """
     pieces = _pieces(path)
-    found = [_checks(piece) for piece in pieces]
-    if len(found) == len(recorded.lines):
-        rows = enumerate(zip(recorded.lines, found, pieces, strict=True), 1)
+    actual = [_checks(piece) for piece in pieces]
+    if len(actual) == len(recorded.lines):
+        rows = enumerate(zip(recorded.lines, actual, pieces, strict=True), 1)
         text = path.suffix in _TEXT
-        return [_span(n if text else None, old, piece) for n, (old, new, piece) in rows if old != new]
-    head = _common(recorded.lines, found)
-    tail = _common(recorded.lines[head:][::-1], found[head:][::-1])
+        return [_damage(n if text else None, old, piece) for n, (old, new, piece) in rows if old != new]
+    head = _common_length(recorded.lines, actual)
+    tail = _common_length(recorded.lines[head:][::-1], actual[head:][::-1])
     changed = pieces[head : len(pieces) - tail] or [b""]
     return [Damage(n, 0, max(len(piece), 1) - 1) for n, piece in enumerate(changed, head + 1)]
 
 
-def _named(line: bytes) -> str:
+def _identity(line: bytes) -> str:
     try:
         fields: Any = msgspec.json.decode(line)
     except UNREADABLE:
@@ -123,38 +127,41 @@ def _named(line: bytes) -> str:
     return ", ".join(f"{name} {fields[name]}" for name in _NAMES if fields.get(name) is not None)
 
 
-def _record(lines: Sequence[bytes], number: int) -> str:
-    """What a line is, or which record it follows when nobody can read it."""
-    own, before = (_named(lines[n - 1]) if 1 <= n <= len(lines) else "" for n in (number, number - 1))
+def _record_text(lines: Sequence[bytes], number: int) -> str:
+    """The record of a line, or the record before it where the line is unreadable."""
+    own, before = (_identity(lines[n - 1]) if 1 <= n <= len(lines) else "" for n in (number, number - 1))
     if own:
         return f": the record of {own}"
     return f": no readable record, after that of {before}" if before else ": no readable record"
 
 
-def _sentences(path: Path, found: Sequence[Damage]) -> Iterator[str]:
+def _describe(path: Path, damages: Sequence[Damage]) -> Iterator[str]:
     lines = _pieces(path)
-    for damage in found:
+    for damage in damages:
         span = f"bytes {damage.first} to {damage.last}"
-        record = _record(lines, damage.line) if damage.line and path.suffix == ".jsonl" else ""
+        record = _record_text(lines, damage.line) if damage.line and path.suffix == ".jsonl" else ""
         yield f"{span} of the file" if damage.line is None else f"line {damage.line}, {span}{record}"
 
 
-def _explained(recorded: Blocks, path: Path) -> list[str]:
-    found = locate(recorded, path)
-    if not found:
+def _explain(recorded: Blocks, path: Path) -> list[str]:
+    damages = locate(recorded, path)
+    if not damages:
         return ["every block is as recorded: the checksum was changed, not the file"]
     size = path.stat().st_size
     sizes = [] if size == recorded.size else [f"{size} bytes where {recorded.size} were recorded"]
-    more = [f"and {len(found) - SHOWN} more places"] if len(found) > SHOWN else []
-    return [*sizes, *_sentences(path, found[:SHOWN]), *more]
+    more = [f"and {len(damages) - SHOWN} more places"] if len(damages) > SHOWN else []
+    return [*sizes, *_describe(path, damages[:SHOWN]), *more]
 
 
 def explain_changes(directory: Path, names: Sequence[str]) -> dict[str, list[str]]:
-    """For every changed file that the block index knows, where it differs; empty without a sound index."""
+    """Return the changed places of every named file that the block index lists.
+
+    Without an index it is empty; the error of an unreadable index stands under the name of the index.
+    """
     if not names:
         return {}
     try:
         index = read_blocks(directory)
     except RunDirectoryError as error:
         return {BLOCKS: [str(error)]}
-    return {name: _explained(index[name], directory / name) for name in names if name in index}
+    return {name: _explain(index[name], directory / name) for name in names if name in index}

@@ -1,6 +1,6 @@
-"""SHA256SUMS in plain GNU form: what ``sha256sum -c --strict`` accepts and checks.
+"""SHA256SUMS in plain GNU form, which ``sha256sum -c --strict`` accepts and checks.
 
-PNG files stand in a second list, SHA256SUMS.data, by the hash of their image data.
+A second list, SHA256SUMS.data, holds the hashes of PNG files' image data.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ from search_to_signal.records.files import (
 
 SUMS = "SHA256SUMS"
 DATA_SUMS = "SHA256SUMS.data"
-# Signs the list, so it can be no part of it.
+# The signature of the list, which cannot list it.
 SIGNATURE = "SHA256SUMS.sig"
 
 
 def sha256_file(path: Path) -> str:
-    """SHA-256 of a file, read in blocks."""
+    """Return the SHA-256 of a file, read in blocks."""
     digest = hashlib.sha256()
     with path.open("rb", buffering=0) as stream:
         while block := stream.read(1 << 17):
@@ -33,20 +33,20 @@ def sha256_file(path: Path) -> str:
 
 
 def listed_files(directory: Path) -> list[Path]:
-    """Every regular file below a directory but its own lists and signature, sorted by relative path."""
+    """Return every regular file below a directory except its own lists and signature, sorted by path."""
     own = {directory / f"{name}{end}" for name in (SUMS, DATA_SUMS, SIGNATURE) for end in ("", TEMPORARY)}
     files = (Path(entry) for entry in entries_below(directory) if entry.is_file(follow_symlinks=False))
     return sorted((path for path in files if path not in own), key=lambda path: path.parts)
 
 
 def write_sums(directory: Path) -> None:
-    """Write the directory's SHA256SUMS, atomically, over every file below it, and SHA256SUMS.data for PNGs.
+    """Write the directory's SHA256SUMS of every file below it, and SHA256SUMS.data of PNG files, atomically.
 
     Raises RunDirectoryError for a damaged PNG.
     """
     files = listed_files(directory)
     images = [path for path in files if path.suffix == ".png"]
-    lines = [f"{_image(path)}  {path.relative_to(directory)}\n" for path in images]
+    lines = [f"{_sound_image_sha256(path)}  {path.relative_to(directory)}\n" for path in images]
     (directory / DATA_SUMS).unlink(missing_ok=True)
     if lines:
         write_atomically(directory / DATA_SUMS, "".join(lines).encode())
@@ -55,7 +55,7 @@ def write_sums(directory: Path) -> None:
     write_atomically(directory / SUMS, "".join(sums).encode())
 
 
-def _image(path: Path) -> str:
+def _sound_image_sha256(path: Path) -> str:
     digest = image_sha256(path)
     if digest is None:
         raise RunDirectoryError(f"{path} is no sound PNG: make it again")
@@ -78,9 +78,9 @@ def _read(path: Path) -> dict[str, str]:
 
 
 def read_sums(directory: Path) -> dict[str, str]:
-    """The recorded SHA-256 of bit-exact files by relative path; raises RunDirectoryError.
+    """Return the recorded SHA-256 of files by relative path.
 
-    For a missing list, and for a line that is no checksum line.
+    Raises RunDirectoryError for a missing list, and for a line that is no checksum line.
     """
     path = directory / SUMS
     if not path.is_file():
@@ -91,15 +91,18 @@ def read_sums(directory: Path) -> dict[str, str]:
 
 
 def read_data_sums(directory: Path) -> dict[str, str]:
-    """The recorded hash of each PNG's image data, by relative path; raises RunDirectoryError as read_sums."""
+    """Return the recorded hash of each PNG's image data by relative path; empty without a list.
+
+    Raises RunDirectoryError for a line that is no checksum line.
+    """
     path = directory / DATA_SUMS
     return _read(path) if path.is_file() else {}
 
 
-def sum_problems(directory: Path) -> dict[str, str]:
-    """What differs from the two lists, by relative path: changed, missing and unlisted files.
+def sum_problems(directory: Path, digest: Callable[[Path], str] = sha256_file) -> dict[str, str]:
+    """Return the differences from the two lists by relative path: changed, missing and unlisted files.
 
-    Raises RunDirectoryError for an unreadable list.
+    ``digest`` gives the SHA-256 of a file. Raises RunDirectoryError for an unreadable list.
     """
     exact, data = read_sums(directory), read_data_sums(directory)
     present = {str(path.relative_to(directory)): path for path in listed_files(directory)}
@@ -107,7 +110,7 @@ def sum_problems(directory: Path) -> dict[str, str]:
         present[DATA_SUMS] = directory / DATA_SUMS
     problems = {name: "missing" for name in (*exact, *data) if name not in present}
     problems |= {name: f"not listed in {SUMS}" for name in present if name not in exact and name not in data}
-    for name in _changed(exact, present, sha256_file):
+    for name in _changed(exact, present, digest):
         problems[name] = f"bytes differ from {SUMS}"
     for name in _changed(data, present, image_sha256):
         problems[name] = f"damaged, or its image data are not those of {DATA_SUMS}"
@@ -115,7 +118,7 @@ def sum_problems(directory: Path) -> dict[str, str]:
 
 
 def nested_problems(directory: Path) -> Iterator[str]:
-    """What the lists of runs and layers say otherwise than the one over all of them."""
+    """Yield the checksum lists of runs and layers that differ from the list of the whole directory."""
     whole = read_sums(directory) | read_data_sums(directory)
     for path in files_named(directory, SUMS):
         below = path.parent.relative_to(directory)

@@ -1,4 +1,4 @@
-"""Facts about the machine and the software, without naming the machine or its user."""
+"""Facts about the machine and the software, without names of machine and user."""
 
 import os
 import platform
@@ -28,7 +28,7 @@ PACKAGES = (
     "ray",
 )
 
-_PATIENCE_S = 30
+_TIMEOUT_S = 30
 
 
 def _version(name: str) -> str | None:
@@ -54,39 +54,39 @@ def _read(path: str) -> str:
 
 
 def accelerator() -> Accelerator | None:
-    """The NVIDIA card that torch would use, as its driver tells; None where there is none."""
-    asked = "name,driver_version,memory.total"
-    parts = [part.strip() for part in _card_facts(asked).split(",")]
-    if len(parts) != asked.count(",") + 1 or not parts[2].isdigit():
+    """Return the NVIDIA card that torch would use, by its driver's report; None without a card."""
+    fields = "name,driver_version,memory.total"
+    parts = [part.strip() for part in _query_card(fields).split(",")]
+    if len(parts) != fields.count(",") + 1 or not parts[2].isdigit():
         return None
-    cuda = re.search(r"CUDA Version\s*:\s*([0-9.]+)", _ask("nvidia-smi", "-q"))
+    cuda = re.search(r"CUDA Version\s*:\s*([0-9.]+)", _output_of("nvidia-smi", "-q"))
     return Accelerator(name=parts[0], driver=parts[1], cuda=cuda[1] if cuda else "", memory_mib=int(parts[2]))
 
 
 def free_memory_mib() -> int | None:
-    """Memory that nobody holds on the NVIDIA card that torch would use; None where there is no card."""
-    answer = _card_facts("memory.free")
+    """Return the free memory of the NVIDIA card that torch would use, in MiB; None without a card."""
+    answer = _query_card("memory.free")
     return int(answer) if answer.isdigit() else None
 
 
-def _card_facts(asked: str) -> str:
-    """A line about the first card that CUDA_VISIBLE_DEVICES names, by number or UUID, or else the first."""
+def _query_card(fields: str) -> str:
+    """A line of nvidia-smi about the first card of CUDA_VISIBLE_DEVICES (number or UUID), or the first."""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
     chosen = ("-i", first) if first else ()
-    answer = _ask("nvidia-smi", *chosen, f"--query-gpu={asked}", "--format=csv,noheader,nounits")
+    answer = _output_of("nvidia-smi", *chosen, f"--query-gpu={fields}", "--format=csv,noheader,nounits")
     return answer.splitlines()[0].strip() if answer else ""
 
 
-def _ask(*command: str) -> str:
+def _output_of(*command: str) -> str:
     try:
-        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_PATIENCE_S)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_TIMEOUT_S)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return found.stdout
+    return done.stdout
 
 
 def environment(card: bool = False) -> Environment:
-    """Collect the facts, with ``card`` the accelerator's too; one that this system does not tell is empty."""
+    """Return the facts, with ``card`` also those of the accelerator; facts that are unavailable are empty."""
     cpu = _read("/proc/cpuinfo")
     flags = _field(cpu, "flags").split()
     memory = _field(_read("/proc/meminfo"), "MemTotal").split()

@@ -1,4 +1,4 @@
-"""PNG files are compared by their image data, which every compression library packs in its own way."""
+"""Hashes of PNG image data, since compression libraries pack equal images into different bytes."""
 
 import hashlib
 import struct
@@ -7,32 +7,32 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
-# Size and mode, palette, transparency, and the packed rows. Other chunks are notes about a picture.
+# Size and mode, palette, transparency, and the packed rows. Other chunks are metadata.
 _HEADER = (b"IHDR", b"PLTE", b"tRNS")
 _ROWS = b"IDAT"
 _PIECE = 1 << 16
 
 
 def _chunks(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """Kind and body of every chunk; raises ValueError or struct.error for a file that is damaged or cut."""
-    place = len(_SIGNATURE)
-    if data[:place] != _SIGNATURE:
+    """Yield kind and body of every chunk; raises ValueError or struct.error for a damaged file."""
+    offset = len(_SIGNATURE)
+    if data[:offset] != _SIGNATURE:
         raise ValueError("no PNG")
     kind = b""
     while kind != b"IEND":
-        length, kind = struct.unpack_from(">I4s", data, place)
-        checked = data[place + 4 : place + 8 + length]
-        (crc,) = struct.unpack_from(">I", data, place + 8 + length)
+        length, kind = struct.unpack_from(">I4s", data, offset)
+        checked = data[offset + 4 : offset + 8 + length]
+        (crc,) = struct.unpack_from(">I", data, offset + 8 + length)
         if zlib.crc32(checked) != crc:
             raise ValueError("damaged chunk")
         yield kind, checked[4:]
-        place += 12 + length
-    if place != len(data):
+        offset += 12 + length
+    if offset != len(data):
         raise ValueError("bytes behind the end")
 
 
 def _unpacked(inflate: "zlib._Decompress", packed: bytes | memoryview) -> Iterator[bytes]:
-    """Unpacked bytes in pieces, so that no picture takes more memory than another."""
+    """Yield unpacked bytes in pieces of bounded size."""
     while True:
         piece = inflate.decompress(packed, _PIECE)
         yield piece
@@ -42,7 +42,7 @@ def _unpacked(inflate: "zlib._Decompress", packed: bytes | memoryview) -> Iterat
 
 
 def image_sha256(path: Path) -> str | None:
-    """SHA-256 over header, palette and unpacked rows of a PNG; None for a file that is damaged anywhere."""
+    """Return the SHA-256 over header, palette and unpacked rows of a PNG; None for a damaged file."""
     digest, inflate = hashlib.sha256(), zlib.decompressobj()
     try:
         for kind, body in _chunks(memoryview(path.read_bytes())):

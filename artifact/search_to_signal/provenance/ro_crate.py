@@ -16,7 +16,7 @@ _SOFTWARE = {"@id": "#search-to-signal"}
 _LICENCE = {"@id": "https://spdx.org/licenses/MIT"}
 
 
-def _published() -> str:
+def _publication_date() -> str:
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     now = datetime.fromtimestamp(int(epoch), timezone.utc) if epoch else datetime.now(timezone.utc)
     return now.date().isoformat()
@@ -39,13 +39,13 @@ def _run(name: str, manifest: Manifest) -> dict[str, Any]:
 
 
 def describe_crate(directory: Path, title: str) -> bytes:
-    """The metadata as canonical JSON: every file but the checksum lists, every run of every layer.
+    """Return the metadata as canonical JSON: every file except the checksum lists, and every run.
 
-    ``datePublished`` is SOURCE_DATE_EPOCH where it is set, and today otherwise.
+    ``datePublished`` is SOURCE_DATE_EPOCH where it is set, else the current date.
     """
-    after = {directory / name for name in (CRATE, SUMS, DATA_SUMS, BLOCKS)}
-    kept = [path for path in listed_files(directory) if path not in after]
-    files = [_file(directory, p) for p in kept if INTERRUPTED not in p.relative_to(directory).parts]
+    written_later = {directory / name for name in (CRATE, SUMS, DATA_SUMS, BLOCKS)}
+    paths = [path for path in listed_files(directory) if path not in written_later]
+    files = [_file(directory, p) for p in paths if INTERRUPTED not in p.relative_to(directory).parts]
     runs = [_run(run.relative_to(directory).as_posix(), read_manifest(run)) for run in runs_below(directory)]
     root = {
         "@id": "./",
@@ -53,7 +53,7 @@ def describe_crate(directory: Path, title: str) -> bytes:
         "name": title,
         "description": "Records, tables and figures of search-coupled online post-training; "
         "manifests say what ran on what, and SHA256SUMS covers every file.",
-        "datePublished": _published(),
+        "datePublished": _publication_date(),
         "license": _LICENCE,
         "hasPart": [{"@id": file["@id"]} for file in files],
         "mentions": [{"@id": run["@id"]} for run in runs],

@@ -1,4 +1,4 @@
-"""Close a results directory: what it contains, and the checks that find any change."""
+"""The seal of a results directory: archive metadata, block index and checksum lists."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from search_to_signal.provenance.ro_crate import CRATE, describe_crate
 def seal(directory: Path, title: str) -> None:
     """Write RO-Crate metadata, block index and checksum lists, in this order.
 
-    Raises RunDirectoryError for a damaged PNG.
+    ``title`` names the data set in the metadata. Raises RunDirectoryError for a damaged PNG.
     """
     (directory / CRATE).write_bytes(describe_crate(directory, title))
     write_blocks(directory)

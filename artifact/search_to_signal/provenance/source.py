@@ -1,4 +1,4 @@
-"""Which source made a result: a hash over the files that decide it, the checkout, the locked packages."""
+"""The source of a result: a hash over the files that determine it, the checkout, and the locked packages."""
 
 import hashlib
 import subprocess
@@ -14,7 +14,7 @@ from search_to_signal.records.manifest import Source
 
 
 def _git(*arguments: str) -> str | None:
-    if INSTALLED:  # perhaps into an environment that lies in somebody else's checkout
+    if INSTALLED:  # its environment may lie in the checkout of another project
         return None
     try:
         done = subprocess.run(
@@ -26,7 +26,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def source() -> Source:
-    """Hash the source bundle and ask git about the checkout."""
+    """Return the hash of the source files, with commit and state of the checkout where there is one."""
     digest = hashlib.sha256()
     for name, path in source_files().items():
         digest.update(f"{sha256_file(path)}  {name}\n".encode())
@@ -39,7 +39,7 @@ def source() -> Source:
 
 
 def read_lock(path: Path = LOCK) -> dict[str, Any]:
-    """The lock as data; raises ConfigError when it cannot be read."""
+    """Return the lock file as data; raises ConfigError where it cannot be read."""
     try:
         lock: dict[str, Any] = msgspec.toml.decode(path.read_bytes())
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:

@@ -58,7 +58,7 @@ def rewards_of(mapping: RewardMapping, groups: GroupBatch) -> Rewards:
     Raises MappingError where the mapping fails, ends the process, or returns something other than Rewards of
     shape (N, G) and finite; IllFormedGroupError passes.
     """
-    with plugins.own_code(f"mapping {mapping.name}"):
+    with plugins.third_party_errors(f"mapping {mapping.name}"):
         rewards = mapping(groups)
     shape = groups.outcome.shape
     if not isinstance(rewards, Rewards):

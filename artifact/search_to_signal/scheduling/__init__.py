@@ -1,1 +1,1 @@
-"""Any number of runs: where each goes, what is there already, and the rest executed side by side."""
+"""Execution of many runs: the slot of each run, finished runs, and the others executed in parallel."""

@@ -1,4 +1,4 @@
-"""Whether the card of this machine can hold a profile's runs side by side, said before the first begins."""
+"""Checks that this machine's card can hold a profile's parallel runs, before the first run starts."""
 
 import os
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ Part = Profile | BreadthCell | AuditCell
 
 def require_card(profile: Profile) -> None:
     """Raise ConfigError where runs on a card find none, or too little free memory for ``jobs`` of them."""
-    needed = [found for part in _parts(profile) for found in _needed(profile, part)]
+    needed = [requirement for part in _parts(profile) for requirement in _required_memory(profile, part)]
     if not needed:
         return
     free = free_memory_mib()
@@ -41,9 +41,9 @@ def require_card(profile: Profile) -> None:
 
 
 def card_warnings(profile: Profile) -> Iterator[str]:
-    """One line where several runs would have to take turns on the card."""
-    served = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", _MPS)).exists()
-    if _loading(profile).device == "cuda" and profile.jobs > 1 and not served:
+    """Yield a warning where parallel runs on the card would take turns, for lack of NVIDIA MPS."""
+    has_mps = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", _MPS)).exists()
+    if _loading(profile).device == "cuda" and profile.jobs > 1 and not has_mps:
         yield (
             f"warning: {profile.jobs} runs take turns on one card: nvidia-cuda-mps-control -d, started "
             "before, lets them compute side by side, about twice as many groups in all"
@@ -55,11 +55,12 @@ def _parts(profile: Profile) -> list[Part]:
 
 
 def _loading(profile: Profile) -> ModelLoading:
-    """Cells are loaded as the profile's model is."""
+    """How the profile's model is loaded; models of cells are loaded the same way."""
     return profile.model.loading if isinstance(profile.model, ModelSettings) else ModelLoading()
 
 
-def _needed(profile: Profile, part: Part) -> Iterator[tuple[str, int]]:
+def _required_memory(profile: Profile, part: Part) -> Iterator[tuple[str, int]]:
+    """The model and the memory in MiB of one run of a part; none for runs without the card."""
     loading = _loading(profile)
     if loading.device != "cuda" or profile.generation.backend != "local":
         return

@@ -1,4 +1,4 @@
-"""How much of a card's memory a run takes, from the sizes of its model alone: known before it starts."""
+"""An estimate of the card memory of a run, from the sizes of its model, before it starts."""
 
 import json
 from pathlib import Path
@@ -9,16 +9,16 @@ from search_to_signal.generators.settings import GenerationSettings, ModelLoadin
 from search_to_signal.learner.settings import LearnerSettings
 
 _MIB = 1 << 20
-# What CUDA itself holds of a process, and what torch keeps between two sizes of a tensor.
+# Memory of a process's CUDA context, and the overhead of torch's allocator.
 _CONTEXT_MIB, _SLACK = 1000, 1.15
 
 
 def required_mib(
     directory: Path, loading: ModelLoading, generation: GenerationSettings, learner: LearnerSettings | None
 ) -> int:
-    """Memory in MiB of a run at its longest prompt and completions; ``learner`` is None where it is frozen.
+    """Return the memory in MiB of a run at its longest prompt and completions; ``learner`` is None if frozen.
 
-    An estimate from above, held against measured runs in docs/performance.md. Raises ModelFileError for a
+    It is an upper estimate, compared with measured runs in docs/performance.md. Raises ModelFileError for a
     directory without a configuration.
     """
     sizes = _sizes(directory)
@@ -30,11 +30,12 @@ def required_mib(
 
 def _sizes(directory: Path) -> dict[str, int]:
     try:
-        found: dict[str, Any] = json.loads((directory / "config.json").read_bytes())
+        config: dict[str, Any] = json.loads((directory / "config.json").read_bytes())
         names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-        sizes = {name: int(found[name]) for name in names}
-        sizes["num_key_value_heads"] = int(found.get("num_key_value_heads") or sizes["num_attention_heads"])
-        sizes["head_dim"] = int(found.get("head_dim") or sizes["hidden_size"] // sizes["num_attention_heads"])
+        sizes = {name: int(config[name]) for name in names}
+        heads = sizes["num_attention_heads"]
+        sizes["num_key_value_heads"] = int(config.get("num_key_value_heads") or heads)
+        sizes["head_dim"] = int(config.get("head_dim") or sizes["hidden_size"] // heads)
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError, AttributeError) as error:
         raise ModelFileError(f"{directory} has no config.json of a causal model: restore it") from error
     return sizes
@@ -53,25 +54,25 @@ def _bytes(loading: ModelLoading) -> int:
 
 
 def _weights(sizes: dict[str, int], loading: ModelLoading) -> int:
-    """The layers, the embedding, the output head in float32, and the head as the sampler reads it."""
+    """Bytes of the layers, the embedding, the output head in float32, and the sampler's copy of the head."""
     layers = sizes["num_hidden_layers"] * sum(out * into for out, into in _projections(sizes))
     table = sizes["vocab_size"] * sizes["hidden_size"]
     size = _bytes(loading)
-    # The sampler unpacks what is stored in 4 bits.
+    # The sampler unpacks weights that are stored in 4 bits.
     stored = layers * size + (layers * 9 // 16 if loading.quantization == "nf4" else 0)
     return stored + table * (size + 4 + size)
 
 
 def _cache(sizes: dict[str, int], loading: ModelLoading, generation: GenerationSettings) -> int:
-    """Keys and values of every row, logits, and the prompt's own pass."""
-    room = generation.max_prompt_tokens + generation.max_completion_tokens
-    place = 2 * sizes["num_key_value_heads"] * sizes["head_dim"] * _bytes(loading)
+    """Bytes of keys, values and logits of every row, and of the pass over the prompt."""
+    tokens = generation.max_prompt_tokens + generation.max_completion_tokens
+    token_bytes = 2 * sizes["num_key_value_heads"] * sizes["head_dim"] * _bytes(loading)
     rows = generation.group_size + 1
-    return rows * (room * place * sizes["num_hidden_layers"] + 16 * sizes["vocab_size"])
+    return rows * (tokens * token_bytes * sizes["num_hidden_layers"] + 16 * sizes["vocab_size"])
 
 
 def _adapter(sizes: dict[str, int], learner: LearnerSettings) -> int:
-    """Adapter, gradient, two moments, the sampler's copy and its pieces, and the one that is hashed."""
+    """Bytes of adapter, gradient, two moments, the sampler's copy and its pieces, and the hashed copy."""
     ranks = sum(out + into for out, into in _projections(sizes))
     return 8 * 4 * sizes["num_hidden_layers"] * learner.lora_rank * ranks
 
@@ -79,12 +80,13 @@ def _adapter(sizes: dict[str, int], learner: LearnerSettings) -> int:
 def _update(
     sizes: dict[str, int], loading: ModelLoading, generation: GenerationSettings, learner: LearnerSettings
 ) -> int:
-    """What the backward pass keeps of every token, and the logits of one completion."""
+    """Bytes that the backward pass stores for every token, and the logits of one completion."""
     longest = generation.max_prompt_tokens + generation.max_completion_tokens
     hidden, inner, layers = (
         sizes[name] for name in ("hidden_size", "intermediate_size", "num_hidden_layers")
     )
     layer = 16 * hidden * _bytes(loading) + 7 * inner * _bytes(loading)
-    kept = layers * hidden * _bytes(loading) + layer if learner.gradient_checkpointing else layers * layer
+    checkpoints = layers * hidden * _bytes(loading) + layer
+    stored = checkpoints if learner.gradient_checkpointing else layers * layer
     logits = 3 * 4 * generation.max_completion_tokens * sizes["vocab_size"]
-    return generation.group_size * longest * kept + logits
+    return generation.group_size * longest * stored + logits

@@ -1,7 +1,7 @@
-"""The same runs on a Ray cluster: one process per run, wherever there is room; loaded only when asked for.
+"""Execution of runs on a Ray cluster, one process per run; imported only with the option --ray.
 
-Results go where they always go, so their directory has to be the same one on every node, as has the
-project. A run whose node is lost goes on from its last checkpoint on another.
+The results directory and the project have to be the same directories on every node. A run whose node is lost
+resumes from its last checkpoint on another node.
 """
 
 import importlib
@@ -15,18 +15,18 @@ from search_to_signal.errors import ConfigError, RunFailedError, S2SError, reaso
 from search_to_signal.loop.directory import set_aside
 from search_to_signal.progress import Progress
 from search_to_signal.records.reader import STEPS
-from search_to_signal.scheduling.execution import Children, Execution, Place, run_place, stoppable
+from search_to_signal.scheduling.execution import Execution, RunProcesses, RunSlot, execute_slot, stoppable
 
-# How often a run may lose its node.
+# The number of times that a run may lose its node.
 _RETRIES = 8
 _POLL_S = 1.0
 _CONNECT_S = 5.0
-# A lost node may take a moment to notice; until then its run still holds its directory.
+# The run of a lost node may continue for a while, and holds its directory until it ends.
 _WAIT_S = 60.0
 
 
-class _KeptLines:
-    """Keeps what a run says for whoever started it; its progress is read from its records."""
+class _CollectedLines:
+    """Collects the lines of a run for the process that started it, which reads its progress from records."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -37,40 +37,40 @@ class _KeptLines:
         self.lines.append(line)
 
 
-def _remote_run(place: Place, how: Execution) -> list[str]:
-    said = _KeptLines()
-    with Children() as children:
-        run_place(place, how, said, children, _WAIT_S)
-    return said.lines
+def _remote_run(slot: RunSlot, execution: Execution) -> list[str]:
+    collected = _CollectedLines()
+    with RunProcesses() as processes:
+        execute_slot(slot, execution, collected, processes, _WAIT_S)
+    return collected.lines
 
 
-def node_resources(place: Place, gpus: bool) -> dict[str, int]:
-    """What a run takes of a node: processors, and a GPU where the cluster has some.
+def node_resources(slot: RunSlot, gpus: bool) -> dict[str, int]:
+    """Return the resources of a run on its node: processors, and a GPU where the cluster has some.
 
-    Evaluations run in workers of the run's own process, on its node. They and the model take turns, so
-    the larger number of the two is what is busy at once.
+    Evaluation workers run on the node of their run, in turns with the model, so the run needs the larger
+    number of processors of the two.
     """
     return {
-        "num_cpus": max(place.config.threads, place.config.evaluation.slots),
+        "num_cpus": max(slot.config.threads, slot.config.evaluation.slots),
         "num_gpus": 1 if gpus else 0,
     }
 
 
-def execute_on_ray(todo: Sequence[Place], how: Execution, progress: Progress) -> None:
-    """Run every place on the cluster at ``how.ray``, in this order as room allows.
+def execute_on_ray(pending: Sequence[RunSlot], execution: Execution, progress: Progress) -> None:
+    """Execute every slot on the cluster at ``execution.ray``, in this order as resources become free.
 
     Raises ConfigError when there is no such cluster, RunFailedError when a run fails, StoppedError on
-    Ctrl-C or SIGTERM; the last two end the other runs, which can go on.
+    Ctrl-C or SIGTERM; the last two end the other runs, which can be resumed.
     """
-    ray = _connected(how.ray)
+    ray = _connect(execution.ray)
     try:
-        with stoppable(how.resume):
-            _watch(ray, _submitted(ray, todo, how), progress)
+        with stoppable(execution.resume):
+            _watch(ray, _submit(ray, pending, execution), progress)
     finally:
         ray.shutdown()
 
 
-def _connected(address: str | None) -> Any:
+def _connect(address: str | None) -> Any:
     try:
         ray = importlib.import_module("ray")
     except ImportError as error:
@@ -84,7 +84,7 @@ def _connected(address: str | None) -> Any:
 
 
 def _require_listener(address: str | None) -> None:
-    """Raise ConfigError where nothing listens at HOST:PORT; Ray itself would try for minutes."""
+    """Raise ConfigError where nothing listens at HOST:PORT, since Ray itself would try for minutes."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         return  # "auto" and the like, which Ray refuses at once
@@ -96,41 +96,41 @@ def _require_listener(address: str | None) -> None:
         ) from error
 
 
-def _submitted(ray: Any, todo: Sequence[Place], how: Execution) -> dict[Any, Place]:
+def _submit(ray: Any, pending: Sequence[RunSlot], execution: Execution) -> dict[Any, RunSlot]:
     gpus = ray.cluster_resources().get("GPU", 0) >= 1
-    # A worker process of its own per run, because a run that lost its node must leave nothing behind.
+    # Every run has a new worker process, so that no state of another run or attempt remains.
     remote = ray.remote(max_retries=_RETRIES, max_calls=1)(_remote_run)
     waiting = {}
-    for place in todo:
-        if not how.resume:
-            set_aside(place.directory)
-        place = replace(place, directory=place.directory.resolve())
-        # From here on whatever is found in the directory is an earlier attempt of this very run.
-        attempt = replace(how, resume=True)
-        waiting[remote.options(**node_resources(place, gpus)).remote(place, attempt)] = place
+    for slot in pending:
+        if not execution.resume:
+            set_aside(slot.directory)
+        slot = replace(slot, directory=slot.directory.resolve())
+        # From here on the directory can contain only an earlier attempt of this run.
+        attempt = replace(execution, resume=True)
+        waiting[remote.options(**node_resources(slot, gpus)).remote(slot, attempt)] = slot
     return waiting
 
 
-def _watch(ray: Any, waiting: dict[Any, Place], progress: Progress) -> None:
+def _watch(ray: Any, waiting: dict[Any, RunSlot], progress: Progress) -> None:
     shown: dict[str, int] = {}
     try:
         while waiting:
             ready, _ = ray.wait(list(waiting), timeout=_POLL_S)
             for reference in ready:
-                place = waiting.pop(reference)
-                for line in _result(ray, reference, place):
+                slot = waiting.pop(reference)
+                for line in _result(ray, reference, slot):
                     progress.say(line)
-            for place in waiting.values():
-                label, groups = place.config.label, _groups(place.directory)
+            for slot in waiting.values():
+                label, groups = slot.config.label, _groups(slot.directory)
                 if shown.get(label) != groups:
-                    progress.update(label, groups, place.config.groups)
+                    progress.update(label, groups, slot.config.groups)
                 shown[label] = groups
     finally:
         for reference in waiting:
             ray.cancel(reference, force=True)
 
 
-def _result(ray: Any, reference: Any, place: Place) -> list[str]:
+def _result(ray: Any, reference: Any, slot: RunSlot) -> list[str]:
     try:
         lines: list[str] = ray.get(reference)
     except ray.exceptions.RayTaskError as error:
@@ -139,7 +139,7 @@ def _result(ray: Any, reference: Any, place: Place) -> list[str]:
         raise RunFailedError(str(error.cause)) from None
     except ray.exceptions.RayError as error:
         raise RunFailedError(
-            f"run {place.config.label} was lost on the cluster ({type(error).__name__}; a run may lose its "
+            f"run {slot.config.label} was lost on the cluster ({type(error).__name__}; a run may lose its "
             f"node {_RETRIES} times, this command not its own): look at the nodes, then go on with --resume"
         ) from error
     return lines

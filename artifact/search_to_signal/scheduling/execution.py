@@ -1,4 +1,4 @@
-"""Executes runs: a bounded number side by side, each in a process of its own."""
+"""Execution of runs: a bounded number in parallel, each in its own process."""
 
 import os
 import re
@@ -20,19 +20,19 @@ from search_to_signal.progress import Progress, one_line
 from search_to_signal.records.files import storage_errors
 from search_to_signal.runtime import command_line
 
-# How a run's process speaks to the one that started it; every other line is for people.
+# Lines with these prefixes go from a run's process to its parent process; all others are for the user.
 PROGRESS_PREFIX = "progress "
 ERROR_PREFIX = "error: "
-# Anything else that looks like it, a model's text perhaps, is a line for people.
+# Lines that only resemble progress, from a model's text for example, are for the user.
 _PROGRESS = re.compile(rf"{PROGRESS_PREFIX}(?P<done>\d{{1,9}}) (?P<total>\d{{1,9}}) ?(?P<note>.*)")
 _ENDING_S = 10.0
 
 
 @dataclass(frozen=True)
-class Place:
-    """A run and its directory; ``done`` when the directory already holds exactly this run, verified.
+class RunSlot:
+    """A run and its directory; ``done`` where the directory contains this run, complete and verified.
 
-    With ``recorded``, a finished run's directory, its final adapter alone is made again.
+    ``recorded`` is the directory of a finished run whose final adapter alone is to be made again.
     """
 
     config: RunConfig
@@ -43,15 +43,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Execution:
-    """How runs are executed; nothing here changes a record.
+    """How runs are executed; no field changes a record.
 
-    ``jobs`` runs go side by side, each with a checkpoint after every ``checkpoint_every`` groups. With
-    ``resume`` unfinished runs go on, else they are set aside and begin again. ``ray`` is the address of a
-    Ray cluster to run on instead of this machine. ``plan`` is the SHA-256 of the plan of the runs: they begin
-    in the order given, finished ones stay whichever version of the source made them, and what another version
-    began begins again. ``elsewhere`` is the same results directory as it came from other machines, packed or
-    not: what is finished there is not run again. ``check`` gives the problems of a finished run, which is
-    kept where there are none; without it, and under a plan, checksums alone are held.
+    ``jobs`` runs are executed in parallel, each with a checkpoint after every ``checkpoint_every`` groups.
+    ``resume`` continues unfinished runs, which are otherwise set aside and started again. ``ray`` is the
+    address of a Ray cluster to use instead of this machine. ``plan`` is the SHA-256 of the runs' plan: runs
+    start in the given order, finished ones stay whichever version of the source made them, and unfinished
+    ones of another version start again. ``finished_runs`` is the same results directory from other machines,
+    packed or not, whose finished runs are not executed again. ``check`` returns the problems of a finished
+    run, which is kept where there are none; without it, and under a plan, only checksums are compared.
     """
 
     jobs: int = 1
@@ -59,26 +59,31 @@ class Execution:
     resume: bool = False
     ray: str | None = None
     plan: str | None = None
-    elsewhere: Path | None = None
+    finished_runs: Path | None = None
     check: Callable[[Path], Sequence[str]] | None = None
 
 
-def execute(todo: Sequence[Place], how: Execution, progress: Progress) -> None:
-    """Run every place, in this order as room allows.
+def execute(pending: Sequence[RunSlot], execution: Execution, progress: Progress) -> None:
+    """Execute every slot, in this order as jobs become free.
 
     Raises RunFailedError when a run fails, which ends the others, and StoppedError on Ctrl-C or SIGTERM;
-    whatever was ended can go on.
+    ended runs can be resumed.
     """
-    waiting = iter(todo)
-    with stoppable(how.resume), ThreadPoolExecutor(how.jobs) as workers, Children() as children:
+    waiting = iter(pending)
+    with (
+        stoppable(execution.resume),
+        ThreadPoolExecutor(execution.jobs) as workers,
+        RunProcesses() as processes,
+    ):
 
         def begin(number: int) -> set[Future[None]]:
             return {
-                workers.submit(run_place, place, how, progress, children) for place in islice(waiting, number)
+                workers.submit(execute_slot, slot, execution, progress, processes)
+                for slot in islice(waiting, number)
             }
 
-        # Never more at the pool than it has room for: it would begin the next one before a failure is seen.
-        running = begin(how.jobs)
+        # A queued run would start before the failure of another one is seen.
+        running = begin(execution.jobs)
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
@@ -88,7 +93,7 @@ def execute(todo: Sequence[Place], how: Execution, progress: Progress) -> None:
 
 @contextmanager
 def stoppable(resume: bool) -> Iterator[None]:
-    """Within it Ctrl-C and SIGTERM are a StoppedError; off the main thread there is no handler to set."""
+    """Turn Ctrl-C and SIGTERM into StoppedError; in other threads than the main one only Ctrl-C."""
     main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, signal.default_int_handler) if main else None
     try:
@@ -101,21 +106,21 @@ def stoppable(resume: bool) -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-class Children:
-    """The processes of runs that are under way: they end with the context, and then no more of them start."""
+class RunProcesses:
+    """The running processes of runs; leaving the context ends them, and no further process starts."""
 
     def __init__(self) -> None:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._ended = False
         self._lock = threading.Lock()
 
-    def __enter__(self) -> "Children":
+    def __enter__(self) -> "RunProcesses":
         return self
 
     @contextmanager
     def start(self, command: list[str], log: Path, threads: int) -> Iterator["subprocess.Popen[bytes]"]:
-        """Start a run; at the end it has ended. Raises StoppedError when everything was ended."""
-        # A file, not a pipe: a full pipe that nobody reads would stop the run.
+        """Start a run's process, which ends with the context; raises StoppedError after all were ended."""
+        # A file, since a full pipe without a reader would block the run.
         with log.open("ab") as errors, self._lock:
             if self._ended:
                 raise StoppedError("stopped before this run began")
@@ -125,7 +130,7 @@ class Children:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=_environment(threads),
-                start_new_session=True,  # Ctrl-C is for us: a run is ended in order
+                start_new_session=True,  # Ctrl-C reaches this process alone, which ends its runs in order
             )
             self._running.add(process)
         try:
@@ -151,36 +156,39 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def run_place(
-    place: Place, how: Execution, progress: Progress, children: Children, wait_s: float = 0
+def execute_slot(
+    slot: RunSlot, execution: Execution, progress: Progress, processes: RunProcesses, wait_s: float = 0
 ) -> None:
-    """Run one place in a process and pass on what it says; raises RunFailedError."""
-    directory, log = place.directory, log_file(place.directory)
+    """Execute one slot in a process and report its output; raises RunFailedError where it fails.
+
+    ``wait_s`` is the time that the run waits for another process that holds its directory.
+    """
+    directory, log = slot.directory, log_file(slot.directory)
     with storage_errors(directory.parent):
-        if not how.resume:
+        if not execution.resume:
             set_aside(directory)
         directory.parent.mkdir(parents=True, exist_ok=True)
     command = command_line("run-one", "--out", str(directory))
-    command += ["--checkpoint-every", str(how.checkpoint_every), "--wait", str(wait_s)]
-    command += ["--parent", str(os.getpid()), *(["--resume"] if how.resume else [])]
-    command += ["--plan", how.plan] if how.plan is not None else []
-    command += ["--retrain", str(place.recorded)] if place.recorded is not None else []
-    said = ""
-    progress.update(place.config.label, 0, place.config.groups, "starting")
-    with storage_errors(directory.parent), children.start(command, log, place.config.threads) as process:
+    command += ["--checkpoint-every", str(execution.checkpoint_every), "--wait", str(wait_s)]
+    command += ["--parent", str(os.getpid()), *(["--resume"] if execution.resume else [])]
+    command += ["--plan", execution.plan] if execution.plan is not None else []
+    command += ["--retrain", str(slot.recorded)] if slot.recorded is not None else []
+    last_line = ""
+    progress.update(slot.config.label, 0, slot.config.groups, "starting")
+    with storage_errors(directory.parent), processes.start(command, log, slot.config.threads) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(BrokenPipeError):
-            process.stdin.write(canonical_json(place.config))
+            process.stdin.write(canonical_json(slot.config))
             process.stdin.close()
         for line in process.stdout:
-            said = one_line(line.decode(errors="replace"))
-            if not said.startswith(ERROR_PREFIX):  # which is told once, with the run's exit code
-                _report_line(said, place.config, progress)
+            last_line = one_line(line.decode(errors="replace"))
+            if not last_line.startswith(ERROR_PREFIX):  # an error is reported once, with the exit code
+                _report_line(last_line, slot.config, progress)
         code = process.wait()
     if code != 0:
-        why = f" ({said})" if said.startswith(ERROR_PREFIX) else ""
-        raise RunFailedError(f"run {place.config.label} ended with exit code {code}{why}: see {log}")
+        error = f" ({last_line})" if last_line.startswith(ERROR_PREFIX) else ""
+        raise RunFailedError(f"run {slot.config.label} ended with exit code {code}{error}: see {log}")
 
 
 def _environment(threads: int) -> dict[str, str]:
@@ -190,7 +198,7 @@ def _environment(threads: int) -> dict[str, str]:
 
 
 def _report_line(line: str, config: RunConfig, progress: Progress) -> None:
-    if found := _PROGRESS.fullmatch(line):
-        progress.update(config.label, int(found["done"]), int(found["total"]), found["note"])
+    if match := _PROGRESS.fullmatch(line):
+        progress.update(config.label, int(match["done"]), int(match["total"]), match["note"])
     else:
         progress.say(f"{config.label}: {line}")

@@ -1,4 +1,4 @@
-"""Any number of runs: where each of them goes, what is already there, and the rest executed."""
+"""The slots of runs in a results directory: which are finished already, and execution of the others."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,93 +25,93 @@ from search_to_signal.records.manifest import (
     runs_below,
     write_roster,
 )
-from search_to_signal.scheduling.execution import Execution, Place, execute
+from search_to_signal.scheduling.execution import Execution, RunSlot, execute
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A profile, the results directory that it runs into, how its runs are executed and who is told."""
+    """A profile, its results directory, how its runs are executed, and the receiver of progress."""
 
     profile: Profile
     results: Path
-    how: Execution
+    execution: Execution
     progress: Progress
 
     def run_all(self, plan: Mapping[Path, Sequence[RunConfig]]) -> list[Path]:
-        """Run what is missing of every directory's runs, all in one pool; returns the run directories.
+        """Execute the missing runs of every directory in one pool; returns the run directories.
 
-        Complete runs are verified and kept, unfinished ones begin again, or with ``how.resume`` go on. Raises
-        RunDirectoryError before anything starts where a directory holds something else.
+        Complete runs are verified and kept; unfinished ones start again, or resume with ``execution.resume``.
+        Raises RunDirectoryError, before a run starts, where a directory contains something else.
         """
-        todo = self.begin(plan)
-        run_missing(todo, self.how, self.progress)
+        pending = self.begin(plan)
+        run_missing(pending, self.execution, self.progress)
         for out in plan:
             write_sums(out)
-        return [place.directory for place in todo]
+        return [slot.directory for slot in pending]
 
-    def begin(self, plan: Mapping[Path, Sequence[RunConfig]]) -> list[Place]:
-        """Name every directory's runs in it; returns where they go. Raises as ``run_all``."""
-        todo = [place for out, configs in plan.items() for place in self._places(configs, out)]
+    def begin(self, plan: Mapping[Path, Sequence[RunConfig]]) -> list[RunSlot]:
+        """Write the roster of every directory and return the slots of its runs; raises as ``run_all``."""
+        pending = [slot for out, configs in plan.items() for slot in self._slots(configs, out)]
         for out, configs in plan.items():
             write_roster(out, (config.name for config in configs))
-        return todo
+        return pending
 
-    def _places(self, configs: Sequence[RunConfig], out: Path) -> list[Place]:
-        found, shelf = places(configs, out, self.how), self.how.elsewhere
-        if shelf is None:
-            return found
-        there = shelf / out.relative_to(self.results)
+    def _slots(self, configs: Sequence[RunConfig], out: Path) -> list[RunSlot]:
+        slots, finished_runs = assign_slots(configs, out, self.execution), self.execution.finished_runs
+        if finished_runs is None:
+            return slots
+        other, plan = finished_runs / out.relative_to(self.results), self.execution.plan
         return [
-            place
-            if place.done or not _is_finished(place.config, there / place.directory.name, self.how.plan)
-            else replace(place, done=True)
-            for place in found
+            replace(slot, done=slot.done or _is_finished(slot.config, other / slot.directory.name, plan))
+            for slot in slots
         ]
 
     @property
     def has_cohort(self) -> bool:
-        """Whether every run of the cohort is here, and not elsewhere."""
+        """Whether every run of the cohort is in this results directory."""
         return all((self.results / COHORT / config.name).is_dir() for config in self.profile.runs())
 
     def finished_cohort(self) -> Path:
-        """``finished_cohort`` of the profile."""
-        return finished_cohort(self.profile, self.results, self.how.plan)
+        """Return the directory of the profile's finished cohort; raises as ``run_slots.finished_cohort``."""
+        return finished_cohort(self.profile, self.results, self.execution.plan)
 
 
-def _place(
-    config: RunConfig, directory: Path, source_sha256: str, weights: dict[str, str], how: Execution
-) -> Place:
-    plan = how.plan
-    found = read_own(RUN, directory, lambda manifest: _is_run(manifest, config, plan))
-    if found is None or found.status != "complete" or not (directory / SUMS).is_file():
-        return Place(config, directory, done=False)
+def _slot(
+    config: RunConfig, directory: Path, source_sha256: str, weights: dict[str, str], execution: Execution
+) -> RunSlot:
+    plan = execution.plan
+    manifest = read_own(RUN, directory, lambda stored: _is_run(stored, config, plan))
+    if manifest is None or manifest.status != "complete" or not (directory / SUMS).is_file():
+        return RunSlot(config, directory, done=False)
     remedy = "give another --out, or move it away"
-    if plan is not None and found.plan_sha256 != plan:
+    if plan is not None and manifest.plan_sha256 != plan:
         raise RunDirectoryError(f"{directory} holds this run of another plan: {remedy}")
-    made = source_sha256 if plan is None else found.source.sha256
-    if (found.source.sha256, found.model_files) != (made, weights):
+    expected_source = source_sha256 if plan is None else manifest.source.sha256
+    if (manifest.source.sha256, manifest.model_files) != (expected_source, weights):
         raise RunDirectoryError(f"{directory} holds this run of another version of source or model: {remedy}")
-    if problem := _damage(directory, how):
+    if problem := _first_problem(directory, execution):
         raise RunDirectoryError(f"{directory} is complete but damaged ({problem}): {remedy}")
-    return Place(config, directory, done=True)
+    return RunSlot(config, directory, done=True)
 
 
-def _damage(directory: Path, how: Execution) -> str | None:
+def _first_problem(directory: Path, execution: Execution) -> str | None:
     """The first problem of a finished run, None where there is none."""
-    if how.check is not None and how.plan is None:
-        return next(iter(how.check(directory)), None)
-    # Hundreds of runs of a plan, at every beginning: what they contradict is for verify.
+    if execution.check is not None and execution.plan is None:
+        return next(iter(execution.check(directory)), None)
+    # A plan has hundreds of runs, which every command checks: consistency is left to s2s verify.
     return min(sum_problems(directory).keys() - left_out(directory), default=None)
 
 
 def _is_finished(config: RunConfig, directory: Path, plan: str | None) -> bool:
     """Whether a directory has the manifest of exactly this run, finished under the same plan."""
-    found = finished_manifest(directory)
-    return found is not None and found.plan_sha256 == (plan or UNSET) and _is_run(found, config, plan)
+    manifest = finished_manifest(directory)
+    if manifest is None or manifest.plan_sha256 != (plan or UNSET):
+        return False
+    return _is_run(manifest, config, plan)
 
 
 def _is_run(manifest: Manifest, config: RunConfig, plan: str | None) -> bool:
-    """Whether a manifest is that of a run; one of a plan may lack settings that a later version added."""
+    """Whether a manifest has a run's configuration; under a plan it may lack settings of later versions."""
     if plan is None or manifest.config_sha256 == config.sha256:
         return manifest.config_sha256 == config.sha256
     try:
@@ -120,57 +120,62 @@ def _is_run(manifest: Manifest, config: RunConfig, plan: str | None) -> bool:
         return False
 
 
-def places(configs: Sequence[RunConfig], out: Path, how: Execution) -> list[Place]:
-    """Where each run goes; raises RunDirectoryError, before anything is touched, where it cannot."""
+def assign_slots(configs: Sequence[RunConfig], out: Path, execution: Execution) -> list[RunSlot]:
+    """Return the slot of each run in ``out``.
+
+    Raises RunDirectoryError, before anything is written, for another run in ``out`` and for a finished run of
+    another plan, source or model, or with problems.
+    """
     if out.exists() and not out.is_dir():
         raise RunDirectoryError(f"{out} is no directory: give another --out, or move it away")
     expected = {config.name for config in configs}
-    for found in run_directories(out) if out.is_dir() else []:
-        if found == out or found.name not in expected:
-            raise RunDirectoryError(f"{found} already holds another run: give another --out, or move it away")
+    for run in run_directories(out) if out.is_dir() else []:
+        if run == out or run.name not in expected:
+            raise RunDirectoryError(f"{run} already holds another run: give another --out, or move it away")
     sha256 = source().sha256
     models = {config.model: model_files(config.generation, config.model) for config in configs}
-    return [_place(config, out / config.name, sha256, models[config.model], how) for config in configs]
+    return [_slot(config, out / config.name, sha256, models[config.model], execution) for config in configs]
 
 
-def run_missing(places: Sequence[Place], how: Execution, progress: Progress) -> None:
-    """Run every place that is not done, the longest first, or in order where a plan says it; here or on a
-    cluster.
+def run_missing(slots: Sequence[RunSlot], execution: Execution, progress: Progress) -> None:
+    """Execute every slot that is not done, on this machine or on a cluster.
 
-    Raises RunFailedError or StoppedError as ``execute`` does. An unfinished directory is never deleted.
+    The longest run starts first; runs of a plan start in order. Raises RunFailedError or StoppedError as
+    ``execute`` does. An unfinished directory is never deleted.
     """
-    for place in places:
-        if place.done:
-            groups = place.config.groups
-            progress.update(place.config.label, groups, groups)
-            if how.plan is None:
-                progress.say(f"{place.config.label}: complete and verified, kept")
-    todo = [place for place in places if not place.done]
-    if how.plan is None:
-        todo.sort(key=_length, reverse=True)
-    if how.ray is not None:
+    for slot in slots:
+        if slot.done:
+            groups = slot.config.groups
+            progress.update(slot.config.label, groups, groups)
+            if execution.plan is None:
+                progress.say(f"{slot.config.label}: complete and verified, kept")
+    pending = [slot for slot in slots if not slot.done]
+    if execution.plan is None:
+        pending.sort(key=_length, reverse=True)
+    if execution.ray is not None:
         from search_to_signal.scheduling.cluster import execute_on_ray
 
-        execute_on_ray(todo, how, progress)
-    elif todo:
-        execute(todo, how, progress)
+        execute_on_ray(pending, execution, progress)
+    elif pending:
+        execute(pending, execution, progress)
 
 
-def _length(place: Place) -> int:
-    """How long a run takes beside others: an update costs about as much as a generation."""
-    return place.config.groups * (2 if place.config.trained else 1)
+def _length(slot: RunSlot) -> int:
+    """A run's relative duration: an update takes about as long as a generation."""
+    return slot.config.groups * (2 if slot.config.trained else 1)
 
 
 def finished_cohort(profile: Profile, results: Path, plan: str | None = None) -> Path:
-    """The cohort's directory, where all its runs are complete; raises RunDirectoryError otherwise.
+    """Return the cohort's directory; raises RunDirectoryError unless all its runs are complete.
 
-    Runs of a plan may be of several versions of the source.
-
-    Only manifests are read: a layer checks itself what it takes from a run, and the cohort verified the rest.
+    Runs of a plan may come from several versions of the source. Only manifests are read: each layer checks
+    the files that it reads, and the cohort was verified when it finished.
     """
     cohort, sha256 = results / COHORT, None if plan is not None else source().sha256
     missing = [
-        config.name for config in profile.runs() if not _complete(config, cohort / config.name, sha256, plan)
+        config.name
+        for config in profile.runs()
+        if not _is_complete(config, cohort / config.name, sha256, plan)
     ]
     if missing:
         raise RunDirectoryError(
@@ -180,15 +185,15 @@ def finished_cohort(profile: Profile, results: Path, plan: str | None = None) ->
     return cohort
 
 
-def _complete(config: RunConfig, directory: Path, source_sha256: str | None, plan: str | None) -> bool:
+def _is_complete(config: RunConfig, directory: Path, source_sha256: str | None, plan: str | None) -> bool:
     if not (directory / SUMS).is_file():
         return False
-    found = read_manifest(directory)
-    ours = source_sha256 in (None, found.source.sha256)
-    return found.status == "complete" and ours and _is_run(found, config, plan)
+    manifest = read_manifest(directory)
+    same_source = source_sha256 in (None, manifest.source.sha256)
+    return manifest.status == "complete" and same_source and _is_run(manifest, config, plan)
 
 
 def unfinished(directory: Path) -> str:
-    """The runs below a directory that were begun and not finished, for people; empty when there is none."""
+    """Return the names of started and unfinished runs below a directory, joined; empty without any."""
     runs = [run for run in runs_below(directory) if read_manifest(run).status != "complete"]
     return ", ".join(str(run.relative_to(directory)) for run in runs)

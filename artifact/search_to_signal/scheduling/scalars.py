@@ -1,4 +1,4 @@
-"""Scalars of runs for TensorBoard while they run: read from their step records, written outside of them."""
+"""Scalars of running runs for TensorBoard, read from their step records and written to another directory."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -28,23 +28,23 @@ SCALARS: Mapping[str, Callable[[StepRecord], float | None]] = {
     "learner/grad_norm": lambda step: step.grad_norm,
     "learner/training_tokens": lambda step: step.training_tokens,
 }
-"""What is written of every step; None is left out. Scores: higher is better."""
+"""The scalars of a step by their tags; None is not written. Scores: higher is better."""
 _SECONDS = 5.0
 
 
 class Writer(Protocol):
-    """What is asked of torch's SummaryWriter."""
+    """The used part of torch's SummaryWriter."""
 
     def add_scalar(self, tag: str, value: float, step: int) -> None:
         """Write one value."""
 
     def flush(self) -> None:
-        """Have what was written on disk."""
+        """Write buffered values to disk."""
 
 
 @dataclass
 class Scalars:
-    """Follows the runs below a results directory; ``opened`` makes a run's writer by its relative path."""
+    """The scalars of all runs below a results directory; ``opened`` opens a run's writer by its name."""
 
     results: Path
     opened: Callable[[str], Writer]
@@ -54,7 +54,7 @@ class Scalars:
     def write_new(self) -> None:
         """Write every step that was recorded since the last call.
 
-        A run that went on from a checkpoint records equal steps again, which are not written twice.
+        A run that resumed from a checkpoint records equal steps again, which are not written twice.
         """
         for run in runs_below(self.results):
             name = run.relative_to(self.results).as_posix()
@@ -70,14 +70,14 @@ class Scalars:
 
 
 def _whole_steps(file: Path, start: int) -> Iterator[StepRecord]:
-    """The steps from a line on; the last line may be half written."""
+    """The steps from line ``start`` on, without a last line that is still incomplete."""
     if file.is_file():
         *lines, _ = file.read_bytes().split(b"\n")
         yield from (msgspec.json.decode(line, type=StepRecord) for line in lines[start:])
 
 
 def require_tensorboard(results: Path, out: Path) -> None:
-    """Raise MissingExtraError without the package, ConfigError where scalars would go into what is sealed."""
+    """Raise MissingExtraError without the package, ConfigError where ``out`` lies in ``results``."""
     if out.resolve().is_relative_to(results.resolve()):
         raise ConfigError(
             f"--tensorboard {out} lies in {results}, which is sealed: give a directory beside it"
@@ -86,17 +86,18 @@ def require_tensorboard(results: Path, out: Path) -> None:
 
 
 def _summary_writers(out: Path) -> Callable[[str], Writer]:
-    # Imported by name: torch has no types for it, and takes long to load.
+    # Imported by name: torch has no types for it, and loads slowly.
     writer = import_module("torch.utils.tensorboard").SummaryWriter
-    # A command that is given again writes all steps again: those of before are to be forgotten.
+    # A repeated command writes all steps again, in place of the earlier ones.
     return lambda name: writer(str(out / name), purge_step=0)
 
 
 @contextmanager
 def written_while_running(results: Path, out: Path | None) -> Iterator[None]:
-    """Within it, scalars of the runs below ``results`` are written to ``out`` every few seconds.
+    """Write scalars of the runs below ``results`` to ``out`` every few seconds within the context.
 
-    Raises ConfigError as ``require_tensorboard`` does. Runs go on where scalars cannot be written.
+    Without ``out`` nothing is written. Raises as ``require_tensorboard`` does. Runs continue where scalars
+    cannot be written.
     """
     if out is None:
         yield
@@ -104,12 +105,12 @@ def written_while_running(results: Path, out: Path | None) -> Iterator[None]:
     require_tensorboard(results, out)
     scalars = Scalars(results, _summary_writers(out))
     try:
-        with called_every(_SECONDS, partial(_try, scalars)):
+        with called_every(_SECONDS, partial(_write_if_possible, scalars)):
             yield
     finally:
-        _try(scalars)
+        _write_if_possible(scalars)
 
 
-def _try(scalars: Scalars) -> None:
+def _write_if_possible(scalars: Scalars) -> None:
     with suppress(S2SError, OSError, msgspec.MsgspecError):
         scalars.write_new()

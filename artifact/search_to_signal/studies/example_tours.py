@@ -1,4 +1,4 @@
-"""The seed's tour and the best heuristic's on one instance, built once more in isolation, for a picture."""
+"""Example tours for a picture: the seed's and the best heuristic's on one instance, built in isolation."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,30 +22,31 @@ _TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
-class _Answers:
-    """A problem that keeps the answer to each instance of the split, by place."""
+class _RecordingProblem:
+    """A problem that records the answer to each instance, by its position in the split."""
 
     problem: Any
-    shown: tuple[Instance, ...]
+    split_instances: tuple[Instance, ...]
     answers: dict[int, Array] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.problem, name)
 
     def instances(self, split: str) -> tuple[Instance, ...]:
-        return self.shown
+        return self.split_instances
 
     def score(self, instance: Instance, answer: Array) -> float:
-        place = next(number for number, one in enumerate(self.shown) if one is instance)
-        self.answers[place] = answer
+        position = next(number for number, other in enumerate(self.split_instances) if other is instance)
+        self.answers[position] = answer
         return float(self.problem.score(instance, answer))
 
 
 def record_tours(results: Path) -> bool:
-    """Write two tours of a finished cohort's search; whether there are any: only problems with a map have.
+    """Write two tours of a finished cohort's search; returns False for a problem without coordinates.
 
-    The best heuristic is that of the best run, the first of equal ones. The instance is that of the median
-    gain over the split, so that it shows neither the best nor the worst case.
+    The best heuristic is that of the best run, the first of equal ones. The instance is the one with the
+    median gain over the split, so that it is neither the best nor the worst case. False also where a
+    heuristic does not finish. Raises RunDirectoryError where the cohort is not complete.
     """
     runs = Results(results).cohort
     problem, split = find_problem(runs[0].facts.problem), runs[0].facts.split
@@ -56,50 +57,50 @@ def record_tours(results: Path) -> bool:
     tours = [_tours(problem, split, heuristic) for heuristic in (seed, final_heuristic(run.directory))]
     if not all(tours):
         return False
-    place = _median_gain(*tours)
-    x_y = problem.coordinates(split)[place]
+    position = _median_gain(*tours)
+    coordinates = problem.coordinates(split)[position]
     record = Tours(
         problem=problem.name,
         split=split,
-        instance=place,
+        instance=position,
         run=run.path,
-        coordinates=tuple((float(x), float(y)) for x, y in x_y),
-        seed=tours[0][place],
-        best=tours[1][place],
+        coordinates=tuple((float(x), float(y)) for x, y in coordinates),
+        seed=tours[0][position],
+        best=tours[1][position],
     )
     write_tours(results, record)
     return True
 
 
 def _median_gain(seed: list[Tour], best: list[Tour]) -> int:
-    """The instance of the lower median gain, the first of equal ones."""
+    """The position of the instance with the lower median gain, the first of equal ones."""
     gains = [
-        (after.score - before.score, place)
-        for place, (before, after) in enumerate(zip(seed, best, strict=True))
+        (after.score - before.score, position)
+        for position, (before, after) in enumerate(zip(seed, best, strict=True))
     ]
     return median_low(gains)[1]
 
 
 def _tours(problem: Problem, split: str, heuristic: HeuristicRecord) -> list[Tour]:
-    """The heuristic's tours; none where it does not finish, as on a machine that is much slower."""
-    answers = _Answers(problem, problem.instances(split))
+    """The heuristic's tours; none where it does not finish, for example on a much slower machine."""
+    recording = _RecordingProblem(problem, problem.instances(split))
     limits = EvaluationSettings(timeout_s=_TIMEOUT_S, replay="off")
-    with EvaluationPool(cast(Problem, answers), split, limits) as pool:
+    with EvaluationPool(cast(Problem, recording), split, limits) as pool:
         (result,) = pool.evaluate([heuristic.code])
     return [
-        Tour(heuristic=heuristic.id, order=tuple(map(int, answers.answers[place])), score=score)
-        for place, score in enumerate(result.per_instance)
+        Tour(heuristic=heuristic.id, order=tuple(map(int, recording.answers[position])), score=score)
+        for position, score in enumerate(result.per_instance)
     ]
 
 
 def tour_problems(results: Path) -> Iterator[str]:
-    """What is wrong with recorded tours: an order that is none, or a score that is not its length."""
+    """Yield recorded tours whose order is no tour, or whose score differs from that of their order."""
     if not (results / TOURS).is_file():
         return
-    found = read_tours(results)
-    problem = find_problem(found.problem)
-    instance = problem.instances(found.split)[found.instance]
-    for name, tour in (("seed", found.seed), ("best", found.best)):
+    tours = read_tours(results)
+    problem = find_problem(tours.problem)
+    instance = problem.instances(tours.split)[tours.instance]
+    for name, tour in (("seed", tours.seed), ("best", tours.best)):
         try:
             score = problem.score(instance, np.array(tour.order))
         except InfeasibleAnswerError as error:

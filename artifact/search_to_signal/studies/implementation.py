@@ -1,4 +1,4 @@
-"""What this repository implements, setting by setting: the ledger holds the paper's settings against it."""
+"""The implemented settings, one by one; the ledger compares the paper's settings with them."""
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -21,7 +21,7 @@ PROFILE = "paper"
 
 
 def implementation() -> dict[str, dict[str, str]]:
-    """The paper's profile with its defaults, the locked versions, and constants of the code, as text.
+    """Return the paper's profile with its defaults, the locked versions, and constants of the code, as text.
 
     Raises ConfigError where profile or lock cannot be read.
     """
@@ -31,21 +31,21 @@ def implementation() -> dict[str, dict[str, str]]:
     (environment,) = read_lock(PYPROJECT)["tool"]["uv"]["environments"]
     versions["python"] = environment.removeprefix("python_version == ").strip("'") + ".*"
     return {
-        "profile": dict(_flat("", msgspec.to_builtins(profile))),
+        "profile": dict(_flattened("", msgspec.to_builtins(profile))),
         "lock": versions,
         "code": {name: str(value) for name, value in _constants(profile.groups).items()},
     }
 
 
-def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
+def _flattened(name: str, value: Any) -> Iterator[tuple[str, str]]:
     """Settings by dotted name; a list of tables also by its length, a switch as 1 or 0."""
     if isinstance(value, Mapping):
         for key, part in value.items():
-            yield from _flat(f"{name}.{key}" if name else str(key), part)
+            yield from _flattened(f"{name}.{key}" if name else str(key), part)
     elif isinstance(value, list | tuple) and any(isinstance(part, Mapping) for part in value):
         yield name, str(len(value))
         for number, part in enumerate(value):
-            yield from _flat(f"{name}.{number}", part)
+            yield from _flattened(f"{name}.{number}", part)
     elif isinstance(value, list | tuple):
         yield name, ", ".join(map(_text, value))
     else:
@@ -53,7 +53,7 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _text(value: Any) -> str:
-    """A number without exponent, so that it reads as a paper prints it."""
+    """A value as text; a number without exponent, as a paper prints it."""
     return f"{Decimal(str(float(value))):f}" if isinstance(value, bool | float) else str(value)
 
 
@@ -67,7 +67,7 @@ def _constants(groups: int) -> dict[str, float]:
 
 
 def _factorized_weights() -> dict[str, float]:
-    """What validity and quality weigh in the Factorized reward of one group of a better and a worse score."""
+    """The weights of validity and quality in the Factorized reward, from one group of two scores."""
     candidates = tuple(Candidate(Outcome.VALID, score) for score in (-1.0, -4.0))
     credit = get_mapping("factorized")(external_batch([ExternalGroup(candidates, bases=(-2.0,))]))
     parts = np.stack([credit.components["validity"][0], credit.components["quality"][0]], axis=1)

@@ -1,4 +1,4 @@
-"""What the layers of a profile will report to progress, known before the first of them starts."""
+"""The tasks that the layers of a profile will report to progress, known before the first layer starts."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -26,11 +26,11 @@ from search_to_signal.studies.layers.api import references
 from search_to_signal.studies.layers.cells import planned
 from search_to_signal.workload import Task
 
-# What a step takes beside one group of a Frozen run. They serve an estimate of the time left, no record.
+# Costs of a step, relative to one group of a Frozen run, for the estimate of the remaining time.
 _TRAINED, _SERVED, _UPDATE, _HELDOUT, _PROGRAM = 2.0, 0.7, 0.5, 5.0, 0.2
-# How many times the cohort's groups the time of training may buy a Frozen run; the contract comes later.
+# An estimate of an anchor's groups, in units of the cohort's; its contract is derived later.
 _ANCHOR_GROUPS = 2
-# Loading the libraries and the model.
+# The cost of loading libraries and model.
 _SETUP = 10.0
 _PROGRAMS_PER_COMPLETION = 0.5
 
@@ -107,5 +107,5 @@ _PLANS: dict[str, Callable[[Profile], list[Task]]] = {
 
 
 def planned_work(profile: Profile, layers: Sequence[str]) -> list[Task]:
-    """The tasks of these layers, in their order; a layer of no plan reports when it begins."""
+    """Return the tasks of these layers in order; third-party layers report theirs when they start."""
     return [task for layer in layers if layer in _PLANS for task in _PLANS[layer](profile)]

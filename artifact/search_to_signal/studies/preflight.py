@@ -1,4 +1,4 @@
-"""A profile's mappings and normalizers on made-up groups, before its first run starts."""
+"""A check of a profile's mappings and normalizers on synthetic groups, before its first run starts."""
 
 import numpy as np
 
@@ -12,16 +12,16 @@ def check_conditions(profile: Profile) -> None:
     """Raise MappingError where a mapping or normalizer of a cohort fails on a group of its size."""
     trained = [config for config in profile.runs() if config.trained]
     groups = trial_groups(profile.generation.group_size)
-    for mapping, normalizer in sorted({(config.mapping, config.normalizer) for config in trained}):
-        found, shared = get_mapping(mapping), get_normalizer(normalizer)
-        # One at a time, as a run has them.
+    for mapping_name, normalizer_name in sorted({(config.mapping, config.normalizer) for config in trained}):
+        mapping, normalizer = get_mapping(mapping_name), get_normalizer(normalizer_name)
+        # A run computes credit group by group.
         for number in range(len(groups.outcome)):
-            rewards = rewards_of(found, groups.at(slice(number, number + 1)))
-            advantages_by_group(shared, rewards.reward, rewards.components)
+            rewards = rewards_of(mapping, groups.at(slice(number, number + 1)))
+            advantages_by_group(normalizer, rewards.reward, rewards.components)
 
 
 def trial_groups(size: int) -> GroupBatch:
-    """Three groups (3, size): equal scores, every outcome in turn, failures before an empty archive."""
+    """Return three groups (3, size): equal scores, every outcome in turn, failures with an empty archive."""
     turns = np.arange(size) % len(OUTCOMES)
     failed = np.full(size, (VALID_CODE + 1) % len(OUTCOMES))
     outcome = np.array([np.full(size, VALID_CODE), turns, failed], dtype=np.int8)

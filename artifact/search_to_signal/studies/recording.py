@@ -1,7 +1,7 @@
-"""The plan's studies, recorded one after the other in its order, until they are done or it is time to stop.
+"""The studies of a plan, recorded in its order until all are complete or a stop is due.
 
-A results directory per profile. What is finished stays, whichever version of the source made it; a run that
-was stopped goes on from its last checkpoint, and begins again where source or machine is another by then.
+Every profile has a results directory. Finished runs stay, whichever version of the source made them. A
+stopped run resumes from its last checkpoint, and starts again where source or machine have changed.
 """
 
 import os
@@ -33,13 +33,13 @@ _POLL_S = 1.0
 
 @dataclass(frozen=True)
 class Stop:
-    """When to stop by oneself: after ``minutes``, once ``file`` exists, or never."""
+    """The condition of a planned stop: after ``minutes``, once ``file`` exists, or never."""
 
     minutes: float | None = None
     file: Path | None = None
 
     def due(self, since: float) -> bool:
-        """Whether it is time; ``since`` is when recording began, by ``time.monotonic``."""
+        """Whether to stop now; ``since`` is the start of recording, by ``time.monotonic``."""
         late = self.minutes is not None and time.monotonic() - since > 60.0 * self.minutes
         return late or (self.file is not None and self.file.exists())
 
@@ -53,12 +53,12 @@ def record(
     closed: Mapping[str, Amendment] = MappingProxyType({}),
     finished: Path | None = None,
 ) -> bool:
-    """Record the studies of a plan, all or those of these keys; False when it was time to stop before.
+    """Record the studies of a plan, all or those with these keys; returns False after a planned stop.
 
     ``closed`` studies, by the amendment that closed each, are left out. ``finished`` holds a directory per
     profile, packed or not, whose finished runs are not recorded again. Raises ConfigError for a study that
-    the plan lacks or that is closed, RunDirectoryError where a directory holds anything else, RunFailedError
-    as ``execute`` does, and StoppedError on Ctrl-C or SIGTERM.
+    the plan lacks or that is closed, RunDirectoryError where a directory contains something else,
+    RunFailedError as ``execute`` does, and StoppedError on Ctrl-C or SIGTERM.
     """
     known = [study.key for study in plan.studies]
     if unknown := sorted(set(keys) - set(known)):
@@ -84,18 +84,20 @@ def _record_study(study: Study, sha256: str, out: Path, finished: Path | None) -
         layers = chosen_layers(profile, study.layers)
         results = out / name
         require_parts(profile, results)
-        shelf = finished / name if finished is not None else None
-        how = Execution(profile.jobs, profile.checkpoint_every, True, plan=sha256, elsewhere=shelf)
+        finished_runs = finished / name if finished is not None else None
+        execution = Execution(
+            profile.jobs, profile.checkpoint_every, True, plan=sha256, finished_runs=finished_runs
+        )
         with progress_display(planned_work(profile, [layer.key for layer in layers])) as progress:
             progress.say(f"{study.key}: {', '.join(layer.key for layer in layers)} of {name} into {results}")
             for layer in layers:
-                run_layer(layer, Reproduction(profile, results, how, progress))
+                run_layer(layer, Reproduction(profile, results, execution, progress))
         seal(results, f"search-to-signal, evidence: {name}")
 
 
 @contextmanager
 def _stopping(stop: Stop, stopped: threading.Event) -> Iterator[None]:
-    """Within it this process gets SIGTERM when it is time; ``stopped`` says that it was that."""
+    """Send this process SIGTERM when a stop is due within the context, and set ``stopped``."""
     since = time.monotonic()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""A whole profile: its evidence layers in order, each in a directory of its own, then audit and report."""
+"""Reproduction of a profile: its evidence layers in order, each in its directory, then audit and report."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -38,22 +38,22 @@ _TOO_SLOW = EMBEDDED_RATE / 4
 
 
 def chosen_layers(profile: Profile, names: Sequence[str]) -> list[Layer]:
-    """The layers to run, all that the profile asks for when none is named; raises ConfigError otherwise."""
-    asked = [layer for layer in LAYERS if profile.asks_for(layer.key)]
-    known = [layer.key for layer in asked]
+    """Return the named layers, or all layers of the profile; raises ConfigError for one that it lacks."""
+    reproduction = [layer for layer in LAYERS if profile.asks_for(layer.key)]
+    known = [layer.key for layer in reproduction]
     for name in names:
         if name not in known:
             raise ConfigError(f"the profile asks for no layer {name!r}: it has {', '.join(known)}")
-    return [layer for layer in asked if not names or layer.key in names]
+    return [layer for layer in reproduction if not names or layer.key in names]
 
 
-def run_layer(layer: Layer, asked: Reproduction) -> None:
-    """Run a layer by the module of its key; it raises RunDirectoryError when what it stands on is missing."""
-    import_module(f"{layers.__name__}.{layer.key}").run(asked)
+def run_layer(layer: Layer, reproduction: Reproduction) -> None:
+    """Run a layer by the module of its key; raises RunDirectoryError where it needs a missing layer."""
+    import_module(f"{layers.__name__}.{layer.key}").run(reproduction)
 
 
 def require_place(results: Path) -> None:
-    """Raise RunDirectoryError where a results directory cannot be made or written; leaves nothing behind."""
+    """Raise RunDirectoryError where a results directory cannot be made or written; no file remains."""
     if results.exists() and not results.is_dir():
         raise RunDirectoryError(f"{results} is no directory: give another --out, or move it away")
     missing = [path for path in (results, *results.parents) if not path.exists()]
@@ -69,12 +69,11 @@ def require_place(results: Path) -> None:
 
 
 def require_parts(profile: Profile, results: Path) -> None:
-    """Raise, before the first run starts, where a later one could not.
+    """Check, before the first run starts, that every run can start; weights are hashed by the layers.
 
-    ConfigError for a card that is missing or too small, ModelFileError for a model that is not here as its
-    list says, DataHashError for instances other than the recorded ones, RunDirectoryError for a results
-    directory that is none, MappingError for a mapping or normalizer that fails on made-up groups. The layers
-    hash the weights.
+    Raises ConfigError for a card that is missing or too small, ModelFileError for a missing or changed model,
+    DataHashError for instances that differ from the recorded ones, RunDirectoryError for an unusable results
+    directory, MappingError for a mapping or normalizer that fails on synthetic groups.
     """
     require_place(results)
     check_conditions(profile)
@@ -87,7 +86,7 @@ def require_parts(profile: Profile, results: Path) -> None:
 
 
 def warnings_of(profile: Profile) -> Iterator[str]:
-    """One line per setting that runs, and hardly does what it is for."""
+    """Yield a warning for every setting that is valid and defeats its purpose."""
     yield from _slow_models(profile)
     yield from _short_runs(profile)
 
@@ -103,7 +102,7 @@ def _short_runs(profile: Profile) -> Iterator[str]:
 
 
 def _slow_models(profile: Profile) -> Iterator[str]:
-    """One line per embedded model that the profile trains at a rate at which it hardly learns."""
+    """A warning for every embedded model that the profile trains at a learning rate that is too low."""
     rate = profile.learner.learning_rate
     parts: list[Profile | BreadthCell] = [profile, *profile.breadth]
     trained = {model_name(part.model) for part in parts if set(part.conditions) - {FROZEN}}
@@ -121,31 +120,31 @@ def _slow_models(profile: Profile) -> Iterator[str]:
 
 
 def reproduce(
-    profile: Profile, results: Path, how: Execution, progress: Progress, names: Sequence[str] = ()
+    profile: Profile, results: Path, execution: Execution, progress: Progress, names: Sequence[str] = ()
 ) -> Path | None:
     """Run layers of a profile, then audit and report them; returns the report's page.
 
-    None when the cohort, or any other run that was begun, is not finished. What is complete is verified and
-    kept; every layer raises RunDirectoryError when what it stands on is missing, and where the disk takes no
-    more.
+    Returns None while the cohort or another started run is unfinished. Complete runs are verified and kept.
+    Raises RunDirectoryError where a layer that another one needs is missing, StorageError where the disk is
+    full, and as ``require_parts`` and ``execute`` do.
     """
     chosen = chosen_layers(profile, names)
     require_parts(profile, results)
-    asked = Reproduction(profile, results, how, progress)
+    reproduction = Reproduction(profile, results, execution, progress)
     progress.say(f"running {', '.join(layer.key for layer in chosen)} into {results}")
     for line in (*card_warnings(profile), *warnings_of(profile)):
         progress.say(line)
     with storage_errors(results):
         for layer in chosen:
             start = time.perf_counter()
-            run_layer(layer, asked)
+            run_layer(layer, reproduction)
             progress.say(f"layer {layer.key}: {time.perf_counter() - start:.1f} s")
-        page = _evaluated(results, progress)
+        page = _audit_and_report(results, progress)
         seal(results, f"search-to-signal, {profile.problem} with {profile.model_name}")
     return page
 
 
-def _evaluated(results: Path, progress: Progress) -> Path | None:
+def _audit_and_report(results: Path, progress: Progress) -> Path | None:
     if not (results / COHORT / SUMS).is_file():
         progress.say("no report: the cohort has not run")
         return None
@@ -160,5 +159,5 @@ def _evaluated(results: Path, progress: Progress) -> Path | None:
 
 
 def write_report(results: Path, out: Path) -> Path:
-    """The report of a results directory with the ledger of the paper's numbers; returns its page."""
+    """Write the report of a results directory with the ledger of the paper's numbers; returns its page."""
     return report(results, out, lambda written: write_ledger(written, implementation()))

@@ -1,1 +1,1 @@
-"""A results directory checked: records against each other, recomputed, run again, tokens drawn again."""
+"""Verification of a results directory: consistency, recomputation, rerun, and token draws."""

@@ -1,4 +1,4 @@
-"""What an OK says at each level of checking: the command prints it, and docs/verifying.md says the same."""
+"""The guarantee of an OK at each level of verification, as printed and as docs/verifying.md quotes it."""
 
 from types import MappingProxyType
 
@@ -36,9 +36,9 @@ PROMISES = MappingProxyType(
         SIGNATURE: "and the holder of that key signed this list; who vouches is shown, not that it is true.",
     }
 )
-"""One sentence per level; it holds where the command ended in OK."""
+"""One sentence per level; it applies where the command ended in OK."""
 
 
 def promise(level: str) -> str:
-    """The line of a level."""
+    """Return the printed line of a level."""
     return f"{level}: {PROMISES[level]}"

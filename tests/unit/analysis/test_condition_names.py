@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from search_to_signal.analysis.page.story import findings
+from search_to_signal.analysis.page.summary import build_findings
 from search_to_signal.analysis.results import Results, shown_conditions
 from search_to_signal.analysis.tables.catalogue import read_evidence
 from search_to_signal.analysis.tables.core import core_results
@@ -42,7 +42,7 @@ def test_the_page_says_the_whole_name(make_run: Callable[..., Path], tmp_path: P
     """A name of two words is not cut where the page counts who ended above frozen."""
     make_run(tmp_path / "cohort" / "frozen-s42", "frozen")
     renamed(make_run(tmp_path / "cohort" / "x-s42", "native"), "nowhere_to_be_found:obj", "my own")
-    answers = {found.question: found.answer for found in findings(read_evidence(tmp_path))}
+    answers = {found.question: found.answer for found in build_findings(read_evidence(tmp_path))}
     assert "ended above frozen: my own in " in answers["Did search get better than without training?"]
 
 

@@ -1,7 +1,9 @@
 """Figures are drawn with our own settings, whatever lies where a command is given."""
 
 import os
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,15 @@ from search_to_signal.provenance.seal import seal
 from search_to_signal.provenance.source import source
 from search_to_signal.runtime import command_line
 
+pytestmark = pytest.mark.slow
+
+DRAW = """
+import sys
+from pathlib import Path
+from search_to_signal.analysis.figures import PLOTS
+from search_to_signal.analysis.figures.plot import redraw
+redraw(next(plot for plot in PLOTS if plot.name == "best_so_far"), Path(sys.argv[1]))
+"""
 FORGED = "text.usetex: True\ntext.latex.preamble: \\input{/etc/passwd}\naxes.facecolor: red\nfont.size: 30\n"
 
 
@@ -48,12 +59,18 @@ def latex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return started
 
 
-def give(where: Path, *command: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-    """Give a command from a directory; it ends within a minute."""
+def run(command: list[str], where: Path, variables: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    """Run a program in a directory."""
     whole = {**os.environ, **variables}
     return subprocess.run(
-        command_line(*command), cwd=where, env=whole, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=where, env=whole, capture_output=True, text=True, timeout=300, check=False
     )
+
+
+def draw(results: Path, where: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Draw one figure of the report in a directory, from a copy of its data."""
+    shutil.copy(results / "report" / "figures" / "best_so_far.csv", where.parent)
+    return run([sys.executable, "-c", DRAW, str(where.parent / "best_so_far.csv")], where, variables)
 
 
 def pictures(report: Path) -> dict[str, bytes]:
@@ -61,31 +78,36 @@ def pictures(report: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in report.rglob("*.png")}
 
 
-@pytest.mark.parametrize("place", ["beside", "MATPLOTLIBRC", "MPLCONFIGDIR"])
-def test_no_settings_that_lie_around_are_read(results: Path, latex: Path, tmp_path: Path, place: str) -> None:
-    """Neither in the working directory, nor where a variable or the home leads: latex is not started."""
+def test_no_settings_that_lie_beside_are_read(results: Path, latex: Path, tmp_path: Path) -> None:
+    """A command that is given where they lie draws what it draws elsewhere: latex is not started."""
     where = tmp_path / "where"
     where.mkdir()
     (where / "matplotlibrc").write_text(FORGED)
-    variables = {} if place == "beside" else {place: str(where)}
-    done = give(
-        where if place == "beside" else tmp_path,
-        "report",
-        str(results),
-        "--out",
-        str(tmp_path / "again"),
-        **variables,
-    )
+    done = run(command_line("report", str(results), "--out", str(tmp_path / "again")), where, {})
     assert done.returncode == 0, done.stderr
     assert not latex.exists()
     assert pictures(tmp_path / "again") == pictures(results / "report") != {}
+
+
+@pytest.mark.parametrize("place", ["MATPLOTLIBRC", "MPLCONFIGDIR"])
+def test_no_settings_that_variables_name_are_read(
+    results: Path, latex: Path, tmp_path: Path, place: str
+) -> None:
+    """Nor where a variable leads."""
+    where = tmp_path / "where"
+    where.mkdir()
+    (where / "matplotlibrc").write_text(FORGED)
+    done = draw(results, where, **{place: str(where)})
+    assert done.returncode == 0, done.stderr
+    assert not latex.exists()
+    assert (tmp_path / "best_so_far.png").read_bytes() == pictures(results / "report")["best_so_far.png"]
 
 
 def test_tables_are_checked_within_a_prepared_directory(results: Path, latex: Path) -> None:
     """``verify --tables .`` names the planted file as one that is not listed, and does not obey it."""
     planted = results / "matplotlibrc"
     planted.write_text(FORGED)
-    done = give(results, "verify", "--tables", ".")
+    done = run(command_line("verify", "--tables", "."), results, {})
     planted.unlink()
     assert not latex.exists()
     assert "PROBLEM matplotlibrc: not listed in SHA256SUMS" in done.stdout
@@ -103,5 +125,5 @@ def test_settings_of_no_text_are_not_read(results: Path, tmp_path: Path, kind: s
         os.mkfifo(where / "matplotlibrc")
     else:
         (where / "matplotlibrc").write_bytes(b"\xff\xfe\x00")
-    done = give(where, "report", str(results), "--out", str(tmp_path / "again"))
+    done = draw(results, where)
     assert (done.returncode, done.stderr) == (0, "")

@@ -18,6 +18,8 @@ from search_to_signal.analysis.figures.plot import Frame, Plot, lines, redraw, w
 from search_to_signal.analysis.figures.style import house_style
 from search_to_signal.analysis.tables.catalogue import Evidence, read_evidence
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Path]
 DRAWN = tuple(plot for plot in PLOTS if plot.name != "heldout")
 

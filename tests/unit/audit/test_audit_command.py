@@ -155,6 +155,7 @@ def test_usual_normalizers_exist() -> None:
     assert all(get_entry(name) for name in USUAL.values())
 
 
+@pytest.mark.slow
 def test_help_loads_nothing_slow() -> None:
     """Help answers without numpy, pyarrow, jinja2 or a model library."""
     code = (

@@ -255,6 +255,7 @@ def test_a_directory_says_what_is_wrong_with_its_first_file(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.slow
 def test_memory_stays_flat_on_a_large_log(kind: str, tmp_path: Path) -> None:
     """A log twice the memory that its reader may take on top of its libraries is read to its end."""
     rows, text = 3000, "x" * 40_000

@@ -157,6 +157,7 @@ def test_a_full_disk_leaves_no_half_file(
     assert list((tmp_path / "log").glob("*.jsonl")) == []
 
 
+@pytest.mark.slow
 def test_importing_it_loads_no_model_library() -> None:
     """The name is there without torch, TRL or transformers."""
     code = (

@@ -382,6 +382,7 @@ def test_batches_are_bounded_and_lose_nothing(rows: int, tmp_path: Path) -> None
     assert [r for batch in batches for r in batch.reward] == whole(path).reward.tolist()
 
 
+@pytest.mark.slow
 def test_reading_loads_neither_torch_nor_pyarrow() -> None:
     """The core needs numpy and msgspec; pyarrow is loaded when a Parquet file is met."""
     code = (

@@ -238,6 +238,7 @@ def test_a_long_read_says_how_far_it_is(
     assert err.splitlines()[-1].startswith("s2s: audited 80 groups, 320 completions in ")
 
 
+@pytest.mark.slow
 def test_equal_texts_are_equal_in_every_process() -> None:
     """What is counted as a repeat does not hang on the salt of Python's hashes."""
     code = (

@@ -136,12 +136,12 @@ def test_every_kind_of_distinction_is_told_from_the_others(
 
 def test_an_entry_is_found_among_all_and_a_difference_is_placed() -> None:
     """Advantages of NeMo-RL's leave-one-out name it alone; one changed number is found by its row."""
-    from search_to_signal.audit.applying import apply
+    from search_to_signal.audit.applying import apply, step_batches
     from search_to_signal.audit.atlas import get_entry
 
     rewards = np.random.default_rng(1).random(24)
     plain = audit.of_arrays(rewards, [8, 8, 8], step=[1, 1, 2])
-    given = apply(get_entry("nemo-grpo"), plain)
+    given = apply(get_entry("nemo-grpo"), step_batches(plain))
     found = audit.audit(audit.of_arrays(rewards, [8, 8, 8], step=[1, 1, 2], advantage=given))
     assert found.explaining == ("nemo-grpo",)
     given[20] += 0.25

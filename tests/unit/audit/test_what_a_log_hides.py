@@ -1,5 +1,6 @@
 """Logs that an audit could take wrong without a word: rows out of turn, batches written twice, slips."""
 
+import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from tests.unit.audit import logs
 
 from search_to_signal.audit.importers.gathering import by_id
-from search_to_signal.audit.importers.rows import Row
+from search_to_signal.audit.importers.rows import RolloutRow
 from search_to_signal.cli import main
 
 REAL = Path(__file__).parent / "real" / "trl-1.16.0-two-iterations"
@@ -50,8 +51,9 @@ def test_a_name_in_two_steps_is_two_groups(tmp_path: Path, capsys: pytest.Captur
     path, out = logs.jsonl(tmp_path / "log.jsonl", rows), tmp_path / "out"
     assert main(["audit", str(path), "--out", str(out)]) == 0
     assert "16 groups with 128 completions in 2 steps (groups: 16 of 8)." in capsys.readouterr().out
-    steps = (out / "steps.csv").read_text(encoding="utf-8").splitlines()
-    assert [line.split(",")[1:4] for line in steps[1:]] == [["0", "8", "64"], ["1", "8", "64"]]
+    with (out / "steps.csv").open(encoding="utf-8", newline="") as file:
+        steps = [(row["step"], row["groups"], row["completions"]) for row in csv.DictReader(file)]
+    assert steps == [("0", "8", "64"), ("1", "8", "64")]
 
 
 def test_groups_that_stand_together_are_not_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,10 +70,10 @@ def test_no_more_is_held_than_is_open() -> None:
     """Groups that stand together are given one by one; of groups in turn one comes with its last row."""
     read: list[int] = []
 
-    def rows(groups: list[int]) -> Iterator[Row]:
+    def rows(groups: list[int]) -> Iterator[RolloutRow]:
         for position, group in enumerate(groups):
             read.append(position)
-            yield Row(group=(0, group), position=position, reward=0.0, step=0)
+            yield RolloutRow(group=(0, group), position=position, reward=0.0, step=0)
 
     for groups, needed in (([1, 1, 2, 2, 3, 3], 3), ([1, 2, 1, 2, 3, 3], 4), ([1, 1, 2, 3, 2, 3], 3)):
         read.clear()

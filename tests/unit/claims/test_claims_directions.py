@@ -6,24 +6,30 @@ import pytest
 from tests.synthetic_results import write_synthetic_results
 
 from search_to_signal.analysis.report import report
-from search_to_signal.claims.embedded import NEGATIVE, Counterpart, Direction, estimate, load_counterparts
+from search_to_signal.claims.embedded import (
+    NEGATIVE,
+    Counterpart,
+    Direction,
+    load_counterparts,
+    make_estimate,
+)
 from search_to_signal.claims.expressions import Scope
 from search_to_signal.claims.intervals import rounded
 from search_to_signal.claims.ledger import load_ledger
 from search_to_signal.claims.page import page
-from search_to_signal.claims.tables import Table, load_report
-from search_to_signal.claims.verdicts import judge
+from search_to_signal.claims.tables import ClaimTable, load_report
+from search_to_signal.claims.verdicts import judge_claims
 from search_to_signal.errors import LedgerError
 
 
-def ours(**conditions: list[str]) -> dict[str, Table]:
+def ours(**conditions: list[str]) -> dict[str, ClaimTable]:
     """A report of one table: seeds of some conditions."""
     rows = [
         {"Condition": name, "Seed": str(seed), "Score": score}
         for name, scores in conditions.items()
         for seed, score in enumerate(scores)
     ]
-    return {"t": Table("t", ("Condition", "Seed", "Score"), tuple(rows))}
+    return {"t": ClaimTable("t", ("Condition", "Seed", "Score"), tuple(rows))}
 
 
 TABLES = ours(
@@ -42,11 +48,11 @@ UP, DOWN, FLAT, HIGH, RISING, FALLING, ABOVE, BELOW = (
 )
 
 
-def found(value: str, report: Mapping[str, Table] = TABLES, **fields: str) -> tuple[Direction, str]:
+def found(value: str, report: Mapping[str, ClaimTable] = TABLES, **fields: str) -> tuple[Direction, str]:
     """The estimate beside a published value."""
     counterpart = Counterpart(**fields)  # type: ignore[arg-type]
     claims = {"value": rounded(value), "frozen": rounded("0.5")} if value else {}
-    given = estimate(counterpart, Scope({}, claims), report)
+    given = make_estimate(counterpart, Scope({}, claims), report)
     return given.direction, given.text
 
 
@@ -204,7 +210,7 @@ def test_the_same_numbers_are_one_comparison() -> None:
 
     def numbers(ours: str) -> tuple[tuple[str, float], ...]:
         counterpart = Counterpart(kind="difference", ours=ours)
-        return estimate(counterpart, Scope({}, {"value": rounded("0.2")}), TABLES).comparison
+        return make_estimate(counterpart, Scope({}, {"value": rounded("0.2")}), TABLES).comparison
 
     assert numbers(f"{UP} - {DOWN}") == numbers(f"{DOWN} - {UP}") == numbers(f"{UP} + -{DOWN}")
     assert numbers(UP) != numbers(DOWN)
@@ -236,7 +242,7 @@ def test_every_layer_of_a_report_stands_beside(tmp_path_factory: pytest.TempPath
     write_synthetic_results(root, groups=30)
     report(root, root / "report")
     ledger = load_ledger()
-    findings = judge(ledger, load_report(root / "report"))
+    findings = judge_claims(ledger, load_report(root / "report"))
     shown = [f for f in findings if f.estimate and f.estimate.direction is not Direction.MISSING]
     assert len(shown) > 250
     assert {"cohort", "restart", "audit", "api"} <= {finding.entry.layer for finding in shown}

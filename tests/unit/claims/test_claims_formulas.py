@@ -6,7 +6,7 @@ import pytest
 
 from search_to_signal.claims.expressions import Scope, evaluate
 from search_to_signal.claims.intervals import exactly, rounded, sd, truth
-from search_to_signal.claims.tables import Table
+from search_to_signal.claims.tables import ClaimTable
 from search_to_signal.errors import LedgerError
 
 ROWS = (
@@ -15,7 +15,7 @@ ROWS = (
     {"Condition": "Tail-weighted", "Seed": "1", "Score": "5", "Text": "none"},
     {"Condition": "Tail-weighted", "Seed": "3", "Score": "6", "Text": "none"},
 )
-TABLE = Table("t", ("Condition", "Seed", "Score", "Text"), ROWS)
+TABLE = ClaimTable("t", ("Condition", "Seed", "Score", "Text"), ROWS)
 SCOPE = Scope({"t": TABLE}, {"a": rounded("0.5"), "zero": rounded("0.0")})
 
 

@@ -1,9 +1,12 @@
 """How many small changes of published numbers the ledger notices, on a sample."""
 
+import pytest
 from tests.proofs.ledger_mutations import CONSISTENT, OTHERS, Mutations, rates
 
 from search_to_signal.claims.ledger import load_ledger
 from search_to_signal.studies.implementation import implementation
+
+pytestmark = pytest.mark.slow
 
 
 def test_small_changes_are_noticed() -> None:

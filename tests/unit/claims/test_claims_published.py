@@ -6,13 +6,13 @@ from typing import Protocol
 import msgspec
 import pytest
 
-from search_to_signal.claims.coverage import load_numbers, uncovered
+from search_to_signal.claims.coverage import find_uncovered, load_numbers
 from search_to_signal.claims.embedded import Direction, Estimate
-from search_to_signal.claims.feasibility import feasibility
+from search_to_signal.claims.feasibility import check_feasibility
 from search_to_signal.claims.ledger import Ledger, load_ledger
 from search_to_signal.claims.page import misfits
 from search_to_signal.claims.tables import PUBLISHED, load_published, load_report
-from search_to_signal.claims.verdicts import Finding, Verdict, judge
+from search_to_signal.claims.verdicts import ClaimFinding, ClaimVerdict, judge_claims
 from search_to_signal.errors import LedgerError
 
 
@@ -24,22 +24,22 @@ class Edit(Protocol):
 
 def problems(directory: Path) -> list[str]:
     """What does not agree between a copy of the ledger and the list of the document's numbers."""
-    return uncovered(load_ledger(directory), load_numbers(directory), directory)
+    return find_uncovered(load_ledger(directory), load_numbers(directory), directory)
 
 
-def found(directory: Path, name: str) -> Finding:
+def found(directory: Path, name: str) -> ClaimFinding:
     """The finding of one entry."""
     return found_in(load_ledger(directory), name)
 
 
-def found_in(ledger: Ledger, name: str) -> Finding:
+def found_in(ledger: Ledger, name: str) -> ClaimFinding:
     """The finding of one entry of a ledger."""
-    return judge(ledger, only={name})[0]
+    return judge_claims(ledger, only={name})[0]
 
 
 def test_every_number_is_covered() -> None:
     """Ledger, tables and reasons account for every number of the document, each exactly once."""
-    assert uncovered(load_ledger(), load_numbers()) == []
+    assert find_uncovered(load_ledger(), load_numbers()) == []
 
 
 @pytest.mark.parametrize(
@@ -99,13 +99,13 @@ def test_a_lost_row_is_noticed(edited: Edit) -> None:
 def test_a_damaged_ledger_is_refused(edited: Edit, name: str, old: str, new: str, said: str) -> None:
     """A file that cannot be what was checked in gives one error that names it, and no verdicts."""
     with pytest.raises(LedgerError, match=said):
-        judge(load_ledger(edited(name, old, new)))
+        judge_claims(load_ledger(edited(name, old, new)))
 
 
 def test_an_inconsistent_triple_is_found(edited: Edit) -> None:
     """Groups, count and percentage that do not fit are inconsistent, with the arithmetic."""
     finding = found(edited("claims.toml", 'value = "159"', 'value = "161"'), "novelty_reordered_share")
-    assert finding.verdict is Verdict.INCONSISTENT
+    assert finding.verdict is ClaimVerdict.INCONSISTENT
     assert "novelty_reordered = 161; midrank_groups = 422" in finding.reason
     assert "is [38.15165877, 38.15165877], which misses [37.65, 37.75]" in finding.reason
 
@@ -113,7 +113,9 @@ def test_an_inconsistent_triple_is_found(edited: Edit) -> None:
 def test_a_seed_that_moves_breaks_what_follows_from_it(edited: Edit) -> None:
     """One seed's score changed in the second decimal contradicts mean, deviation, gain and restart."""
     directory = edited("core_seeds.csv", "-6.2117", "-6.2317")
-    wrong = {f.entry.id for f in judge(load_ledger(directory)) if f.verdict is Verdict.INCONSISTENT}
+    wrong = {
+        f.entry.id for f in judge_claims(load_ledger(directory)) if f.verdict is ClaimVerdict.INCONSISTENT
+    }
     assert {"core_results[Tail-weighted, Final best]", "core_results[Tail-weighted, Final best sd]"} <= wrong
     assert {"gain_final_tail", "restart_frozen_42", "api_local_final_tail"} <= wrong
 
@@ -121,22 +123,22 @@ def test_a_seed_that_moves_breaks_what_follows_from_it(edited: Edit) -> None:
 def test_an_impossible_percentage_is_found(edited: Edit) -> None:
     """60.87 % of 2,000 completions is no whole number of them."""
     finding = found(edited("core_seeds.csv", ",60.85,", ",60.87,"), "core_seeds[Frozen 42, Valid]")
-    assert finding.verdict is Verdict.INCONSISTENT
+    assert finding.verdict is ClaimVerdict.INCONSISTENT
 
 
 def test_sentences_about_the_constructions_have_verdicts() -> None:
     """One contradicts the equation above it, one the main text's: findings about the paper, by a witness."""
     tiny, gap = found(PUBLISHED, "residual_never_full"), found(PUBLISHED, "tail_gap_set")
-    assert tiny.verdict is gap.verdict is Verdict.DISAGREES
+    assert tiny.verdict is gap.verdict is ClaimVerdict.DISAGREES
     assert "D27" in tiny.reason
     assert "D28" in gap.reason
 
 
 def test_every_verdict_has_a_reason() -> None:
     """No entry is judged without saying why; what needs a run says which."""
-    for finding in judge(load_ledger()):
+    for finding in judge_claims(load_ledger()):
         assert finding.reason, finding.entry.id
-        if finding.verdict is Verdict.NEEDS_RUN:
+        if finding.verdict is ClaimVerdict.NEEDS_RUN:
             assert "./reproduce.sh paper on one 24 GB GPU" in finding.reason
 
 
@@ -160,8 +162,8 @@ def report(directory: Path, native: str) -> Path:
 def test_our_estimate_stands_beside(tmp_path: Path) -> None:
     """Our seeds give direction, mean and range beside the published gain, and leave its verdict alone."""
     tables = load_report(report(tmp_path, "native,1,-4.9\nnative,2,-5.2\nnative,3,-4.7\n"))
-    alone = {finding.entry.id: finding for finding in judge(load_ledger())}
-    both = {finding.entry.id: finding for finding in judge(load_ledger(), tables)}
+    alone = {finding.entry.id: finding for finding in judge_claims(load_ledger())}
+    both = {finding.entry.id: finding for finding in judge_claims(load_ledger(), tables)}
     said = "same direction in 2 of 3 seeds, opposite in 1, tied in 0; ours 0.0666667 (n = 3, -0.2 to 0.3)"
     assert both["gain_final_native"].estimate == Estimate(Direction.UNDECIDED, said)
     assert [f.verdict for f in both.values()] == [f.verdict for f in alone.values()]
@@ -189,7 +191,7 @@ def test_long_rows_are_found_by_condition_seed_and_part(tmp_path: Path) -> None:
 def test_unpaired_seeds_give_no_estimate(tmp_path: Path) -> None:
     """A difference over other seeds than Frozen's is no paired difference, and is not shown."""
     tables = load_report(report(tmp_path, "native,1,-4.9\nnative,2,-5.2\nnative,4,-4.7\n"))
-    found = {finding.entry.id: finding for finding in judge(load_ledger(), tables)}
+    found = {finding.entry.id: finding for finding in judge_claims(load_ledger(), tables)}
     assert found["gain_final_native"].estimate == Estimate(
         Direction.MISSING, "a check pairs the seeds 1, 2, 4 with 1, 2, 3"
     )
@@ -199,7 +201,7 @@ def test_a_smoke_report_estimates_nothing(tmp_path: Path) -> None:
     """Tables of a smoke run stand beside no published number, and every counterpart says why."""
     (report(tmp_path, "") / "core_seeds.csv").rename(tmp_path / "smoke_core_seeds.csv")
     (tmp_path / "other.csv").unlink()
-    estimates = {f.estimate for f in judge(load_ledger(), load_report(tmp_path)) if f.estimate}
+    estimates = {f.estimate for f in judge_claims(load_ledger(), load_report(tmp_path)) if f.estimate}
     missing = Estimate(Direction.MISSING, "the report is of a smoke run, which estimates nothing")
     assert estimates == {missing}
 
@@ -219,7 +221,7 @@ def test_a_label_that_moves_is_noticed(edited: Edit, name: str, old: str, new: s
     """No row or column of a published table can take the name of another."""
     directory = edited(name, old, new)
     ledger = msgspec.structs.replace(load_ledger(), tables=load_published(directory))
-    assert any(said in problem for problem in uncovered(ledger, load_numbers(directory), directory))
+    assert any(said in problem for problem in find_uncovered(ledger, load_numbers(directory), directory))
 
 
 @pytest.mark.parametrize(
@@ -255,16 +257,16 @@ def test_a_label_that_moves_is_noticed(edited: Edit, name: str, old: str, new: s
 )
 def test_a_broken_relation_is_found(edited: Edit, name: str, old: str, new: str, entry: str) -> None:
     """Counts within counts, averages below maxima, and the credit budget: one change beyond them is found."""
-    assert found(edited(name, old, new), entry).verdict is Verdict.INCONSISTENT
+    assert found(edited(name, old, new), entry).verdict is ClaimVerdict.INCONSISTENT
 
 
 def test_numbers_that_fit_alone_and_not_together(edited: Edit) -> None:
     """0.0056 meets each of its own checks, and cannot be right together with all others."""
-    assert feasibility(load_ledger()).conflicts == ()
+    assert check_feasibility(load_ledger()).conflicts == ()
     directory = edited("claims.toml", 'value = "0.0054"', 'value = "0.0056"')
     ledger = load_ledger(directory)
-    assert Verdict.INCONSISTENT not in {finding.verdict for finding in judge(ledger)}
-    found = feasibility(ledger)
+    assert ClaimVerdict.INCONSISTENT not in {finding.verdict for finding in judge_claims(ledger)}
+    found = check_feasibility(ledger)
     assert found.conflicts
     assert found.summary().startswith("JOINTLY IMPOSSIBLE")
 
@@ -274,10 +276,10 @@ def test_a_sentence_that_its_equation_contradicts(edited: Edit) -> None:
     old = '{ id = "zero_differs", at = "238", quantity = "Factorized leaves more'
     new = f'{{ id = "tiny", at = "433", quantity = "tiny", disagrees = "2 * 0.1 / 0.3 > 0.5" }},\n{old}'
     ledger = load_ledger(edited("claims.toml", old, new))
-    finding = next(f for f in judge(ledger) if f.entry.id == "tiny")
-    assert finding.verdict is Verdict.DISAGREES
+    finding = next(f for f in judge_claims(ledger) if f.entry.id == "tiny")
+    assert finding.verdict is ClaimVerdict.DISAGREES
     assert "2 * 0.1 / 0.3 > 0.5 is true of the equation" in finding.reason
-    assert finding in misfits(judge(ledger))
+    assert finding in misfits(judge_claims(ledger))
 
 
 def test_notes_that_a_reader_needs() -> None:
@@ -294,4 +296,4 @@ def test_notes_that_a_reader_needs() -> None:
 def test_what_a_run_gives_is_not_called_underivable() -> None:
     """Time gaps and held-out sizes need a run."""
     for name in ("drift_42", "drift_3407", "drift_1926000", "heldout_sizes"):
-        assert found_in(load_ledger(), name).verdict is Verdict.NEEDS_RUN
+        assert found_in(load_ledger(), name).verdict is ClaimVerdict.NEEDS_RUN

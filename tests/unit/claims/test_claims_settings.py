@@ -4,25 +4,27 @@ import pytest
 
 from search_to_signal.claims.ledger import IMPLEMENTATION, load_ledger
 from search_to_signal.claims.tables import load_published
-from search_to_signal.claims.verdicts import Implementation, Verdict, judge
+from search_to_signal.claims.verdicts import ClaimVerdict, Implementation, judge_claims
 from search_to_signal.studies.implementation import implementation
 
 
-def verdict(entry: str, facts: Implementation) -> Verdict:
+def verdict(entry: str, facts: Implementation) -> ClaimVerdict:
     """The verdict of one entry."""
-    return judge(load_ledger(), None, facts, {entry})[0].verdict
+    return judge_claims(load_ledger(), None, facts, {entry})[0].verdict
 
 
 def test_every_number_in_text_has_a_verdict() -> None:
     """All numbers of tables of text are entries, and nearly all settings are implemented as published."""
     texts = {table.name for table in load_published().values() if not table.entry.columns}
-    findings = [f for f in judge(load_ledger(), None, implementation()) if f.entry.id.split("[")[0] in texts]
+    findings = [
+        f for f in judge_claims(load_ledger(), None, implementation()) if f.entry.id.split("[")[0] in texts
+    ]
     assert {finding.entry.id.split("[")[0] for finding in findings} == texts
-    assert Verdict.OTHERWISE not in {finding.verdict for finding in findings}
+    assert ClaimVerdict.OTHERWISE not in {finding.verdict for finding in findings}
     by_table = {name: [f.verdict for f in findings if f.entry.id.startswith(f"{name}[")] for name in texts}
-    assert set(by_table["software"]) == {Verdict.IMPLEMENTED}
-    assert by_table["parameters"].count(Verdict.IMPLEMENTED) > 25
-    assert by_table["evidence_matrix"].count(Verdict.IMPLEMENTED) > 20
+    assert set(by_table["software"]) == {ClaimVerdict.IMPLEMENTED}
+    assert by_table["parameters"].count(ClaimVerdict.IMPLEMENTED) > 25
+    assert by_table["evidence_matrix"].count(ClaimVerdict.IMPLEMENTED) > 20
 
 
 @pytest.mark.parametrize(
@@ -51,11 +53,11 @@ def test_another_setting_is_told(table: str, setting: str, value: str, entry: st
     """A profile, a lock or a constant that differs from the paper makes its number implemented otherwise."""
     facts = implementation()
     assert setting in facts[table]
-    assert verdict(entry, facts) is Verdict.IMPLEMENTED
-    assert verdict(entry, {**facts, table: {**facts[table], setting: value}}) is Verdict.OTHERWISE
+    assert verdict(entry, facts) is ClaimVerdict.IMPLEMENTED
+    assert verdict(entry, {**facts, table: {**facts[table], setting: value}}) is ClaimVerdict.OTHERWISE
 
 
 def test_without_facts_no_setting_is_compared() -> None:
     """A ledger that was given no implementation claims none."""
-    assert Verdict.IMPLEMENTED not in {finding.verdict for finding in judge(load_ledger())}
+    assert ClaimVerdict.IMPLEMENTED not in {finding.verdict for finding in judge_claims(load_ledger())}
     assert set(implementation()) == set(IMPLEMENTATION)

@@ -30,6 +30,8 @@ from search_to_signal.programs.parsing import Failure, Proposal, parse
 from search_to_signal.records.abilities import CALM_OPERATORS
 from search_to_signal.records.schema import Outcome
 
+pytestmark = pytest.mark.slow
+
 NO_DEFECTS = {operator: 0.0 for operator in CALM_OPERATORS}
 
 Judge = Callable[[str], tuple[Outcome, str]]

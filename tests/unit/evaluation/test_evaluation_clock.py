@@ -14,6 +14,8 @@ from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.evaluation.sharding import merge_shards, run_sharded
 from search_to_signal.problems import PROBLEMS
 
+pytestmark = pytest.mark.slow
+
 HEAD = "def f(here, destination, unvisited, distance):\n    "
 NEAREST = HEAD + "return min(unvisited, key=lambda v: distance[here][v])"
 ENDLESS = HEAD + "while True: pass"

@@ -12,6 +12,8 @@ from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.problems.base import InfeasibleAnswerError
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = EvaluationSettings(timeout_s=2.0, memory_mb=128)
 
 

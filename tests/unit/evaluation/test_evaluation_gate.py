@@ -61,6 +61,7 @@ def test_refusals_name_line_and_reason(reason: str) -> None:
     assert refusal(REFUSED[reason]) == reason
 
 
+@pytest.mark.slow
 def test_only_strict_mode_refuses() -> None:
     """Paper mode runs what the host would run; strict mode types the same program as gate."""
     code = HEAD + "import os; os.environ; return min(u)"

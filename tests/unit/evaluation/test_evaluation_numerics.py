@@ -7,6 +7,8 @@ from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.problems.tsp import Tsp
 
+pytestmark = pytest.mark.slow
+
 CODE = """import os
 def f(current, destination, unvisited, matrix):
     assert os.environ['OPENBLAS_CORETYPE'] == 'Haswell'

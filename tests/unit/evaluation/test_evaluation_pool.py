@@ -19,6 +19,8 @@ from search_to_signal.problems.tsp import Tsp
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import Outcome
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = EvaluationSettings(timeout_s=0.5, memory_mb=128)
 NEAREST = """def select_next_node(current_node, destination_node, unvisited_nodes, distance_matrix):
     return min(unvisited_nodes, key=lambda v: distance_matrix[current_node][v])
@@ -143,7 +145,9 @@ def test_nothing_is_left_after_the_pool() -> None:
     with EvaluationPool(Tsp(), "embedded", SETTINGS) as pool:
         pool.evaluate([NEAREST])
         assert len(children()) > len(before)
-    time.sleep(0.05)
+    end = time.monotonic() + 30.0
+    while children() != before and time.monotonic() < end:
+        time.sleep(0.01)
     assert children() == before
 
 

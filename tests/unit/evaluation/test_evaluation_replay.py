@@ -14,6 +14,8 @@ from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.problems.tsp import Tsp
 from search_to_signal.records.schema import Outcome
 
+pytestmark = pytest.mark.slow
+
 HEAD = "def f(current, destination, unvisited, matrix):\n    "
 HONEST = HEAD + "return min(unvisited)"
 # Each needs another variation between the two fork servers to be seen.

@@ -14,6 +14,8 @@ from search_to_signal.evaluation.slots import Slot
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.records.schema import Outcome
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = EvaluationSettings(timeout_s=10.0, memory_mb=128, replay="off")
 PARAMETERS = {
     "tsp": "here, destination, unvisited, distance",

@@ -9,8 +9,10 @@ from tests.plans import plan_text, text_sha256
 
 from search_to_signal.cli import main
 from search_to_signal.errors import ConfigError
-from search_to_signal.evidence.packing import list_evidence
+from search_to_signal.evidence.layout import list_evidence
 from search_to_signal.records.manifest import write_roster
+
+pytestmark = pytest.mark.slow
 
 STUDY = """
 [[studies]]

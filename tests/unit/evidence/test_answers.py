@@ -13,6 +13,8 @@ from tests.plans import plan_text, text_sha256
 from search_to_signal.cli import main
 from search_to_signal.records.manifest import write_roster
 
+pytestmark = pytest.mark.slow
+
 QUESTIONS = (
     {"comparisons": 2},
     {"key": "main.fewer", "seeds": 3, "role": "secondary"},

@@ -9,7 +9,10 @@ from tests.plans import plan_text, text_sha256
 from tests.probes import write_synthetic_probe
 
 from search_to_signal.cli import main
+from search_to_signal.evidence.plan_checks import table_problems
 from search_to_signal.records.manifest import write_roster
+
+pytestmark = pytest.mark.slow
 
 FIRST = plan_text({})
 FURTHER = (
@@ -99,16 +102,20 @@ def test_the_readme_leads_with_the_last_plan_whose_main_study_is_whole(
     first, further = ("\n".join(lines[start : start + 4]) for start in starts)
     assert first != further
     readme = tmp_path / "README.md"
+    lacking = f"its table lacks the rebuilt row {further.splitlines()[-1]}"
     for text, said in (
         (further, ""),
         (f"{first}\n\n{further}", ""),
-        (first, f"its table lacks the rebuilt row {further.splitlines()[-1]}"),
+        (first, lacking),
         (f"{first.replace('native', 'negative')}\n\n{further}", "has a row that is not rebuilt: | negative"),
     ):
         readme.write_text(f"# Read\n\n{text}\n")
-        code, out = rebuild(shipped, tmp_path / "out", capsys, "--readme", str(readme))
-        assert code == bool(said), text
-        assert said in out
+        problems = list(table_problems(readme, [first, further], further))
+        assert bool(problems) == bool(said), text
+        assert said in "".join(problems)
+    readme.write_text(f"# Read\n\n{first}\n")
+    code, out = rebuild(shipped, tmp_path / "out", capsys, "--readme", str(readme))
+    assert (code, lacking in out) == (1, True)
 
 
 def test_each_is_packed_traced_and_brought_back_by_itself(

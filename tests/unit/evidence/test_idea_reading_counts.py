@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from tests.proofs.idea_ends import main
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 

@@ -9,9 +9,11 @@ from tests.plans import plan_text, text_sha256
 
 from search_to_signal.claims.tables import load_reports
 from search_to_signal.cli import main
-from search_to_signal.evidence.packing import list_evidence
+from search_to_signal.evidence.layout import list_evidence
 from search_to_signal.evidence.tables import table_differences
 from search_to_signal.records.manifest import write_roster
+
+pytestmark = pytest.mark.slow
 
 CONDITIONS = ("frozen", "native")
 

@@ -4,6 +4,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 # Triton decides when it is loaded whether it interprets.
 _COMPARE = """
 import torch

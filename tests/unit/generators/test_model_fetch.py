@@ -21,6 +21,8 @@ from search_to_signal.generators.files import checked_files, file_sha256
 from search_to_signal.generators.local import load_model, load_tokenizer
 from search_to_signal.runtime import command_line
 
+pytestmark = pytest.mark.slow
+
 SMALL = "qwen2.5-coder-0.5b-instruct"
 PAPERS = "Qwen2.5-7B-Instruct"
 PARTS = 12
@@ -220,7 +222,7 @@ def run(*arguments: str | Path, cwd: Path, **environment: str) -> "subprocess.Po
 
 def wait_for(path: Path) -> None:
     """Until it is there."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not path.exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -281,7 +283,7 @@ def test_a_stopped_fetch_leaves_nothing(
     process = run("own", "--sha256", "0" * 64, "--from", tmp_path / "pipe.gguf", cwd=place)
     wait_for(place / "mounts" / ".own.unfinished")
     process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (130, "s2s: stopped\n")
     assert list(place.iterdir()) == []
 
@@ -289,7 +291,7 @@ def test_a_stopped_fetch_leaves_nothing(
 def test_without_a_network_it_says_what_else_can_be_given(place: Path, tmp_path: Path) -> None:
     """One line, at once; nothing is left."""
     process = run(SMALL, cwd=place, HF_ENDPOINT="http://127.0.0.1:9", HF_HUB_CACHE=str(tmp_path / "cache"))
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == ModelFileError.exit_code
     assert err.count("\n") == 1
     assert "give the file or directory that you have with --from" in err

@@ -19,6 +19,8 @@ from tests.gguf_files import write_gguf
 from search_to_signal.errors import ModelFileError
 from search_to_signal.generators.files import checked_files, file_sha256
 
+pytestmark = pytest.mark.slow
+
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 FILE = "tiny-q4_k_m.gguf"
 

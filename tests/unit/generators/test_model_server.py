@@ -17,6 +17,8 @@ from search_to_signal.generators.base import GenerationSettings
 from search_to_signal.generators.local import LocalGenerator
 from search_to_signal.generators.serving import serving
 
+pytestmark = pytest.mark.slow
+
 CHAT: Any = [{"role": "user", "content": "score += 0.4"}]
 
 

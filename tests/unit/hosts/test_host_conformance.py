@@ -25,6 +25,8 @@ from search_to_signal.hosts.released.trainer import changed
 from search_to_signal.package_data import PUBLISHED
 from search_to_signal.problems import get_problem
 
+pytestmark = pytest.mark.slow
+
 Sabotage = Callable[[str, str, str], Path]
 
 MUTANTS = {

@@ -11,6 +11,8 @@ import pytest
 from search_to_signal.cli import main
 from search_to_signal.hosts.released.revision import pinned
 
+pytestmark = pytest.mark.slow
+
 Sabotage = Callable[[str, str, str], Path]
 COMMAND = ["conformance", "--problem", "obp", "--check", "data", "--calm"]
 

@@ -27,7 +27,7 @@ from search_to_signal.rewards import get_mapping
 from search_to_signal.verification.consistency.verify import verify
 
 Sabotage = Callable[[str, str, str], Path]
-pytestmark = pytest.mark.usefixtures("gpu_packages")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("gpu_packages")]
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ from search_to_signal.conformance.questions import groups, programs
 from search_to_signal.problems import get_problem
 from search_to_signal.records.manifest import read_manifest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 PAGES = [
     ROOT / "README.md",

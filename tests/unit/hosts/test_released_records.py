@@ -20,7 +20,7 @@ from search_to_signal.records.reader import GENERATIONS, read_groups, read_recor
 from search_to_signal.records.schema import CompletionRecord, GenerationRecord
 
 Sabotage = Callable[[str, str, str], Path]
-pytestmark = pytest.mark.usefixtures("gpu_packages")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("gpu_packages")]
 
 
 @pytest.fixture

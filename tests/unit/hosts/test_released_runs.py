@@ -22,7 +22,7 @@ from search_to_signal.records.schema import StepRecord
 from search_to_signal.verification.consistency.verify import verify
 
 Sabotage = Callable[[str, str, str], Path]
-pytestmark = pytest.mark.usefixtures("gpu_packages")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("gpu_packages")]
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ from search_to_signal.learner.adapter import (
 from search_to_signal.learner.pretrain import Architecture, build_model
 from search_to_signal.learner.settings import LearnerSettings
 
+pytestmark = pytest.mark.slow
+
 SHAPE = Architecture("qwen2", 32, 64, 2, 4, 2, 256, 0.2)
 SETTINGS = LearnerSettings(lora_rank=2, lora_alpha=4)
 SAVE = f"""

@@ -24,6 +24,8 @@ from search_to_signal.records.reader import read_groups
 from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.seeding import stream
 
+pytestmark = pytest.mark.slow
+
 LEARNER = LearnerSettings(lora_rank=4, lora_alpha=8, learning_rate=5e-3, max_grad_norm=1.0)
 SEED = 7
 TEXTS = [

@@ -9,9 +9,10 @@ import pytest
 
 from search_to_signal.runtime import KERNELS
 
-pytestmark = pytest.mark.skipif(
-    "avx2" not in Path("/proc/cpuinfo").read_text(), reason="a processor without AVX2"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif("avx2" not in Path("/proc/cpuinfo").read_text(), reason="a processor without AVX2"),
+]
 MULTIPLY = """
 from search_to_signal.runtime import fix_kernels
 fix_kernels()

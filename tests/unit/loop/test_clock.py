@@ -13,6 +13,8 @@ from search_to_signal.loop import clock
 from search_to_signal.loop.clock import StepClock, tree_seconds
 from search_to_signal.problems import get_problem
 
+pytestmark = pytest.mark.slow
+
 BURNT = 0.3
 BURN = f"import time\nwhile time.process_time() < {BURNT}: pass\n"
 STAY = "print('burnt', flush=True)\nsys.stdin.read()\n"

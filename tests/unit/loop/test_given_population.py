@@ -32,6 +32,8 @@ from search_to_signal.records.schema import HeuristicRecord
 from search_to_signal.search.host import begin
 from search_to_signal.verification.consistency.run_records import record_problems
 
+pytestmark = pytest.mark.slow
+
 # No collapse, so that the archive has grown by the end.
 PARENT = configuration("frozen", search=SearchSettings(population_size=6))
 

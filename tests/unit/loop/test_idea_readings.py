@@ -29,6 +29,8 @@ from search_to_signal.records.reader import HEURISTICS, read_groups, read_record
 from search_to_signal.records.schema import HeuristicRecord, IdeaEnd, Outcome
 from search_to_signal.verification.recompute.runs import run_config
 
+pytestmark = pytest.mark.slow
+
 READINGS: tuple[IdeaEnd, ...] = get_args(IdeaEnd)
 ARGUMENTS = "current_node, destination_node, unvisited_nodes, distance_matrix"
 

@@ -34,6 +34,8 @@ from search_to_signal.rewards import get_mapping
 from search_to_signal.search.host import Host
 from search_to_signal.verification.consistency.run_records import record_problems
 
+pytestmark = pytest.mark.slow
+
 LIMITS = EvaluationSettings(timeout_s=10.0, replay="off")
 RECORDS = ("completions", "steps", "generations", "heuristics")
 

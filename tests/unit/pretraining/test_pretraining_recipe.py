@@ -26,6 +26,8 @@ from search_to_signal.pretraining.training import (
     window,
 )
 
+pytestmark = pytest.mark.slow
+
 SMALL = Recipe(
     name="small",
     problems={"tsp": 0.5, "obp": 0.5},

@@ -26,6 +26,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     sys.modules.pop("nearest_number", None)
 
 
+@pytest.mark.slow
 def test_the_example_adds_a_problem(example: str) -> None:
     """The page's file gives the same scores in process and through isolated workers."""
     problem = get_problem(example)

@@ -13,6 +13,8 @@ from search_to_signal.problems.ant_colony import kernels, noise, orienteering, r
 from search_to_signal.problems.base import InfeasibleAnswerError
 from search_to_signal.programs.loading import function_of
 
+pytestmark = pytest.mark.slow
+
 REFUSED = "refused"
 
 

@@ -3,7 +3,11 @@
 import subprocess
 import sys
 
+import pytest
+
 from search_to_signal.problems.ant_colony.compiled import compiled
+
+pytestmark = pytest.mark.slow
 
 
 def test_problems_import_neither_torch_nor_numba():

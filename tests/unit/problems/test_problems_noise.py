@@ -12,6 +12,8 @@ import torch
 from search_to_signal.problems.ant_colony import noise, store
 from search_to_signal.problems.ant_colony.agreement import kernels_agree
 
+pytestmark = pytest.mark.slow
+
 SHAPE = noise.Colony(40, 6, 9)
 
 

@@ -10,6 +10,8 @@ from search_to_signal.problems.references import reference_file, reference_lengt
 from search_to_signal.problems.tsp import tour_length
 from search_to_signal.programs.loading import function_of
 
+pytestmark = pytest.mark.slow
+
 SPLITS = ("heldout_50", "heldout_100", "heldout_200")
 
 

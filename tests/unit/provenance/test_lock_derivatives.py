@@ -18,6 +18,7 @@ UV = shutil.which("uv") or shutil.which(str(ROOT / ".uv" / "bin" / "uv"))
 
 @pytest.mark.skipif(UV is None, reason="uv, which made the exports, is not on this machine")
 @pytest.mark.parametrize("name", ["requirements.txt", "pylock.toml", "sbom.cdx.json"])
+@pytest.mark.slow
 def test_the_checked_in_exports_are_those_of_the_lock(name: str, tmp_path: Path) -> None:
     """Exporting the lock again gives the checked-in file, byte for byte."""
     subprocess.run([EXPORTS / "export.sh", tmp_path], check=True)

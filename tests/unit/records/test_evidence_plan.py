@@ -5,12 +5,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from spec.rows import failing
+from spec.rows import check_all
 from tests.proofs.plan_power import power, smallest_effect, smallest_effects
 
 from search_to_signal.analysis.plan.readings import METRICS, PROBE_METRICS
 from search_to_signal.errors import ConfigError
-from search_to_signal.evidence.roots import evidence_roots
+from search_to_signal.evidence.layout import evidence_roots
 from search_to_signal.package_data import EVIDENCE, PUBLISHED
 from search_to_signal.profiles.profile import Profile, load_profile
 from search_to_signal.records.plan import PLAN, Plan, Question, Study, plan_sha256, read_plan
@@ -37,7 +37,7 @@ def test_seeds_follow_from_the_stated_rule(plan: Plan) -> None:
 
 def test_a_profile_runs_what_its_study_says() -> None:
     """The first seeds of the plan, formal, with every layer that the study records."""
-    assert failing(((name, (plan, name)) for plan, name in NAMES), runs_its_study) == []
+    check_all(((name, (plan, name)) for plan, name in NAMES), runs_its_study)
 
 
 def runs_its_study(given: tuple[Plan, str]) -> None:
@@ -69,7 +69,7 @@ def conditions(profile: Profile, layer: str) -> set[str]:
 def test_a_pretrained_study_runs_with_the_settings_of_its_profile() -> None:
     """Model, prompts, limits and learner are those of pretrained or pretrained-1.5b, but what it is about."""
     names = [name for name in PROFILES if name.startswith("pretrained")]
-    assert failing(((name, name) for name in names), has_its_settings) == []
+    check_all(((name, name) for name in names), has_its_settings)
 
 
 def has_its_settings(name: str) -> None:
@@ -97,7 +97,7 @@ def test_what_the_paper_has_is_what_it_prints() -> None:
 
 def test_a_question_asks_of_runs_that_will_be() -> None:
     """Its sides are recorded by its study or an earlier one, with enough seeds, and its metric is known."""
-    assert failing(((asked[-1].key, asked) for asked in QUESTIONS), asks_of_its_runs) == []
+    check_all(((asked[-1].key, asked) for asked in QUESTIONS), asks_of_its_runs)
 
 
 def asks_of_its_runs(asked: tuple[Plan, Study, Question]) -> None:

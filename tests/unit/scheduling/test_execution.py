@@ -16,17 +16,20 @@ from search_to_signal.errors import RunFailedError, StoppedError
 from search_to_signal.profiles.profile import Profile
 from search_to_signal.scheduling.execution import (
     Execution,
-    Place,
+    RunSlot,
 )
 from search_to_signal.scheduling.run_slots import run_missing
+
+pytestmark = pytest.mark.slow
 
 # Stands for `python -m search_to_signal.cli run-one`: does what the name of its condition says.
 STUB = """#!{python} -S
 import json, os, sys, time
 config = json.load(sys.stdin)
 folder = os.path.dirname(sys.argv[sys.argv.index("--out") + 1])
-with open(os.path.join(folder, config["condition"]), "w") as file:
+with open(os.path.join(folder, config["condition"] + "-begins"), "w") as file:
     file.write(str(os.getpid()))
+os.rename(file.name, os.path.join(folder, config["condition"]))  # whoever sees it can read it
 print("progress 1 9 begun", flush=True)
 if config["condition"] == "sleeps":
     time.sleep(120)
@@ -46,7 +49,7 @@ class Silent:
 
 
 @pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Place]]:
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[RunSlot]]:
     """Places for runs that are stubs; of equal length unless ``groups`` says otherwise."""
     stub = tmp_path / "python"
     stub.write_text(STUB.format(python=sys.executable))
@@ -62,14 +65,14 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[
         groups=9,
     ).runs()[0]
 
-    def places(*conditions: str, **groups: int) -> list[Place]:
+    def slots(*conditions: str, **groups: int) -> list[RunSlot]:
         configs = [
             msgspec.structs.replace(plain, condition=condition, groups=groups.get(condition, 9))
             for condition in conditions
         ]
-        return [Place(config, tmp_path / "out" / config.name, done=False) for config in configs]
+        return [RunSlot(config, tmp_path / "out" / config.name, done=False) for config in configs]
 
-    return places
+    return slots
 
 
 def gone(pid: int) -> bool:
@@ -81,7 +84,7 @@ def gone(pid: int) -> bool:
 
 
 def test_one_failure_ends_the_others_and_starts_no_more(
-    make: Callable[..., list[Place]], tmp_path: Path
+    make: Callable[..., list[RunSlot]], tmp_path: Path
 ) -> None:
     """The error has the run's name, its exit code and what it said; the queue stops within seconds."""
     start = time.monotonic()
@@ -107,7 +110,7 @@ def _at_a_terminal() -> Iterator[None]:
 @pytest.mark.usefixtures("_at_a_terminal")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_children(
-    make: Callable[..., list[Place]], tmp_path: Path, number: signal.Signals
+    make: Callable[..., list[RunSlot]], tmp_path: Path, number: signal.Signals
 ) -> None:
     """Ctrl-C or SIGTERM is one line that says how to go on, and leaves no process and no handler behind."""
     before = signal.getsignal(signal.SIGTERM)
@@ -127,7 +130,7 @@ def test_a_signal_ends_the_children(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_the_longest_run_starts_first(make: Callable[..., list[Place]], tmp_path: Path) -> None:
+def test_the_longest_run_starts_first(make: Callable[..., list[RunSlot]], tmp_path: Path) -> None:
     """A trained run is longer than a frozen one, and more groups are longer than fewer."""
     run_missing(make("frozen", "native", "short", native=9, short=4), Execution(jobs=1), Silent())
     times = {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in ("frozen", "native", "short")}
@@ -152,7 +155,7 @@ def test_a_run_ends_with_whoever_started_it() -> None:
         child = int(output.readline())
         parent.kill()
         parent.wait()
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + 60.0
         while not gone(child) and time.monotonic() < deadline:
             time.sleep(0.01)
     assert gone(child)

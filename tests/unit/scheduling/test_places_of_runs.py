@@ -26,7 +26,7 @@ from search_to_signal.records.layers import COHORT
 from search_to_signal.records.manifest import INTERRUPTED, MANIFEST, read_manifest, read_roster
 from search_to_signal.records.reader import COMPLETIONS
 from search_to_signal.scheduling import execution
-from search_to_signal.scheduling.run_slots import Reproduction, places
+from search_to_signal.scheduling.run_slots import Reproduction, assign_slots
 
 Make = Callable[..., Path]
 
@@ -120,6 +120,7 @@ def tree(directory: Path) -> dict[str, bytes | None]:
     }
 
 
+@pytest.mark.slow
 def test_a_fresh_cohort_runs_everything(profile: Profile, launched: list[RunConfig], tmp_path: Path) -> None:
     """Every run gets its configuration and directory, the longest first; progress and errors are kept."""
     progress, out = Quiet(), tmp_path / "results" / "deep"
@@ -134,6 +135,7 @@ def test_a_fresh_cohort_runs_everything(profile: Profile, launched: list[RunConf
     assert subprocess.run(check, cwd=out, check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_complete_runs_are_kept(profile: Profile, launched: list[RunConfig], tmp_path: Path) -> None:
     """A second call starts nothing, says so, and changes nothing."""
     run_cohort(profile, tmp_path / "out", Quiet())
@@ -148,6 +150,7 @@ def test_complete_runs_are_kept(profile: Profile, launched: list[RunConfig], tmp
     ]
 
 
+@pytest.mark.slow
 def test_unfinished_runs_are_set_aside_whole(
     profile: Profile, launched: list[RunConfig], make_run: Make, tmp_path: Path
 ) -> None:
@@ -171,6 +174,7 @@ def test_unfinished_runs_are_set_aside_whole(
     assert launched.count(profile.runs()[0]) == 1
 
 
+@pytest.mark.slow
 def test_a_run_interrupted_before_its_manifest_starts_again(
     profile: Profile, launched: list[RunConfig], tmp_path: Path
 ) -> None:
@@ -183,6 +187,7 @@ def test_a_run_interrupted_before_its_manifest_starts_again(
     assert launched == list(profile.runs())[::-1]
 
 
+@pytest.mark.slow
 def test_a_run_interrupted_before_its_sums_starts_again(
     profile: Profile, launched: list[RunConfig], make_run: Make, tmp_path: Path
 ) -> None:
@@ -257,6 +262,7 @@ def _run_is_a_file(out: Path, make_run: Make, profile: Profile) -> None:
         _run_is_a_file,
     ],
 )
+@pytest.mark.slow
 def test_foreign_directories_are_refused_untouched(
     profile: Profile,
     launched: list[RunConfig],
@@ -274,6 +280,7 @@ def test_foreign_directories_are_refused_untouched(
     assert tree(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_runs_of_a_plan_stay_whichever_source_made_them(
     profile: Profile, launched: list[RunConfig], make_run: Make, tmp_path: Path
 ) -> None:
@@ -293,15 +300,16 @@ def test_runs_of_a_plan_stay_whichever_source_made_them(
     Reproduction(more, tmp_path, how, Quiet()).run_all({out: more.runs()})
     assert launched == rest
     with pytest.raises(RunDirectoryError, match="another plan"):
-        places(more.runs(), out, execution.Execution(plan="b" * 64))
+        assign_slots(more.runs(), out, execution.Execution(plan="b" * 64))
     with pytest.raises(RunDirectoryError, match="another version"):
-        places(more.runs(), out, execution.Execution())
+        assign_slots(more.runs(), out, execution.Execution())
     with (out / second.name / COMPLETIONS).open("ab") as file:
         file.write(b"{}\n")
     with pytest.raises(RunDirectoryError, match=COMPLETIONS):
-        places(more.runs(), out, execution.Execution(plan=plan))
+        assign_slots(more.runs(), out, execution.Execution(plan=plan))
 
 
+@pytest.mark.slow
 def test_runs_that_are_finished_elsewhere_are_not_run_again(
     profile: Profile, launched: list[RunConfig], make_run: Make, tmp_path: Path
 ) -> None:
@@ -316,12 +324,13 @@ def test_runs_that_are_finished_elsewhere_are_not_run_again(
     complete(make_run, shelf / COHORT / second.name, second, plan_sha256="b" * 64)
     complete(make_run, shelf / COHORT / third.name, first, plan_sha256=plan)
     complete(make_run, shelf / COHORT / fourth.name, fourth, plan_sha256=plan, status="running")
-    how = execution.Execution(1, 1, resume=True, plan=plan, elsewhere=shelf)
+    how = execution.Execution(1, 1, resume=True, plan=plan, finished_runs=shelf)
     Reproduction(more, tmp_path / "results", how, Quiet()).run_all({out: more.runs()})
     assert launched == [second, third, fourth]
     assert read_roster(out) == sorted(config.name for config in more.runs())
 
 
+@pytest.mark.slow
 def test_what_another_version_began_begins_again(profile: Profile, make_run: Make, tmp_path: Path) -> None:
     """An unfinished run of a plan goes on where nothing changed, and is moved aside, whole, where it did."""
     config = profile.runs()[0]
@@ -344,12 +353,13 @@ def test_what_another_version_began_begins_again(profile: Profile, make_run: Mak
     begin_again_where_changed(tmp_path / "nothing" / config.name, config, "a" * 64)
 
 
+@pytest.mark.slow
 def test_more_seeds_may_join_a_cohort(profile: Profile, launched: list[RunConfig], tmp_path: Path) -> None:
     """A profile that gained a seed keeps the finished runs and adds the new ones."""
     run_cohort(profile, tmp_path / "out", Quiet())
     launched.clear()
     wider = msgspec.structs.replace(profile, seeds=(42, 7))
-    assert [place.done for place in places(wider.runs(), tmp_path / "out", execution.Execution())] == [
+    assert [place.done for place in assign_slots(wider.runs(), tmp_path / "out", execution.Execution())] == [
         True,
         True,
         False,
@@ -359,6 +369,7 @@ def test_more_seeds_may_join_a_cohort(profile: Profile, launched: list[RunConfig
     assert [config.seed for config in launched] == [7, 7]
 
 
+@pytest.mark.slow
 def test_failed_runs_name_their_log(
     profile: Profile, launched: list[RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,10 +21,10 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """What would run: the directory and the layer, in order."""
     found: list[tuple[str, str]] = []
 
-    def run_layer(layer: Layer, asked: Reproduction) -> None:
-        assert asked.how.plan == SHA256
-        assert asked.how.resume
-        found.append((asked.results.name, layer.key))
+    def run_layer(layer: Layer, reproduction: Reproduction) -> None:
+        assert reproduction.execution.plan == SHA256
+        assert reproduction.execution.resume
+        found.append((reproduction.results.name, layer.key))
 
     monkeypatch.setattr(recording, "run_layer", run_layer)
     monkeypatch.setattr(recording, "seal", lambda results, title: found.append((results.name, "sealed")))
@@ -51,7 +51,7 @@ def test_it_stops_when_told(stop: str, monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr(recording, "_POLL_S", 0.01)
     file = tmp_path / "stop"
 
-    def run_layer(layer: Layer, asked: Reproduction) -> None:
+    def run_layer(layer: Layer, reproduction: Reproduction) -> None:
         file.touch()
         wait_for_signal()
 
@@ -63,7 +63,7 @@ def test_it_stops_when_told(stop: str, monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_ctrl_c_is_no_planned_stop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Somebody's own interruption is told as one."""
 
-    def run_layer(layer: Layer, asked: Reproduction) -> None:
+    def run_layer(layer: Layer, reproduction: Reproduction) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(recording, "run_layer", run_layer)

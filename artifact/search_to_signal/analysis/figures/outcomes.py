@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from search_to_signal.analysis.figures.drawing import BLUE, GREY, ORANGE, RED, zero_line
 from search_to_signal.analysis.figures.plot import Frame, Value, lines
 from search_to_signal.analysis.figures.style import house_style
-from search_to_signal.analysis.plan.lines import heading, measure_of
-from search_to_signal.analysis.plan.outcomes import Outcome, Verdict
+from search_to_signal.analysis.plan.lines import find_measure, metric_heading
+from search_to_signal.analysis.plan.outcomes import OutcomeVerdict, QuestionOutcome
 
 NAME = "outcomes"
 CAPTION = (
@@ -20,10 +20,10 @@ CAPTION = (
     "grey: undecided; orange: not all seeds are recorded, so no verdict. Higher is better."
 )
 _COLORS = {
-    Verdict.ABOVE.value: BLUE,
-    Verdict.BELOW.value: RED,
-    Verdict.PARTIAL.value: ORANGE,
-    Verdict.CLOSED.value: ORANGE,
+    OutcomeVerdict.ABOVE.value: BLUE,
+    OutcomeVerdict.BELOW.value: RED,
+    OutcomeVerdict.PARTIAL.value: ORANGE,
+    OutcomeVerdict.CLOSED.value: ORANGE,
 }
 _COLUMNS = (
     "metric",
@@ -49,14 +49,14 @@ _NAMES: Mapping[str, Any] = {
 }
 
 
-def outcome_lines(found: Sequence[Outcome], unit: str) -> str:
+def outcome_lines(found: Sequence[QuestionOutcome], unit: str) -> str:
     """The text of the figure's CSV: a row per seed; scores in ``unit``, shares in points."""
     rows: list[tuple[Value, ...]] = []
     for one in found:
-        measure = measure_of(one.question.metric)
+        measure = find_measure(one.question.metric)
         bars = [*(one.interval or (None, None)), *(one.corrected or (None, None))]
         scaled = [None if end is None else measure.factor * end for end in bars]
-        title = heading(one) if measure.factor != 1.0 else f"{heading(one)} ({unit})"
+        title = metric_heading(one) if measure.factor != 1.0 else f"{metric_heading(one)} ({unit})"
         name = f"{one.name} (n = {len(one.values)})"
         for seed, value in one.values.items():
             numbers = (measure.factor * value, *scaled)

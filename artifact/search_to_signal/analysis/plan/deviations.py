@@ -1,11 +1,11 @@
-"""Where what was recorded departs from the plan, in words; nothing is left out because it is small."""
+"""Deviations of the recorded evidence from its plan, as sentences; small ones are listed too."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from search_to_signal.analysis.plan.outcomes import NOT_CLOSED, Outcome
+from search_to_signal.analysis.plan.outcomes import NO_CLOSED_STUDIES, QuestionOutcome
 from search_to_signal.progress import counted
 from search_to_signal.records.amendments import Amendment
 from search_to_signal.records.manifest import Accelerator, Manifest, finished_manifest, runs_below
@@ -15,116 +15,135 @@ NOTHING = "nothing of it is recorded"
 _SHOWN = 3
 
 
-def recorded_runs(root: Path) -> dict[str, Manifest]:
-    """The manifests of all finished runs below the recorded evidence, by place."""
-    found = ((run, finished_manifest(run)) for run in runs_below(root))
-    return {run.relative_to(root).as_posix(): manifest for run, manifest in found if manifest is not None}
+def read_recorded_runs(root: Path) -> dict[str, Manifest]:
+    """Return the manifests of all finished runs below ``root``, by path relative to it."""
+    manifests = ((run, finished_manifest(run)) for run in runs_below(root))
+    return {run.relative_to(root).as_posix(): manifest for run, manifest in manifests if manifest is not None}
 
 
-def deviations(
+def find_deviations(
     plan: Plan,
     sha256: str,
     runs: dict[str, Manifest],
-    found: Sequence[Outcome],
-    closed: Mapping[str, Amendment] = NOT_CLOSED,
+    outcomes: Sequence[QuestionOutcome],
+    closed: Mapping[str, Amendment] = NO_CLOSED_STUDIES,
 ) -> dict[str, list[str]]:
-    """Sentences by the key of a study, and under "" those of all of them; empty lists where there is none.
+    """Return sentences by study key; the key "" has those that concern the whole plan.
 
-    ``closed`` are the amendments that closed studies, by study.
+    ``sha256`` is the plan's own hash, ``runs`` are manifests by path, ``closed`` the amendments that closed
+    studies, by study. A list is empty where nothing deviates.
     """
-    lines = {"": list(_of_all(plan, sha256, runs, found))}
+    lines = {"": list(_plan_wide_deviations(plan, sha256, runs, outcomes))}
     for study in plan.studies:
-        own, amendment = [one for one in found if one.study.key == study.key], closed.get(study.key)
-        told = [*_closing(amendment), *_of_study(study, runs, own, amendment), *_answered_elsewhere(own)]
-        lines[study.key] = list(dict.fromkeys(told))
+        study_outcomes = [outcome for outcome in outcomes if outcome.study.key == study.key]
+        amendment = closed.get(study.key)
+        sentences = [
+            *_describe_closing(amendment),
+            *_study_deviations(study, runs, study_outcomes, amendment),
+            *_shared_answers(study_outcomes),
+        ]
+        lines[study.key] = list(dict.fromkeys(sentences))
     return lines
 
 
-def _closing(amendment: Amendment | None) -> Iterator[str]:
+def _describe_closing(amendment: Amendment | None) -> Iterator[str]:
     if amendment is not None:
         yield f"{amendment.words} closes it: {amendment.why.strip().rstrip('.')}"
 
 
-def _of_all(plan: Plan, sha256: str, runs: dict[str, Manifest], found: Sequence[Outcome]) -> Iterator[str]:
+def _plan_wide_deviations(
+    plan: Plan, sha256: str, runs: dict[str, Manifest], outcomes: Sequence[QuestionOutcome]
+) -> Iterator[str]:
     other = [place for place, manifest in runs.items() if manifest.plan_sha256 != sha256]
     if other:
-        yield f"{len(other)} runs were not recorded under this plan: {_some(other)}"
+        yield f"{len(other)} runs were not recorded under this plan: {_shorten(other)}"
     sources = Counter(manifest.source.sha256[:12] for manifest in runs.values())
     if len(sources) > 1:
-        told = ", ".join(f"{number} by {name}" for name, number in sources.most_common())
-        yield f"several versions of the source recorded these runs: {told}"
+        counts = ", ".join(f"{number} by {name}" for name, number in sources.most_common())
+        yield f"several versions of the source recorded these runs: {counts}"
     unclean = [place for place, manifest in runs.items() if manifest.source.clean is False]
     if unclean:
-        yield f"{len(unclean)} runs were recorded from a checkout with changes: {_some(unclean)}"
+        yield f"{len(unclean)} runs were recorded from a checkout with changes: {_shorten(unclean)}"
     machines = Counter(manifest.environment.cpu for manifest in runs.values())
     if len(machines) > 1:
-        told = ", ".join(f"{number} runs on {cpu}" for cpu, number in machines.items())
-        yield f"several processors: {told}"
+        counts = ", ".join(f"{number} runs on {cpu}" for cpu, number in machines.items())
+        yield f"several processors: {counts}"
     held = (manifest.environment.accelerator for manifest in runs.values())
     cards = Counter(card.name for card in held if isinstance(card, Accelerator))
     if len(cards) > 1:
-        told = ", ".join(f"{number} runs on {card}" for card, number in cards.items())
-        yield f"several kinds of cards: {told}"
+        counts = ", ".join(f"{number} runs on {card}" for card, number in cards.items())
+        yield f"several kinds of cards: {counts}"
     seeds = set(plan.seeds.seeds)
     strange = [place for place, manifest in runs.items() if manifest.facts.seed not in seeds]
     if strange:
-        yield f"{len(strange)} runs have seeds that the plan does not name: {_some(strange)}"
+        yield f"{len(strange)} runs have seeds that the plan does not name: {_shorten(strange)}"
     known = {name for study in plan.studies for name in study.profiles}
     unplanned = sorted({place.split("/")[0] for place in runs} - known)
     if unplanned:
         yield f"recorded and not in the plan: {', '.join(unplanned)}"
-    yield from _out_of_order(plan, runs, found)
+    yield from _order_deviations(plan, runs, outcomes)
 
 
-def _out_of_order(plan: Plan, runs: dict[str, Manifest], found: Sequence[Outcome]) -> Iterator[str]:
-    """Studies that were begun while one before them lacked seeds."""
-    short: list[str] = []
-    for study in plan.studies:
-        if short and _begun(study, runs, found):
-            yield f"{study.key} was recorded before all of {', '.join(short)}, which the plan sets first"
-        own = (one for one in found if one.study.key == study.key and not one.borrowed)
-        if any(len(one.values) < one.planned for one in own):
-            short.append(study.key)
-
-
-def _begun(study: Study, runs: dict[str, Manifest], found: Sequence[Outcome]) -> bool:
-    """Whether something lies in a folder of the study: a run, or what its questions read."""
-    folders = tuple(f"{profile}/{layer}/" for profile in study.profiles for layer in study.layers)
-    read = (side.place for one in found for pair in one.pairs for side in pair.sides)
-    return any(place.startswith(folders) for place in (*runs, *read))
-
-
-def _of_study(
-    study: Study, runs: dict[str, Manifest], found: Sequence[Outcome], closed: Amendment | None
+def _order_deviations(
+    plan: Plan, runs: dict[str, Manifest], outcomes: Sequence[QuestionOutcome]
 ) -> Iterator[str]:
-    if not _begun(study, runs, found):
+    """Yield the studies that were started before an earlier study had all its seeds."""
+    incomplete: list[str] = []
+    for study in plan.studies:
+        if incomplete and _begun(study, runs, outcomes):
+            yield f"{study.key} was recorded before all of {', '.join(incomplete)}, which the plan sets first"
+        study_outcomes = (
+            outcome
+            for outcome in outcomes
+            if outcome.study.key == study.key and not outcome.answered_elsewhere
+        )
+        if any(len(outcome.values) < outcome.planned for outcome in study_outcomes):
+            incomplete.append(study.key)
+
+
+def _begun(study: Study, runs: dict[str, Manifest], outcomes: Sequence[QuestionOutcome]) -> bool:
+    """Whether the study's folders contain a run or a record that its questions read."""
+    folders = tuple(f"{profile}/{layer}/" for profile in study.profiles for layer in study.layers)
+    places_read = (side.place for outcome in outcomes for pair in outcome.pairs for side in pair.sides)
+    return any(place.startswith(folders) for place in (*runs, *places_read))
+
+
+def _study_deviations(
+    study: Study, runs: dict[str, Manifest], outcomes: Sequence[QuestionOutcome], closed: Amendment | None
+) -> Iterator[str]:
+    if not _begun(study, runs, outcomes):
         yield NOTHING
         return
-    # What another question answers is told there.
-    for question, same in groupby((o for o in found if not o.borrowed), key=lambda one: one.question):
-        asked = list(same)
-        uneven = len({len(one.values) for one in asked}) > 1
-        for one in asked if uneven else asked[:1]:
-            if len(one.values) < question.seeds:
-                name = f"{question.key}, {one.name}" if uneven else question.key
-                said = f"{len(one.values)} of {counted(question.seeds, 'seed')}"
-                yield f"{name}: closed: {said}, {closed.words}" if closed else f"{name}: {said}: no verdict"
-        remarked: dict[str, list[int]] = {}
-        for pair in (pair for one in asked for pair in one.pairs if pair.remark):
-            remarked.setdefault(pair.remark, []).append(pair.seed)
-        for remark, seeds in remarked.items():
+    # Missing seeds of a shared answer are listed under the question that gives it.
+    answered_here = (outcome for outcome in outcomes if not outcome.answered_elsewhere)
+    for question, same in groupby(answered_here, key=lambda outcome: outcome.question):
+        comparisons = list(same)
+        uneven = len({len(outcome.values) for outcome in comparisons}) > 1
+        for outcome in comparisons if uneven else comparisons[:1]:
+            if len(outcome.values) < question.seeds:
+                name = f"{question.key}, {outcome.name}" if uneven else question.key
+                seeds_recorded = f"{len(outcome.values)} of {counted(question.seeds, 'seed')}"
+                yield (
+                    f"{name}: closed: {seeds_recorded}, {closed.words}"
+                    if closed
+                    else f"{name}: {seeds_recorded}: no verdict"
+                )
+        seeds_by_remark: dict[str, list[int]] = {}
+        for pair in (pair for outcome in comparisons for pair in outcome.pairs if pair.remark):
+            seeds_by_remark.setdefault(pair.remark, []).append(pair.seed)
+        for remark, seeds in seeds_by_remark.items():
             number = len(set(seeds))
-            told = f"seed {seeds[0]}" if number == 1 else counted(number, "seed")
-            yield f"{question.key}, {told}: {remark}"
+            seed_names = f"seed {seeds[0]}" if number == 1 else counted(number, "seed")
+            yield f"{question.key}, {seed_names}: {remark}"
 
 
-def _answered_elsewhere(found: Sequence[Outcome]) -> Iterator[str]:
-    """Planned over fewer seeds than another question has: one comparison has one answer."""
-    for one in found:
-        if one.borrowed:
-            seeds = f"its {counted(one.planned, 'seed')}, not over {one.question.seeds}"
-            yield f"{one.question.key}, {one.name}: answered as {one.source.key} is, over {seeds}"
+def _shared_answers(outcomes: Sequence[QuestionOutcome]) -> Iterator[str]:
+    """Yield the comparisons that take the answer of a question with more seeds."""
+    for outcome in outcomes:
+        if outcome.answered_elsewhere:
+            seeds = f"its {counted(outcome.planned, 'seed')}, not over {outcome.question.seeds}"
+            yield f"{outcome.question.key}, {outcome.name}: answered as {outcome.source.key} is, over {seeds}"
 
 
-def _some(names: Sequence[str]) -> str:
+def _shorten(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if names[_SHOWN:] else "")

@@ -1,8 +1,9 @@
-"""Plan and outcome, line by line: the estimate that was announced, its interval, and what it says.
+"""Outcomes of the plan's questions: the planned estimate, its interval and its verdict.
 
-Seeds are the unit. A verdict takes the interval at the level that the plan's correction leaves (D62). A
-comparison that several questions ask for has one answer, that of the question with the most seeds. A study
-that was closed before it had its seeds says so: it has no verdict, and gives none to others.
+Seeds are the statistical unit. A verdict uses the interval at the level that remains after the plan's
+Bonferroni correction (D62). A comparison that several questions ask for has one answer: that of the question
+with the most seeds. A study that was closed before it had all its seeds has no verdict and gives none to
+other questions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,18 +18,18 @@ from scipy.stats import binomtest
 from scipy.stats import t as student
 
 from search_to_signal.analysis.plan.power import smallest_effect
-from search_to_signal.analysis.plan.readings import Pair, Reading, pairs_of, values_of
+from search_to_signal.analysis.plan.readings import MetricReading, SeedPair, compute_values, pair_runs
 from search_to_signal.analysis.tables.paired import LEAST_SEEDS, percentile_interval
 from search_to_signal.records.amendments import Amendment
 from search_to_signal.records.plan import Plan, Question, Study
 from search_to_signal.seeding import stream
 
-Ends = tuple[float, float]
-NOT_CLOSED: Mapping[str, Amendment] = {}
+Bounds = tuple[float, float]
+NO_CLOSED_STUDIES: Mapping[str, Amendment] = {}
 
 
-class Verdict(str, Enum):
-    """What an outcome says; only a complete one says anything."""
+class OutcomeVerdict(str, Enum):
+    """The verdict of a question; only questions with all their seeds are decided."""
 
     ABOVE = "above zero"
     BELOW = "below zero"
@@ -40,30 +41,31 @@ class Verdict(str, Enum):
     DROPPED = "closed before it was recorded"
 
 
-_CLOSED = {Verdict.PARTIAL: Verdict.CLOSED, Verdict.MISSING: Verdict.DROPPED}
+_CLOSED = {OutcomeVerdict.PARTIAL: OutcomeVerdict.CLOSED, OutcomeVerdict.MISSING: OutcomeVerdict.DROPPED}
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """One pair of one question. ``values`` are its differences by seed, or the metric where it has one side.
+class QuestionOutcome:
+    """The outcome of one comparison (pair of sides) of one question.
 
-    ``levels`` are the means of each side over these seeds, empty without any.
-    ``interval`` is at the plan's level, ``corrected`` at that of the verdict; None where the plan asks for
-    none or there are too few seeds. ``source`` is the question whose answer this is: the one that asks for
-    the same comparison over the most seeds. ``smallest_effect`` is what the plan said that it could see,
-    ``recorded_effect`` the same by the deviation that was recorded. ``closed`` is the amendment that ended
-    the recording of the source's study, if one did.
+    ``values`` are the differences first minus second by seed, or the metric itself where there is one side.
+    ``levels`` are the means of each side over these seeds; empty without seeds. ``interval`` is at the plan's
+    level, ``corrected`` at the verdict's level; None where the plan asks for none or there are too few seeds.
+    ``source`` is the question whose answer this is: of those with the same comparison the one with the most
+    seeds. ``smallest_effect`` is the smallest effect that the plan expected to detect, ``recorded_effect``
+    the same with the recorded deviation. ``closed`` is the amendment that ended the recording of the
+    source's study, if there is one.
     """
 
     study: Study
     question: Question
     sides: tuple[str, ...]
-    pairs: tuple[Pair, ...]
+    pairs: tuple[SeedPair, ...]
     values: Mapping[int, float]
     levels: tuple[float, ...]
-    interval: Ends | None
-    corrected: Ends | None
-    verdict: Verdict
+    interval: Bounds | None
+    corrected: Bounds | None
+    verdict: OutcomeVerdict
     source: Question
     smallest_effect: float | None = None
     recorded_effect: float | None = None
@@ -71,32 +73,32 @@ class Outcome:
 
     @property
     def name(self) -> str:
-        """What is compared, unlike any other comparison of its question."""
+        """The name of the comparison, unique within its question."""
         return self._folder() + " minus ".join(_short_names(self.sides))
 
     @property
     def base(self) -> str:
-        """The second side, or the only one, as the name says it."""
+        """The name of the second side, or of the only one."""
         return self._folder() + _short_names(self.sides)[-1]
 
     @property
     def planned(self) -> int:
-        """How many seeds the plan asks for, of all questions the one with the most."""
+        """The planned number of seeds: the most that a question asks for this comparison."""
         return self.source.seeds
 
     @property
-    def borrowed(self) -> bool:
-        """Whether another question of the plan gives the answer."""
+    def answered_elsewhere(self) -> bool:
+        """Whether another question of the plan gives the answer to this one."""
         return self.source.key != self.question.key
 
     @property
-    def waits(self) -> bool:
-        """Whether seeds are missing that are still to come."""
+    def pending(self) -> bool:
+        """Whether seeds are missing and still to be recorded."""
         return self.verdict in _CLOSED
 
     @property
-    def short(self) -> bool:
-        """Whether its study was closed before it had its seeds."""
+    def closed_short(self) -> bool:
+        """Whether the study was closed before all its seeds were recorded."""
         return self.verdict in _CLOSED.values()
 
     @property
@@ -110,11 +112,13 @@ class Outcome:
         return stdev(self.values.values()) if len(self.values) > 1 else None
 
     def _folder(self) -> str:
-        """Of the folders that both sides share, those in which the question's comparisons differ."""
+        """The shared folders of both sides that differ between the question's comparisons, as a prefix."""
         shared = [_shared(sides) for sides in self.question.pairs]
         places = enumerate(_shared(self.sides))
-        told = "/".join(part for n, part in places if len({tuple(parts[n : n + 1]) for parts in shared}) > 1)
-        return f"{told}: " if told else ""
+        differing = "/".join(
+            part for n, part in places if len({tuple(parts[n : n + 1]) for parts in shared}) > 1
+        )
+        return f"{differing}: " if differing else ""
 
     @property
     def above(self) -> int:
@@ -128,63 +132,67 @@ class Outcome:
 
 
 def _shared(sides: Sequence[str]) -> list[str]:
-    """The folders that all sides have in common, from the first on; of one side all of its."""
+    """Return the leading folders that all sides have in common."""
     folders = (side.split("/")[:-1] for side in sides)
     return [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))]
 
 
 def _short_names(sides: Sequence[str]) -> list[str]:
-    """Sides without the folders that they share."""
+    """Return the sides without the folders that they share."""
     shared = len(_shared(sides))
     return ["/".join(side.split("/")[shared:]) for side in sides]
 
 
-def outcomes(root: Path, plan: Plan, closed: Mapping[str, Amendment] = NOT_CLOSED) -> list[Outcome]:
-    """What came out, in the plan's order; ``root`` holds the recorded evidence, PROFILE/LAYER/RUN.
+def compute_outcomes(
+    root: Path, plan: Plan, closed: Mapping[str, Amendment] = NO_CLOSED_STUDIES
+) -> list[QuestionOutcome]:
+    """Return the outcome of every comparison, in the plan's order.
 
-    ``closed`` are the amendments that closed studies, by study. Raises RunDirectoryError for a run that is
-    short or changed.
+    Args: ``root`` is the directory of the recorded evidence (PROFILE/LAYER/RUN), ``closed`` the amendments
+    that closed studies, by study. Raises RunDirectoryError for a run that is incomplete or changed.
     """
     lines = [
-        (study, question, sides, number, pairs_of(root, plan, question, sides))
+        (study, question, sides, number, pair_runs(root, plan, question, sides))
         for study in plan.studies
         for question in study.questions
         for number, sides in enumerate(question.pairs)
     ]
-    found = values_of(
+    values = compute_values(
         root, (side for *_, pairs in lines for pair in pairs if pair.counts for side in pair.sides)
     )
-    return _agreed([_amended(_outcome(plan, *line, found), closed.get(line[0].key)) for line in lines])
+    return _share_answers([_amend(_outcome(plan, *line, values), closed.get(line[0].key)) for line in lines])
 
 
-def _amended(one: Outcome, closed: Amendment | None) -> Outcome:
-    """An outcome of a closed study: what it lacks is waited for no longer."""
-    verdict = _CLOSED.get(one.verdict, one.verdict) if closed else one.verdict
-    return replace(one, verdict=verdict, closed=closed)
+def _amend(outcome: QuestionOutcome, closed: Amendment | None) -> QuestionOutcome:
+    """Mark the outcome of a closed study: its missing seeds are no longer expected."""
+    verdict = _CLOSED.get(outcome.verdict, outcome.verdict) if closed else outcome.verdict
+    return replace(outcome, verdict=verdict, closed=closed)
 
 
-def _agreed(found: Sequence[Outcome]) -> list[Outcome]:
-    """Each with the answer of the question that asks for the same comparison over the most seeds.
+def _share_answers(outcomes: Sequence[QuestionOutcome]) -> list[QuestionOutcome]:
+    """Give each outcome the answer of the question with the same comparison and the most seeds.
 
-    What was closed short keeps its own.
+    An outcome that was closed short keeps its own answer.
     """
-    widest: dict[tuple[object, ...], Outcome] = {}
-    for one in found:
-        key = _comparison(one)
-        if one.short:
+    widest: dict[tuple[object, ...], QuestionOutcome] = {}
+    for outcome in outcomes:
+        key = _comparison(outcome)
+        if outcome.closed_short:
             continue
-        if key not in widest or one.question.seeds > widest[key].question.seeds:
-            widest[key] = one
+        if key not in widest or outcome.question.seeds > widest[key].question.seeds:
+            widest[key] = outcome
     return [
-        one if one.short else replace(widest[_comparison(one)], study=one.study, question=one.question)
-        for one in found
+        outcome
+        if outcome.closed_short
+        else replace(widest[_comparison(outcome)], study=outcome.study, question=outcome.question)
+        for outcome in outcomes
     ]
 
 
-def _comparison(one: Outcome) -> tuple[object, ...]:
-    """What makes two lines of the plan one comparison, over however many seeds."""
-    asked = one.question
-    return one.sides, asked.metric, asked.estimator, asked.match, asked.horizon
+def _comparison(outcome: QuestionOutcome) -> tuple[object, ...]:
+    """Return the key that two outcomes of the same comparison share, whatever their number of seeds."""
+    question = outcome.question
+    return outcome.sides, question.metric, question.estimator, question.match, question.horizon
 
 
 def _outcome(
@@ -193,14 +201,14 @@ def _outcome(
     question: Question,
     sides: tuple[str, ...],
     number: int,
-    pairs: Sequence[Pair],
-    found: Mapping[Reading, float | None],
-) -> Outcome:
+    pairs: Sequence[SeedPair],
+    readings: Mapping[MetricReading, float | None],
+) -> QuestionOutcome:
     known = {}
     for pair in pairs:
         if not pair.counts:
             continue
-        numbers = [found[side] for side in pair.sides]
+        numbers = [readings[side] for side in pair.sides]
         present = [value for value in numbers if value is not None]
         if len(present) == len(numbers):
             known[pair.seed] = present
@@ -208,25 +216,27 @@ def _outcome(
     levels = tuple(map(mean, zip(*known.values(), strict=True)))
     level = plan.analysis.level
     strict = 1.0 - (1.0 - level) / question.comparisons
-    interval, corrected = (_interval(question, list(values.values()), one) for one in (level, strict))
+    interval, corrected = (_interval(question, list(values.values()), at) for at in (level, strict))
     effects = (
         question.smallest_effects[number] if number < len(question.smallest_effects) else None,
         _recorded_effect(plan, question, list(values.values()), 1.0 - strict),
     )
     verdict = _verdict(question, values, corrected, 1.0 - strict)
     ends = (interval, corrected)
-    return Outcome(study, question, sides, tuple(pairs), values, levels, *ends, verdict, question, *effects)
+    return QuestionOutcome(
+        study, question, sides, tuple(pairs), values, levels, *ends, verdict, question, *effects
+    )
 
 
 def _recorded_effect(plan: Plan, question: Question, values: Sequence[float], error: float) -> float | None:
-    """What a test over the planned seeds sees with the plan's power, by the recorded deviation."""
+    """Return the smallest effect that the planned seeds detect, computed with the recorded deviation."""
     if question.estimator != "mean_difference" or len(question.pairs[0]) < 2 or len(values) < 2:
         return None
     deviation = stdev(values)
     return smallest_effect(deviation, question.seeds, error, plan.analysis.power) if deviation else None
 
 
-def _interval(question: Question, values: Sequence[float], level: float) -> Ends | None:
+def _interval(question: Question, values: Sequence[float], level: float) -> Bounds | None:
     if question.interval == "none" or len(values) < 2:
         return None
     if question.interval == "bootstrap":
@@ -237,17 +247,23 @@ def _interval(question: Question, values: Sequence[float], level: float) -> Ends
     return mean(values) - float(half), mean(values) + float(half)
 
 
-def _verdict(question: Question, values: Mapping[int, float], ends: Ends | None, error: float) -> Verdict:
+def _verdict(
+    question: Question, values: Mapping[int, float], ends: Bounds | None, error: float
+) -> OutcomeVerdict:
     if not values:
-        return Verdict.MISSING
+        return OutcomeVerdict.MISSING
     if len(values) < question.seeds:
-        return Verdict.PARTIAL
+        return OutcomeVerdict.PARTIAL
     if question.estimator == "description" or len(question.pairs[0]) < 2:
-        return Verdict.DESCRIBED
+        return OutcomeVerdict.DESCRIBED
     if question.estimator == "sign_count":
         above, below = (sum(sign * value > 0.0 for value in values.values()) for sign in (1, -1))
         decided = above + below > 0 and binomtest(above, above + below).pvalue <= error
-        return (Verdict.ABOVE if above > below else Verdict.BELOW) if decided else Verdict.OPEN
+        return (
+            (OutcomeVerdict.ABOVE if above > below else OutcomeVerdict.BELOW)
+            if decided
+            else OutcomeVerdict.OPEN
+        )
     if ends is None or ends[0] <= 0.0 <= ends[1]:
-        return Verdict.OPEN
-    return Verdict.ABOVE if ends[0] > 0.0 else Verdict.BELOW
+        return OutcomeVerdict.OPEN
+    return OutcomeVerdict.ABOVE if ends[0] > 0.0 else OutcomeVerdict.BELOW

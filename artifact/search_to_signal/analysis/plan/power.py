@@ -1,4 +1,4 @@
-"""The smallest effects that a paired t test sees: what a number of seeds can tell, whatever it told.
+"""The smallest effects that a paired t test can detect with a number of seeds.
 
 Two-sided over seeds: the smallest mean difference d with P(|T| > t*) = power, T noncentral t with n - 1
 degrees of freedom and noncentrality d sqrt(n) / s, s the deviation of the difference over seeds.
@@ -12,15 +12,18 @@ from scipy.stats import nct, t
 
 
 def power(effect: float, deviation: float, seeds: int, alpha: float) -> float:
-    """How often a paired t test of so many seeds calls a true mean difference one."""
+    """Return the probability that a paired t test over ``seeds`` detects a true mean difference."""
     freedom, shift = seeds - 1, effect * math.sqrt(seeds) / deviation
     edge = t.ppf(1 - alpha / 2, freedom)
-    # For a difference this far to one side the other tail is nothing, and scipy cannot tell.
+    # Far from zero the other tail vanishes, and scipy returns NaN for it.
     return float(nct.sf(edge, freedom, shift) + np.nan_to_num(nct.cdf(-edge, freedom, shift)))
 
 
 def smallest_effect(deviation: float, seeds: int, alpha: float, wanted: float) -> float:
-    """The smallest mean difference that the test sees with the wanted power, in the deviation's unit."""
+    """Return the smallest mean difference that the test detects with the wanted power.
+
+    The unit is that of ``deviation``.
+    """
 
     def missing(size: float) -> float:
         return power(size * deviation, deviation, seeds, alpha) - wanted

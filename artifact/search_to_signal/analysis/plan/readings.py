@@ -1,4 +1,4 @@
-"""The metric of every run that a question asks for, each run read once and over the groups that count."""
+"""Metric values of the runs that a question compares; each run is read once, over the groups that count."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -53,8 +53,8 @@ PROBE_METRICS = ("valid_rate",)
 
 
 @dataclass(frozen=True)
-class Reading:
-    """A metric over the first ``groups`` groups of a run, whose place is below the recorded evidence.
+class MetricReading:
+    """A metric over the first ``groups`` groups of a run; ``place`` is relative to the recorded evidence.
 
     A checkpoint of a probe counts as a run whose groups are the bank's prompts; all of them are read.
     """
@@ -65,152 +65,166 @@ class Reading:
 
     @property
     def file(self) -> str:
-        """The records that it is read from."""
-        return f"{self.place}.jsonl" if _is_probed(self.place) else f"{self.place}/{COMPLETIONS}"
+        """The file of records that the value is computed from."""
+        return f"{self.place}.jsonl" if _is_checkpoint(self.place) else f"{self.place}/{COMPLETIONS}"
 
 
 @dataclass(frozen=True)
-class Pair:
-    """The readings of one question and seed, first and second side, or of the only side.
+class SeedPair:
+    """The readings of one question and seed: first and second side, or the only side.
 
-    ``counts`` is false where the plan lets it count for nothing: no prefix has the same time.
+    ``counts`` is false where the pair is left out: no prefix of the second run takes the same time.
     """
 
     seed: int
-    sides: tuple[Reading, ...]
+    sides: tuple[MetricReading, ...]
     remark: str = ""
     counts: bool = True
 
 
 @dataclass(frozen=True)
-class _Recorded:
-    """A finished run, or a checkpoint that answered the whole bank."""
+class _RecordedSide:
+    """A finished run, or a checkpoint with answers to the whole bank."""
 
     place: str
     groups: int
     group_size: int
 
 
-def _is_probed(place: str) -> bool:
+def _is_checkpoint(place: str) -> bool:
     return PurePosixPath(place).parent.name == PROBE
 
 
-def _recorded(root: Path, side: str, seed: int) -> _Recorded | None:
-    """What is recorded of a side, PROFILE/LAYER/CONDITION, with this seed; None where nothing is."""
+def _find_recorded(root: Path, side: str, seed: int) -> _RecordedSide | None:
+    """Return the run or checkpoint of a side (PROFILE/LAYER/CONDITION) and seed; None without one."""
     folder, _, condition = side.rpartition("/")
     name = run_name(condition, seed)
-    if _is_probed(side):
-        return _probed(root, folder, INITIAL if condition == INITIAL else name)
+    if _is_checkpoint(side):
+        return _find_checkpoint(root, folder, INITIAL if condition == INITIAL else name)
     place = f"{folder}/{name}"
     manifest = finished_manifest(root / place)
     if manifest is None:
         return None
-    return _Recorded(place, manifest.facts.groups, manifest.facts.group_size)
+    return _RecordedSide(place, manifest.facts.groups, manifest.facts.group_size)
 
 
-def _probed(root: Path, folder: str, name: str) -> _Recorded | None:
+def _find_checkpoint(root: Path, folder: str, name: str) -> _RecordedSide | None:
     if not (root / folder / PROBE_MANIFEST).is_file():
         return None
     manifest = read_probe(root / folder)
-    known = manifest.status == "complete" and name in {one.name for one in manifest.checkpoints}
-    return _Recorded(f"{folder}/{name}", manifest.prompts, manifest.completions) if known else None
+    known = manifest.status == "complete" and name in {checkpoint.name for checkpoint in manifest.checkpoints}
+    return _RecordedSide(f"{folder}/{name}", manifest.prompts, manifest.completions) if known else None
 
 
-def pairs_of(root: Path, plan: Plan, question: Question, sides: Sequence[str]) -> list[Pair]:
-    """The seeds that are recorded on every side, in the plan's order, with what is read of them."""
-    found = []
+def pair_runs(root: Path, plan: Plan, question: Question, sides: Sequence[str]) -> list[SeedPair]:
+    """Return a pair of readings for each seed that is recorded on every side, in the plan's order."""
+    pairs = []
     for seed in plan.seeds.seeds[: question.seeds]:
-        recorded = [_recorded(root, side, seed) for side in sides]
-        known = [one for one in recorded if one is not None]
-        if len(known) == len(sides):
-            found.append(_pair(root, question, seed, known))
-    return found
+        recorded = [_find_recorded(root, side, seed) for side in sides]
+        present = [run for run in recorded if run is not None]
+        if len(present) == len(sides):
+            pairs.append(_make_pair(root, question, seed, present))
+    return pairs
 
 
-def beyond(root: Path, plan: Plan, question: Question, side: str) -> list[Pair]:
-    """Of every run that went on after the question's horizon: all its groups, and those within it."""
-    found = []
+def pair_with_horizon(root: Path, plan: Plan, question: Question, side: str) -> list[SeedPair]:
+    """For each run of a side that is longer than the horizon, pair all its groups with those within it."""
+    pairs = []
     for seed in plan.seeds.seeds[: question.seeds]:
-        run = _recorded(root, side, seed)
-        if run is not None and (due := question.horizon // run.group_size) < run.groups:
-            lengths = (Reading(run.place, groups, question.metric) for groups in (run.groups, due))
-            found.append(Pair(seed, tuple(lengths)))
-    return found
+        run = _find_recorded(root, side, seed)
+        if run is not None and (compared := question.horizon // run.group_size) < run.groups:
+            lengths = (MetricReading(run.place, groups, question.metric) for groups in (run.groups, compared))
+            pairs.append(SeedPair(seed, tuple(lengths)))
+    return pairs
 
 
-def _pair(root: Path, question: Question, seed: int, runs: Sequence[_Recorded]) -> Pair:
-    due = [question.horizon // run.group_size for run in runs]
-    groups = [min(count, run.groups) for count, run in zip(due, runs, strict=True)]
-    remarks = [f"{run.place} has fewer groups" for run, a, b in zip(runs, due, groups, strict=True) if b < a]
+def _make_pair(root: Path, question: Question, seed: int, runs: Sequence[_RecordedSide]) -> SeedPair:
+    wanted = [question.horizon // run.group_size for run in runs]
+    groups = [min(count, run.groups) for count, run in zip(wanted, runs, strict=True)]
+    remarks = [
+        f"{run.place} has fewer groups" for run, a, b in zip(runs, wanted, groups, strict=True) if b < a
+    ]
     counts = True
     clock = question.clock
     if clock is not None and len(runs) > 1:
-        remarks = remarks[:1] if groups[0] < due[0] else []
-        bought, remark = _bought(root, [run.place for run in runs], groups[0], clock)
-        counts, groups[1] = bought > 0, bought
+        remarks = remarks[:1] if groups[0] < wanted[0] else []
+        matched, remark = _matched_prefix(root, [run.place for run in runs], groups[0], clock)
+        counts, groups[1] = matched > 0, matched
         remarks += [remark] if remark else []
-    sides = (Reading(run.place, count, question.metric) for run, count in zip(runs, groups, strict=True))
-    return Pair(seed, tuple(sides), "; ".join(remarks), counts)
+    sides = (
+        MetricReading(run.place, count, question.metric) for run, count in zip(runs, groups, strict=True)
+    )
+    return SeedPair(seed, tuple(sides), "; ".join(remarks), counts)
 
 
-def _bought(root: Path, places: Sequence[str], groups: int, clock: Clock) -> tuple[int, str]:
-    """The longest prefix of the second run within the first one's seconds (D61), 0 for none; a remark."""
-    first, second = (root / place for place in places[:2])
-    found = seconds_beside(first, second, clock)
-    if found.seconds is None:
-        return 0, found.remark
-    count = realized_groups(found.seconds, sum(loop_seconds(first, clock)[:groups]))
-    if count == len(found.seconds):
-        return 0, f"{places[1]} ends before the time does"
-    return count, found.remark
+def _matched_prefix(root: Path, places: Sequence[str], groups: int, clock: Clock) -> tuple[int, str]:
+    """Return the longest prefix of the second run within the first one's seconds, 0 for none (D61).
 
-
-def values_of(root: Path, readings: Iterable[Reading]) -> dict[Reading, float | None]:
-    """Every reading's value, None where the metric does not exist.
-
-    Raises ConfigError for a metric that nobody knows, and as ``load_runs`` and ``checkpoint_answers`` do.
+    The second value is a remark, empty where there is none.
     """
-    asked: dict[str, set[tuple[int, str]]] = {}
+    first, second = (root / place for place in places[:2])
+    comparable = seconds_beside(first, second, clock)
+    if comparable.seconds is None:
+        return 0, comparable.remark
+    count = realized_groups(comparable.seconds, sum(loop_seconds(first, clock)[:groups]))
+    if count == len(comparable.seconds):
+        return 0, f"{places[1]} ends before the time does"
+    return count, comparable.remark
+
+
+def compute_values(root: Path, readings: Iterable[MetricReading]) -> dict[MetricReading, float | None]:
+    """Return the value of every reading, None where the metric is undefined.
+
+    Raises ConfigError for an unknown metric, and as ``load_runs`` and ``checkpoint_answers`` do.
+    """
+    wanted_by_place: dict[str, set[tuple[int, str]]] = {}
     for reading in readings:
-        known = PROBE_METRICS if _is_probed(reading.place) else METRICS
+        known = PROBE_METRICS if _is_checkpoint(reading.place) else METRICS
         if reading.metric not in known:
-            told = ", ".join(known)
-            raise ConfigError(f"the plan asks {reading.place} for {reading.metric!r}: choose one of {told}")
-        asked.setdefault(reading.place, set()).add((reading.groups, reading.metric))
-    shares = [(root, place, sorted(wanted)) for place, wanted in sorted(asked.items())]
-    return {reading: value for found in mapped(_read, shares, 16) for reading, value in found.items()}
+            choices = ", ".join(known)
+            raise ConfigError(
+                f"the plan asks {reading.place} for {reading.metric!r}: choose one of {choices}"
+            )
+        wanted_by_place.setdefault(reading.place, set()).add((reading.groups, reading.metric))
+    shares = [(root, place, sorted(wanted)) for place, wanted in sorted(wanted_by_place.items())]
+    return {
+        reading: value for values in mapped(_read_values, shares, 16) for reading, value in values.items()
+    }
 
 
-Share = tuple[Path, str, Sequence[tuple[int, str]]]
+RunReadings = tuple[Path, str, Sequence[tuple[int, str]]]
 
 
-def _read(share: Share) -> dict[Reading, float | None]:
+def _read_values(share: RunReadings) -> dict[MetricReading, float | None]:
     root, place, wanted = share
-    if _is_probed(place):
-        valid = _valid_answers(root / place)
-        return {Reading(place, prompts, metric): valid for prompts, metric in wanted}
+    if _is_checkpoint(place):
+        valid = _valid_answer_rate(root / place)
+        return {MetricReading(place, prompts, metric): valid for prompts, metric in wanted}
     (run,) = load_runs(root / place)
     parts = {groups: run.prefix(groups) for groups, _ in wanted}
-    return {Reading(place, groups, metric): _metric(parts[groups], metric) for groups, metric in wanted}
+    return {
+        MetricReading(place, groups, metric): _compute_metric(parts[groups], metric)
+        for groups, metric in wanted
+    }
 
 
-def _valid_answers(place: Path) -> float | None:
+def _valid_answer_rate(place: Path) -> float | None:
     manifest = read_probe(place.parent)
-    checkpoint = next(one for one in manifest.checkpoints if one.name == place.name)
+    checkpoint = next(checkpoint for checkpoint in manifest.checkpoints if checkpoint.name == place.name)
     answers = checkpoint_answers(place.parent, manifest, checkpoint)
     return ratio(sum(answer.score is not None for answer in answers), len(answers))
 
 
-def _metric(run: RecordedRun, metric: str) -> float | None:
+def _compute_metric(run: RecordedRun, metric: str) -> float | None:
     if metric in _OF_GROUPS:
         return _OF_GROUPS[metric](run.groups)
     if metric == DIFFERENCE:
-        apart = told_apart(run.batch, find_normalizer(run.facts.normalizer))
-        return ratio(int(apart.sum()), len(apart))
+        differ = told_apart(run.batch, find_normalizer(run.facts.normalizer))
+        return ratio(int(differ.sum()), len(differ))
     if metric == EQUAL:
         return equal_share(run.batch, find_normalizer(run.facts.normalizer), _COMPARED)
     if metric in _OF_CREDIT:
-        seen = run.advantages
-        return None if seen is None else _OF_CREDIT[metric](count_credit(run.batch, seen))
+        advantages = run.advantages
+        return None if advantages is None else _OF_CREDIT[metric](count_credit(run.batch, advantages))
     value: float | None = getattr(run.metrics, metric)
     return value

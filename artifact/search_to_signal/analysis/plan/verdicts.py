@@ -1,135 +1,162 @@
-"""What the plan decided, for and against, in as few lines as its verdicts have; each comparison once.
+"""Outcomes grouped by verdict, a few lines each; every comparison appears once.
 
-Beside it what bears on it: what longer runs still found, and what was asked besides the plan.
+Exploratory outcomes and the later gains of longer runs are listed with them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from search_to_signal.analysis.plan.besides import Continued
-from search_to_signal.analysis.plan.lines import heading, measure_of, number
-from search_to_signal.analysis.plan.outcomes import Outcome, Verdict
+from search_to_signal.analysis.plan.exploratory import ContinuedRuns
+from search_to_signal.analysis.plan.lines import find_measure, format_value, metric_heading
+from search_to_signal.analysis.plan.outcomes import OutcomeVerdict, QuestionOutcome
 from search_to_signal.analysis.results import Origin
 from search_to_signal.analysis.tables.cells import Cell, Row, Table
 from search_to_signal.progress import counted
 from search_to_signal.records.plan import Question
 
 TITLES = {
-    Verdict.ABOVE: "Decided, above zero",
-    Verdict.BELOW: "Decided, below zero",
-    Verdict.OPEN: "Undecided",
-    Verdict.CLOSED: "Undecided, closed before all seeds were recorded",
+    OutcomeVerdict.ABOVE: "Decided, above zero",
+    OutcomeVerdict.BELOW: "Decided, below zero",
+    OutcomeVerdict.OPEN: "Undecided",
+    OutcomeVerdict.CLOSED: "Undecided, closed before all seeds were recorded",
 }
-BESIDES = "Asked besides the plan, exploratory"
+EXPLORATORY = "Asked besides the plan, exploratory"
 
 
 @dataclass(frozen=True)
-class Decided:
-    """One verdict, and everything that has it: a line per study, metric and second side."""
+class VerdictLines:
+    """A verdict and the outcomes that have it: a line per study, metric and second side."""
 
     title: str
     lines: tuple[str, ...]
 
 
-def decided(
-    found: Sequence[Outcome], besides: Sequence[Outcome] = (), longer: Sequence[Continued] = ()
-) -> list[Decided]:
-    """Above, below, undecided and closed, then what was asked besides; what nothing has is left out."""
-    asked = list(_once(found))
-    told = [Decided(title, _with_reach(asked, said, longer)) for said, title in TITLES.items()]
-    told.append(Decided(BESIDES, tuple(_besides(besides))))
-    return [one for one in told if one.lines]
+def group_by_verdict(
+    outcomes: Sequence[QuestionOutcome],
+    exploratory: Sequence[QuestionOutcome] = (),
+    longer: Sequence[ContinuedRuns] = (),
+) -> list[VerdictLines]:
+    """Return above, below, undecided and closed, then the exploratory outcomes; empty ones are left out."""
+    comparisons = list(_distinct_comparisons(outcomes))
+    groups = [
+        VerdictLines(title, _verdict_lines(comparisons, verdict, longer)) for verdict, title in TITLES.items()
+    ]
+    groups.append(VerdictLines(EXPLORATORY, tuple(_exploratory_lines(exploratory))))
+    return [group for group in groups if group.lines]
 
 
-def _with_reach(asked: Sequence[Outcome], said: Verdict, longer: Sequence[Continued]) -> tuple[str, ...]:
-    """The lines of a verdict; what is undecided has behind it, once, what longer runs still found of it."""
-    same = [one for one in asked if one.verdict is said]
-    return tuple(dict.fromkeys(_lines(same, longer if said is Verdict.OPEN else ())))
+def _verdict_lines(
+    comparisons: Sequence[QuestionOutcome], verdict: OutcomeVerdict, longer: Sequence[ContinuedRuns]
+) -> tuple[str, ...]:
+    """Return the lines of a verdict; undecided ones are followed, once, by the gains of longer runs."""
+    same = [outcome for outcome in comparisons if outcome.verdict is verdict]
+    return tuple(dict.fromkeys(_lines(same, longer if verdict is OutcomeVerdict.OPEN else ())))
 
 
-def left_to_find(question: Question, longer: Sequence[Continued]) -> list[str]:
-    """What runs that went on still found of what a question compares: how far it is from its ceiling."""
-    return [_went_on(one) for one in longer if one.bears_on(question)]
+def describe_continued_runs(question: Question, longer: Sequence[ContinuedRuns]) -> list[str]:
+    """Describe the later gains of runs that bear on a question: how far the metric is from its ceiling."""
+    return [_describe_runs(runs) for runs in longer if runs.bears_on(question)]
 
 
-def _went_on(one: Continued) -> str:
-    measure = measure_of(one.question.metric)
+def _describe_runs(continued: ContinuedRuns) -> str:
+    measure = find_measure(continued.question.metric)
     gain, least, most = (
         f"{measure.factor * value:.{measure.decimals}f}"
-        for value in (one.mean, min(one.gains.values()), max(one.gains.values()))
+        for value in (continued.mean, min(continued.gains.values()), max(continued.gains.values()))
     )
-    runs = counted(len(one.gains), f"{one.side.rpartition('/')[2]} run")
-    low, high = min(one.further.values()), max(one.further.values())
-    further = counted(low, "further group") if low == high else f"{low} to {high} further groups"
+    runs = counted(len(continued.gains), f"{continued.side.rpartition('/')[2]} run")
+    fewest, most_further = min(continued.further.values()), max(continued.further.values())
+    further = (
+        counted(fewest, "further group")
+        if fewest == most_further
+        else f"{fewest} to {most_further} further groups"
+    )
     return (
-        f"What was left to find: {runs} that went on after {one.groups} groups, for {further}, gained "
+        f"What was left to find: {runs} that went on after {continued.groups} groups, for {further}, gained "
         f"{gain} in {measure.heading} on average ({least} to {most})"
     )
 
 
-def continued_table(longer: Sequence[Continued]) -> Table:
-    """Longer runs, a row per side: how far they went on, and what that gained; in the unit of the metric."""
+def build_continued_table(longer: Sequence[ContinuedRuns]) -> Table:
+    """Build the table of longer runs, a row per side: further groups and gain, in the metric's unit."""
     note = "The best of all groups minus that of the groups compared, of one run; n counts seeds."
     columns = ("Groups", "Fewest further", "Most further", "Gain", "Least", "Most")
-    rows = tuple(Row(one.side, tuple(_continued_cells(one))) for one in longer)
+    rows = tuple(Row(runs.side, tuple(_continued_cells(runs))) for runs in longer)
     return Table("continued", "What longer runs still found", "cohort", columns, rows, "Runs", note)
 
 
-def _continued_cells(one: Continued) -> Iterator[Cell]:
-    origins, n = tuple(map(Origin, one.files)), len(one.gains)
-    measure = measure_of(one.question.metric)
-    gains, further = one.gains.values(), one.further.values()
-    yield Cell(one.groups, n, "groups that the question compares", origins)
+def _continued_cells(runs: ContinuedRuns) -> Iterator[Cell]:
+    origins, n = tuple(map(Origin, runs.files)), len(runs.gains)
+    measure = find_measure(runs.question.metric)
+    gains, further = runs.gains.values(), runs.further.values()
+    yield Cell(runs.groups, n, "groups that the question compares", origins)
     yield Cell(min(further), n, "groups after these, of the shortest run", origins)
     yield Cell(max(further), n, "groups after these, of the longest run", origins)
-    for value, what in ((one.mean, "mean"), (min(gains), "least"), (max(gains), "greatest")):
+    for value, what in ((runs.mean, "mean"), (min(gains), "least"), (max(gains), "greatest")):
         formula = f"{what} over seeds of {measure.formula}, all groups minus those compared"
         yield Cell(measure.factor * value, n, formula, origins, measure.decimals)
 
 
-def _besides(found: Sequence[Outcome]) -> Iterator[str]:
-    asked = list(_once(found))
-    for metric in dict.fromkeys(one.question.metric for one in asked):
-        for said in TITLES:
-            same = (one for one in asked if (one.question.metric, one.verdict) == (metric, said))
-            yield from (f"{line}: {said.value}" for line in _lines(same))
+def _exploratory_lines(outcomes: Sequence[QuestionOutcome]) -> Iterator[str]:
+    comparisons = list(_distinct_comparisons(outcomes))
+    for metric in dict.fromkeys(outcome.question.metric for outcome in comparisons):
+        for verdict in TITLES:
+            same = (
+                outcome
+                for outcome in comparisons
+                if (outcome.question.metric, outcome.verdict) == (metric, verdict)
+            )
+            yield from (f"{line}: {verdict.value}" for line in _lines(same))
 
 
-def _once(found: Sequence[Outcome]) -> Iterator[Outcome]:
-    """Every comparison of a metric by its difference, and by its signs only where that is not asked for.
+def _distinct_comparisons(outcomes: Sequence[QuestionOutcome]) -> Iterator[QuestionOutcome]:
+    """Yield each comparison of a metric once: its difference, or its signs where no difference is planned.
 
-    One that was closed short stands here only where no other question has its seeds.
+    A comparison that was closed short is left out where another question has all its seeds.
     """
-    whole = {_told(one) for one in found if not one.short}
-    own = [one for one in found if not one.borrowed and len(one.sides) > 1]
-    own = [one for one in own if not (one.short and _told(one) in whole)]
-    differences = {(one.sides, one.question.metric) for one in own if _by_mean(one)}
-    for one in own:
-        if _by_mean(one) or (one.sides, one.question.metric) not in differences:
-            yield one
+    whole = {_comparison_key(outcome) for outcome in outcomes if not outcome.closed_short}
+    comparisons = [
+        outcome for outcome in outcomes if not outcome.answered_elsewhere and len(outcome.sides) > 1
+    ]
+    comparisons = [
+        outcome for outcome in comparisons if not (outcome.closed_short and _comparison_key(outcome) in whole)
+    ]
+    differences = {
+        (outcome.sides, outcome.question.metric) for outcome in comparisons if _is_difference(outcome)
+    }
+    for outcome in comparisons:
+        if _is_difference(outcome) or (outcome.sides, outcome.question.metric) not in differences:
+            yield outcome
 
 
-def _told(one: Outcome) -> tuple[object, ...]:
-    return one.sides, one.question.metric, one.question.estimator
+def _comparison_key(outcome: QuestionOutcome) -> tuple[object, ...]:
+    return outcome.sides, outcome.question.metric, outcome.question.estimator
 
 
-def _by_mean(one: Outcome) -> bool:
-    return one.question.estimator == "mean_difference"
+def _is_difference(outcome: QuestionOutcome) -> bool:
+    return outcome.question.estimator == "mean_difference"
 
 
-def _lines(found: Iterable[Outcome], longer: Sequence[Continued] = ()) -> Iterator[str]:
-    groups: dict[tuple[str, str, str, int], list[Outcome]] = {}
-    for one in found:
-        key = (one.study.key, heading(one), one.name.partition(" minus ")[2], len(one.values))
-        groups.setdefault(key, []).append(one)
+def _lines(outcomes: Iterable[QuestionOutcome], longer: Sequence[ContinuedRuns] = ()) -> Iterator[str]:
+    groups: dict[tuple[str, str, str, int], list[QuestionOutcome]] = {}
+    for outcome in outcomes:
+        key = (
+            outcome.study.key,
+            metric_heading(outcome),
+            outcome.name.partition(" minus ")[2],
+            len(outcome.values),
+        )
+        groups.setdefault(key, []).append(outcome)
     for (_, metric, second, n), same in groups.items():
-        told = ", ".join(f"{one.name.partition(' minus ')[0]} {_value(one)}" for one in same)
-        yield f"{metric} against {second}, n = {n}: {told}"
-        yield from left_to_find(same[0].question, longer)
+        values = ", ".join(
+            f"{outcome.name.partition(' minus ')[0]} {_format_estimate(outcome)}" for outcome in same
+        )
+        yield f"{metric} against {second}, n = {n}: {values}"
+        yield from describe_continued_runs(same[0].question, longer)
 
 
-def _value(one: Outcome) -> str:
-    if not _by_mean(one):
-        return f"above in {one.above}, below in {one.below}"
-    end = f" (not above {number(one, one.corrected[1])})" if one.corrected else ""
-    return f"{number(one, one.mean)}{end if one.verdict is Verdict.OPEN else ''}"
+def _format_estimate(outcome: QuestionOutcome) -> str:
+    if not _is_difference(outcome):
+        return f"above in {outcome.above}, below in {outcome.below}"
+    end = f" (not above {format_value(outcome, outcome.corrected[1])})" if outcome.corrected else ""
+    return f"{format_value(outcome, outcome.mean)}{end if outcome.verdict is OutcomeVerdict.OPEN else ''}"

@@ -7,13 +7,21 @@ stage. Needs numpy, and nothing that trains.
 from search_to_signal.audit.atlas.aggregation import token_weights
 from search_to_signal.audit.atlas.batch import RewardBatch
 from search_to_signal.audit.atlas.compute import advantages
-from search_to_signal.audit.atlas.entry import Entry, Scale, Source, entries, get_entry, source_of, sources
+from search_to_signal.audit.atlas.entry import (
+    DeviationScale,
+    NormalizerEntry,
+    NormalizerSource,
+    entries,
+    get_entry,
+    source_of,
+    sources,
+)
 
 __all__ = [
-    "Entry",
+    "DeviationScale",
+    "NormalizerEntry",
+    "NormalizerSource",
     "RewardBatch",
-    "Scale",
-    "Source",
     "advantages",
     "entries",
     "get_entry",

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_to_signal.audit.atlas.batch import Reals, RewardBatch
-from search_to_signal.audit.atlas.entry import Entry, Scale
+from search_to_signal.audit.atlas.entry import DeviationScale, NormalizerEntry
 from search_to_signal.audit.atlas.sums import SUMS, Sum
 
 
@@ -37,7 +37,7 @@ class _Given:
         return found
 
 
-def standardized(entry: Entry, batch: RewardBatch, values: Reals) -> Reals:
+def standardized(entry: NormalizerEntry, batch: RewardBatch, values: Reals) -> Reals:
     """The first stage of an entry without a formula: (n,) -> (n,), NaN where it is undefined."""
     ignored = entry.nan == "ignored"
     known = ~np.isnan(values) if ignored else np.ones(len(values), dtype=np.bool_)
@@ -53,7 +53,7 @@ def standardized(entry: Entry, batch: RewardBatch, values: Reals) -> Reals:
     return _with_singletons(entry, given, result)
 
 
-def _baseline(entry: Entry, given: _Given) -> Reals:
+def _baseline(entry: NormalizerEntry, given: _Given) -> Reals:
     if entry.baseline == "none":
         return np.zeros_like(given.counts)
     if entry.baseline == "lengths":
@@ -77,7 +77,7 @@ def _without_self(leaving: str, given: _Given) -> Reals:
     return result
 
 
-def _divided(scale: Scale, given: _Given, centred: Reals, mean: Reals) -> Reals:
+def _divided(scale: DeviationScale, given: _Given, centred: Reals, mean: Reals) -> Reals:
     dtype = given.values.dtype
     if scale.over == "batch":
         known = given.values[given.known]
@@ -91,7 +91,7 @@ def _divided(scale: Scale, given: _Given, centred: Reals, mean: Reals) -> Reals:
     return centred / given.spread(divisor(scale, _variance(scale, given, result, mean), dtype))
 
 
-def _variance(scale: Scale, given: _Given, centred: Reals, mean: Reals) -> Reals:
+def _variance(scale: DeviationScale, given: _Given, centred: Reals, mean: Reals) -> Reals:
     """Of each group, (N,), from the squares that the scale says; in float64 where torch takes it so."""
     counts, less = given.counts, int(scale.deviation == "sample")
     if scale.measured == "centred":
@@ -117,7 +117,7 @@ def _in_float64(given: _Given, around: Reals | None) -> Reals:
     return found
 
 
-def divisor(scale: Scale, variance: Reals, dtype: "np.dtype[Any]") -> Reals:
+def divisor(scale: DeviationScale, variance: Reals, dtype: "np.dtype[Any]") -> Reals:
     """What to divide by, where epsilon stands as ``scale`` says: (N,) variances -> (N,)."""
     if scale.at == "variance":
         variance = variance + scale.epsilon
@@ -131,7 +131,7 @@ def divisor(scale: Scale, variance: Reals, dtype: "np.dtype[Any]") -> Reals:
     return result
 
 
-def _with_singletons(entry: Entry, given: _Given, result: Reals) -> Reals:
+def _with_singletons(entry: NormalizerEntry, given: _Given, result: Reals) -> Reals:
     alone: NDArray[np.bool_] = given.counts <= 1
     if entry.singleton == "nan" or not alone.any():
         return result
@@ -142,7 +142,7 @@ def _with_singletons(entry: Entry, given: _Given, result: Reals) -> Reals:
     return chosen
 
 
-def whitened(entry: Entry, scale: Scale, batch: RewardBatch, values: Reals) -> Reals:
+def whitened(entry: NormalizerEntry, scale: DeviationScale, batch: RewardBatch, values: Reals) -> Reals:
     """The stage over the whole batch: centred and scaled over sequences, or over tokens: (n,) -> (n,)."""
     weights = batch.tokens.astype(values.dtype) if scale.over == "tokens" else np.ones_like(values)
     if entry.nan == "ignored":

@@ -4,13 +4,13 @@ import numpy as np
 
 from search_to_signal.audit.atlas.affine import standardized, whitened
 from search_to_signal.audit.atlas.batch import Reals, RewardBatch
-from search_to_signal.audit.atlas.entry import Entry
+from search_to_signal.audit.atlas.entry import NormalizerEntry
 from search_to_signal.audit.atlas.formulas import FORMULAS
 from search_to_signal.errors import ConfigError, IllFormedGroupError
 from search_to_signal.numerics import Floats
 
 
-def advantages(entry: Entry, batch: RewardBatch, dtype: str | None = None) -> Floats:
+def advantages(entry: NormalizerEntry, batch: RewardBatch, dtype: str | None = None) -> Floats:
     """What the entry's framework gives each response, (n,) in float64; NaN where it gives NaN.
 
     ``dtype`` is the precision that the steps are taken in: the framework's own unless given. It agrees with
@@ -30,7 +30,7 @@ def advantages(entry: Entry, batch: RewardBatch, dtype: str | None = None) -> Fl
     return result.astype(np.float64)
 
 
-def _first_stage(entry: Entry, batch: RewardBatch, dtype: str) -> Reals:
+def _first_stage(entry: NormalizerEntry, batch: RewardBatch, dtype: str) -> Reals:
     """The stage within groups, of the reward or, weighted and summed, of each of its components."""
     if not entry.components or not batch.components:
         return _of_groups(entry, batch, batch.rewards.astype(dtype))
@@ -45,7 +45,7 @@ def _first_stage(entry: Entry, batch: RewardBatch, dtype: str) -> Reals:
     return np.where(unscored, np.nan, total) if entry.nan == "ignored" else total
 
 
-def _of_groups(entry: Entry, batch: RewardBatch, values: Reals) -> Reals:
+def _of_groups(entry: NormalizerEntry, batch: RewardBatch, values: Reals) -> Reals:
     if entry.nan == "as zero":
         values = np.nan_to_num(values)
     if not entry.formula:
@@ -55,7 +55,7 @@ def _of_groups(entry: Entry, batch: RewardBatch, values: Reals) -> Reals:
     return FORMULAS[entry.formula](batch, values, entry.options)
 
 
-def _check(entry: Entry, batch: RewardBatch) -> None:
+def _check(entry: NormalizerEntry, batch: RewardBatch) -> None:
     refused = {
         "groups of several sizes": entry.uneven == "refused" and not batch.is_even,
         "a group of one": entry.singleton == "refused" and bool((batch.sizes == 1).any()),

@@ -27,7 +27,7 @@ Aggregation = Literal[
 ]
 
 
-class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NormalizerSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a framework was read. ``read`` is the day; empty when nobody could read it."""
 
     framework: str
@@ -38,7 +38,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     read: str = ""
 
 
-class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DeviationScale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A division by a deviation.
 
     ``over``: whose deviation. ``at``: where epsilon stands: added to the deviation, added to the variance, or
@@ -69,7 +69,7 @@ class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     more: float = 0.0
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NormalizerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One normalizer of one framework at one commit.
 
     First stage: the baseline is taken off and ``scale`` divides, or ``formula`` names a function of
@@ -97,8 +97,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     baseline: Literal["mean", "others", "lengths", "none"] = "mean"
     leaving: Literal["centred", "subtracted", "both scaled", "multiplied"] = "centred"
     sums: Literal["blocked", "in turn", "pairwise"] = "blocked"
-    scale: Scale | None = None
-    whiten: Scale | None = None
+    scale: DeviationScale | None = None
+    whiten: DeviationScale | None = None
     formula: str = ""
     options: Mapping[str, float] = {}
     components: bool = False
@@ -153,7 +153,7 @@ _STEPS = {
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    sources: dict[str, Source]
+    sources: dict[str, NormalizerSource]
     entry: list[dict[str, Any]]
 
 
@@ -162,15 +162,15 @@ def _file() -> _File:
     return load_toml(ENTRIES, _File)
 
 
-def sources() -> Mapping[str, Source]:
+def sources() -> Mapping[str, NormalizerSource]:
     """Every source by its key, those that nobody could read included."""
     return _file().sources
 
 
 @cache
-def entries() -> Mapping[str, Entry]:
+def entries() -> Mapping[str, NormalizerEntry]:
     """Every entry that has a formula, by name, in the order of the file."""
-    found: dict[str, Entry] = {}
+    found: dict[str, NormalizerEntry] = {}
     raw: dict[str, dict[str, Any]] = {}
     for table in _file().entry:
         whole = _whole(table, raw)
@@ -192,9 +192,9 @@ def _whole(table: dict[str, Any], before: Mapping[str, dict[str, Any]]) -> dict[
     return {**{key: value for key, value in model.items() if key not in table.get("without", ())}, **own}
 
 
-def _converted(table: dict[str, Any]) -> Entry:
+def _converted(table: dict[str, Any]) -> NormalizerEntry:
     try:
-        entry = msgspec.convert(table, Entry)
+        entry = msgspec.convert(table, NormalizerEntry)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{ENTRIES.name}: entry {table.get('name')}: {error}; correct that key") from error
     if entry.source not in sources():
@@ -202,12 +202,12 @@ def _converted(table: dict[str, Any]) -> Entry:
     return entry
 
 
-def source_of(entry: Entry) -> Source:
+def source_of(entry: NormalizerEntry) -> NormalizerSource:
     """Where an entry was read."""
     return sources()[entry.source]
 
 
-def get_entry(name: str) -> Entry:
+def get_entry(name: str) -> NormalizerEntry:
     """Return an entry by name; raises ConfigError with the known names."""
     if name not in entries():
         raise ConfigError(f"the atlas has no normalizer {name!r}: use one of {', '.join(entries())}")

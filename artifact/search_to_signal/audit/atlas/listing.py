@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from search_to_signal.audit.atlas.entry import Entry, entries, source_of, sources
+from search_to_signal.audit.atlas.entry import NormalizerEntry, entries, source_of, sources
 
 
-def row(entry: Entry) -> dict[str, str]:
+def row(entry: NormalizerEntry) -> dict[str, str]:
     """The cells of an entry in the plain table."""
     source = source_of(entry)
     place = f"{source.repository}@{source.commit[:12]}" if source.commit else source.repository
@@ -29,7 +29,7 @@ def row(entry: Entry) -> dict[str, str]:
     }
 
 
-def table(chosen: Iterable[Entry]) -> str:
+def table(chosen: Iterable[NormalizerEntry]) -> str:
     """Entries, one or more, as aligned plain text, and beneath it the sources that nobody could read."""
     rows = [row(entry) for entry in chosen]
     cells = [tuple(rows[0]), *(tuple(one.values()) for one in rows)]
@@ -39,7 +39,7 @@ def table(chosen: Iterable[Entry]) -> str:
     return "\n".join([*lines, "", f"Not read in a source: {', '.join(unread)}."])
 
 
-def document(chosen: Iterable[Entry]) -> list[Mapping[str, Any]]:
+def document(chosen: Iterable[NormalizerEntry]) -> list[Mapping[str, Any]]:
     """Entries with everything that the atlas says of them, their source included, for JSON."""
     return [
         {
@@ -53,7 +53,7 @@ def document(chosen: Iterable[Entry]) -> list[Mapping[str, Any]]:
     ]
 
 
-def chosen(name: str | None) -> list[Entry]:
+def chosen(name: str | None) -> list[NormalizerEntry]:
     """The entries whose name or framework begins with ``name``, without regard to case; all without one."""
     wanted = (name or "").lower()
     return [

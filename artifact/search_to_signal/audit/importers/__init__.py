@@ -65,16 +65,16 @@ def read(path: Path, format: str | None = None, options: ReadOptions | None = No
     no use for named components, or for a named reward.
     """
     options = options or ReadOptions()
-    found, files = find(path, format, bool(options.columns))
-    if (options.components or options.weights) and not found.sums:
-        able = ", ".join(one.name for one in FORMATS if one.sums)
-        raise ConfigError(f"{found.name} says what the reward is: components are named for {able} alone")
-    if options.reward is not None and not found.several:
-        able = ", ".join(one.name for one in FORMATS if one.several)
-        raise ConfigError(f"{found.name} says what the reward is: one of several is named for {able} alone")
-    for _, run in groupby(files, key=lambda file: _contents(found, file)):
+    chosen, files = find(path, format, bool(options.columns))
+    if (options.components or options.weights) and not chosen.sums:
+        able = ", ".join(form.name for form in FORMATS if form.sums)
+        raise ConfigError(f"{chosen.name} says what the reward is: components are named for {able} alone")
+    if options.reward is not None and not chosen.several:
+        able = ", ".join(form.name for form in FORMATS if form.several)
+        raise ConfigError(f"{chosen.name} says what the reward is: one of several is named for {able} alone")
+    for _, run in groupby(files, key=lambda file: _contents(chosen, file)):
         same = list(run)
-        yield from _told(found.read(same[0], options), len(same) - 1)
+        yield from _with_copies(chosen.read(same[0], options), len(same) - 1)
 
 
 def _contents(format: Format, file: Path) -> bytes:
@@ -85,7 +85,7 @@ def _contents(format: Format, file: Path) -> bytes:
         return bytes(file)
 
 
-def _told(batches: Iterator[RewardGroups], copies: int) -> Iterator[RewardGroups]:
+def _with_copies(batches: Iterator[RewardGroups], copies: int) -> Iterator[RewardGroups]:
     """The batches of a file; the first says how many files after it hold the same."""
     for number, batch in enumerate(batches):
         if copies and not number:
@@ -98,17 +98,17 @@ def find(path: Path, format: str | None = None, mapped: bool = False) -> tuple[F
     """The format of a log and its files; ``mapped`` where a caller names its columns. Errors as in read."""
     candidates = FORMATS if format is None else (_named(format),)
     if mapped:
-        able = tuple(one for one in candidates if one.maps)
+        able = tuple(form for form in candidates if form.maps)
         if not able:
-            names = ", ".join(one.name for one in FORMATS if one.maps)
+            names = ", ".join(form.name for form in FORMATS if form.maps)
             raise ConfigError(f"{format} knows its columns: they are named for {names} alone")
         # Whatever the file's columns are called, the caller says which are which.
-        candidates = tuple(replace(one, needs=()) for one in able)
+        candidates = tuple(replace(form, needs=()) for form in able)
     return _in_directory(path, candidates) if path.is_dir() else (_of_file(path, candidates), [path])
 
 
 def _named(name: str) -> Format:
-    known = {one.name: one for one in FORMATS}
+    known = {form.name: form for form in FORMATS}
     if name not in known:
         raise ConfigError(f"no format is called {name}: choose one of {', '.join(known)}")
     return known[name]
@@ -116,7 +116,7 @@ def _named(name: str) -> Format:
 
 def _of_file(path: Path, candidates: tuple[Format, ...]) -> Format:
     sniffed = sniff(path)
-    best = max(candidates, key=lambda one: one.score(sniffed))
+    best = max(candidates, key=lambda form: form.score(sniffed))
     if not best.score(sniffed):
         raise _unknown(path, sniffed, candidates)
     return best
@@ -124,11 +124,11 @@ def _of_file(path: Path, candidates: tuple[Format, ...]) -> Format:
 
 def _in_directory(directory: Path, candidates: tuple[Format, ...]) -> tuple[Format, list[Path]]:
     """The format whose files the directory holds; of several, the one that knows most of its columns."""
-    held = {one: files for one in candidates if (files := one.files(directory))}
+    held = {form: files for form in candidates if (files := form.files(directory))}
     if not held:
-        names = dict.fromkeys(PurePath(pattern).name for one in candidates for pattern in one.patterns)
+        names = dict.fromkeys(PurePath(pattern).name for form in candidates for pattern in form.patterns)
         raise RecordError(f"{directory} holds no known log, none of {', '.join(names)}; give the log itself")
-    best = max(held, key=lambda one: _score(one, held[one][0]))
+    best = max(held, key=lambda form: _score(form, held[form][0]))
     if not _score(best, held[best][0]):
         raise _unknown(held[best][0], sniff(held[best][0]), tuple(held))
     return best, held[best]
@@ -144,13 +144,15 @@ def _score(format: Format, file: Path) -> int:
 
 def _unknown(path: Path, sniffed: Sniffed, candidates: tuple[Format, ...]) -> RecordError:
     """One line: the columns that were found, and those that the nearest format misses."""
-    alike = [one for one in candidates if one.container == sniffed.container]
-    found = f"{path} ({sniffed.container}) has the columns {', '.join(sniffed.columns) or 'none'}"
+    alike = [form for form in candidates if form.container == sniffed.container]
+    described = f"{path} ({sniffed.container}) has the columns {', '.join(sniffed.columns) or 'none'}"
     if not alike:
-        expected = " or ".join(sorted({one.container for one in candidates}))
-        return RecordError(f"{found}; this format is {expected}: give such a file, or leave the format out")
-    near = min(alike, key=lambda one: (len(one.missing(sniffed)), -len(one.needs)))
+        expected = " or ".join(sorted({form.container for form in candidates}))
+        return RecordError(
+            f"{described}; this format is {expected}: give such a file, or leave the format out"
+        )
+    near = min(alike, key=lambda form: (len(form.missing(sniffed)), -len(form.needs)))
     return RecordError(
-        f"{found}; to be read as {near.name} it misses {', '.join(near.missing(sniffed))}: "
+        f"{described}; to be read as {near.name} it misses {', '.join(near.missing(sniffed))}: "
         "name another format, or say by --map reward=COLUMN,group=COLUMN what its columns mean"
     )

@@ -11,7 +11,15 @@ from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.documents import read_document
 from search_to_signal.audit.importers.gathering import Key, by_id, sampled_apart, until_damaged
 from search_to_signal.audit.importers.lines import read_lines
-from search_to_signal.audit.importers.rows import Evidence, Group, Row, batches, consecutive, numbers, rows_of
+from search_to_signal.audit.importers.rows import (
+    Evidence,
+    Group,
+    RolloutRow,
+    batches,
+    consecutive,
+    numbers,
+    rows_of,
+)
 from search_to_signal.audit.importers.sniffing import JSON, Sniffed, container_of
 from search_to_signal.errors import ConfigError, RecordError
 
@@ -115,8 +123,8 @@ def _natural(path: Path) -> list[tuple[int, int, str]]:
 def read_json(
     path: Path,
     options: ReadOptions,
-    row: Callable[[dict[str, Any], int], Row],
-    grouped: Callable[[Iterable[Row]], Iterable[Group]] = consecutive,
+    row: Callable[[dict[str, Any], int], RolloutRow],
+    grouped: Callable[[Iterable[RolloutRow]], Iterable[Group]] = consecutive,
     evidence: Evidence | None = None,
     key: Callable[[dict[str, Any], int], Key] | None = None,
 ) -> Iterator[RewardGroups]:

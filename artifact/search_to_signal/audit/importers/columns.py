@@ -15,7 +15,7 @@ from search_to_signal.audit.importers.rows import NAN, digests, refuse_many_name
 from search_to_signal.errors import RecordError
 
 Table = dict[str, NDArray[Any]]
-# Columns of a table beside those of every row: a part of the reward, its weight, and whether a row has it.
+# Further columns of a table: a part of the reward, its weight, and whether a row has it.
 _VALUE, _WEIGHT, _PRESENT = "value of ", "weight of ", "presence of "
 _ABSENT = {_VALUE: np.nan, _WEIGHT: np.nan, _PRESENT: False}
 
@@ -59,9 +59,9 @@ def table_of(
     labels: Codes,
     statuses: Codes,
 ) -> Table:
-    """Columns of rows with fields of Rollout that were read together; the first is said not to begin.
+    """Columns of rows with fields of Rollout that were read together; ``begins`` is False for the first.
 
-    A column that the rows lack is filled with what Rollout has in its place.
+    A column that the rows lack is filled with the default of Rollout.
     """
     count = len(rows)
     groups = [row.group for row in rows]
@@ -105,7 +105,7 @@ def _numbers(rows: Sequence[Any], name: str, dtype: type[np.number[Any]], absent
 
 
 def _changes(step: NDArray[np.int64], groups: Sequence[Any]) -> NDArray[np.bool_]:
-    """(R,): whether step or group are others than those of the row before; the first row is said not to."""
+    """(R,): whether step or group are others than those of the row before; False for the first row."""
     changes = np.fromiter(chain([False], map(ne, groups[1:], groups)), np.bool_, len(groups))
     changes[1:] |= step[1:] != step[:-1]
     return changes

@@ -10,7 +10,7 @@ from itertools import groupby
 import numpy as np
 
 from search_to_signal.audit.groups import UNKNOWN
-from search_to_signal.audit.importers.rows import Group, Row, digest
+from search_to_signal.audit.importers.rows import Group, RolloutRow, digest
 from search_to_signal.errors import RecordError
 
 # Step and group of a row; ``Row.group`` holds both where groups are gathered by them.
@@ -31,7 +31,7 @@ class Runs:
 
 
 class ScatteredGroupsError(RecordError):
-    """A group or a step of a log begins again, of which a reader was told that its rows stand together."""
+    """A group or step begins again in a log whose rows were declared to stand together."""
 
 
 class Beginnings:
@@ -64,7 +64,7 @@ class Beginnings:
             )
 
 
-def by_id(keys: Iterable[Key], rows: Iterable[Row]) -> Iterator[Group]:
+def by_id(keys: Iterable[Key], rows: Iterable[RolloutRow]) -> Iterator[Group]:
     """Rows of one group stand anywhere in the log; ``keys`` are the step and group of each row, read before.
 
     A group is given when its last row has come, so what is held is the groups that are open, and 16 bytes
@@ -74,7 +74,7 @@ def by_id(keys: Iterable[Key], rows: Iterable[Row]) -> Iterator[Group]:
     return joined(runs_of(keys), rows)
 
 
-def joined(runs: Runs, rows: Iterable[Row]) -> Iterator[Group]:
+def joined(runs: Runs, rows: Iterable[RolloutRow]) -> Iterator[Group]:
     """As ``by_id``, where the runs were counted before."""
     found = _closed(rows, runs.groups)
     if runs.steps:
@@ -85,9 +85,9 @@ def joined(runs: Runs, rows: Iterable[Row]) -> Iterator[Group]:
     return found
 
 
-def _closed(rows: Iterable[Row], left: Counter[int]) -> Iterator[Group]:
+def _closed(rows: Iterable[RolloutRow], left: Counter[int]) -> Iterator[Group]:
     """Groups as their last runs come; ``left`` counts the runs of those with several, by ``_stamp``."""
-    waiting: dict[Hashable, list[Row]] = {}
+    waiting: dict[Hashable, list[RolloutRow]] = {}
     for key, members in groupby(rows, key=lambda row: row.group):
         stamp = _stamp(key)
         if stamp not in left:
@@ -112,7 +112,7 @@ def sampled_apart(groups: Iterable[Group]) -> Iterator[Group]:
         if group[0].member is None:
             yield group
             continue
-        samplings: list[dict[Hashable, Row]] = []
+        samplings: list[dict[Hashable, RolloutRow]] = []
         for row in group:
             free = next((one for one in samplings if row.member not in one), None)
             if free is None:
@@ -143,10 +143,10 @@ def _stamp(key: Hashable) -> int:
     return digest(repr(key))
 
 
-def gathered(rows: Iterable[Row]) -> Iterator[Group]:
+def gathered(rows: Iterable[RolloutRow]) -> Iterator[Group]:
     """Rows of one group stand anywhere within their step: the numbers of one step are held, not its texts."""
     for _, members in groupby(rows, key=lambda row: row.step):
-        groups: dict[Hashable, list[Row]] = {}
+        groups: dict[Hashable, list[RolloutRow]] = {}
         for row in members:
             groups.setdefault(row.group, []).append(row)
         yield from groups.values()

@@ -21,7 +21,7 @@ from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
 from search_to_signal.audit.importers.candidates import candidates
 from search_to_signal.audit.importers.documents import read_document
-from search_to_signal.audit.importers.rows import NAN, Group, Row, consecutive, count, digest, score
+from search_to_signal.audit.importers.rows import NAN, Group, RolloutRow, consecutive, count, digest, score
 from search_to_signal.audit.importers.sniffing import JSON
 from search_to_signal.errors import RecordError
 
@@ -34,15 +34,15 @@ _EVIDENCE = candidates(
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Samples of one file; raises RecordError for one that cannot be read."""
 
-    def grouped(rows: Iterable[Row]) -> Iterator[Group]:
+    def grouped(rows: Iterable[RolloutRow]) -> Iterator[Group]:
         return consecutive(_over_the_best(rows, _best_before(path, options)))
 
     return read_json(path, options, lambda record, at: _row(path, record, at, options), grouped, _EVIDENCE)
 
 
-def _row(path: Path, record: dict[str, Any], position: int, options: ReadOptions) -> Row:
+def _row(path: Path, record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
     function = record.get("function")
-    return Row(
+    return RolloutRow(
         group=position,
         position=position,
         step=count(record.get("sample_order")),
@@ -62,7 +62,7 @@ def _best_before(path: Path, options: ReadOptions) -> float:
     return max(filter(math.isfinite, scores), default=-math.inf)
 
 
-def _over_the_best(rows: Iterable[Row], best: float) -> Iterator[Row]:
+def _over_the_best(rows: Iterable[RolloutRow], best: float) -> Iterator[RolloutRow]:
     """Candidates in order with their improvement over the best finite score before, ``best`` at first."""
     for row in rows:
         compared = math.isfinite(best) and math.isfinite(row.reward)

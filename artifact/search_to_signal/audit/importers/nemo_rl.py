@@ -19,7 +19,7 @@ from typing import Any
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
 from search_to_signal.audit.importers.prompts import run_evidence, runs_of
-from search_to_signal.audit.importers.rows import NAN, Row, count, digest, number, score
+from search_to_signal.audit.importers.rows import NAN, RolloutRow, count, digest, number, score
 from search_to_signal.audit.importers.sniffing import JSONL
 
 _STEP = re.compile(r"step_?(\d+)")
@@ -38,13 +38,13 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     )
 
 
-def _row(record: Mapping[str, Any], position: int, step: int, options: ReadOptions) -> Row:
+def _row(record: Mapping[str, Any], position: int, step: int, options: ReadOptions) -> RolloutRow:
     given = {name: _only(value) for name, value in record.items()}
     mask = [bool(one) for one in given["token_loss_mask"]]
     tokens = given.get("token_ids")
     first = mask.index(True) if True in mask else len(mask)
     end = count(given["input_lengths"])
-    return Row(
+    return RolloutRow(
         group=digest(repr(tokens[:first] if tokens else _first_text(given.get("content")))),
         position=position,
         step=step,

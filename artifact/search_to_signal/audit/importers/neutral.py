@@ -8,7 +8,7 @@ has any such file read.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -19,7 +19,7 @@ from search_to_signal.audit.importers.documents import read_document
 from search_to_signal.audit.importers.gathering import Beginnings, Key, joined, runs_of, until_damaged
 from search_to_signal.audit.importers.lines import Lines, read_chunks, records_of
 from search_to_signal.audit.importers.rollouts import Columns, refused
-from search_to_signal.audit.importers.rows import Row, batches, digest, number
+from search_to_signal.audit.importers.rows import RolloutRow, batches, digest, number
 from search_to_signal.audit.importers.sniffing import CSV, JSON, JSONL, PARQUET, container_of, sniff
 from search_to_signal.audit.importers.spreadsheets import read_csv
 from search_to_signal.audit.importers.tables import parquet_columns, read_table
@@ -109,7 +109,7 @@ def _decoded(decoders: "Iterable[msgspec.json.Decoder[Any]]", lines: Lines) -> l
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue
         if len(rows) == lines.size:
-            return cast(list[Any], rows)
+            return rows
     return None
 
 
@@ -184,10 +184,10 @@ def _class(row: Any, columns: Columns) -> str:
     return value_at({columns.of("label"): row.label}, columns.label)
 
 
-def _row(row: Any, position: int, columns: Columns) -> Row:
+def _row(row: Any, position: int, columns: Columns) -> RolloutRow:
     components = {name: number(value) for name, value in (row.components or {}).items()}
     weights = row.weights or {}
-    return Row(
+    return RolloutRow(
         group=(row.step, row.group),
         name=str(row.group),
         prompt=excerpt(row.prompt),

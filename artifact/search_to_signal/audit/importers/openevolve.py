@@ -27,7 +27,7 @@ from search_to_signal.audit.importers.base import (
     value_at,
 )
 from search_to_signal.audit.importers.candidates import candidates
-from search_to_signal.audit.importers.rows import Row, count, digest, numbers, score
+from search_to_signal.audit.importers.rows import RolloutRow, count, digest, numbers, score
 from search_to_signal.audit.importers.sniffing import JSON, JSONL
 
 _EVIDENCE = candidates(
@@ -41,10 +41,10 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     return read_json(path, options, lambda record, at: _row(record, at, options), evidence=_EVIDENCE)
 
 
-def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
+def _row(record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
     child, parent = record.get("child_metrics"), record.get("parent_metrics")
     found = fitness(child, options.reward)
-    return Row(
+    return RolloutRow(
         group=position,
         position=position,
         step=count(record.get("iteration")),

@@ -22,7 +22,7 @@ from search_to_signal.audit.importers.candidates import candidates
 from search_to_signal.audit.importers.lines import first_record, parse_json
 from search_to_signal.audit.importers.rows import (
     NAN,
-    Row,
+    RolloutRow,
     batches,
     consecutive,
     count,
@@ -89,13 +89,13 @@ def _row(
     archive: set[str],
     metadata: Mapping[str, Any],
     options: ReadOptions,
-) -> Row:
+) -> RolloutRow:
     identity, parent = str(program.get("id")), program.get("parent_id")
     before = scores.get(str(parent)) if parent is not None else None
     if before is None and (inherited := program.get("metadata", {}).get("parent_metrics")):
         before = _fitness(inherited, metadata, options.reward)
     score = scores[identity]
-    return Row(
+    return RolloutRow(
         group=position,
         position=position,
         step=count(program.get("iteration_found")),

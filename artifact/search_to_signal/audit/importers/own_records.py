@@ -12,7 +12,7 @@ import msgspec
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.lines import first_record
-from search_to_signal.audit.importers.rows import NAN, Row, batches, count, digest, number
+from search_to_signal.audit.importers.rows import NAN, RolloutRow, batches, count, digest, number
 from search_to_signal.audit.importers.sniffing import JSONL
 from search_to_signal.records.reader import read_groups
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord
@@ -26,8 +26,8 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     yield from batches(str(path), groups, options.rows)
 
 
-def _row(record: CompletionRecord, position: int, options: ReadOptions) -> Row:
-    return Row(
+def _row(record: CompletionRecord, position: int, options: ReadOptions) -> RolloutRow:
+    return RolloutRow(
         group=record.step,
         position=position,
         step=count(record.step),

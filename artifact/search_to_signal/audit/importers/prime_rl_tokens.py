@@ -14,7 +14,7 @@ from typing import Any
 
 from search_to_signal.audit.groups import Assumption, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
-from search_to_signal.audit.importers.rows import NAN, Group, Row, count, digest, number
+from search_to_signal.audit.importers.rows import NAN, Group, RolloutRow, count, digest, number
 from search_to_signal.audit.importers.sniffing import JSONL
 from search_to_signal.errors import RecordError
 
@@ -27,12 +27,12 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     return read_json(path, options, lambda record, at: _row(path, record, at, options), evidence=_evidence)
 
 
-def _row(path: Path, record: dict[str, Any], position: int, options: ReadOptions) -> Row:
+def _row(path: Path, record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
     mask = record.get("loss_mask")
     if not isinstance(mask, list):
         raise RecordError(f"{path}:{position}: no loss_mask; the line is no token export")
     advantages = _trained(record, "advantages", mask)
-    return Row(
+    return RolloutRow(
         group=position,
         position=position,
         step=count(record.get("step")),

@@ -21,7 +21,16 @@ from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.gathering import gathered
 from search_to_signal.audit.importers.lines import first_record, read_lines
-from search_to_signal.audit.importers.rows import NAN, Row, batches, digest, number, numbers, rows_of, score
+from search_to_signal.audit.importers.rows import (
+    NAN,
+    RolloutRow,
+    batches,
+    digest,
+    number,
+    numbers,
+    rows_of,
+    score,
+)
 from search_to_signal.audit.importers.sniffing import JSONL
 
 
@@ -43,7 +52,7 @@ def _first_trace(episode: dict[str, Any]) -> dict[str, Any]:
     return first if isinstance(first, dict) else {}
 
 
-def _rows(episode: dict[str, Any], position: int, step: int, options: ReadOptions) -> Iterator[Row]:
+def _rows(episode: dict[str, Any], position: int, step: int, options: ReadOptions) -> Iterator[RolloutRow]:
     environment = value_at(episode, "env.name") or value_at(episode, "env.id")
     group = (environment, value_at(episode, "group.id") or value_at(episode, "id"))
     for trace in episode.get("traces") or [{}]:
@@ -52,7 +61,7 @@ def _rows(episode: dict[str, Any], position: int, step: int, options: ReadOption
         }
         components = {name: score(given.get("score")) for name, given in rewards.items()}
         weights = {name: number(given.get("weight", 1.0)) for name, given in rewards.items()}
-        yield Row(
+        yield RolloutRow(
             group=group,
             position=position,
             step=step,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from search_to_signal.audit.importers.rows import Evidence, Group, Row, assumed, consecutive
+from search_to_signal.audit.importers.rows import Evidence, Group, RolloutRow, assumed, consecutive
 from search_to_signal.errors import RecordError
 
 _RUNS = (
@@ -12,7 +12,7 @@ _RUNS = (
 _SPLIT = "a group is a run of rows with the same prompt, split into the group size that the caller gave"
 
 
-def runs_of(source: str, rows: Iterable[Row], group_size: int | None) -> Iterator[Group]:
+def runs_of(source: str, rows: Iterable[RolloutRow], group_size: int | None) -> Iterator[Group]:
     """Runs of rows with equal ``group``, split into groups of ``group_size`` where it is given.
 
     Raises RecordError for a run that cannot be split evenly.

@@ -22,7 +22,7 @@ _ALL_BITS = 2**64 - 1
 _NUMBERS = (bool, int, float, np.floating, np.integer)
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
+class RolloutRow(msgspec.Struct, frozen=True, gc=False):
     """One rollout or candidate; ``group`` is equal for the rows of one group. Columns as in RewardGroups.
 
     ``name`` is what the log calls the group, ``prompt`` an excerpt of it; those of its first row count.
@@ -48,7 +48,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     prompt: str = ""
 
 
-Group = Sequence[Row]
+Group = Sequence[RolloutRow]
 Evidence = Callable[[Sequence[Group]], tuple[Assumption, ...]]
 
 
@@ -128,7 +128,7 @@ def rows_of(
             ) from error
 
 
-def consecutive(rows: Iterable[Row]) -> Iterator[Group]:
+def consecutive(rows: Iterable[RolloutRow]) -> Iterator[Group]:
     """Rows of one group stand together: nothing but the group at hand is held."""
     for _, members in groupby(rows, key=lambda row: row.group):
         yield list(members)
@@ -196,7 +196,7 @@ def _batch(source: str, groups: Sequence[Group], evidence: Evidence | None) -> R
     )
 
 
-def _column(rows: Sequence[Row], name: str, dtype: Any) -> Any:
+def _column(rows: Sequence[RolloutRow], name: str, dtype: Any) -> Any:
     return np.array([getattr(row, name) for row in rows], dtype=dtype)
 
 
@@ -206,7 +206,7 @@ def _table(source: str, rows: Sequence[Mapping[str, float]]) -> dict[str, Floats
     return {name: np.array([row.get(name, NAN) for row in rows], dtype=np.float64) for name in names}
 
 
-def _weights(rows: Sequence[Row]) -> dict[str, float]:
+def _weights(rows: Sequence[RolloutRow]) -> dict[str, float]:
     """One weight per component; 1 for a component whose weight changes, which is then weighted already."""
     found: dict[str, set[float]] = {}
     for row in rows:
@@ -215,7 +215,7 @@ def _weights(rows: Sequence[Row]) -> dict[str, float]:
     return {name: next(iter(seen)) if len(seen) == 1 else 1.0 for name, seen in found.items()}
 
 
-def _components(source: str, rows: Sequence[Row], weights: Mapping[str, float]) -> dict[str, Floats]:
+def _components(source: str, rows: Sequence[RolloutRow], weights: Mapping[str, float]) -> dict[str, Floats]:
     scaled = [
         {
             name: value if row.weights.get(name) == weights.get(name) else value * row.weights[name]

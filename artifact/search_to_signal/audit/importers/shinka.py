@@ -18,7 +18,16 @@ from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.candidates import candidates
 from search_to_signal.audit.importers.lines import parse_json
-from search_to_signal.audit.importers.rows import NAN, Row, batches, consecutive, count, digest, number, score
+from search_to_signal.audit.importers.rows import (
+    NAN,
+    RolloutRow,
+    batches,
+    consecutive,
+    count,
+    digest,
+    number,
+    score,
+)
 from search_to_signal.audit.importers.sniffing import SQLITE
 from search_to_signal.audit.importers.sqlite import read_only, table_columns
 
@@ -43,7 +52,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     yield from batches(str(path), consecutive(rows), options.rows, _EVIDENCE)
 
 
-def _rows(path: Path, columns: Sequence[str], options: ReadOptions) -> Iterator[Row]:
+def _rows(path: Path, columns: Sequence[str], options: ReadOptions) -> Iterator[RolloutRow]:
     archived = _ARCHIVED if "archive.program_id" in columns else str(UNKNOWN)
     with read_only(path) as connection:
         for program in connection.execute(_PROGRAMS.format(admitted=archived)):
@@ -53,9 +62,9 @@ def _rows(path: Path, columns: Sequence[str], options: ReadOptions) -> Iterator[
                 yield _attempt(attempt)
 
 
-def _program(row: sqlite3.Row, options: ReadOptions) -> Row:
+def _program(row: sqlite3.Row, options: ReadOptions) -> RolloutRow:
     fitness = score(row["combined_score"])
-    return Row(
+    return RolloutRow(
         group=("program", row["position"]),
         position=int(row["position"]),
         step=count(row["generation"]),
@@ -69,9 +78,9 @@ def _program(row: sqlite3.Row, options: ReadOptions) -> Row:
     )
 
 
-def _attempt(row: sqlite3.Row) -> Row:
+def _attempt(row: sqlite3.Row) -> RolloutRow:
     """A proposal that failed before it could be evaluated: its class of failure, or the stage."""
-    return Row(
+    return RolloutRow(
         group=("attempt", row["id"]),
         position=int(row["id"]),
         step=count(row["generation"]),

@@ -6,7 +6,7 @@ skyrl/train/trainer.py (``dump_data``), a9564572eb8e91076be43c1bd5e4615e3de17265
 Columns: input_prompt, output_response, score (a number, or one per token, which are added), stop_reason,
 env_class, env_extras, data_source. They are evaluations: nothing of them was trained. What is trained is
 dumped by ``dump_data_batch``, after rewards and prompt ids were taken out, so no audit can be made of that:
-``audit.live`` records it from within. ``aggregated_results.jsonl`` beside them holds no rows.
+``audit.live`` records it from within. ``aggregated_results.jsonl`` in the same directory holds no rows.
 """
 
 import re
@@ -17,7 +17,7 @@ from typing import Any
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups, excerpt
 from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
 from search_to_signal.audit.importers.gathering import gathered
-from search_to_signal.audit.importers.rows import Row, assumed, digest, score
+from search_to_signal.audit.importers.rows import RolloutRow, assumed, digest, score
 from search_to_signal.audit.importers.sniffing import JSONL
 
 _STEP = re.compile(r"global_step_(\d+)")
@@ -33,9 +33,9 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     return read_json(path, options, lambda record, at: _row(record, at, step, options), gathered, _EVIDENCE)
 
 
-def _row(record: dict[str, Any], position: int, step: int, options: ReadOptions) -> Row:
+def _row(record: dict[str, Any], position: int, step: int, options: ReadOptions) -> RolloutRow:
     given = record["score"]
-    return Row(
+    return RolloutRow(
         group=str(record["input_prompt"]),
         prompt=excerpt(record["input_prompt"]),
         position=position,

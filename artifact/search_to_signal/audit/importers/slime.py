@@ -16,7 +16,7 @@ from search_to_signal.audit.groups import RewardGroups, excerpt
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
 from search_to_signal.audit.importers.gathering import gathered
 from search_to_signal.audit.importers.plain_pickle import load_plain
-from search_to_signal.audit.importers.rows import Row, batches, count, digest, numbers, rows_of, score
+from search_to_signal.audit.importers.rows import RolloutRow, batches, count, digest, numbers, rows_of, score
 from search_to_signal.audit.importers.sniffing import TORCH, samples_in
 from search_to_signal.errors import RecordError
 
@@ -35,7 +35,7 @@ def _group_index(sample: Mapping[str, Any]) -> Hashable:
     return group if isinstance(group, int | str) else ("alone", id(sample))
 
 
-def dump_rows(path: Path, options: ReadOptions, group: GroupKey) -> Iterator[Row]:
+def dump_rows(path: Path, options: ReadOptions, group: GroupKey) -> Iterator[RolloutRow]:
     """The samples of a dump as rows; ``group`` says which samples belong together."""
     dump = load_plain(path)
     samples = samples_in(path, dump)
@@ -48,9 +48,9 @@ def dump_rows(path: Path, options: ReadOptions, group: GroupKey) -> Iterator[Row
 
 def _row(
     path: Path, sample: dict[str, Any], position: int, step: int, group: Hashable, options: ReadOptions
-) -> Row:
+) -> RolloutRow:
     reward, components = _reward(path, position, sample.get("reward"), options)
-    return Row(
+    return RolloutRow(
         group=group,
         name=value_at(sample, "group_index"),
         prompt=excerpt(sample.get("prompt")),

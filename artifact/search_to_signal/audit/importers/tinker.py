@@ -22,7 +22,7 @@ from search_to_signal.audit.importers.base import (
     value_at,
 )
 from search_to_signal.audit.importers.gathering import Key
-from search_to_signal.audit.importers.rows import Group, Row, count, number, numbers, score
+from search_to_signal.audit.importers.rows import Group, RolloutRow, count, number, numbers, score
 from search_to_signal.audit.importers.sniffing import JSONL
 
 
@@ -48,12 +48,12 @@ def _again(groups: Sequence[Group]) -> tuple[Assumption, ...]:
     return (Assumption("sampled_again", says, {"groups": again}),) if again else ()
 
 
-def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
+def _row(record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
     iteration = record.get("iteration")
     steps = [step for step in record.get("steps") or () if isinstance(step, dict)]
     final = number(record.get("final_reward"))
     lengths = [step["ac_len"] for step in steps if isinstance(step.get("ac_len"), int)]
-    return Row(
+    return RolloutRow(
         group=(count(iteration), _group(record)),
         name="/".join(_group(record)),
         member=value_at(record, "traj_idx") or None,

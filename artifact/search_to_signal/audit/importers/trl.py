@@ -6,7 +6,7 @@ v0.28.0 (commit 035c3ff15, 2026-01-29); earlier versions, 0.15.1 among them, wri
 and RLOOTrainer of 1.16.0 writes none either. Texts, or lists of messages.
 
 Columns: step, prompt, completion, one per reward function, then those that reward functions logged
-themselves, then advantage. Rewards and logged extras cannot be told apart by the file, weights stand in the
+themselves, then advantage. Rewards and logged extras look alike in the file, weights stand in the
 trainer's configuration, and there is no group id: the rows of one group stand together. A file holds the
 last generation batch before its step: steps may be missing, a batch that trains two updates stands in two
 files, of which the first is read, and an evaluation at the same step overwrites training.
@@ -26,7 +26,7 @@ from search_to_signal.audit.importers.rows import (
     NAN,
     Evidence,
     Group,
-    Row,
+    RolloutRow,
     batches,
     count,
     digest,
@@ -88,11 +88,13 @@ def _components(
     return found
 
 
-def _row(record: dict[str, Any], position: int, components: Sequence[str], options: ReadOptions) -> Row:
+def _row(
+    record: dict[str, Any], position: int, components: Sequence[str], options: ReadOptions
+) -> RolloutRow:
     values = {name: score(record[name]) for name in components}
     weights = {name: options.weights.get(name, 1.0) for name in components}
     scored = [weights[name] * value for name, value in values.items() if not math.isnan(value)]
-    return Row(
+    return RolloutRow(
         group=record["prompt"],
         prompt=excerpt(record["prompt"]),
         position=position,

@@ -19,7 +19,16 @@ from search_to_signal.audit.importers.base import (
     refuse_unknown_reward,
     value_at,
 )
-from search_to_signal.audit.importers.rows import Group, Row, assumed, count, digest, number, numbers, score
+from search_to_signal.audit.importers.rows import (
+    Group,
+    RolloutRow,
+    assumed,
+    count,
+    digest,
+    number,
+    numbers,
+    score,
+)
 from search_to_signal.audit.importers.sniffing import JSONL
 
 _EVIDENCE = assumed(
@@ -33,10 +42,10 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     return read_json(path, options, lambda record, at: _row(record, at, options), _counted, _EVIDENCE)
 
 
-def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
+def _row(record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
     steps = [one for one in record.get("steps") or () if isinstance(one, dict)]
     rewards = [number(value) for value in record.get("step_rewards") or ()]
-    return Row(
+    return RolloutRow(
         group=record.get("trajectory_index"),
         position=position,
         step=count(record.get("train_step")),
@@ -51,9 +60,9 @@ def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
     )
 
 
-def _counted(rows: Iterable[Row]) -> Iterator[Group]:
+def _counted(rows: Iterable[RolloutRow]) -> Iterator[Group]:
     """A new group starts where the index does not go on."""
-    group: list[Row] = []
+    group: list[RolloutRow] = []
     for row in rows:
         if group and not _continues(group[-1], row):
             yield group
@@ -63,7 +72,7 @@ def _counted(rows: Iterable[Row]) -> Iterator[Group]:
         yield group
 
 
-def _continues(before: Row, row: Row) -> bool:
+def _continues(before: RolloutRow, row: RolloutRow) -> bool:
     return isinstance(before.group, int) and row.group == before.group + 1
 
 

@@ -25,7 +25,16 @@ from search_to_signal.audit.importers.base import (
 )
 from search_to_signal.audit.importers.gathering import gathered
 from search_to_signal.audit.importers.lines import first_record
-from search_to_signal.audit.importers.rows import Group, Row, assumed, count, digest, numbers, score, sizes
+from search_to_signal.audit.importers.rows import (
+    Group,
+    RolloutRow,
+    assumed,
+    count,
+    digest,
+    numbers,
+    score,
+    sizes,
+)
 from search_to_signal.audit.importers.sniffing import JSONL
 
 _INPUTS = assumed(
@@ -43,12 +52,12 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     return read_json(path, options, lambda record, at: _row(record, at, options), gathered, evidence)
 
 
-def _row(record: dict[str, Any], position: int, options: ReadOptions) -> Row:
+def _row(record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
     step = count(record.get("step"))
     uid = record.get("uid")
     prompt, session = _key(uid) if isinstance(uid, str) else (digest(str(record.get("input"))), "")
     metrics = numbers(record, without=_BASE)
-    return Row(
+    return RolloutRow(
         group=(step, prompt),
         name=str(prompt) if isinstance(uid, str) else "",
         prompt=excerpt(record.get("input")),

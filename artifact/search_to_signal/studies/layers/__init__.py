@@ -1,1 +1,1 @@
-"""One module per evidence layer, named by the layer's key: from profile and results to records."""
+"""One module per evidence layer, named by the key of the layer: profile and results in, records out."""

@@ -1,9 +1,9 @@
-"""Evidence layer "resource anchor": what would Frozen search have found in the time that training took?
+"""Evidence layer "resource anchor": Frozen search with the time that training took.
 
 The paper derives group budgets from setup-excluded loop times and fixes them before any efficacy result. Here
-the contract is derived as soon as the cohort is complete, from ``timings.jsonl`` and nothing else. It counts
-processor seconds unless the profile asks for wall time (D30): trained runs come first and Frozen ones last,
-beside other runs, so elapsed time would compare loads of the machine.
+the contract is derived as soon as the cohort is complete, from ``timings.jsonl`` alone. It counts processor
+seconds unless the profile asks for wall time (D30): trained runs are executed first and Frozen ones last, in
+parallel with others, so wall time would compare loads of the machine.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from search_to_signal.scheduling.run_slots import Reproduction, finished_cohort
 
 
 def derive(cohort: Path, seeds: Sequence[int], settings: AnchorSettings) -> AnchorContract:
-    """The contract of a cohort; opens the ``timings.jsonl`` of its runs and no other file.
+    """Return the contract of a cohort, from the ``timings.jsonl`` of its runs alone.
 
     Raises ContractError as ``loop_seconds`` does.
     """
@@ -55,10 +55,10 @@ def derive(cohort: Path, seeds: Sequence[int], settings: AnchorSettings) -> Anch
 def fix_contract(
     profile: Profile, settings: AnchorSettings, results: Path, plan: str | None = None
 ) -> AnchorContract:
-    """The contract of a finished cohort, written now if it is not there yet.
+    """Return the contract of a finished cohort, and write it where it is missing.
 
-    Raises ContractError when the one that is there follows from other timings or settings, or when there is a
-    report already: a contract written after the results would be none.
+    Raises ContractError when an existing one follows from other timings or settings, or when there is a
+    report already: a contract has to precede the results.
     """
     out = results / ANCHOR
     contract = derive(finished_cohort(profile, results, plan), profile.seeds, settings)
@@ -78,15 +78,17 @@ def fix_contract(
 
 
 def anchors(profile: Profile, contract: AnchorContract) -> list[RunConfig]:
-    """One Frozen run per seed, long enough for its largest budget."""
+    """Return one Frozen run per seed, long enough for its largest budget."""
     return [
         profile.run(FROZEN, seed, layer="anchor", groups=contract.run_groups[str(seed)])
         for seed in profile.seeds
     ]
 
 
-def run(asked: Reproduction) -> None:
+def run(reproduction: Reproduction) -> None:
     """Run the anchors of a profile; raises ContractError as ``fix_contract`` does."""
-    profile = asked.profile
-    contract = fix_contract(profile, profile.anchor or AnchorSettings(), asked.results, asked.how.plan)
-    asked.run_all({asked.results / ANCHOR: anchors(profile, contract)})
+    profile = reproduction.profile
+    contract = fix_contract(
+        profile, profile.anchor or AnchorSettings(), reproduction.results, reproduction.execution.plan
+    )
+    reproduction.run_all({reproduction.results / ANCHOR: anchors(profile, contract)})

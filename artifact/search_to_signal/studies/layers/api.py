@@ -1,9 +1,9 @@
 """Evidence layer "API system reference": a frozen search through an OpenAI-compatible endpoint.
 
-Paper, supplement "API-Served Frozen-System Reference": one completion per request, so as many groups of one
-as the cohort has completions. A system reference and no causal comparison: provider, grouping and model
-differ. Without an endpoint the run opens one of its own on this machine, over the profile's model: its
-configuration then says ``loopback``, and every completion went over real HTTP.
+Paper, supplement "API-Served Frozen-System Reference": one completion per request, and as many groups of one
+completion as the cohort has completions. It is a system reference and no causal comparison: provider,
+grouping and model differ. Without an endpoint the run serves the profile's model on this machine: its
+configuration then contains ``loopback``, and every completion goes over HTTP.
 """
 
 import msgspec
@@ -17,7 +17,7 @@ from search_to_signal.scheduling.run_slots import Reproduction
 
 
 def references(profile: Profile, settings: ApiReference) -> list[RunConfig]:
-    """One frozen run per seed, in groups of one completion."""
+    """Return one frozen run per seed, in groups of one completion."""
     endpoint = settings.endpoint or ApiSettings(base_url=LOOPBACK, key_variable="")
     generation = msgspec.structs.replace(profile.generation, backend="api", group_size=1, api=endpoint)
     completions = settings.completions or profile.groups * profile.generation.group_size
@@ -35,7 +35,7 @@ def references(profile: Profile, settings: ApiReference) -> list[RunConfig]:
     ]
 
 
-def run(asked: Reproduction) -> None:
+def run(reproduction: Reproduction) -> None:
     """Run the API reference of a profile; a run whose endpoint fails stays incomplete and enters no table."""
-    runs = references(asked.profile, asked.profile.api or ApiReference())
-    asked.run_all({asked.results / API: runs})
+    runs = references(reproduction.profile, reproduction.profile.api or ApiReference())
+    reproduction.run_all({reproduction.results / API: runs})

@@ -1,7 +1,7 @@
 """Recorded groups for the shared-record audit: Frozen runs on tasks that no live layer has.
 
-Paper, Controlled Evaluation, Scope: the audit spans four tasks, the live layers two. These runs enter the
-replay (``normalizer_replay``) and no table of cohort or breadth.
+Paper, Controlled Evaluation, Scope: the audit covers four tasks, the live layers two. The replay
+(``normalizer_replay``) reads these runs; the tables of cohort and breadth do not.
 """
 
 from search_to_signal.records.layers import AUDIT
@@ -9,6 +9,6 @@ from search_to_signal.scheduling.run_slots import Reproduction
 from search_to_signal.studies.layers.cells import run_cells
 
 
-def run(asked: Reproduction) -> None:
+def run(reproduction: Reproduction) -> None:
     """Run every cell; raises RunDirectoryError when there are runs of a cell that the profile lacks."""
-    run_cells(asked, AUDIT)
+    run_cells(reproduction, AUDIT)

@@ -5,6 +5,6 @@ from search_to_signal.scheduling.run_slots import Reproduction
 from search_to_signal.studies.layers.cells import run_cells
 
 
-def run(asked: Reproduction) -> None:
+def run(reproduction: Reproduction) -> None:
     """Run every cell; raises RunDirectoryError when there are runs of a cell that the profile lacks."""
-    run_cells(asked, BREADTH)
+    run_cells(reproduction, BREADTH)

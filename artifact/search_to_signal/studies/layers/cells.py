@@ -1,4 +1,4 @@
-"""Cells, task x model: runs that lie by cell in their layer's directory and are never pooled."""
+"""Cells, task x model: runs in a directory per cell of their layer, which are never pooled."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from search_to_signal.scheduling.run_slots import Reproduction
 
 
 def planned(profile: Profile, layer: str) -> dict[str, list[RunConfig]]:
-    """The runs of every cell of a layer, by the cell's directory name."""
+    """Return the runs of every cell of a layer, by the cell's directory name."""
     cells: dict[str, Sequence[BreadthCell | AuditCell]] = {BREADTH: profile.breadth, AUDIT: profile.audit}
     runs: dict[str, list[RunConfig]] = {}
     for cell in cells[layer]:
@@ -25,10 +25,10 @@ def planned(profile: Profile, layer: str) -> dict[str, list[RunConfig]]:
     return runs
 
 
-def run_cells(asked: Reproduction, layer: str) -> None:
+def run_cells(reproduction: Reproduction, layer: str) -> None:
     """Run every cell; raises RunDirectoryError when there are runs of a cell that the profile lacks."""
-    out, runs = asked.results / layer, planned(asked.profile, layer)
-    for found in out.glob("*") if out.is_dir() else []:
-        if found.is_dir() and found.name not in runs and run_directories(found):
-            raise RunDirectoryError(f"{found} holds a cell that is not in the profile: move it away")
-    asked.run_all({out / name: configs for name, configs in runs.items()})
+    out, runs = reproduction.results / layer, planned(reproduction.profile, layer)
+    for folder in out.glob("*") if out.is_dir() else []:
+        if folder.is_dir() and folder.name not in runs and run_directories(folder):
+            raise RunDirectoryError(f"{folder} holds a cell that is not in the profile: move it away")
+    reproduction.run_all({out / name: configs for name, configs in runs.items()})

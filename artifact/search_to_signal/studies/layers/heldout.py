@@ -1,7 +1,7 @@
-"""Final heuristics on held-out instances, and what distinct programs do on a small set.
+"""Scores of final heuristics on held-out instances, and behaviours of distinct programs on a small set.
 
-Paper, supplement, Held-out TSP sizes: this judges discovered heuristics, not the model. Behaviours go
-beyond the paper, whose hashes see texts alone.
+Paper, supplement, Held-out TSP sizes: this evaluates discovered heuristics, not the model. Behaviours go
+beyond the paper, which compares programs by hashes of their text.
 """
 
 import hashlib
@@ -59,12 +59,12 @@ class _FirstInstances:
         return getattr(self.problem, name)
 
     def instances(self, split: str) -> tuple[Instance, ...]:
-        found: tuple[Instance, ...] = self.problem.instances(split)[: self.count]
-        return found
+        instances: tuple[Instance, ...] = self.problem.instances(split)[: self.count]
+        return instances
 
 
 def first_instances(problem: Problem, count: int | None) -> Problem:
-    """A problem of which only the first ``count`` instances of each split are known; None for all of them."""
+    """Return a problem with only the first ``count`` instances of each split; None for all of them."""
     return cast(Problem, _FirstInstances(problem, count))
 
 
@@ -72,8 +72,8 @@ def heldout(directory: Path, settings: HeldoutSettings, progress: Progress) -> P
     """Evaluate a cohort's final heuristics and distinct programs into DIRECTORY/heldout; returns it.
 
     The same evaluation is verified and kept; an unfinished one is set aside. Raises RunDirectoryError when
-    another is there already, or where the cohort is not complete (load_runs), and ConfigError for a problem
-    without held-out instances, or of somebody's own that nobody allowed.
+    another evaluation exists, or where the cohort is not complete (load_runs), and ConfigError for a problem
+    without held-out instances, or a third-party problem that was not allowed.
     """
     runs, out = Results(directory).cohort, directory / HELDOUT
     problem = find_problem(runs[0].facts.problem)
@@ -90,25 +90,25 @@ def heldout(directory: Path, settings: HeldoutSettings, progress: Progress) -> P
     isolation = _score_finals(runs, problem, splits, settings, limits, out / SCORES, progress)
     _score_behaviours(runs, problem, settings, limits, out / BEHAVIOURS, progress)
     files = {name: sha256_file(out / name) for name in (SCORES, BEHAVIOURS)}
-    done = msgspec.structs.replace(manifest, status="complete", files=files, isolation=isolation)
-    write_heldout(out, done)
+    complete = msgspec.structs.replace(manifest, status="complete", files=files, isolation=isolation)
+    write_heldout(out, complete)
     return out
 
 
-def run(asked: Reproduction) -> None:
+def run(reproduction: Reproduction) -> None:
     """Evaluate the cohort of a profile; raises RunDirectoryError when it is not finished."""
-    asked.finished_cohort()
-    heldout(asked.results, asked.profile.heldout or HeldoutSettings(), asked.progress)
+    reproduction.finished_cohort()
+    heldout(reproduction.results, reproduction.profile.heldout or HeldoutSettings(), reproduction.progress)
 
 
 def _is_complete(out: Path, manifest: HeldoutManifest) -> bool:
-    found = read_own(KIND, out, lambda found: _identity(found) == _identity(manifest))
-    if found is None:
+    stored = read_own(KIND, out, lambda stored: _identity(stored) == _identity(manifest))
+    if stored is None:
         return False
-    if found.status != "complete":
+    if stored.status != "complete":
         move_aside(out)
         return False
-    for name, sha256 in found.files.items():
+    for name, sha256 in stored.files.items():
         if not (out / name).is_file() or sha256_file(out / name) != sha256:
             raise RunDirectoryError(f"{out / name} is not what {HELDOUT_MANIFEST} says: restore it")
     return True
@@ -120,7 +120,7 @@ def _identity(manifest: HeldoutManifest) -> tuple[Any, ...]:
 
 
 def valid_programs(runs: Sequence[RecordedRun]) -> dict[str, str]:
-    """Code of every distinct valid program of the runs, by the hash of its canonical form, in order."""
+    """Return the code of every distinct valid program of the runs, by its hash, in order of appearance."""
     programs: dict[str, str] = {}
     for run in runs:
         generations = read_records(run.directory / GENERATIONS, GenerationRecord)
@@ -149,21 +149,21 @@ def _score_finals(
     progress: Progress,
 ) -> dict[str, str | bool]:
     finals = [(run, final_heuristic(run.directory)) for run in runs]
-    layers: dict[str, str | bool] = {}
+    barriers: dict[str, str | bool] = {}
     with RecordWriter(path) as writer:
         for split in splits:
-            part = first_instances(problem, settings.instances)
-            with EvaluationPool(part, split, limits) as pool:
-                layers = dict(pool.barriers())
+            subset = first_instances(problem, settings.instances)
+            with EvaluationPool(subset, split, limits) as pool:
+                barriers = dict(pool.barriers())
                 for number, (run, best) in enumerate(finals, start=1):
                     (result,) = pool.evaluate([best.code])
                     writer.write(score_record(run, split, best, result))
                     progress.update(f"heldout/{split}", number, len(finals))
-    return layers
+    return barriers
 
 
 def score_record(run: RecordedRun, split: str, best: HeuristicRecord, result: Evaluation) -> HeldoutRecord:
-    """The record of a run's final heuristic on one split."""
+    """Return the record of a run's final heuristic on one split."""
     return HeldoutRecord(
         run=run.path,
         split=split,
@@ -183,8 +183,8 @@ def _score_behaviours(
     progress: Progress,
 ) -> None:
     programs = list(valid_programs(runs).items())
-    part = first_instances(problem, settings.behaviour_instances)
-    with EvaluationPool(part, settings.behaviour_split, limits) as pool, RecordWriter(path) as writer:
+    subset = first_instances(problem, settings.behaviour_instances)
+    with EvaluationPool(subset, settings.behaviour_split, limits) as pool, RecordWriter(path) as writer:
         for start in range(0, len(programs), BATCH):
             batch = programs[start : start + BATCH]
             for (key, _), result in zip(batch, pool.evaluate([code for _, code in batch]), strict=True):
@@ -196,7 +196,7 @@ def _score_behaviours(
 
 
 def behaviour_sha256(scores: Sequence[float]) -> str | None:
-    """The hash of a program's scores on every instance; None without scores."""
+    """Return the hash of a program's scores on every instance; None without scores."""
     text = msgspec.json.encode(list(scores))
     return hashlib.sha256(text).hexdigest() if scores else None
 

@@ -24,15 +24,15 @@ PAGE = "audit.md"
 
 
 def normalizers_of(inputs: Sequence[Path]) -> list[str]:
-    """The normalizers that recorded runs were trained with, the paper's where nothing says so.
+    """Return the normalizers that recorded runs were trained with, the paper's for records without manifest.
 
-    Raises ConfigError for one of somebody's own that nobody allowed.
+    Raises ConfigError for a third-party normalizer that was not allowed.
     """
     runs = [file.parent for file in record_files(inputs) if (file.parent / MANIFEST).is_file()]
-    found = sorted({read_manifest(run).facts.normalizer for run in runs})
-    for name in found:
+    names = sorted({read_manifest(run).facts.normalizer for run in runs})
+    for name in names:
         find_normalizer(name)
-    return found or [DEFAULT]
+    return names or [DEFAULT]
 
 
 def replay(
@@ -42,48 +42,50 @@ def replay(
     normalizers: Sequence[str],
     top: Path | None = None,
 ) -> Path:
-    """Audit recorded groups under every mapping and normalizer; return the page, beside its CSV files.
+    """Audit recorded groups under every mapping and normalizer; returns the page, next to its CSV files.
 
-    ``inputs`` are run directories, directories of them, record files, or JSON Lines of groups from
-    outside (records/group.schema.json). ``mappings`` and ``normalizers`` are names, entry points or
-    pkg.mod:obj; the first normalizer is the page's main one. Without ``mappings`` these are all of ours that
-    the records can be asked, and the page names the others. Every other reading of a decision that is about
-    one of the mappings is replayed beside it. Files are named from ``top``, by default the directory above
-    ``out``. Raises ConfigError for an unknown name, RecordError for an unreadable input, IllFormedGroupError
-    where a mapping that was named needs what a record lacks.
+    ``inputs`` are run directories, directories of them, record files, or JSON Lines of third-party groups
+    (records/group.schema.json). ``mappings`` and ``normalizers`` are names, entry points or pkg.mod:obj; the
+    first normalizer is the page's main one. Without ``mappings`` all built-in ones are replayed whose inputs
+    the records contain, and the page names the others. Alternative readings of a decision about one of the
+    mappings are replayed with it. File names are relative to ``top``, by default the directory above ``out``.
+    Raises ConfigError for an unknown name, RecordError for an unreadable input, IllFormedGroupError where a
+    named mapping needs an input that a record lacks.
     """
     names = list(MAPPINGS) if mappings is None else mappings
     if not names or not normalizers:
         raise ConfigError("nothing to replay: name at least one mapping and one normalizer")
     files = record_files(inputs)
-    known = {name: get_mapping(name) for name in names}
-    scales = {name: get_normalizer(name) for name in normalizers}
+    mappings_by_name = {name: get_mapping(name) for name in names}
+    normalizers_by_name = {name: get_normalizer(name) for name in normalizers}
     out.mkdir(parents=True, exist_ok=True)
     top = out.resolve().parent if top is None else top.resolve()
     runs = {
-        _named(file.parent, top): file.parent
+        _relative_name(file.parent, top): file.parent
         for file in files
-        if EXPOSURE in known and has_search(file.parent)
+        if EXPOSURE in mappings_by_name and has_search(file.parent)
     }
     _write_exposures(runs, out / EXPOSURES)
-    parts = (tally(problem, batch, known, scales) for problem, batch in read_batches(files))
-    result = summed(chain(parts, _exposed(runs, out / EXPOSURES, known)))
-    unasked = [name for name in known if name not in asked_of_all(result)]
+    audits = (
+        tally(problem, batch, mappings_by_name, normalizers_by_name) for problem, batch in read_batches(files)
+    )
+    result = summed(chain(audits, _exposure_audits(runs, out / EXPOSURES, mappings_by_name)))
+    unasked = [name for name in mappings_by_name if name not in asked_of_all(result)]
     if unasked and mappings is not None:
         raise IllFormedGroupError(f"{', '.join(unasked)}: {NO_EXPOSURE}; name other mappings")
     tables = audit_tables(result, {})
     for name, table in tables.items():
         (out / f"{name}.csv").write_text(csv_text(table), encoding="utf-8")
-    sizes = {_named(file, top): file.stat().st_size for file in files}
+    sizes = {_relative_name(file, top): file.stat().st_size for file in files}
     text = page(result, tables, sizes, default=normalizers[0], unasked=unasked)
     (out / PAGE).write_text(text, encoding="utf-8")
     return out / PAGE
 
 
 def audit_results(results: Path, out: Path) -> Path:
-    """Audit the recorded groups of a results directory under every normalizer, and mapping that can be asked.
+    """Audit the groups of a results directory under every normalizer and every applicable mapping.
 
-    The normalizers that its runs were trained with come first.
+    The normalizers that its runs were trained with come first. Returns and raises as ``replay``.
     """
     recorded = [
         *run_directories(results / COHORT),
@@ -102,7 +104,9 @@ def _write_exposures(runs: Mapping[str, Path], file: Path) -> None:
                 records.write(record)
 
 
-def _exposed(runs: Mapping[str, Path], file: Path, mappings: Mapping[str, RewardMapping]) -> Iterator[Audit]:
+def _exposure_audits(
+    runs: Mapping[str, Path], file: Path, mappings: Mapping[str, RewardMapping]
+) -> Iterator[Audit]:
     exposures = read_exposures(file)
     for name, run in runs.items():
         groups = list(read_groups(run))
@@ -110,7 +114,7 @@ def _exposed(runs: Mapping[str, Path], file: Path, mappings: Mapping[str, Reward
         yield Audit({}, {}, {}, {}, by_problem(groups[0][0].problem, tallies))
 
 
-def _named(file: Path, top: Path) -> str:
-    # A results directory reads the same wherever it lies, so its own files are named from its top.
+def _relative_name(file: Path, top: Path) -> str:
+    # Names relative to the results directory stay the same when it is moved.
     full = file.resolve()
     return str(full.relative_to(top)) if full.is_relative_to(top) else str(file)

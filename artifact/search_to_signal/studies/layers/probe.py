@@ -1,4 +1,4 @@
-"""Evidence layer "common-context probe": every checkpoint answers the same prompts, and answers are run."""
+"""Evidence layer "common-context probe": evaluated completions of every checkpoint for the same prompts."""
 
 import hashlib
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ KIND = Kind("probe", PROBE_MANIFEST, read_probe, (BANK,))
 
 
 def checkpoints(profile: Profile, cohort: Path) -> list[Checkpoint]:
-    """The initial model, and the final adapter of every trained run of a finished cohort."""
+    """Return the initial model and the final adapter of every trained run of a finished cohort."""
     trained = [
         Checkpoint(
             name=config.name,
@@ -73,7 +73,7 @@ def _manifest(config: RunConfig, prompts: int, bank: bytes) -> ProbeManifest:
 
 
 def _identity(manifest: ProbeManifest, plan: str | None) -> tuple[Any, ...]:
-    """What a probe is of; one over runs of a plan may go on with another version of the source."""
+    """The facts that identify a probe; under a plan it may resume with another version of the source."""
     source_sha256 = manifest.source.sha256 if plan is None else None
     return manifest.config_sha256, manifest.bank_sha256, source_sha256, manifest.model_files
 
@@ -83,16 +83,16 @@ def _stored_manifest(
 ) -> ProbeManifest:
     expected = {(checkpoint.name, checkpoint.adapter_sha256) for checkpoint in planned}
 
-    def ours(found: ProbeManifest) -> bool:
-        probed = {(one.name, one.adapter_sha256) for one in found.checkpoints}
-        return _identity(found, plan) == _identity(fresh, plan) and probed <= expected
+    def is_same_probe(stored: ProbeManifest) -> bool:
+        probed = {(checkpoint.name, checkpoint.adapter_sha256) for checkpoint in stored.checkpoints}
+        return _identity(stored, plan) == _identity(fresh, plan) and probed <= expected
 
-    found = read_own(KIND, directory, ours)
-    for probed in found.checkpoints if found else ():
+    stored = read_own(KIND, directory, is_same_probe)
+    for probed in stored.checkpoints if stored else ():
         file = directory / f"{probed.name}.jsonl"
         if not file.is_file() or sha256_file(file) != probed.records_sha256:
             raise RunDirectoryError(f"{file} is not what {PROBE_MANIFEST} says: restore it")
-    return found or fresh
+    return stored or fresh
 
 
 def _write_bank(directory: Path, bank: bytes) -> None:
@@ -121,30 +121,32 @@ def _probe_checkpoint(
     return isolation, ProbedCheckpoint(**facts, bank_sha256=digest, records_sha256=sha256_file(file))
 
 
-def run(asked: Reproduction) -> None:
-    """Probe every checkpoint that has not been, one after the other; complete ones are verified and kept.
+def run(reproduction: Reproduction) -> None:
+    """Probe every remaining checkpoint in order; complete ones are verified and kept.
 
     Raises RunDirectoryError when the cohort is not finished, or when there is another probe.
     """
-    profile, directory = asked.profile, asked.results / PROBE
-    settings, cohort = profile.probe or ProbeSettings(), asked.finished_cohort()
-    make_adapters(asked, cohort, {config.name for config in profile.runs()})
+    profile, directory = reproduction.profile, reproduction.results / PROBE
+    settings, cohort = profile.probe or ProbeSettings(), reproduction.finished_cohort()
+    make_adapters(reproduction, cohort, {config.name for config in profile.runs()})
     planned = checkpoints(profile, cohort)
     group = msgspec.structs.replace(profile.generation, group_size=settings.completions)
     config = profile.run(FROZEN, profile.seeds[0], generation=group)
     frozen = {cohort / run.name: run for run in profile.runs() if run.condition == FROZEN}
     bank = b"".join(msgspec.json.encode(entry) + b"\n" for entry in build_bank(frozen, settings.prompts))
-    manifest = _stored_manifest(directory, _manifest(config, settings.prompts, bank), planned, asked.how.plan)
+    manifest = _stored_manifest(
+        directory, _manifest(config, settings.prompts, bank), planned, reproduction.execution.plan
+    )
     _write_bank(directory, bank)
-    kept = {probed.name for probed in manifest.checkpoints}
+    kept = {checkpoint.name for checkpoint in manifest.checkpoints}
     for checkpoint in planned:
         if checkpoint.name in kept:
-            asked.progress.update(f"probe/{checkpoint.name}", manifest.prompts, manifest.prompts)
-            asked.progress.say(f"probe/{checkpoint.name}: complete and verified, kept")
+            reproduction.progress.update(f"probe/{checkpoint.name}", manifest.prompts, manifest.prompts)
+            reproduction.progress.say(f"probe/{checkpoint.name}: complete and verified, kept")
             continue
-        isolation, done = _probe_checkpoint(config, checkpoint, cohort, directory, asked.progress)
+        isolation, probed = _probe_checkpoint(config, checkpoint, cohort, directory, reproduction.progress)
         manifest = msgspec.structs.replace(
-            manifest, isolation=isolation, checkpoints=(*manifest.checkpoints, done)
+            manifest, isolation=isolation, checkpoints=(*manifest.checkpoints, probed)
         )
         write_probe(directory, manifest)
     write_probe(directory, msgspec.structs.replace(manifest, status="complete"))

@@ -1,4 +1,4 @@
-"""One checkpoint answers the prompts of the bank, and the answers are executed."""
+"""The completions of one checkpoint for the prompts of the bank, with their evaluations."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -22,7 +22,7 @@ from search_to_signal.seeding import derive_seed
 
 
 def load(config: RunConfig, checkpoint: Checkpoint, cohort: Path, scratch: Path) -> Generator:
-    """A generator that samples with a checkpoint; made from files, so nothing of another one is in it."""
+    """Return a generator that samples with a checkpoint, newly loaded from files."""
     generator = open_run_generator(config, config.generation, scratch)
     if checkpoint.adapter_sha256 is not None:
         adapter, base = cohort / checkpoint.name / ADAPTER, base_model(config, generator)
@@ -31,9 +31,9 @@ def load(config: RunConfig, checkpoint: Checkpoint, cohort: Path, scratch: Path)
 
 
 def _records(
-    name: str, prompt: int, generation: Generation, judged: Sequence[EvaluatedCompletion]
+    name: str, prompt: int, generation: Generation, evaluated: Sequence[EvaluatedCompletion]
 ) -> Iterator[ProbeRecord]:
-    for position, item in enumerate(judged):
+    for position, item in enumerate(evaluated):
         yield ProbeRecord(
             checkpoint=name,
             prompt=prompt,
@@ -59,11 +59,11 @@ def write_answers(
     file: Path,
     progress: Progress,
 ) -> dict[str, str | bool]:
-    """Write the checkpoint's records to ``file``; returns the isolation barriers that held.
+    """Write the checkpoint's records to ``file``; returns the isolation barriers that were in force.
 
-    Model and evaluation pool are fresh and the sampling seeds follow from the prompt's number alone, so the
-    records do not depend on which checkpoints were probed before. Raises RecordError when a prompt comes
-    out otherwise than it was recorded.
+    Model and evaluation pool are new, and sampling seeds depend on the prompt's number alone, so records do
+    not depend on the checkpoints that were probed before. Raises RecordError when a rendered prompt differs
+    from the recorded one.
     """
     progress.update(f"probe/{checkpoint.name}", 0, len(bank), "starting")
     keep_freed_memory()
@@ -82,8 +82,8 @@ def write_answers(
                 raise RecordError(
                     f"prompt {entry.prompt} of the bank is not the one that {entry.run} recorded"
                 )
-            judged = evaluate_group(generation.completions, pool, config.reading)
-            for record in _records(checkpoint.name, entry.prompt, generation, judged):
+            evaluated = evaluate_group(generation.completions, pool, config.reading)
+            for record in _records(checkpoint.name, entry.prompt, generation, evaluated):
                 writer.write(record)
             progress.update(f"probe/{checkpoint.name}", done, len(bank))
         isolation = dict(pool.barriers())

@@ -1,4 +1,4 @@
-"""The bank of the common-context probe: prompts that Frozen search really asked, rebuilt from its records."""
+"""The bank of the common-context probe: prompts of Frozen search, rebuilt from its records."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,14 +14,14 @@ from search_to_signal.search.round import Round
 
 
 def spread(total: int, count: int) -> list[int]:
-    """``count`` positions of ``total``, evenly apart and half a distance from both ends."""
+    """Return ``count`` evenly spaced positions of ``total``, half a distance from both ends."""
     return [(2 * i + 1) * total // (2 * count) for i in range(count)]
 
 
 def chosen_steps(runs: Sequence[Path], prompts: int) -> list[tuple[Path, int]]:
-    """Steps spread evenly over the distinct prompts of the runs that show a base; no score is looked at.
+    """Return evenly spaced steps among the runs' distinct prompts with a base, whatever their scores.
 
-    Raises ConfigError when the runs asked fewer distinct prompts.
+    Raises ConfigError when the runs have fewer distinct prompts.
     """
     seen: dict[str, tuple[Path, int]] = {}
     for run in runs:
@@ -32,35 +32,38 @@ def chosen_steps(runs: Sequence[Path], prompts: int) -> list[tuple[Path, int]]:
         raise ConfigError(
             f"probe.prompts is {prompts}, the frozen runs asked {len(seen)} distinct ones: ask for fewer"
         )
-    asked = list(seen.values())
-    return [asked[position] for position in spread(len(asked), prompts)]
+    steps = list(seen.values())
+    return [steps[position] for position in spread(len(steps), prompts)]
 
 
-def _asked(run: Path, config: RunConfig, steps: Sequence[int]) -> Iterator[tuple[Round, Prompt]]:
-    for played, question, _ in replayed_rounds(run, open_host(config.host, config.host_setup), config):
-        if played.step in steps:
-            yield played, question.prompt
+def _rounds_of(run: Path, config: RunConfig, steps: Sequence[int]) -> Iterator[tuple[Round, Prompt]]:
+    for recorded, request, _ in replayed_rounds(run, open_host(config.host, config.host_setup), config):
+        if recorded.step in steps:
+            yield recorded, request.prompt
 
 
 def build_bank(runs: dict[Path, RunConfig], prompts: int) -> list[BankPrompt]:
-    """The bank over Frozen runs; equal records give an equal bank. Raises ConfigError, RecordError."""
+    """Return the bank of Frozen runs; equal records give equal banks.
+
+    Raises ConfigError as ``chosen_steps``, RecordError as ``replayed_rounds``.
+    """
     chosen = chosen_steps(list(runs), prompts)
-    asked = [
-        (run, played, prompt)
+    rounds = [
+        (run, recorded, prompt)
         for run, config in runs.items()
-        for played, prompt in _asked(run, config, [step for place, step in chosen if place == run])
+        for recorded, prompt in _rounds_of(run, config, [step for other, step in chosen if other == run])
     ]
     return [
         BankPrompt(
             prompt=number,
             run=run.name,
-            step=played.step,
-            operator=played.operator,
+            step=recorded.step,
+            operator=recorded.operator,
             system=prompt.system,
             user=prompt.user,
-            prompt_sha256=played.records[0].prompt_sha256,
-            base_scores=played.records[0].base_scores,
-            frontier=played.records[0].frontier,
+            prompt_sha256=recorded.records[0].prompt_sha256,
+            base_scores=recorded.records[0].base_scores,
+            frontier=recorded.records[0].frontier,
         )
-        for number, (run, played, prompt) in enumerate(asked)
+        for number, (run, recorded, prompt) in enumerate(rounds)
     ]

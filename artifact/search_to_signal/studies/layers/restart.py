@@ -1,9 +1,9 @@
-"""Evidence layer "frozen restart": a final adapter in a fresh population, and not one update.
+"""Evidence layer "frozen restart": a final adapter with a new population, without updates.
 
-Paper, attribution protocol: what such a run does better than the Frozen run of its seed came with the
-checkpoint and not with a population. The restart of the initial model is that Frozen run itself. Where the
+Paper, attribution protocol: an advantage of such a run over the Frozen run of its seed comes from the
+checkpoint and not from a population. The restart of the initial model is that Frozen run itself. Where the
 profile asks for it (``archive_conditions``), the last archive of a run is the other factor: with the initial
-model and with the final adapter, in directories of their own within the layer's (D45).
+model and with the final adapter, in subdirectories of the layer (D45).
 """
 
 from pathlib import Path
@@ -21,12 +21,12 @@ from search_to_signal.records.manifest import Manifest, read_manifest
 from search_to_signal.records.population import population_sha256
 from search_to_signal.records.reader import COMPLETIONS
 from search_to_signal.scheduling.adapters import make_adapters
-from search_to_signal.scheduling.execution import Place
+from search_to_signal.scheduling.execution import RunSlot
 from search_to_signal.scheduling.run_slots import Reproduction, run_missing
 
 
 def restart_of(config: RunConfig, parent: Manifest, completions_sha256: str, groups: int) -> RunConfig:
-    """The restart of a trained run; raises RunDirectoryError when its manifest knows no final adapter."""
+    """Return the restart of a trained run; raises RunDirectoryError where it has no final adapter."""
     if parent.final_adapter_sha256 is None:
         raise RunDirectoryError(
             f"the manifest of {config.label} names no final adapter: run the cohort again"
@@ -40,7 +40,7 @@ def restart_of(config: RunConfig, parent: Manifest, completions_sha256: str, gro
 
 
 def with_archive(restart: RunConfig, archive_sha256: str) -> dict[str, RunConfig]:
-    """The two restarts that begin with the parent's last archive, by the directory of each."""
+    """Return the two restarts that start with the parent's last archive, by their directory."""
     assert restart.parent is not None
     start = msgspec.structs.replace(
         restart.parent, run=f"../{restart.parent.run}", archive_sha256=archive_sha256
@@ -51,7 +51,7 @@ def with_archive(restart: RunConfig, archive_sha256: str) -> dict[str, RunConfig
 
 
 def restarts(profile: Profile, settings: RestartSettings, cohort: Path) -> list[RunConfig]:
-    """A restart of every chosen run of a finished cohort."""
+    """Return the restarts of the chosen runs of a finished cohort."""
     chosen = profile.conditions if settings.conditions is None else settings.conditions
     groups = settings.groups or profile.groups
     return [
@@ -63,38 +63,42 @@ def restarts(profile: Profile, settings: RestartSettings, cohort: Path) -> list[
 
 
 def archive_restarts(profile: Profile, settings: RestartSettings, cohort: Path) -> dict[str, list[RunConfig]]:
-    """The restarts with an archive of a finished cohort, by directory; empty where none are asked for."""
-    found: dict[str, list[RunConfig]] = {}
+    """Return the restarts with an archive of a finished cohort, by directory; empty without conditions."""
+    by_directory: dict[str, list[RunConfig]] = {}
     chosen = msgspec.structs.replace(settings, conditions=settings.archive_conditions)
     for config in restarts(profile, chosen, cohort):
         archive = population_sha256(final_population(cohort / config.name, config.search))
         for where, restart in with_archive(config, archive).items():
-            found.setdefault(where, []).append(restart)
-    return found
+            by_directory.setdefault(where, []).append(restart)
+    return by_directory
 
 
-def run(asked: Reproduction) -> None:
+def run(reproduction: Reproduction) -> None:
     """Run the restarts of a profile; raises RunDirectoryError when the cohort is not finished.
 
-    As many seeds at a time as runs go side by side, so that what is finished is balanced: first the final
-    adapters that are missing, then the restarts.
+    As many seeds are executed at a time as there are jobs, so that finished runs stay balanced: first the
+    missing final adapters of these seeds, then their restarts.
     """
-    profile, out, cohort = asked.profile, asked.results / RESTART, asked.finished_cohort()
+    profile, out, cohort = (
+        reproduction.profile,
+        reproduction.results / RESTART,
+        reproduction.finished_cohort(),
+    )
     settings = profile.restart or RestartSettings()
     plan = {out: restarts(profile, settings, cohort)}
     plan |= {out / where: runs for where, runs in archive_restarts(profile, settings, cohort).items()}
-    todo = asked.begin(plan)
-    for first in range(0, len(profile.seeds), asked.how.jobs):
-        seeds = profile.seeds[first : first + asked.how.jobs]
-        together = [place for place in todo if place.config.seed in seeds]
-        make_adapters(asked, cohort, {place.config.name for place in together if _needs_adapter(place)})
-        run_missing(together, asked.how, asked.progress)
-    # The layer's own list comes last: it holds the archives' lists, too.
+    slots = reproduction.begin(plan)
+    for first in range(0, len(profile.seeds), reproduction.execution.jobs):
+        seeds = profile.seeds[first : first + reproduction.execution.jobs]
+        batch = [slot for slot in slots if slot.config.seed in seeds]
+        make_adapters(reproduction, cohort, {slot.config.name for slot in batch if _needs_adapter(slot)})
+        run_missing(batch, reproduction.execution, reproduction.progress)
+    # The list of the layer includes the lists of its subdirectories, so it is written last.
     for directory in reversed(plan):
         write_sums(directory)
 
 
-def _needs_adapter(place: Place) -> bool:
-    """Whether a restart is still to begin with a final adapter."""
-    parent = place.config.parent
-    return not place.done and parent is not None and parent.adapter_sha256 is not None
+def _needs_adapter(slot: RunSlot) -> bool:
+    """Whether a restart that is not done starts with a final adapter."""
+    parent = slot.config.parent
+    return not slot.done and parent is not None and parent.adapter_sha256 is not None

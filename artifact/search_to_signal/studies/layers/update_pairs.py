@@ -1,4 +1,4 @@
-"""One recorded run in the matched update layer: its window of groups, its updates, their records."""
+"""Matched updates of one recorded run: its window of groups, the updates, and their records."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -43,8 +43,8 @@ Credit = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One optimizer over some of the groups, by their place in the window."""
+class UpdatePlan:
+    """One optimizer, and the positions of its groups in the window."""
 
     variant: Variant
     places: tuple[int, ...]
@@ -52,8 +52,8 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A recorded run and the window of its groups that is looked at."""
+class UpdateWindow:
+    """A recorded run and the window of its groups that updates are computed from."""
 
     directory: Path
     config: RunConfig
@@ -61,13 +61,16 @@ class Cell:
     credit: Mapping[Credit, Floats]
 
 
-def run_place(directory: Path) -> str:
-    """Layer and name of a run, as it lies in a results directory."""
+def run_name_below(directory: Path) -> str:
+    """Return layer and name of a run, its last two folders."""
     return "/".join(directory.resolve().parts[-2:])
 
 
-def read_cell(directory: Path, settings: UpdateSettings) -> Cell:
-    """The middle groups of a run with every credit; raises ConfigError for a run that is too short."""
+def read_cell(directory: Path, settings: UpdateSettings) -> UpdateWindow:
+    """Return the middle groups of a run with every credit.
+
+    Raises ConfigError for a run that is too short, RecordError for settings of another version.
+    """
     try:
         config = msgspec.convert(read_manifest(directory).config, RunConfig)
     except msgspec.ValidationError as error:
@@ -86,21 +89,22 @@ def read_cell(directory: Path, settings: UpdateSettings) -> Cell:
         for mapping in settings.mappings
         for name in settings.normalizers
     }
-    return Cell(directory, config, tuple(generations[start : start + needed]), credit)
+    return UpdateWindow(directory, config, tuple(generations[start : start + needed]), credit)
 
 
-def plans(settings: UpdateSettings, learner: LearnerSettings) -> list[Plan]:
-    """Each group alone with a fresh optimizer, all of them with one, and all of them by plain descent."""
+def plans(settings: UpdateSettings, learner: LearnerSettings) -> list[UpdatePlan]:
+    """Return the plans: each group with a new optimizer, all groups with one, and all by gradient descent."""
     every = tuple(range(settings.groups))
     plain = msgspec.structs.replace(
         learner, optimizer="sgd", learning_rate=settings.descent_rate, max_grad_norm=math.inf
     )
-    alone = [Plan("fresh", (place,), learner) for place in every]
-    return [*alone, *([Plan("history", every, learner)] if every[1:] else []), Plan("sgd", every, plain)]
+    single = [UpdatePlan("fresh", (position,), learner) for position in every]
+    history = [UpdatePlan("history", every, learner)] if every[1:] else []
+    return [*single, *history, UpdatePlan("sgd", every, plain)]
 
 
 def relation(first: Floats, second: Floats) -> Relation:
-    """How two credits (steps, G) relate as the learner reads them, in float32."""
+    """Return the relation of two credits (steps, group size) in float32, as the learner reads them."""
     one, other = first.astype(np.float32), second.astype(np.float32)
     if not one.any() or not other.any():
         return "without_credit"
@@ -115,7 +119,7 @@ def _directions(credit: Floats) -> Floats:
     return np.divide(credit, length, out=np.zeros_like(credit), where=length > 0.0)
 
 
-def _prepared(cell: Cell, settings: UpdateSettings) -> MatchedInputs:
+def _matched_inputs(cell: UpdateWindow, settings: UpdateSettings) -> MatchedInputs:
     config, path = cell.config, model_directory(cell.config.model)
     model = attach_adapter(model_of_files(config), config.learner, derive_seed(config.seed, "adapter"))
     tokens = [(one.prompt_ids, one.completion_ids) for one in cell.generations]
@@ -124,42 +128,46 @@ def _prepared(cell: Cell, settings: UpdateSettings) -> MatchedInputs:
 
 
 def compare_cell(
-    cell: Cell, settings: UpdateSettings, updates: RecordWriter, pairs: RecordWriter, progress: Progress
+    cell: UpdateWindow,
+    settings: UpdateSettings,
+    updates: RecordWriter,
+    pairs: RecordWriter,
+    progress: Progress,
 ) -> None:
-    """Make every update of a cell and write its records; credit that breaks an update is left out."""
+    """Compute every update of a window and write its records; updates that fail are left out."""
     prepare_processor(settings.threads)
-    todo = plans(settings, cell.config.learner)
-    task, done, total = f"updates/{cell.config.cell}", 0, len(todo) * len(cell.credit)
+    update_plans = plans(settings, cell.config.learner)
+    task, done, total = f"updates/{cell.config.cell}", 0, len(update_plans) * len(cell.credit)
     progress.update(task, done, total, "starting")
-    given = _prepared(cell, settings)
-    before = initial_log_probabilities(given)
-    for plan in todo:
+    inputs = _matched_inputs(cell, settings)
+    before = initial_log_probabilities(inputs)
+    for plan in update_plans:
         rows = {key: values[list(plan.places)] for key, values in cell.credit.items()}
-        moved = {}
-        for key, result in _run_updates(given, plan, rows, progress):
+        results = {}
+        for key, result in _compute_updates(inputs, plan, rows, progress):
             done += 1
             progress.update(task, done, total, f"{plan.variant}, {'/'.join(key)}")
             if result is not None:
-                moved[key] = result
-        for key, result in moved.items():
+                results[key] = result
+        for key, result in results.items():
             updates.write(_update_record(cell, plan, key, rows[key], result, before))
-        for one, other in couples(settings.mappings, settings.normalizers):
-            if one in moved and other in moved:
-                pairs.write(_pair_record(cell, plan, (one, other), rows, moved))
+        for first, second in couples(settings.mappings, settings.normalizers):
+            if first in results and second in results:
+                pairs.write(_pair_record(cell, plan, (first, second), rows, results))
 
 
-def _run_updates(
-    given: MatchedInputs, plan: Plan, rows: Mapping[Credit, Floats], progress: Progress
+def _compute_updates(
+    inputs: MatchedInputs, plan: UpdatePlan, rows: Mapping[Credit, Floats], progress: Progress
 ) -> Iterator[tuple[Credit, UpdateResult | None]]:
-    """The update of every credit, None where it breaks; equal credits share one, by determinism the same."""
+    """The update of every credit, None where it fails; equal credits give equal updates and share one."""
     shared: dict[bytes, UpdateResult] = {}
     result: UpdateResult | None
     for key, credit in rows.items():
-        seen = credit.astype(np.float32).tobytes()
+        content = credit.astype(np.float32).tobytes()
         try:
-            if seen not in shared:
-                shared[seen] = update(given, plan.places, credit, plan.learner)
-            result = shared[seen]
+            if content not in shared:
+                shared[content] = update(inputs, plan.places, credit, plan.learner)
+            result = shared[content]
         except LearnerError as error:
             progress.say(f"matched updates: {plan.variant} {'/'.join(key)} left out: {error}")
             result = None
@@ -167,11 +175,16 @@ def _run_updates(
 
 
 def _update_record(
-    cell: Cell, plan: Plan, key: Credit, credit: Floats, moved: UpdateResult, before: tuple[Floats, Floats]
+    cell: UpdateWindow,
+    plan: UpdatePlan,
+    key: Credit,
+    credit: Floats,
+    result: UpdateResult,
+    before: tuple[Floats, Floats],
 ) -> UpdateRecord:
-    changed, tokens = moved.completions - before[0], moved.tokens - before[1]
+    changed, tokens = result.completions - before[0], result.tokens - before[1]
     return UpdateRecord(
-        run=run_place(cell.directory),
+        run=run_name_below(cell.directory),
         purpose=cell.config.purpose,
         problem=cell.config.problem,
         model=cell.config.model,
@@ -179,14 +192,14 @@ def _update_record(
         steps=tuple(cell.generations[place].step for place in plan.places),
         mapping=key[0],
         normalizer=key[1],
-        fixed=moved.fixed,
-        optimizer_steps=moved.optimizer_steps,
-        training_tokens=moved.training_tokens,
+        fixed=result.fixed,
+        optimizer_steps=result.optimizer_steps,
+        training_tokens=result.training_tokens,
         advantages=tuple(tuple(row) for row in credit.tolist()),
-        grad_norms=moved.grad_norms,
-        adapter_sha256=moved.adapter_sha256,
-        delta_norm=raw_inner(moved.change, moved.change) ** 0.5,
-        product_norm=max(product_inner(moved.change, moved.change), 0.0) ** 0.5,
+        grad_norms=result.grad_norms,
+        adapter_sha256=result.adapter_sha256,
+        delta_norm=raw_inner(result.change, result.change) ** 0.5,
+        product_norm=max(product_inner(result.change, result.change), 0.0) ** 0.5,
         withheld_mean_change=float(changed.mean()),
         withheld_max_change=float(np.abs(changed).max()),
         withheld_token_max_change=float(np.abs(tokens).max()),
@@ -194,18 +207,19 @@ def _update_record(
 
 
 def _pair_record(
-    cell: Cell,
-    plan: Plan,
+    cell: UpdateWindow,
+    plan: UpdatePlan,
     keys: tuple[Credit, Credit],
     rows: Mapping[Credit, Floats],
-    moved: Mapping[Credit, UpdateResult],
+    results: Mapping[Credit, UpdateResult],
 ) -> PairRecord:
-    (one, other), (first, second) = (rows[key] for key in keys), (moved[key] for key in keys)
+    (one, other), (first, second) = (rows[key] for key in keys), (results[key] for key in keys)
     related = relation(one, other)
-    void = related == "without_credit"
-    found = Comparison(None, None, None, None) if void else compare(first.change, second.change)
+    without_credit = related == "without_credit"
+    nothing = Comparison(None, None, None, None)
+    comparison = nothing if without_credit else compare(first.change, second.change)
     return PairRecord(
-        run=run_place(cell.directory),
+        run=run_name_below(cell.directory),
         problem=cell.config.problem,
         model=cell.config.model,
         variant=plan.variant,
@@ -215,10 +229,10 @@ def _pair_record(
         relation=related,
         by_construction=related == "equal" or (related == "proportional" and len(plan.places) == 1),
         advantage_difference=float(np.abs(one - other).max()),
-        cosine=found.cosine,
-        product_cosine=found.product_cosine,
-        norm_ratio=found.norm_ratio,
-        sign_agreement=found.sign_agreement,
+        cosine=comparison.cosine,
+        product_cosine=comparison.product_cosine,
+        norm_ratio=comparison.norm_ratio,
+        sign_agreement=comparison.sign_agreement,
         withheld_max_difference=float(np.abs(first.completions - second.completions).max()),
         withheld_token_max_difference=float(np.abs(first.tokens - second.tokens).max()),
     )

@@ -25,28 +25,28 @@ from search_to_signal.records.reader import COMPLETIONS, GENERATIONS
 from search_to_signal.records.updates import PAIRS, SETUP, UPDATES
 from search_to_signal.records.writer import RecordWriter
 from search_to_signal.scheduling.run_slots import Reproduction, unfinished
-from search_to_signal.studies.layers.update_pairs import compare_cell, read_cell, run_place
+from search_to_signal.studies.layers.update_pairs import compare_cell, read_cell, run_name_below
 
 PAGE = "matched.md"
 
 
-def run(asked: Reproduction) -> None:
-    """Step on the cohort and on breadth; raises RunDirectoryError where either is not finished."""
-    cohort, breadth = asked.finished_cohort(), asked.results / BREADTH
-    if left := unfinished(breadth):
-        raise RunDirectoryError(f"{left} not finished: run breadth to its end first, it is stepped on too")
+def run(reproduction: Reproduction) -> None:
+    """Compute matched updates on cohort and breadth; raises RunDirectoryError where one is not finished."""
+    cohort, breadth = reproduction.finished_cohort(), reproduction.results / BREADTH
+    if names := unfinished(breadth):
+        raise RunDirectoryError(f"{names} not finished: run breadth to its end first, it is stepped on too")
     recorded = [*run_directories(cohort), *runs_below(breadth)]
-    settings = asked.profile.updates or UpdateSettings()
-    matched_updates(recorded, asked.results / LAYER, settings, asked.progress)
+    settings = reproduction.profile.updates or UpdateSettings()
+    matched_updates(recorded, reproduction.results / LAYER, settings, reproduction.progress)
 
 
 def matched_updates(runs: Sequence[Path], out: Path, settings: UpdateSettings, progress: Progress) -> Path:
-    """Compare updates on one recorded run per problem and model; returns the page, beside two record files.
+    """Compare updates on one recorded run per problem and model; returns the page, next to two record files.
 
-    The run is the frozen one of the smallest seed where there is one, since the initial adapter speaks
-    like its model; its window is the middle of the run, whatever happened there. Everything is a function
-    of run, settings and source: where all three are as they were, what is there is kept.
-    Raises ConfigError for a run that is too short, LearnerError and RecordError as their rooms do.
+    The run is the frozen one of the smallest seed where there is one, since the initial adapter samples like
+    its model; its window is the middle of the run. Results depend on run, settings and source alone: existing
+    ones with equal inputs are kept. Raises ConfigError for a run that is too short and where there is none,
+    LearnerError where an update cannot start, RecordError for unreadable records.
     """
     chosen = choose_runs(runs)
     setup = _setup(chosen, settings)
@@ -65,7 +65,7 @@ def matched_updates(runs: Sequence[Path], out: Path, settings: UpdateSettings, p
 
 
 def choose_runs(runs: Sequence[Path]) -> list[Path]:
-    """One complete run per problem and model; raises ConfigError when there is none."""
+    """Return one complete run per problem and model; raises ConfigError when there is none."""
     best: dict[tuple[str, str], tuple[tuple[bool, int, str], Path]] = {}
     for directory in runs:
         manifest = read_manifest(directory)
@@ -83,7 +83,7 @@ def choose_runs(runs: Sequence[Path]) -> list[Path]:
 def _setup(runs: Sequence[Path], settings: UpdateSettings) -> bytes:
     inputs = [
         {
-            "run": run_place(run),
+            "run": run_name_below(run),
             "files": {name: sha256_file(run / name) for name in (COMPLETIONS, GENERATIONS)},
             "model": checked_files(model_directory(read_manifest(run).facts.model)),
         }

@@ -1,1 +1,1 @@
-"""Whether recorded files agree with each other. Nothing is run, and torch is not needed."""
+"""Consistency of recorded files with each other: nothing is executed, and torch is not needed."""

@@ -1,41 +1,44 @@
-"""The archive of a run, replayed from its records by what is known of its host's rules."""
+"""A run's archive, replayed from its records by the known rules of its host, and its program database."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from search_to_signal.records.abilities import HostFacts
-from search_to_signal.records.reader import Group
+from search_to_signal.records.database import DATABASE, read_database
+from search_to_signal.records.manifest import Manifest
+from search_to_signal.records.reader import HEURISTICS, STEPS, Group, read_records
 from search_to_signal.records.schema import ArchiveEvent, HeuristicRecord, StepRecord
 from search_to_signal.verification.consistency.calm_archive import CalmArchive, admission_problems
 
 
 class ArchiveReplay(Protocol):
-    """Follows a recorded search group by group and says what its records contradict."""
+    """Replays a recorded search group by group and yields contradictions of its records."""
 
     @property
     def seeds(self) -> tuple[HeuristicRecord, ...]:
-        """The stored heuristics that no completion brought."""
+        """The stored heuristics that come from no completion."""
 
     def problems(self, group: Group, step: StepRecord) -> Iterator[str]:
-        """Move on by one group."""
+        """Yield the contradictions of the next group, and update the archive by it."""
 
     def store_problems(self, heuristics: list[HeuristicRecord]) -> Iterator[str]:
-        """Whether the heuristic store holds exactly what was admitted, in order; call it at the end."""
+        """Yield a line unless the store holds exactly the admitted heuristics, in order; call it last."""
 
 
 @dataclass
 class AdmittedHeuristics:
-    """The archive of a host whose rules are not known here: what it admitted is taken from the records.
+    """The archive of a host whose admission rule is unknown here: admissions are taken from the records.
 
-    Whether it had to admit that is asked of the host itself, by ``s2s verify --recompute``.
+    ``s2s verify --recompute`` checks admissions with the host itself.
     """
 
     seeds: tuple[HeuristicRecord, ...]
     admitted: list[tuple[int, int, float | None]] = field(default_factory=list)
 
     def problems(self, group: Group, step: StepRecord) -> Iterator[str]:
-        """Frontier and size of the archive are those of one moment for the whole group."""
+        """Yield a line unless the whole group records one frontier and one archive size."""
         if len({(record.frontier, record.archive_size) for record in group}) > 1:
             yield f"step {step.step}: its completions have different archives"
         self.admitted += [
@@ -43,14 +46,39 @@ class AdmittedHeuristics:
         ]
 
     def store_problems(self, heuristics: list[HeuristicRecord]) -> Iterator[str]:
-        """Whether the heuristic store holds exactly what was admitted, in order."""
+        """Yield a line unless the store holds exactly the admitted heuristics, in order."""
         return admission_problems(heuristics, self.admitted)
 
 
 def archive_replay(
     heuristics: list[HeuristicRecord], search: dict[str, Any], host: HostFacts
 ) -> ArchiveReplay:
-    """The archive before the first group; only seeds have no operator."""
+    """Return the archive before the first group; seeds are the heuristics without an operator."""
     if not host.calm:
         return AdmittedHeuristics(tuple(h for h in heuristics if h.operator is None))
     return CalmArchive.of(heuristics, search, own_rule=host.own_loop)
+
+
+def database_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
+    """Yield contradictions of a program database with its run's heuristics and last step.
+
+    The assignment of programs to islands is left to the host, by recomputation.
+    """
+    kind = manifest.of_host.database
+    if kind in (None, "none") and not (directory / DATABASE).exists():
+        return
+    if kind == "none":
+        yield f"{DATABASE}: the run's host has no database"
+        return
+    database = read_database(directory)
+    scores = {h.id: h.score for h in read_records(directory / HEURISTICS, HeuristicRecord)}
+    ids = {identity for island in database.islands for identity in island}
+    ids |= {identity for _, identity in database.waiting}
+    if unknown := sorted(ids - set(scores)):
+        yield f"{DATABASE}: program {unknown[0]} is no heuristic of this run"
+        return
+    (*_, last) = read_records(directory / STEPS, StepRecord)
+    size_and_best: tuple[object, ...] = (len(ids), max((scores[identity] for identity in ids), default=None))
+    is_archive = size_and_best == (last.archive_size, last.frontier_after)
+    if database.groups != last.step + 1 or (kind == "archive" and not is_archive):
+        yield f"{DATABASE}: it is not the database after the last step"

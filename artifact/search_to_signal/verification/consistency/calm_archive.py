@@ -1,4 +1,4 @@
-"""CALM's archive, replayed: does it follow from the recorded scores? (HOST.md, points 6, 7, 13 and 14)"""
+"""CALM's archive, replayed from recorded scores (admission and collapse: HOST.md, points 6, 7, 13, 14)."""
 
 from bisect import bisect_left, insort
 from collections import defaultdict
@@ -13,7 +13,7 @@ from search_to_signal.rewards.base import EQUAL_SCORES
 
 
 class _Members:
-    """An archive's members in order, by id, and by stripped code; ``ranked`` are their scores, rising."""
+    """An archive's members in order, by id, and by stripped code; ``ranked`` are their scores, ascending."""
 
     def __init__(self, members: Iterable[HeuristicRecord]) -> None:
         self.in_order: list[HeuristicRecord] = []
@@ -30,22 +30,22 @@ class _Members:
             insort(self.ranked, member.score)
 
     def named(self, ids: Iterable[str]) -> list[HeuristicRecord]:
-        """Those of some ids, in no order."""
+        """Return the members with these ids, in no order."""
         return [member for name in set(ids) for member in self.by_id.get(name, ())]
 
     def with_code_of(self, members: Iterable[HeuristicRecord]) -> list[HeuristicRecord]:
-        """Those whose code is that of one of some members, in no order."""
+        """Return the members that share their code with one of ``members``, in no order."""
         codes = {member.code.strip() for member in members}
         return [member for code in codes for member in self.by_code[code]]
 
 
 @dataclass
 class CalmArchive:
-    """The archive of a run, moved on group by group from its seed heuristics alone.
+    """The archive of a run, replayed group by group from its seed heuristics alone.
 
-    ``waiting`` are the stored heuristics that no completion has been found for yet, in order. ``own_rule`` is
-    for a host whose rule of admission is not known for certain (HOST.md, point 7): what it admitted, and how
-    it counts stagnation, is then taken from the records.
+    ``waiting`` holds the stored heuristics whose completion is still to come, in order. ``own_rule`` marks a
+    host whose admission rule is not known for certain (HOST.md, point 7): its admissions are taken from the
+    records, and its stagnation is not checked.
     """
 
     population: int | None
@@ -60,83 +60,81 @@ class CalmArchive:
     def of(
         cls, heuristics: list[HeuristicRecord], search: dict[str, Any], own_rule: bool = False
     ) -> "CalmArchive":
-        """The archive before the first group: seeds, which have no operator, and a given population."""
+        """Return the archive before the first group: seeds, without operator, and a given population."""
         seeds = tuple(heuristic for heuristic in heuristics if heuristic.operator is None)
         waiting = [h for h in heuristics if h.operator is not None and h.step != GIVEN]
         population = None if own_rule else search.get("population_size")
         return cls(population, seeds, _Members([*seeds, *given(heuristics)]), waiting, own_rule=own_rule)
 
     def problems(self, group: Group, step: StepRecord) -> Iterator[str]:
-        """Move on by one group; yields what its records say otherwise."""
+        """Yield the contradictions of the next group, and update the archive by it."""
         if step.collapsed:
             self._collapse()
         where, ranked = f"step {step.step}", self.members.ranked
         yield from self._context(group, ranked[-1] if ranked else None)
         improved = any(record.score is not None and record.score > ranked[-1] for record in group)
-        before, fresh = len(ranked), list[HeuristicRecord]()
+        size_before, admitted = len(ranked), list[HeuristicRecord]()
         for record in group:
             if record.score is not None:
-                yield from self._judged(record, record.score, ranked, fresh)
-        self.members.add(fresh)
+                yield from self._admission(record, record.score, ranked, admitted)
+        self.members.add(admitted)
         if step.archive_size != len(ranked):
             yield f"{where}: archive_size is {step.archive_size}, its completions say {len(ranked)}"
         if self.population is not None:
-            self.stagnation = 0 if improved else self.stagnation + (before >= self.population)
+            self.stagnation = 0 if improved else self.stagnation + (size_before >= self.population)
             if step.stagnation != self.stagnation:
                 yield f"{where}: stagnation is {step.stagnation}, the records say {self.stagnation}"
 
     def _collapse(self) -> None:
         self.stagnation = 0
         best = max(self.members.in_order, key=lambda member: member.score)
-        kept = (seed for seed in self.seeds if abs(seed.score - best.score) >= EQUAL_SCORES)
-        self.members = _Members([best, *kept])
+        seeds = (seed for seed in self.seeds if abs(seed.score - best.score) >= EQUAL_SCORES)
+        self.members = _Members([best, *seeds])
 
     def _context(self, group: Group, best: float | None) -> Iterator[str]:
         parents = self.members.named(group[0].parents)
         bases = self.members.with_code_of(parents)
         size, known, programs = len(self.members.ranked), self.members.by_id, {member.id for member in bases}
         expected = tuple(sorted((member.score for member in bases), reverse=True))
-        # Programs that differ in comments alone share an id, which then does not say which one was shown.
+        # Programs that differ in comments alone share an id, which leaves open which one the prompt showed.
         if len(parents) > len(set(group[0].parents)) and set(group[0].base_scores) <= set(expected):
             expected = group[0].base_scores
-        strangers = any(name not in known for name in group[0].parents)
+        has_unknown_parent = any(name not in known for name in group[0].parents)
         for record in group:
             if (record.archive_size, record.frontier) != (size, best):
                 yield (
-                    f"{_place(record)}: archive of {record.archive_size} with frontier {record.frontier}, "
+                    f"{_where(record)}: archive of {record.archive_size} with frontier {record.frontier}, "
                     f"the records before it say {size} with {best}"
                 )
             if self.own_rule:
                 continue
-            if strangers or record.parents != group[0].parents:
-                yield f"{_place(record)}: its parents are not in the archive"
+            if has_unknown_parent or record.parents != group[0].parents:
+                yield f"{_where(record)}: its parents are not in the archive"
             if record.base_scores != expected:
-                given = record.base_scores
-                yield f"{_place(record)}: base_scores are {given}, those of its parents are {expected}"
+                scores = record.base_scores
+                yield f"{_where(record)}: base_scores are {scores}, those of its parents are {expected}"
             if record.matches_base_code != (record.program_sha256 in programs):
-                yield f"{_place(record)}: matches_base_code is not what its program says"
+                yield f"{_where(record)}: matches_base_code is not what its program says"
 
-    def _judged(
-        self, record: CompletionRecord, score: float, ranked: list[float], fresh: list[HeuristicRecord]
+    def _admission(
+        self, record: CompletionRecord, score: float, ranked: list[float], admitted: list[HeuristicRecord]
     ) -> Iterator[str]:
-        gap = _distance(ranked, score)
+        where, gap = _where(record), _distance(ranked, score)
         if record.archive_gap != gap:
-            told = f"score {score} is {gap} from the archive, recorded is {record.archive_gap}"
-            yield f"{_place(record)}: {told}"
-        near = gap is not None and gap < EQUAL_SCORES
-        taken = near or any([abs(other.score - score) < EQUAL_SCORES for other in fresh])
+            yield f"{where}: score {score} is {gap} from the archive, recorded is {record.archive_gap}"
+        in_archive = gap is not None and gap < EQUAL_SCORES
+        duplicate = in_archive or any([abs(other.score - score) < EQUAL_SCORES for other in admitted])
         if self.own_rule:
-            taken = record.archive_event is not ArchiveEvent.ADMITTED
-        event = ArchiveEvent.DUPLICATE_SCORE if taken else ArchiveEvent.ADMITTED
+            duplicate = record.archive_event is not ArchiveEvent.ADMITTED
+        event = ArchiveEvent.DUPLICATE_SCORE if duplicate else ArchiveEvent.ADMITTED
         if record.archive_event is not event:
-            told = f"archive event is {record.archive_event.value}, its score says {event.value}"
-            yield f"{_place(record)}: {told}"
-        if not taken:
-            fresh.append(self._stored(record, score))
+            yield f"{where}: archive event is {record.archive_event.value}, its score says {event.value}"
+        if not duplicate:
+            admitted.append(self._stored(record, score))
             self.admitted.append((record.step, record.index, score))
 
     def _stored(self, record: CompletionRecord, score: float) -> HeuristicRecord:
-        """The stored heuristic of an admission; one made up where the store lacks it, which is told later."""
+        """The stored heuristic of an admission; a placeholder where it is missing (see store_problems)."""
         if self.waiting and (self.waiting[0].step, self.waiting[0].index) == (record.step, record.index):
             return self.waiting.pop(0)
         identity = record.program_sha256 or ""
@@ -151,24 +149,24 @@ class CalmArchive:
         )
 
     def store_problems(self, heuristics: list[HeuristicRecord]) -> Iterator[str]:
-        """Whether the heuristic store holds exactly what was admitted, in order; call it at the end."""
+        """Yield a line unless the store holds exactly the admitted heuristics, in order; call it last."""
         return admission_problems(heuristics, self.admitted)
 
 
 def admission_problems(
     heuristics: Sequence[HeuristicRecord], admitted: Sequence[tuple[int, int, float | None]]
 ) -> Iterator[str]:
-    """Whether a store holds exactly the (step, index, score) that were admitted, in order."""
+    """Yield a line unless a store holds exactly the admitted (step, index, score), in order."""
     stored = [(h.step, h.index, h.score) for h in heuristics if h.operator is not None and h.step != GIVEN]
     if stored != list(admitted):
         yield f"{HEURISTICS} does not hold the {len(admitted)} heuristics that were admitted"
 
 
-def _place(record: CompletionRecord) -> str:
+def _where(record: CompletionRecord) -> str:
     return f"step {record.step}, completion {record.index}"
 
 
 def _distance(ranked: list[float], score: float) -> float | None:
-    """From a score to the nearest of rising ones, None where there are none."""
+    """The distance of a score to the nearest of the ascending ``ranked``, None where there are none."""
     at = bisect_left(ranked, score)
     return min([abs(other - score) for other in ranked[max(at - 1, 0) : at + 1]], default=None)

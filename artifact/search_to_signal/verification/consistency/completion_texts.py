@@ -1,6 +1,6 @@
-"""Do the recorded texts say what the records say of them? Texts are parsed here, and nothing of them runs."""
+"""Recorded texts parsed again and compared with their records; no program is executed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,17 +19,17 @@ from search_to_signal.records.schema import (
     StepRecord,
 )
 
-# What an isolated run ended with, by the outcomes that it can be recorded as.
+# Isolation results of programs that ended by themselves, and the notes that may follow one.
 _FINISHED = ("ok", "nondeterministic")
-_PARTS = {"fallback", "repeat"}
+_NOTES = {"fallback", "repeat"}
 
 
 @dataclass
 class ParsedTexts:
-    """What texts and code of a results directory say, each looked at once.
+    """A cache of the parsed texts of a results directory, with recorded hashes and scores by code.
 
-    ``programs`` is the recorded hash of every code; ``scores`` are those of valid programs, by problem, split
-    and code: equal code has one score (D20).
+    ``programs`` maps code to its recorded hash. ``scores`` maps (problem, split, code) of valid programs to
+    their recorded score: equal code has equal scores (D20).
     """
 
     texts: dict[tuple[str, IdeaEnd], Proposal | Failure] = field(default_factory=dict)
@@ -37,36 +37,37 @@ class ParsedTexts:
     scores: dict[tuple[str, str, str], float] = field(default_factory=dict)
 
     def text(self, text: str, config: Mapping[str, Any]) -> Proposal | Failure:
-        """``parse``, as the run of this configuration reads texts (D37)."""
+        """Parse a text by the run's rule for where an idea ends (D37)."""
         key = (text, config.get("idea_end", BARE_FENCE))
-        found = self.texts.get(key)
-        if found is None:
-            found = self.texts[key] = parse(*key)
-        return found
+        parsed = self.texts.get(key)
+        if parsed is None:
+            parsed = self.texts[key] = parse(*key)
+        return parsed
 
     def program_problems(self) -> Iterator[str]:
-        """Recorded hashes that are not those of the canonical code; a millisecond for each program."""
+        """Yield recorded hashes that are not those of the canonical code; takes 1 ms for each program."""
         for code, recorded in self.programs.items():
             if recorded != program_sha256(code):
                 yield f"program {recorded} is not the hash of the code that it is recorded for"
 
 
 def answer_problems(record: Any, text: str, config: Mapping[str, Any], parsed: ParsedTexts) -> Iterator[str]:
-    """What a text contradicts in its completion or probe record."""
+    """Yield the contradictions between a text and its completion or probe record."""
     if record.response_sha256 != sha256_text(text):
         yield "response_sha256 is not that of its text"
-    found = parsed.text(text, config)
-    if isinstance(found, Failure):
+    parsing = parsed.text(text, config)
+    if isinstance(parsing, Failure):
         recorded = (record.outcome, record.detail, record.evaluation, record.program_sha256, record.score)
-        if recorded != (found.outcome, found.detail, "not_run", None, None):
-            yield f"recorded as {record.outcome.value}, its text is {found.outcome.value} and cannot have run"
+        if recorded != (parsing.outcome, parsing.detail, "not_run", None, None):
+            outcome = parsing.outcome.value
+            yield f"recorded as {record.outcome.value}, its text is {outcome} and cannot have run"
         return
-    if record.program_sha256 != parsed.programs.setdefault(found.code, record.program_sha256):
+    if record.program_sha256 != parsed.programs.setdefault(parsing.code, record.program_sha256):
         yield "program_sha256 is not the one that equal code has elsewhere"
-    if told := _ending_problem(record, found.code, config):
-        yield told
+    if problem := _ending_problem(record, parsing.code, config):
+        yield problem
     if record.score is not None:
-        key = (str(config["problem"]), str(config["split"]), found.code)
+        key = (str(config["problem"]), str(config["split"]), parsing.code)
         if parsed.scores.setdefault(key, record.score) != record.score:
             yield f"score {record.score}, the same program scored {parsed.scores[key]} elsewhere"
 
@@ -77,20 +78,22 @@ def _ending_problem(record: Any, code: str, config: Mapping[str, Any]) -> str | 
         random = mentions_randomness(code)
         if config.get("evaluation", {}).get("randomness", "text") == "behaviour":
             random = ending == "nondeterministic"
-        due = Outcome.RANDOMNESS if random else Outcome.VALID
+        expected = Outcome.RANDOMNESS if random else Outcome.VALID
     else:
-        due = Outcome.MISSING_FUNCTION if ending == "no_function" else Outcome.RUNTIME_FAILURE
-    if record.outcome is not due or ending == "not_run" or not _PARTS.issuperset(notes):
-        return f"recorded as {record.outcome.value}, its evaluation ({record.evaluation}) says {due.value}"
+        expected = Outcome.MISSING_FUNCTION if ending == "no_function" else Outcome.RUNTIME_FAILURE
+    if record.outcome is not expected or ending == "not_run" or not _NOTES.issuperset(notes):
+        outcome = record.outcome.value
+        return f"recorded as {outcome}, its evaluation ({record.evaluation}) says {expected.value}"
     return None
 
 
 @dataclass
 class TextReplay:
-    """The texts of one run, held against its records group by group.
+    """The texts of one run, compared with its records group by group.
 
-    ``heuristics`` are the stored ones by step and index; ``exposures`` says whether completions with a score
-    have one, None where nobody knows; ``ends`` are the last tokens of completions that ended.
+    ``heuristics`` holds the stored ones by step and index. ``exposures`` is whether the host computes an
+    exposure for every score, None where that is unknown. ``ends`` collects the last tokens of completions
+    that are shorter than the limit.
     """
 
     config: Mapping[str, Any]
@@ -100,7 +103,7 @@ class TextReplay:
     ends: set[int] = field(default_factory=set)
 
     def problems(self, group: Group, step: StepRecord, generation: GenerationRecord) -> Iterator[str]:
-        """What the texts of a group contradict in its records."""
+        """Yield the contradictions between a group's texts and its records."""
         where = f"step {step.step}"
         if generation.step != step.step or len(generation.completions) != len(group):
             yield f"{where}: generations.jsonl has other completions"
@@ -126,36 +129,36 @@ class TextReplay:
         stored = self.heuristics.get((record.step, record.index))
         if stored is None:
             return
-        found = self.parsed.text(text, self.config)
-        expected = (found.idea, found.code) if isinstance(found, Proposal) else None
+        proposal = self.parsed.text(text, self.config)
+        expected = (proposal.idea, proposal.code) if isinstance(proposal, Proposal) else None
         if (stored.idea, stored.code) != expected or stored.operator != record.operator:
             yield f"{HEURISTICS} has other idea, code or operator than its text"
         if stored.instance_scores != record.instance_scores:
             yield f"{HEURISTICS} has other instance scores than its completion"
 
     def _tokens(self, group: Group, generation: GenerationRecord) -> Iterator[str]:
-        read = [len(generation.prompt_ids)] * len(group)
-        drawn = [len(ids) for ids in generation.completion_ids]
+        prompt_tokens = [len(generation.prompt_ids)] * len(group)
+        completion_tokens = [len(ids) for ids in generation.completion_ids]
         if generation.requests:
-            read = [request.prompt_tokens for request in generation.requests]
-            drawn = [request.completion_tokens for request in generation.requests]
-        if [record.prompt_tokens for record in group] != read:
+            prompt_tokens = [request.prompt_tokens for request in generation.requests]
+            completion_tokens = [request.completion_tokens for request in generation.requests]
+        if [record.prompt_tokens for record in group] != prompt_tokens:
             yield "prompt_tokens are not those of the prompt"
-        if [record.completion_tokens for record in group] != drawn:
+        if [record.completion_tokens for record in group] != completion_tokens:
             yield "completion_tokens are not those of the completions"
             return
-        cut = self._truncated(generation)
-        if any([due not in (None, r.truncated) for r, due in zip(group, cut, strict=True)]):
+        truncated = self._truncated(generation)
+        if any([expected not in (None, r.truncated) for r, expected in zip(group, truncated, strict=True)]):
             yield "truncated is not what its completions say"
 
     def _truncated(self, generation: GenerationRecord) -> list[bool | None]:
-        """Whether each completion was cut at the limit; None where its tokens cannot tell."""
+        """Whether each completion was truncated at the limit; None where its tokens leave that open."""
         if generation.requests:
             return [request.finish_reason == "length" for request in generation.requests]
         limit = self.config["generation"].get("max_completion_tokens")
-        return [self._at_limit(ids, limit) for ids in generation.completion_ids]
+        return [self._is_truncated(ids, limit) for ids in generation.completion_ids]
 
-    def _at_limit(self, ids: tuple[int, ...], limit: int | None) -> bool | None:
+    def _is_truncated(self, ids: tuple[int, ...], limit: int | None) -> bool | None:
         if limit is None or not ids or len(ids) > limit:
             return None
         if len(ids) < limit:
@@ -164,10 +167,30 @@ class TextReplay:
         return ids[-1] not in self.ends if self.ends else None
 
 
+def prompt_problems(
+    group: Sequence[CompletionRecord], step: StepRecord, generation: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield contradictions between a prompt's length, its truncation and the run's limit (D26).
+
+    ``generation`` holds the generation settings. Only a tokenizer can check that the truncated tokens are
+    those of the text (recompute).
+    """
+    limit, cut = generation.get("max_prompt_tokens"), step.prompt_tokens_cut
+    # Runs older than the setting refused long prompts.
+    setting = "send whole" if generation.get("backend") == "api" else generation.get("long_prompts", "refuse")
+    longest = max(record.prompt_tokens for record in group)
+    if cut and (cut < 0 or setting != "cut" or longest != limit):
+        yield (
+            f"step {step.step}: {cut} prompt tokens cut, {longest} left, limit {limit} (setting: {setting})"
+        )
+    elif limit is not None and longest > limit and setting != "send whole":
+        yield f"step {step.step}: {longest} tokens of a prompt were read, its limit is {limit}"
+
+
 def store_problems(
     heuristics: list[HeuristicRecord], config: Mapping[str, Any], parsed: ParsedTexts
 ) -> Iterator[str]:
-    """Ids against code, and the seed against the problem's, where that is one of ours."""
+    """Yield heuristics whose id is not that of their code, and a seed that is not the built-in problem's."""
     problem = PROBLEMS.get(str(config["problem"]))
     for line, heuristic in enumerate(heuristics, start=1):
         where = f"{HEURISTICS}:{line}"

@@ -1,4 +1,4 @@
-"""Do held-out scores and behaviours belong to the programs of the cohort that they stand for?"""
+"""Held-out scores and behaviours, compared with the programs of the cohort."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,40 +20,40 @@ from search_to_signal.records.layers import COHORT, HELDOUT
 from search_to_signal.records.manifest import read_manifest, run_directories
 from search_to_signal.records.reader import COMPLETIONS, read_completions, read_records
 from search_to_signal.records.schema import Outcome
-from search_to_signal.verification.consistency.manifests import LAYERS
+from search_to_signal.verification.consistency.manifests import ISOLATION_FACTS
 
 
 def heldout_problems(directory: Path) -> Iterator[str]:
-    """Contradictions of the held-out layer, one line each; raises what reading raises."""
+    """Yield contradictions of the held-out layer; raises S2SError for a file that cannot be read."""
     folder = directory / HELDOUT
     if not (folder / HELDOUT_MANIFEST).is_file():
         return
     manifest = read_heldout(folder)
-    place = directory / COHORT if (directory / COHORT).is_dir() else directory
-    in_order = sorted(run_directories(place), key=lambda run: read_manifest(run).facts.rank)
+    cohort = directory / COHORT if (directory / COHORT).is_dir() else directory
+    in_order = sorted(run_directories(cohort), key=lambda run: read_manifest(run).facts.rank)
     runs = {str(run.relative_to(directory)): run for run in in_order}
     if manifest.runs != {name: sha256_file(run / COMPLETIONS) for name, run in runs.items()}:
-        yield "heldout: it was made of other completions than the cohort's"
+        yield "it was made of other completions than the cohort's"
         return
     if manifest.files != {name: sha256_file(folder / name) for name in (SCORES, BEHAVIOURS)}:
-        yield "heldout: its files are not the recorded ones"
+        yield "its files are not the recorded ones"
     yield from _setting_problems(manifest, runs)
-    yield from (f"heldout: {problem}" for problem in _score_problems(folder, manifest, runs))
-    yield from (f"heldout: {problem}" for problem in _behaviour_problems(folder, runs))
+    yield from _score_problems(folder, manifest, runs)
+    yield from _behaviour_problems(folder, runs)
 
 
 def _setting_problems(manifest: HeldoutManifest, runs: dict[str, Path]) -> Iterator[str]:
     for run in runs.values():
         facts = read_manifest(run).facts
         if (manifest.purpose, manifest.problem) != (facts.purpose, facts.problem):
-            yield f"heldout: it has another purpose or problem than {run.name}"
+            yield f"it has another purpose or problem than {run.name}"
     problem = PROBLEMS.get(manifest.problem)
     if problem is not None and (
         manifest.splits != heldout_splits(problem) or manifest.behaviour_split not in problem.splits
     ):
-        yield f"heldout: its splits are not those of {problem.name}"
-    if manifest.isolation.keys() != LAYERS:
-        yield "heldout: isolation is not what a sandbox reports"
+        yield f"its splits are not those of {problem.name}"
+    if manifest.isolation.keys() != ISOLATION_FACTS:
+        yield "isolation is not what a sandbox reports"
 
 
 def _score_problems(folder: Path, manifest: HeldoutManifest, runs: dict[str, Path]) -> Iterator[str]:

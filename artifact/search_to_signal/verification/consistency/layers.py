@@ -1,10 +1,9 @@
-"""Do the layers of a results directory stand on each other as they say? Each line names what does not."""
+"""The lineage of evidence layers: restarts, anchor, probe, held-out evaluation, updates, and their runs."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from search_to_signal.errors import S2SError, reason
 from search_to_signal.provenance.adapters import ADAPTER, CONFIG
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.anchor import budget, loop_seconds, read_contract, run_groups
@@ -27,27 +26,45 @@ from search_to_signal.verification.consistency.completion_texts import ParsedTex
 from search_to_signal.verification.consistency.heldout import heldout_problems
 from search_to_signal.verification.consistency.probe import probe_problems
 from search_to_signal.verification.consistency.updates import update_problems
+from search_to_signal.verification.findings import Finding, findings_of
 
 
-def _restart_problems(run: Path, parent: dict[str, Any], found: Path) -> Iterator[str]:
-    manifest, live = read_manifest(run), read_manifest(found)
+def lineage_findings(directory: Path, parsed: ParsedTexts) -> list[Finding]:
+    """Return the contradictions between the layers of a results directory.
+
+    An unreadable file is a finding, and ends the checks of its layer.
+    """
+    layers = (
+        ("", _shared_facts(directory)),
+        ("", _rosters(directory)),
+        ("", _restarts(directory)),
+        ("", _anchor(directory)),
+        ("probe", _probe(directory, parsed)),
+        ("heldout", heldout_problems(directory)),
+        ("updates", update_problems(directory)),
+    )
+    return [finding for where, problems in layers for finding in findings_of(where, problems, "a manifest")]
+
+
+def _restart_problems(run: Path, parent: dict[str, Any], live_run: Path) -> Iterator[str]:
+    manifest, live = read_manifest(run), read_manifest(live_run)
     recorded = {manifest.initial_adapter_sha256, live.final_adapter_sha256, parent.get("adapter_sha256")}
     initial = parent.get("adapter_sha256") is None and manifest.initial_adapter_sha256 is None
     if len(recorded) != 1 and not (initial and parent.get("archive_sha256")):
-        yield f"it did not begin with the final adapter of {found.name}"
-    yield from _population_problems(run, found)
-    if sha256_file(found / COMPLETIONS) != parent.get("completions_sha256"):
-        yield f"{found.name} has other completions than when it was restarted"
+        yield f"it did not begin with the final adapter of {live_run.name}"
+    yield from _population_problems(run, live_run)
+    if sha256_file(live_run / COMPLETIONS) != parent.get("completions_sha256"):
+        yield f"{live_run.name} has other completions than when it was restarted"
     if any(s.training_tokens or s.adapter_sha256 for s in read_records(run / STEPS, StepRecord)):
         yield "a restart was trained"
 
 
-def _population_problems(run: Path, found: Path) -> Iterator[str]:
-    """Whether what a run was given to begin with are heuristics of its parent (D45)."""
+def _population_problems(run: Path, parent: Path) -> Iterator[str]:
+    """Whether a given first archive holds heuristics of the run's parent alone (D45)."""
     population = given(read_records(run / HEURISTICS, HeuristicRecord))
-    known = {_content(record) for record in read_records(found / HEURISTICS, HeuristicRecord)}
+    known = {_content(record) for record in read_records(parent / HEURISTICS, HeuristicRecord)}
     if any(_content(record) not in known for record in population):
-        yield f"it was given a heuristic that {found.name} does not hold"
+        yield f"it was given a heuristic that {parent.name} does not hold"
 
 
 def _content(record: HeuristicRecord) -> tuple[Any, ...]:
@@ -57,10 +74,11 @@ def _content(record: HeuristicRecord) -> tuple[Any, ...]:
 def _restarts(directory: Path) -> Iterator[str]:
     for run in runs_below(directory):
         parent = read_manifest(run).config.get("parent")
-        # A run that is checked by itself has its parent elsewhere, and nothing to say of it.
-        found = (run / parent["run"]).resolve() if parent else directory
-        if parent and found.is_relative_to(directory.resolve()):
-            problems = _restart_problems(run, parent, found) if found.is_dir() else ["its parent is missing"]
+        # A run that is verified by itself has its parent outside of the directory.
+        live_run = (run / parent["run"]).resolve() if parent else directory
+        if parent and live_run.is_relative_to(directory.resolve()):
+            missing = ["its parent is missing"]
+            problems = _restart_problems(run, parent, live_run) if live_run.is_dir() else missing
             yield from (f"restart {run.name}: {problem}" for problem in problems)
 
 
@@ -72,13 +90,14 @@ def _anchor(directory: Path) -> Iterator[str]:
     for name, sha256 in contract.timings_sha256.items():
         if sha256_file(directory / COHORT / name / TIMINGS) != sha256:
             yield f"anchor: the contract follows from other timings than those of {name}"
-    for found in contract.budgets:
+    for recorded in contract.budgets:
+        condition, seed = recorded.condition, recorded.seed
         online, frozen = (
-            loop_seconds(directory / COHORT / run_name(condition, found.seed), contract.clock)
-            for condition in (found.condition, "frozen")
+            loop_seconds(directory / COHORT / run_name(name, seed), contract.clock)
+            for name in (condition, "frozen")
         )
-        if found != budget(found.seed, found.condition, online, frozen):
-            yield f"anchor: the budget of {found.condition}, seed {found.seed}, does not follow from timings"
+        if recorded != budget(seed, condition, online, frozen):
+            yield f"anchor: the budget of {condition}, seed {seed}, does not follow from timings"
     if contract.run_groups != run_groups(contract.budgets, contract.margin):
         yield "anchor: run_groups do not follow from the budgets"
     for run in runs:
@@ -93,34 +112,34 @@ def _probe(directory: Path, parsed: ParsedTexts) -> Iterator[str]:
         return
     manifest = read_probe(folder)
     if manifest.status != "complete":
-        yield "probe: it is not complete"
+        yield "it is not complete"
     if sha256_file(folder / BANK) != manifest.bank_sha256:
-        yield f"probe: {BANK} is not the recorded one"
-    yield from (f"probe: {problem}" for problem in probe_problems(directory, manifest, parsed))
+        yield f"{BANK} is not the recorded one"
+    yield from probe_problems(directory, manifest, parsed)
 
 
-def _whole(directory: Path) -> Iterator[str]:
-    """What all runs of a results directory share, and where each of them lies."""
+def _shared_facts(directory: Path) -> Iterator[str]:
+    """Facts that runs of a results directory have to share, and the folder of each run's layer."""
     shared: dict[str, set[str]] = {"purpose": set(), "source": set()}
     models: dict[str, dict[str, str]] = {}
     initial: dict[str, str | None] = {}
     configs: dict[str, bytes] = {}
     for run in runs_below(directory):
         manifest = read_manifest(run)
-        facts, place = manifest.facts, run.relative_to(directory).parts
+        facts, parts = manifest.facts, run.relative_to(directory).parts
         learner = manifest.config.get("learner")
         shared["purpose"].add(facts.purpose)
         shared["source"].add(manifest.made_by)
-        if place and (directory / COHORT).is_dir() and facts.layer != place[0]:
-            yield f"{run.name} is of layer {facts.layer} and lies in {place[0]}"
+        if parts and (directory / COHORT).is_dir() and facts.layer != parts[0]:
+            yield f"{run.name} is of layer {facts.layer} and lies in {parts[0]}"
         if manifest.model_files and models.setdefault(facts.model, manifest.model_files) != (
             manifest.model_files
         ):
             yield f"{run.name} has other files of model {facts.model} than another run"
-        written = run / ADAPTER / CONFIG
-        if written.is_file():
-            shape = repr(learner)
-            if configs.setdefault(shape, written.read_bytes()) != written.read_bytes():
+        adapter_config = run / ADAPTER / CONFIG
+        if adapter_config.is_file():
+            content = adapter_config.read_bytes()
+            if configs.setdefault(repr(learner), content) != content:
                 yield f"{run.name} has another {CONFIG} than other adapters of these settings"
         if manifest.final_adapter_sha256 is not None:
             start = repr((facts.model, facts.seed, learner))
@@ -137,30 +156,5 @@ def _rosters(directory: Path) -> Iterator[str]:
         if read_roster(path.parent) != names:
             yield f"{path.relative_to(directory)} names other runs than there are"
         for name in names:
-            if name != (due := read_manifest(path.parent / name).facts.name):
-                yield f"{(path.parent / name).relative_to(directory)} has the configuration of {due}"
-
-
-def lineage_problems(directory: Path, parsed: ParsedTexts) -> list[str]:
-    """Contradictions between the layers of a results directory, one line each."""
-    layers = (
-        _whole(directory),
-        _rosters(directory),
-        _restarts(directory),
-        _anchor(directory),
-        _probe(directory, parsed),
-        heldout_problems(directory),
-        update_problems(directory),
-    )
-    return [problem for layer in layers for problem in _told(layer)]
-
-
-def _told(layer: Iterator[str]) -> Iterator[str]:
-    try:
-        yield from layer
-    except S2SError as error:
-        yield str(error)
-    except OSError as error:
-        yield f"cannot read {error.filename}: {reason(error)}; restore it"
-    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
-        yield f"a manifest cannot be read ({type(error).__name__}: {error})"
+            if name != (expected := read_manifest(path.parent / name).facts.name):
+                yield f"{(path.parent / name).relative_to(directory)} has the configuration of {expected}"

@@ -1,4 +1,4 @@
-"""A run's manifest against its configuration file, its timings, and what this repository ships."""
+"""A run's manifest, compared with its configuration file, its timings, and shipped problems and models."""
 
 import re
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ from search_to_signal.records.reader import TIMINGS, read_records
 from search_to_signal.records.schema import StepTiming
 
 CONFIG = "config.json"
-# What the sandbox reports of a worker; ``isolation`` may hold nothing else.
-LAYERS = frozenset(
+# The sandbox reports these facts of a worker; ``isolation`` may contain no others.
+ISOLATION_FACTS = frozenset(
     {
         "clock",
         "landlock",
@@ -32,11 +32,11 @@ LAYERS = frozenset(
     }
 )
 _PURPOSES = ("formal", "smoke")
-_DIGITS = 1e-9
+_TOLERANCE = 1e-9
 
 
 def manifest_problems(run: Path, manifest: Manifest) -> Iterator[str]:
-    """What a manifest says otherwise than the files beside it."""
+    """Yield the contradictions between a manifest and the other files of its run."""
     config, facts = manifest.config, manifest.facts
     if read_json(run / CONFIG, dict[str, Any], f"{CONFIG} is missing") != config:
         yield f"{CONFIG} is not the configuration of the manifest"
@@ -56,7 +56,7 @@ def _isolation_problems(isolation: dict[str, str | bool], config: dict[str, Any]
     evaluation = config.get("evaluation")
     if evaluation is None:
         return
-    if unknown := isolation.keys() - LAYERS:
+    if unknown := isolation.keys() - ISOLATION_FACTS:
         yield f"isolation has {', '.join(sorted(unknown))}, which no sandbox reports"
     if isolation.get("mode", evaluation["mode"]) != evaluation["mode"]:
         yield f"isolation ran in mode {isolation.get('mode')}, the configuration says {evaluation['mode']}"
@@ -65,7 +65,7 @@ def _isolation_problems(isolation: dict[str, str | bool], config: dict[str, Any]
 
 
 def model_problems(model: str, files: dict[str, str]) -> Iterator[str]:
-    """Model files against those that are shipped under the name; other models are nobody's word here."""
+    """Yield a line where a shipped model has other files; checksums of other models cannot be checked."""
     listing = MODELS / model / SUMS
     if not re.fullmatch(r"[\w.-]+", model) or not listing.is_file():
         return
@@ -82,15 +82,15 @@ def _timing_problems(run: Path, manifest: Manifest, groups: int) -> Iterator[str
     for step in steps:
         parts = dict(step.seconds)
         total = parts.pop("total", 0.0)
-        if abs(sum(parts.values()) - total) > _DIGITS * max(1.0, total):
+        if abs(sum(parts.values()) - total) > _TOLERANCE * max(1.0, total):
             yield f"{TIMINGS}:{step.step + 1}: the parts do not sum to the total"
-        if min(step.seconds.values()) < -_DIGITS or (step.processor_seconds or 0.0) < 0:
+        if min(step.seconds.values()) < -_TOLERANCE or (step.processor_seconds or 0.0) < 0:
             yield f"{TIMINGS}:{step.step + 1}: a time is negative"
-    if manifest.timing != _summed(steps):
+    if manifest.timing != _total(steps):
         yield f"timing is not the sum of {TIMINGS}"
 
 
-def _summed(steps: list[StepTiming]) -> Timing:
+def _total(steps: list[StepTiming]) -> Timing:
     try:
         return sum_timings(steps)
     except (TypeError, KeyError, ZeroDivisionError) as error:

@@ -1,4 +1,4 @@
-"""Does the probe stand on the runs and adapters that it names, and do its records say what its texts say?"""
+"""The probe, compared with the runs and adapters that it names; its records, compared with its texts."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +22,11 @@ from search_to_signal.records.probe import (
 from search_to_signal.records.reader import GENERATIONS, read_groups, read_records
 from search_to_signal.records.schema import ANY_FENCE, GenerationRecord, IdeaEnd, Outcome
 from search_to_signal.verification.consistency.completion_texts import ParsedTexts, answer_problems
-from search_to_signal.verification.consistency.manifests import LAYERS
+from search_to_signal.verification.consistency.manifests import ISOLATION_FACTS
 
 
 def probe_problems(directory: Path, manifest: ProbeManifest, parsed: ParsedTexts) -> Iterator[str]:
-    """Contradictions of a probe, one line each; raises what reading raises."""
+    """Yield contradictions of a probe; raises S2SError or OSError for a file that cannot be read."""
     cohort = {run.name: read_manifest(run) for run in run_directories(directory / COHORT)}
     bank = list(read_records(directory / PROBE / BANK, BankPrompt))
     yield from _bank_problems(directory / COHORT, bank, manifest)
@@ -34,13 +34,13 @@ def probe_problems(directory: Path, manifest: ProbeManifest, parsed: ParsedTexts
     if sorted(checkpoint.name for checkpoint in manifest.checkpoints) != sorted(names):
         yield "its checkpoints are not those of the cohort"
     yield from _setting_problems(manifest, cohort)
-    # Its settings are those of a frozen run, which all runs of a cohort share.
-    reading = next((run.facts.idea_end for run in cohort.values()), ANY_FENCE)
+    # A probe has the settings of a frozen run; all runs of a cohort share this one.
+    idea_end = next((run.facts.idea_end for run in cohort.values()), ANY_FENCE)
     for checkpoint in manifest.checkpoints:
-        found = _checkpoint_problems(checkpoint, cohort.get(checkpoint.name))
-        yield from (f"{checkpoint.name}: {problem}" for problem in found)
-        answered = _answer_problems(directory / PROBE, manifest, checkpoint, parsed, reading)
-        yield from (f"{checkpoint.name}: {problem}" for problem in answered)
+        problems = _checkpoint_problems(checkpoint, cohort.get(checkpoint.name))
+        yield from (f"{checkpoint.name}: {problem}" for problem in problems)
+        problems = _answer_problems(directory / PROBE, manifest, checkpoint, parsed, idea_end)
+        yield from (f"{checkpoint.name}: {problem}" for problem in problems)
 
 
 def _setting_problems(manifest: ProbeManifest, cohort: dict[str, Manifest]) -> Iterator[str]:
@@ -57,13 +57,13 @@ def _setting_problems(manifest: ProbeManifest, cohort: dict[str, Manifest]) -> I
             for name in ("purpose", "problem", "split", "model")
         ):
             yield "it has another purpose, problem, split or model than the cohort"
-        # A plan's runs may be of several sources, and so may what is made of them.
+        # Runs of a plan may come from several versions of the source, and so may a probe of them.
         planned = run.plan_sha256 is not msgspec.UNSET
         if manifest.model_files != run.model_files or not (
             planned or manifest.source.sha256 == run.source.sha256
         ):
             yield "it has another source or model files than the cohort"
-    if manifest.isolation.keys() != LAYERS:
+    if manifest.isolation.keys() != ISOLATION_FACTS:
         yield "isolation is not what a sandbox reports"
 
 
@@ -71,41 +71,44 @@ def _bank_problems(cohort: Path, bank: list[BankPrompt], manifest: ProbeManifest
     if len(bank) != manifest.prompts or any(entry.prompt != at for at, entry in enumerate(bank)):
         yield f"{BANK} does not hold {manifest.prompts} prompts in order"
     for name in sorted({entry.run for entry in bank}):
-        place = cohort / name
-        if Path(name).name != name or not place.is_dir():
+        run = cohort / name
+        if Path(name).name != name or not run.is_dir():
             yield f"{BANK} names {name}, which is no run of the cohort"
             continue
-        groups = {group[0].step: group[0] for group in read_groups(place)}
-        texts = {one.step: one.prompt for one in read_records(place / GENERATIONS, GenerationRecord)}
+        groups = {group[0].step: group[0] for group in read_groups(run)}
+        generations = read_records(run / GENERATIONS, GenerationRecord)
+        prompts = {generation.step: generation.prompt for generation in generations}
         for entry in (entry for entry in bank if entry.run == name):
-            asked = groups.get(entry.step) if entry.step in texts else None
-            same = ("operator", "prompt_sha256", "base_scores", "frontier")
-            if asked is None or any(getattr(entry, field) != getattr(asked, field) for field in same):
+            recorded = groups.get(entry.step) if entry.step in prompts else None
+            shared = ("operator", "prompt_sha256", "base_scores", "frontier")
+            if recorded is None or any(getattr(entry, key) != getattr(recorded, key) for key in shared):
                 yield f"{BANK}: prompt {entry.prompt} is not that of {name}, step {entry.step}"
-            elif entry.user not in texts[entry.step] or entry.system.strip() not in _shown(
-                texts[entry.step], entry
-            ):
+            elif not _has_messages(prompts[entry.step], entry):
                 yield f"{BANK}: the text of prompt {entry.prompt} is not that of {name}, step {entry.step}"
 
 
-def _shown(text: str, entry: BankPrompt) -> str:
-    """Where a system message may stand; a template that has no place for one shows nothing of it."""
-    return text if entry.system[:20] in text else entry.system
+def _has_messages(prompt: str, entry: BankPrompt) -> bool:
+    """Whether a prompt contains an entry's messages; some chat templates leave out the system message."""
+    shows_system = entry.system[:20] in prompt
+    return entry.user in prompt and (not shows_system or entry.system.strip() in prompt)
 
 
 def _checkpoint_problems(checkpoint: ProbedCheckpoint, run: Manifest | None) -> Iterator[str]:
-    initial = checkpoint.name == INITIAL
-    told = (checkpoint.condition, checkpoint.seed, checkpoint.adapter_sha256)
+    recorded = (checkpoint.condition, checkpoint.seed, checkpoint.adapter_sha256)
     if run is None:
-        if not initial or told != ("frozen", None, None):
+        if checkpoint.name != INITIAL or recorded != ("frozen", None, None):
             yield "it is no checkpoint of the cohort"
         return
-    if told != (run.facts.condition, run.facts.seed, run.final_adapter_sha256):
+    if recorded != (run.facts.condition, run.facts.seed, run.final_adapter_sha256):
         yield f"it is not the final adapter of {run.facts.name}"
 
 
 def _answer_problems(
-    folder: Path, manifest: ProbeManifest, checkpoint: ProbedCheckpoint, parsed: ParsedTexts, reading: IdeaEnd
+    folder: Path,
+    manifest: ProbeManifest,
+    checkpoint: ProbedCheckpoint,
+    parsed: ParsedTexts,
+    idea_end: IdeaEnd,
 ) -> Iterator[str]:
     if not is_component(checkpoint.name):
         yield "its name is none of a file"
@@ -116,15 +119,15 @@ def _answer_problems(
     if sha256_file(file) != checkpoint.records_sha256:
         yield "its records are not the recorded ones"
     answers = list(read_records(file, ProbeRecord))
-    placed = [divmod(number, max(1, manifest.completions)) for number in range(len(answers))]
-    whole = len(answers) == manifest.prompts * manifest.completions
-    if not whole or [(answer.prompt, answer.position) for answer in answers] != placed:
+    positions = [divmod(number, max(1, manifest.completions)) for number in range(len(answers))]
+    complete = len(answers) == manifest.prompts * manifest.completions
+    if not complete or [(answer.prompt, answer.position) for answer in answers] != positions:
         yield f"it does not answer every prompt {manifest.completions} times"
-    config = {"problem": manifest.problem, "split": manifest.split, "idea_end": reading}
+    config = {"problem": manifest.problem, "split": manifest.split, "idea_end": idea_end}
     for line, answer in enumerate(answers, start=1):
-        found = [*answer_problems(answer, answer.text, config, parsed)]
+        problems = [*answer_problems(answer, answer.text, config, parsed)]
         if answer.checkpoint != checkpoint.name:
-            found.append(f"it is an answer of {answer.checkpoint}")
+            problems.append(f"it is an answer of {answer.checkpoint}")
         if (answer.score is not None) != (answer.outcome is Outcome.VALID):
-            found.append(f"outcome {answer.outcome.value} with score {answer.score}")
-        yield from (f"line {line}: {problem}" for problem in found)
+            problems.append(f"outcome {answer.outcome.value} with score {answer.score}")
+        yield from (f"line {line}: {problem}" for problem in problems)

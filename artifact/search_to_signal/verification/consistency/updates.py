@@ -1,4 +1,4 @@
-"""Do matched updates follow from the runs that they name, as far as credit goes? Gradients are not redone."""
+"""Matched updates, compared with the runs that they name: files, credit and pairs, without gradients."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -17,53 +17,53 @@ from search_to_signal.records.manifest import Manifest, read_manifest, runs_belo
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, read_groups, read_records
 from search_to_signal.records.updates import PAIRS, SETUP, UPDATES, PairRecord, UpdateRecord, couples
 from search_to_signal.rewards import find_mapping, rewards_of
-from search_to_signal.verification.consistency.rounding import agree
+from search_to_signal.verification.consistency.credit import agree
 
 Credit = Mapping[tuple[str, str], Floats]
 Key = tuple[str, str, tuple[int, ...], tuple[str, str]]
 
 
-class _Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _SourceRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run: str
     files: dict[str, str]
     model: dict[str, str]
 
 
 class _Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    runs: tuple[_Run, ...]
+    runs: tuple[_SourceRun, ...]
     settings: dict[str, Any]
     source_sha256: str
 
 
 def update_problems(directory: Path) -> Iterator[str]:
-    """Contradictions of the matched update layer, one line each; raises what reading raises."""
+    """Yield contradictions of the matched update layer; raises S2SError for a file that cannot be read."""
     folder = directory / FOLDER
     if not (folder / SETUP).is_file():
         if (folder / UPDATES).is_file():
-            yield f"updates: there is no {SETUP}: they have not ended, or it went away"
+            yield f"there is no {SETUP}: they have not ended, or it went away"
         return
     setup = read_json(folder / SETUP, _Setup, f"{SETUP} went away")
-    places = {"/".join(run.parts[-2:]): run for run in runs_below(directory)}
+    directories = {"/".join(run.parts[-2:]): run for run in runs_below(directory)}
     credit: dict[str, Credit] = {}
     manifests: dict[str, Manifest] = {}
-    for one in setup.runs:
-        place = places.get(one.run)
-        if place is None:
-            yield f"updates: there is no run {one.run}"
+    for source in setup.runs:
+        run = directories.get(source.run)
+        if run is None:
+            yield f"there is no run {source.run}"
             return
-        manifests[one.run] = read_manifest(place)
-        files = {name: sha256_file(place / name) for name in (COMPLETIONS, GENERATIONS)}
-        if (files, manifests[one.run].model_files) != (one.files, one.model):
-            yield f"updates: they were made of other files than those of {one.run}"
-        credit[one.run] = _credit(place, setup.settings)
-        if manifests[one.run].source.sha256 != setup.source_sha256:
-            yield f"updates: {SETUP} names another source than {one.run}"
+        manifest = manifests[source.run] = read_manifest(run)
+        files = {name: sha256_file(run / name) for name in (COMPLETIONS, GENERATIONS)}
+        if (files, manifest.model_files) != (source.files, source.model):
+            yield f"they were made of other files than those of {source.run}"
+        credit[source.run] = _credit(run, setup.settings)
+        if manifest.source.sha256 != setup.source_sha256:
+            yield f"{SETUP} names another source than {source.run}"
     updates = list(read_records(folder / UPDATES, UpdateRecord))
-    known = {_key(record): record for record in updates}
-    if len(known) != len(updates):
-        yield f"updates: {UPDATES} holds an update twice"
-    yield from (f"updates: {p}" for p in _update_problems(updates, manifests, credit))
-    yield from (f"updates: {p}" for p in _pair_problems(folder, known, setup.settings))
+    updates_by_key = {_key(record): record for record in updates}
+    if len(updates_by_key) != len(updates):
+        yield f"{UPDATES} holds an update twice"
+    yield from _update_problems(updates, manifests, credit)
+    yield from _pair_problems(folder, updates_by_key, setup.settings)
 
 
 def _key(record: UpdateRecord) -> Key:
@@ -71,19 +71,18 @@ def _key(record: UpdateRecord) -> Key:
 
 
 def _credit(run: Path, settings: Mapping[str, Any]) -> Credit:
-    """Advantages (groups, G) of the window that a matched update takes, by mapping and normalizer."""
+    """Advantages (groups, group size) of a matched update's window of groups, by mapping and normalizer."""
     groups = list(read_groups(run))
     start = (len(groups) - settings["groups"] - settings["withheld"]) // 2
     window = groups[start : start + settings["groups"]]
-    found = {}
+    credit = {}
     for mapping in settings["mappings"]:
         rewards = rewards_of(find_mapping(mapping), batch_of(window))
         for name in settings["normalizers"]:
-            # A normalizer of somebody's own is not run; its credit is then compared with nothing.
+            # Third-party normalizers are not executed: their credit is not compared.
             if name in NORMALIZERS:
-                values = advantages(NORMALIZERS[name], rewards.reward, rewards.components)
-                found[mapping, name] = values
-    return found
+                credit[mapping, name] = advantages(NORMALIZERS[name], rewards.reward, rewards.components)
+    return credit
 
 
 def _update_problems(
@@ -98,8 +97,8 @@ def _update_problems(
         facts = manifests[record.run].facts
         if any(getattr(record, name) != getattr(facts, name) for name in ("purpose", "problem", "model")):
             yield f"{where}: it has another purpose, problem or model than its run"
-        same = first.setdefault((record.run, record.steps), record)
-        if (same.fixed, same.training_tokens) != (record.fixed, record.training_tokens):
+        earlier = first.setdefault((record.run, record.steps), record)
+        if (earlier.fixed, earlier.training_tokens) != (record.fixed, record.training_tokens):
             yield f"{where}: its fixed inputs are not those of the other updates of its steps"
         values = credit[record.run].get((record.mapping, record.normalizer))
         if values is not None and not _has_credit(record, values):
@@ -115,46 +114,46 @@ def _has_credit(record: UpdateRecord, values: Floats) -> bool:
     if len(record.steps) == len(rows):
         return all(map(agree, record.advantages, rows)) and len(record.advantages) == len(rows)
     return len(record.advantages) == len(record.steps) and all(
-        any(agree(row, due) for due in rows) for row in record.advantages
+        any(agree(row, expected) for expected in rows) for row in record.advantages
     )
 
 
 def _pair_problems(
-    folder: Path, known: Mapping[Key, UpdateRecord], settings: Mapping[str, Any]
+    folder: Path, updates: Mapping[Key, UpdateRecord], settings: Mapping[str, Any]
 ) -> Iterator[str]:
     pairs = list(read_records(folder / PAIRS, PairRecord))
     sides = couples(settings["mappings"], settings["normalizers"])
-    plans = dict.fromkeys(key[:3] for key in known)
-    due = [(*p, a, b) for p in plans for a, b in sides if (*p, a) in known and (*p, b) in known]
-    if [(pair.run, pair.variant, pair.steps, pair.first, pair.second) for pair in pairs] != due:
+    plans = dict.fromkeys(key[:3] for key in updates)
+    expected = [(*p, a, b) for p in plans for a, b in sides if (*p, a) in updates and (*p, b) in updates]
+    if [(pair.run, pair.variant, pair.steps, pair.first, pair.second) for pair in pairs] != expected:
         yield f"{PAIRS} does not hold every two updates that differ in one thing"
     for line, pair in enumerate(pairs, start=1):
         where = f"{PAIRS}:{line}"
-        one = known.get((pair.run, pair.variant, pair.steps, pair.first))
-        other = known.get((pair.run, pair.variant, pair.steps, pair.second))
-        if one is None or other is None:
+        first = updates.get((pair.run, pair.variant, pair.steps, pair.first))
+        second = updates.get((pair.run, pair.variant, pair.steps, pair.second))
+        if first is None or second is None:
             yield f"{where}: one of its updates is not recorded"
             continue
-        rows = zip(one.advantages, other.advantages, strict=True)
+        rows = zip(first.advantages, second.advantages, strict=True)
         gap = max(abs(a - b) for row in rows for a, b in zip(*row, strict=True))
         if not math.isclose(pair.advantage_difference, gap, rel_tol=1e-12):
             yield f"{where}: advantage_difference is {pair.advantage_difference}, its updates say {gap}"
-        if (pair.problem, pair.model) != (one.problem, one.model):
+        if (pair.problem, pair.model) != (first.problem, first.model):
             yield f"{where}: it has another problem or model than its updates"
-        yield from (f"{where}: {problem}" for problem in _comparison_problems(pair, one, other))
+        yield from (f"{where}: {problem}" for problem in _comparison_problems(pair, first, second))
 
 
-def _comparison_problems(pair: PairRecord, one: UpdateRecord, other: UpdateRecord) -> Iterator[str]:
-    equal = one.adapter_sha256 == other.adapter_sha256
+def _comparison_problems(pair: PairRecord, first: UpdateRecord, second: UpdateRecord) -> Iterator[str]:
+    equal = first.adapter_sha256 == second.adapter_sha256
     if (pair.relation == "equal") > equal:
         yield "equal credit led to different adapters"
     by_construction = pair.relation == "equal" or (pair.relation == "proportional" and len(pair.steps) == 1)
     if pair.by_construction != by_construction:
         yield "by_construction is not what its relation says"
-    void = not any(map(any, one.advantages)) or not any(map(any, other.advantages))
-    if void != (pair.relation == "without_credit"):
+    without_credit = not any(map(any, first.advantages)) or not any(map(any, second.advantages))
+    if without_credit != (pair.relation == "without_credit"):
         yield f"relation is {pair.relation}, its credit says otherwise"
-    if pair.norm_ratio is not None and not math.isclose(
-        pair.norm_ratio, one.delta_norm / other.delta_norm, rel_tol=1e-6
-    ):
-        yield f"norm_ratio is {pair.norm_ratio}, its updates say {one.delta_norm / other.delta_norm}"
+    if pair.norm_ratio is not None:
+        ratio = first.delta_norm / second.delta_norm
+        if not math.isclose(pair.norm_ratio, ratio, rel_tol=1e-6):
+            yield f"norm_ratio is {pair.norm_ratio}, its updates say {ratio}"

@@ -1,6 +1,6 @@
-"""Check a results directory without trusting whoever made it."""
+"""Verification of a results directory by its own files: checksums, records, and the layers' lineage."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 from search_to_signal.errors import RunDirectoryError
@@ -9,57 +9,57 @@ from search_to_signal.provenance.checksums import SUMS, listed_files, nested_pro
 from search_to_signal.records.files import special_files
 from search_to_signal.records.manifest import read_manifest, runs_below
 from search_to_signal.verification.consistency.completion_texts import ParsedTexts
-from search_to_signal.verification.consistency.layers import lineage_problems
+from search_to_signal.verification.consistency.layers import lineage_findings
 from search_to_signal.verification.consistency.run_records import file_problems, record_problems
+from search_to_signal.verification.findings import Finding, VerificationResult, distinct_lines
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What was checked and every problem found, one line each."""
+def verify(directory: Path, *, programs: bool = False) -> VerificationResult:
+    """Check every checksum, the records of every run, and the layers against each other.
 
-    files: int
-    runs: int
-    problems: tuple[str, ...]
-
-
-def run_problems(run: Path, parsed: ParsedTexts) -> list[str]:
-    """What manifest, records and adapter of one run contradict in each other; checksums are not looked at."""
-    try:
-        manifest = read_manifest(run)
-    except RunDirectoryError as error:
-        return [str(error)]
-    if manifest.status != "complete":
-        return [f"{run.name}: the run is not complete"]
-    found = [*record_problems(run, manifest, parsed), *file_problems(run, manifest)]
-    return [f"{run.name}: {problem}" for problem in found]
-
-
-def _told(directory: Path) -> list[str]:
-    problems = sum_problems(directory)
-    where = explain_changes(directory, [name for name in problems if (directory / name).is_file()])
-    return [
-        f"{name}: {what}" + (f": {'; '.join(where[name])}" if where.get(name) else "")
-        for name, what in problems.items()
-    ]
-
-
-def verify(directory: Path, *, programs: bool = False) -> Verdict:
-    """Check every checksum, and the records of every run; raises RunDirectoryError where there is none.
-
-    ``programs`` also hashes every program again, which takes longer than all the rest.
+    ``programs`` also hashes every program again, which takes longer than all other checks together. The
+    result counts ``files`` and ``runs``. Raises RunDirectoryError where the directory, its list of checksums
+    or every run is missing.
     """
     if not directory.is_dir():
         raise RunDirectoryError(f"there is no directory {directory}: check the path")
     special = special_files(directory).items()
-    problems = [f"{name}: a {kind}: only regular files are read" for name, kind in special]
-    told = _told(directory)
-    problems += told or nested_problems(directory)
+    findings = [Finding(name, f"a {kind}: only regular files are read") for name, kind in special]
+    changed = _checksum_findings(directory)
+    findings += changed or [Finding("", problem) for problem in nested_problems(directory)]
     runs = runs_below(directory)
     if not runs:
         raise RunDirectoryError(f"{directory} has {SUMS} but no run: check the path")
     parsed = ParsedTexts()
     for run in runs:
-        problems += run_problems(run, parsed)
-    problems += parsed.program_problems() if programs else ()
-    problems += lineage_problems(directory, parsed)
-    return Verdict(len(listed_files(directory)), len(runs), tuple(dict.fromkeys(problems)))
+        findings += consistency_findings(run, parsed)
+    if programs:
+        findings += [Finding("", problem) for problem in parsed.program_problems()]
+    findings += lineage_findings(directory, parsed)
+    counts = {"files": len(listed_files(directory)), "runs": len(runs)}
+    return VerificationResult(distinct_lines(findings), counts)
+
+
+def consistency_findings(run: Path, parsed: ParsedTexts) -> Iterator[Finding]:
+    """Yield the contradictions between manifest, records and adapter of one run; checksums are not read.
+
+    ``parsed`` carries parsed texts from one run to the next. Raises nothing for damaged files: an unreadable
+    one is a finding.
+    """
+    try:
+        manifest = read_manifest(run)
+    except RunDirectoryError as error:
+        yield Finding("", str(error))
+        return
+    if manifest.status != "complete":
+        yield Finding(run.name, "the run is not complete")
+        return
+    for problem in (*record_problems(run, manifest, parsed), *file_problems(run, manifest)):
+        yield Finding(run.name, problem)
+
+
+def _checksum_findings(directory: Path) -> list[Finding]:
+    problems = sum_problems(directory)
+    explained = explain_changes(directory, [name for name in problems if (directory / name).is_file()])
+    details = {name: f": {'; '.join(places)}" for name, places in explained.items() if places}
+    return [Finding(name, problem + details.get(name, "")) for name, problem in problems.items()]

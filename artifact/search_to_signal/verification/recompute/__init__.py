@@ -1,1 +1,1 @@
-"""``s2s verify --recompute`` and ``--draws``: what is said of texts and tokens is found again from them."""
+"""Texts, programs, searches and tables of a results directory, recomputed and compared with the records."""

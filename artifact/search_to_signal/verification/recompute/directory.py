@@ -1,4 +1,4 @@
-"""A whole results directory recomputed: every run of every layer, the probe, and the held-out evaluation."""
+"""Recomputation of a results directory: every run of every layer, the probe, and the held-out evaluation."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from search_to_signal.records.heldout import HELDOUT_MANIFEST
 from search_to_signal.records.layers import HELDOUT, PROBE, UPDATES
 from search_to_signal.records.manifest import read_manifest, runs_below
 from search_to_signal.records.probe import PROBE_MANIFEST
-from search_to_signal.verification.findings import Finding
+from search_to_signal.verification.findings import Finding, VerificationResult
 from search_to_signal.verification.recompute.heldout import heldout_findings
 from search_to_signal.verification.recompute.probe import probe_findings
 from search_to_signal.verification.recompute.programs import Evaluations, ProgramRunner
@@ -24,21 +24,22 @@ from search_to_signal.verification.recompute.runs import run_findings
 from search_to_signal.verification.recompute.tokens import Tokenizers
 from search_to_signal.verification.recompute.tools import Sample, Tools
 
-# What functions that trust their records raise where an enemy wrote them.
-_BROKEN = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, OSError)
+# Functions that trust their records raise these for forged or damaged ones.
+_FORGERY_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, OSError)
 
-# Facts of a machine that may have a say in the last bits of a score.
-_BITS = ("python", "packages", "libc", "machine", "cpu_flags_simd", "kernels")
+# Facts of a machine that may change the last bits of a score.
+_NUMERICAL_FACTS = ("python", "packages", "libc", "machine", "cpu_flags_simd", "kernels")
 
 Part = tuple[str, Callable[[Tools], Iterator[Finding]]]
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a directory is recomputed; nothing here changes what a text gives.
+    """How a directory is recomputed; no option changes a result.
 
-    ``state`` is a file for going on after an interruption, ``models`` are directories with tokenizers.
-    ``slots`` programs run side by side.
+    ``state`` is a file of results that an interrupted command resumes from. ``sample`` selects the groups
+    whose programs are executed, None for all. ``models`` are directories with tokenizers. ``slots`` programs
+    run in parallel.
     """
 
     state: Path | None = None
@@ -47,32 +48,18 @@ class Options:
     slots: int = 1
 
 
-@dataclass(frozen=True)
-class Recomputed:
-    """What came out. ``not_compared`` holds the places by reason; ``counts`` is of what was looked at.
-
-    ``counts`` has parts, groups, completions, groups whose programs were executed, and programs executed now.
-    ``elsewhere`` names what of the machine that recorded was otherwise and may have a say in last bits.
-    """
-
-    problems: tuple[str, ...]
-    not_compared: dict[str, tuple[str, ...]]
-    counts: "Counter[str]"
-    elsewhere: tuple[str, ...]
-
-
-def recompute(directory: Path, options: Options, progress: Progress) -> Recomputed:
+def recompute(directory: Path, options: Options, progress: Progress) -> VerificationResult:
     """Parse every recorded text and execute every program again; nothing below the directory is written.
 
-    Raises RunDirectoryError for a link or pipe in it and for an unusable state file, ConfigError for a state
-    file inside it, SandboxError where programs cannot be isolated here, StorageError where the state finds
-    no room.
+    The result counts ``parts``, ``groups``, ``completions``, ``executed`` (groups whose programs were
+    executed) and ``programs`` (executions of this call). Raises RunDirectoryError for a link or pipe in the
+    directory and for an unusable state file, ConfigError for a state file inside the directory, SandboxError
+    where programs cannot be isolated on this machine, StorageError where the state file's disk is full.
     """
     refuse_special_files(directory)
     if options.state is not None and options.state.resolve().is_relative_to(directory.resolve()):
         raise ConfigError(f"{options.state} lies in the directory that is checked: keep the state elsewhere")
-    problems: list[str] = []
-    skipped: dict[str, list[str]] = {}
+    found: list[Finding] = []
     with ExitStack() as stack:
         evaluations = stack.enter_context(closing(Evaluations(options.state, source().sha256)))
         runner = stack.enter_context(closing(ProgramRunner(evaluations, options.slots)))
@@ -80,40 +67,36 @@ def recompute(directory: Path, options: Options, progress: Progress) -> Recomput
         tools = Tools(runner, Tokenizers(options.models), options.sample, progress, counts)
         for name, findings in _parts(directory):
             counts["parts"] += 1
-            for finding in _guarded(name, findings, tools):
-                where = f"{name}: {finding.where}"
-                if finding.compared:
-                    problems.append(f"{where}: {finding.text}")
-                else:
-                    skipped.setdefault(finding.text, []).append(where)
+            found += (finding.within(name) for finding in _with_errors(findings, tools))
         counts["programs"] = evaluations.executed
-    not_compared = {text: tuple(places) for text, places in skipped.items()}
-    return Recomputed(tuple(problems), not_compared, counts, _elsewhere(directory))
+    return VerificationResult(tuple(found), counts)
 
 
-def _elsewhere(directory: Path) -> tuple[str, ...]:
+def differing_environment(directory: Path) -> tuple[str, ...]:
+    """Return the facts of the recording machines that differ here and may change last bits of scores."""
     here, differing = environment(), set()
     for run in runs_below(directory):
         with suppress(S2SError):
             there = read_manifest(run).environment
-            differing |= {name for name in _BITS if getattr(here, name) != getattr(there, name)}
+            differing |= {name for name in _NUMERICAL_FACTS if getattr(here, name) != getattr(there, name)}
     return tuple(sorted(differing))
 
 
-def _guarded(name: str, findings: Callable[[Tools], Iterator[Finding]], tools: Tools) -> Iterator[Finding]:
+def _with_errors(findings: Callable[[Tools], Iterator[Finding]], tools: Tools) -> Iterator[Finding]:
+    """The findings of a part; an error of its records ends them and becomes the last one."""
     try:
         yield from findings(tools)
     except (SandboxError, StorageError):
         raise
     except S2SError as error:
         yield Finding("not recomputed to its end", str(error))
-    except _BROKEN as error:
+    except _FORGERY_ERRORS as error:
         yield Finding("not recomputed to its end", f"{type(error).__name__}: {error}")
 
 
 def _parts(directory: Path) -> Iterator[Part]:
     for run in runs_below(directory):
-        yield _run(directory, run)
+        yield _run_part(directory, run)
     if (directory / PROBE / PROBE_MANIFEST).is_file():
         yield PROBE, lambda tools: probe_findings(directory, tools)
     if (directory / HELDOUT / HELDOUT_MANIFEST).is_file():
@@ -122,12 +105,12 @@ def _parts(directory: Path) -> Iterator[Part]:
         yield UPDATES, lambda tools: iter([Finding("all", "matched updates: they take the learner", False)])
 
 
-def _run(directory: Path, run: Path) -> Part:
+def _run_part(directory: Path, run: Path) -> Part:
     name = run.relative_to(directory).as_posix() if run != directory else run.resolve().name
-    return name, lambda tools: _complete(run, name, tools)
+    return name, lambda tools: _findings(run, name, tools)
 
 
-def _complete(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
+def _findings(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
     manifest = read_manifest(run)
     if manifest.status != "complete":
         return iter([Finding("all", "the run is not complete")])

@@ -1,4 +1,4 @@
-"""The held-out evaluation recomputed: final heuristics on unseen instances, and what programs do."""
+"""The held-out evaluation, recomputed: scores of final heuristics on unseen instances, program behaviours."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,16 +27,17 @@ from search_to_signal.studies.layers.heldout import (
     score_record,
     valid_programs,
 )
-from search_to_signal.verification.findings import LIMITED, Ending, Finding, differences
+from search_to_signal.verification.findings import Finding
+from search_to_signal.verification.recompute.endings import LIMITED, Ending, compare_endings
 from search_to_signal.verification.recompute.programs import RunPrograms
 from search_to_signal.verification.recompute.tools import Tools
 
-# These records have no field for how an evaluation ended; what cut one off left one of these details.
-_CUT_OFF = ("SIGALRM", "SIGPROF", "SIGXCPU", "SIGKILL", "elapsed time", "does not read")
+# These records have no isolation result: an evaluation that reached a limit has one of these details.
+_LIMIT_DETAILS = ("SIGALRM", "SIGPROF", "SIGXCPU", "SIGKILL", "elapsed time", "does not read")
 
 
 def heldout_findings(directory: Path, tools: Tools) -> Iterator[Finding]:
-    """What is otherwise in the held-out evaluation of a results directory; raises S2SError if unusable."""
+    """Yield the differences of a results directory's held-out evaluation; raises S2SError if unusable."""
     folder, manifest = directory / HELDOUT, read_heldout(directory / HELDOUT)
     for count in (manifest.instances, manifest.behaviour_instances):
         if count is not None and count < 1:
@@ -51,18 +52,18 @@ def _scores(
 ) -> Iterator[Finding]:
     rows = list(read_records(folder / SCORES, HeldoutRecord))
     finals = [(run, final_heuristic(run.directory)) for run in cohort]
-    due = [(split, run, best) for split in manifest.splits for run, best in finals]
-    told = [(row.split, row.run, row.heuristic) for row in rows]
-    if told != [(split, run.path, best.id) for split, run, best in due]:
+    expected = [(split, run, best) for split in manifest.splits for run, best in finals]
+    recorded = [(row.split, row.run, row.heuristic) for row in rows]
+    if recorded != [(split, run.path, best.id) for split, run, best in expected]:
         yield Finding(SCORES, "its rows are not the final heuristics of the cohort on every split")
         return
-    part = first_instances(problem, manifest.instances)
+    subset = first_instances(problem, manifest.instances)
     chosen = tools.chosen(f"{HELDOUT}/{SCORES}", len(rows))
-    for number, (row, (split, run, best)) in enumerate(zip(rows, due, strict=True)):
+    for number, (row, (split, run, best)) in enumerate(zip(rows, expected, strict=True)):
         if number in chosen:
-            programs = tools.runner.programs(part, split, _limits(manifest))
-            found = score_record(run, split, best, _evaluate_to_the_end(programs, best.code, _ending(row)))
-            yield from differences(f"{SCORES}, {row.run} on {split}", _ending(row), _ending(found))
+            programs = tools.runner.programs(subset, split, _limits(manifest))
+            actual = score_record(run, split, best, _evaluate(programs, best.code, _ending(row)))
+            yield from compare_endings(f"{SCORES}, {row.run} on {split}", _ending(row), _ending(actual))
         tools.progress.update(f"{HELDOUT}/{SCORES}", number + 1, len(rows))
 
 
@@ -74,19 +75,19 @@ def _behaviours(
     if [row.program_sha256 for row in rows] != list(codes):
         yield Finding(BEHAVIOURS, "its rows are not the distinct valid programs of the cohort")
         return
-    part = first_instances(problem, manifest.behaviour_instances)
-    programs = tools.runner.programs(part, manifest.behaviour_split, _limits(manifest))
+    subset = first_instances(problem, manifest.behaviour_instances)
+    programs = tools.runner.programs(subset, manifest.behaviour_split, _limits(manifest))
     chosen = tools.chosen(f"{HELDOUT}/{BEHAVIOURS}", len(rows))
     for number, row in enumerate(rows):
         if number in chosen:
-            # A failure may have been a time limit: its record does not say.
-            how = Isolation.TIMEOUT if row.outcome is Outcome.RUNTIME_FAILURE else Isolation.OK
-            ending = Ending(row.outcome, how.value, "", row.behaviour_sha256)
-            result = _evaluate_to_the_end(programs, codes[row.program_sha256], ending)
+            # A recorded failure may be a time limit: the record leaves that open.
+            isolation = Isolation.TIMEOUT if row.outcome is Outcome.RUNTIME_FAILURE else Isolation.OK
+            recorded = Ending(row.outcome, isolation.value, "", row.behaviour_sha256)
+            result = _evaluate(programs, codes[row.program_sha256], recorded)
             if result.outcome is not row.outcome:
-                how = result.isolation
-            mine = Ending(result.outcome, how.value, "", behaviour_sha256(result.per_instance))
-            yield from differences(f"{BEHAVIOURS}, program {row.program_sha256[:12]}", ending, mine)
+                isolation = result.isolation
+            actual = Ending(result.outcome, isolation.value, "", behaviour_sha256(result.per_instance))
+            yield from compare_endings(f"{BEHAVIOURS}, program {row.program_sha256[:12]}", recorded, actual)
         tools.progress.update(f"{HELDOUT}/{BEHAVIOURS}", number + 1, len(rows))
 
 
@@ -95,14 +96,13 @@ def _limits(manifest: HeldoutManifest) -> EvaluationSettings:
 
 
 def _ending(row: HeldoutRecord) -> Ending:
-    cut_off = row.outcome is Outcome.RUNTIME_FAILURE and row.detail in _CUT_OFF
-    return Ending(
-        row.outcome, Isolation.TIMEOUT.value if cut_off else "ended", row.detail, row.scores or None
-    )
+    limited = row.outcome is Outcome.RUNTIME_FAILURE and row.detail in _LIMIT_DETAILS
+    isolation = Isolation.TIMEOUT.value if limited else "ended"
+    return Ending(row.outcome, isolation, row.detail, row.scores or None)
 
 
-def _evaluate_to_the_end(programs: RunPrograms, code: str, recorded: Ending) -> Evaluation:
-    """What a program gives, with more time where it is cut off and is not recorded so."""
+def _evaluate(programs: RunPrograms, code: str, recorded: Ending) -> Evaluation:
+    """Evaluate a program, with more time where it reaches a limit and is not recorded so."""
     (result,) = programs.evaluate([code])
     if result.isolation.value in LIMITED and recorded.isolation not in LIMITED:
         with programs.with_more_time() as slower:

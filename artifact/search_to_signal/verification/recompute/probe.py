@@ -1,4 +1,4 @@
-"""The common-context probe recomputed: its bank from the Frozen runs, its answers from their texts."""
+"""The common-context probe, recomputed: its bank from the Frozen runs, its answers from their texts."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -26,19 +26,19 @@ from search_to_signal.records.probe import (
 from search_to_signal.records.reader import read_records
 from search_to_signal.studies.layers.probe_bank import build_bank
 from search_to_signal.verification.findings import Finding
-from search_to_signal.verification.recompute.completions import Text, text_findings
+from search_to_signal.verification.recompute.completions import RecordedText, text_findings
 from search_to_signal.verification.recompute.runs import NO_TOKENIZER, run_config
-from search_to_signal.verification.recompute.tokens import Tokens, rendered
+from search_to_signal.verification.recompute.tokens import ModelTokenizer, rendered
 from search_to_signal.verification.recompute.tools import Tools
 
 
 def probe_findings(directory: Path, tools: Tools) -> Iterator[Finding]:
-    """What is otherwise in the probe of a results directory; raises S2SError if it is unusable."""
+    """Yield the differences of a results directory's probe; raises S2SError if it is unusable."""
     folder, manifest = directory / PROBE, read_probe(directory / PROBE)
     frozen = _frozen_runs(directory, manifest)
-    config = _config(frozen, manifest)
+    config = _probe_config(frozen, manifest)
     problem = find_problem(config.problem)
-    tokens = tools.tokenizers.of(manifest.model_files)
+    tokenizer = tools.tokenizers.of(manifest.model_files)
     bank = build_bank({run: run_config(read_manifest(run)) for run in frozen}, manifest.prompts)
     if b"".join(msgspec.json.encode(entry) + b"\n" for entry in bank) != (folder / BANK).read_bytes():
         yield Finding(BANK, "it is not the bank that the Frozen runs give")
@@ -51,39 +51,40 @@ def probe_findings(directory: Path, tools: Tools) -> Iterator[Finding]:
         chosen = tools.chosen(task, manifest.prompts)
         answers = groupby(read_records(file, ProbeRecord), key=lambda record: record.prompt)
         for done, (prompt, records) in enumerate(answers, start=1):
-            answered = list(records)
-            texts = [_text(record) for record in answered]
+            group = list(records)
+            texts = [_recorded_text(record) for record in group]
             tools.tally.update(groups=1, completions=len(texts), executed=prompt in chosen)
-            if {record.checkpoint for record in answered} != {checkpoint.name}:
+            if {record.checkpoint for record in group} != {checkpoint.name}:
                 yield Finding(f"{checkpoint.name}, prompt {prompt}", "it is an answer of another checkpoint")
             yield from text_findings(texts, programs, prompt in chosen, config.reading)
-            if tokens is not None and 0 <= prompt < len(bank):
-                yield from _asked(bank[prompt], texts, tokens, config.generation)
+            if tokenizer is not None and 0 <= prompt < len(bank):
+                yield from _prompt_findings(bank[prompt], texts, tokenizer, config.generation)
             tools.progress.update(task, done, manifest.prompts)
-    if tokens is None:
+    if tokenizer is None:
         yield Finding("all", NO_TOKENIZER, False)
 
 
-def _text(record: ProbeRecord) -> Text:
-    # The ids of an answer are not recorded.
+def _recorded_text(record: ProbeRecord) -> RecordedText:
+    # A probe does not record the token ids of its answers.
     where = f"{record.checkpoint}, prompt {record.prompt}, position {record.position}"
-    return Text(where, record, Completion((), record.text, record.truncated))
+    return RecordedText(where, record, Completion((), record.text, record.truncated))
 
 
-def _asked(
-    entry: BankPrompt, texts: list[Text], tokens: Tokens, settings: GenerationSettings
+def _prompt_findings(
+    entry: BankPrompt, texts: list[RecordedText], tokenizer: ModelTokenizer, settings: GenerationSettings
 ) -> Iterator[Finding]:
-    prompt, ids = rendered(entry, tokens)
+    prompt, ids = rendered(entry, tokenizer)
     if sha256_text(prompt) != entry.prompt_sha256:
         yield Finding(f"prompt {entry.prompt}", "prompt_sha256 is not that of its messages")
-    read = len(last_tokens(ids, settings))
+    length = len(last_tokens(ids, settings))
     for text in texts:
-        if text.record.prompt_tokens != read:
-            yield Finding(text.where, f"prompt_tokens is {text.record.prompt_tokens}, its prompt has {read}")
+        if text.record.prompt_tokens != length:
+            recorded = text.record.prompt_tokens
+            yield Finding(text.where, f"prompt_tokens is {recorded}, its prompt has {length}")
 
 
 def _frozen_runs(directory: Path, manifest: ProbeManifest) -> list[Path]:
-    """The Frozen runs of the cohort in the profile's order of seeds, in which checkpoints were probed."""
+    """The Frozen runs of the cohort, in the profile's order of seeds, which is that of the checkpoints."""
     runs = [
         run for run in run_directories(directory / COHORT) if read_manifest(run).facts.condition == FROZEN
     ]
@@ -92,11 +93,11 @@ def _frozen_runs(directory: Path, manifest: ProbeManifest) -> list[Path]:
     return sorted(runs, key=lambda run: (order.index(seeds[run]) if seeds[run] in order else 0, seeds[run]))
 
 
-def _config(frozen: list[Path], manifest: ProbeManifest) -> RunConfig:
-    """The configuration that the probe says it took: a Frozen run's, with its own number of completions."""
+def _probe_config(frozen: list[Path], manifest: ProbeManifest) -> RunConfig:
+    """The configuration with the probe's checksum: a Frozen run's, with the probe's number of completions."""
     for run in frozen:
-        found = read_manifest(run)
-        config = probed_config(found, manifest.completions)
+        run_manifest = read_manifest(run)
+        config = probed_config(run_manifest, manifest.completions)
         if canonical_sha256(config) == manifest.config_sha256:
-            return run_config(msgspec.structs.replace(found, config=config))
+            return run_config(msgspec.structs.replace(run_manifest, config=config))
     raise RecordError("its config_sha256 is that of no Frozen run of the cohort")

@@ -1,4 +1,4 @@
-"""Programs executed again, in isolation and within limits of ours; what ran once is not run twice."""
+"""Programs executed again, in isolation and within bounded limits; equal programs are executed once."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -16,29 +16,29 @@ from search_to_signal.problems.base import Problem
 from search_to_signal.progress import one_line
 from search_to_signal.records.files import storage_errors, write_all
 
-# The most that a directory can have us spend on one program.
-_MOST = {"timeout_s": 3600.0, "wall_factor": 10.0, "memory_mb": 8192, "spot_instances": 10_000}
-# How much longer than recorded a program may take that is recorded as having ended by itself.
+# Recorded limits above these are refused: a forged directory could occupy the machine.
+_LARGEST_LIMITS = {"timeout_s": 3600.0, "wall_factor": 10.0, "memory_mb": 8192, "spot_instances": 10_000}
+# Programs that are recorded as ended by themselves get this multiple of the recorded time.
 TIME_FACTOR = 4.0
 
 
 class LazyPool:
-    """An evaluation pool that starts its workers when a program has to run, if one has to."""
+    """An evaluation pool that starts its workers when the first program has to be executed."""
 
     def __init__(self, problem: Problem, split: str, limits: EvaluationSettings) -> None:
-        self.what = (problem, split, limits)
+        self.settings = (problem, split, limits)
         self._pool, self._started = EvaluationPool(problem, split, limits), False
 
     def key(self, code: str) -> str:
-        """EvaluationPool.key, and the rule of randomness, which an evaluation has from its pool."""
-        return f"{self._pool.key(code)} {self.what[2].randomness}"
+        """Return EvaluationPool.key with the pool's rule of randomness, which an evaluation depends on."""
+        return f"{self._pool.key(code)} {self.settings[2].randomness}"
 
     def evaluate(self, codes: Sequence[str]) -> list[Evaluation]:
-        """EvaluationPool.evaluate."""
+        """Evaluate programs as EvaluationPool.evaluate does."""
         return self._running().evaluate(codes)
 
     def replay(self, codes: Sequence[str]) -> list[Evaluation]:
-        """EvaluationPool.replay."""
+        """Evaluate programs twice as EvaluationPool.replay does."""
         return self._running().replay(codes)
 
     def close(self) -> None:
@@ -53,30 +53,30 @@ class LazyPool:
 
 
 def limits_here(recorded: EvaluationSettings, slots: int) -> EvaluationSettings:
-    """Recorded limits, which decide outcomes, on this machine: seccomp is required whatever they say.
+    """Return recorded limits, which decide outcomes, for this machine; seccomp is always required.
 
-    Raises ConfigError for limits beyond what any run of ours is given.
+    Raises ConfigError for limits above the largest that are accepted.
     """
-    for name, most in _MOST.items():
-        if not getattr(recorded, name) <= most:
+    for name, largest in _LARGEST_LIMITS.items():
+        if not getattr(recorded, name) <= largest:
             raise ConfigError(
                 f"evaluation.{name} is recorded as {getattr(recorded, name)}, no program is run here with "
-                f"more than {most}: nothing of it was executed"
+                f"more than {largest}: nothing of it was executed"
             )
     return msgspec.structs.replace(recorded, slots=slots, require_seccomp=True)
 
 
-class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _StateLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str
     confirmed: bool
     evaluation: Evaluation
 
 
 class Evaluations:
-    """What program texts gave, to be closed in the end.
+    """Evaluations by program, each executed once; close it after use.
 
-    With a ``state`` file every result is appended to it and what it holds is not run again: whoever could
-    write to it decides what is found. Raises RunDirectoryError for a file that is something else.
+    With a ``state`` file every result is appended to it, and its results are not executed again: the file has
+    to be trusted. Raises RunDirectoryError for another kind of file.
     """
 
     def __init__(self, state: Path | None, source: str) -> None:
@@ -96,7 +96,7 @@ class Evaluations:
             os.close(self._descriptor)
 
     def results(self, pool: LazyPool, codes: Sequence[str], confirmed: bool = False) -> list[Evaluation]:
-        """What programs give, by ``EvaluationPool.replay`` where a second run has to decide alike."""
+        """Return the evaluations of programs; ``confirmed`` ones come from ``EvaluationPool.replay``."""
         keys = [pool.key(code) for code in codes]
         new = {
             key: code for key, code in zip(keys, codes, strict=True) if (key, confirmed) not in self._known
@@ -108,22 +108,22 @@ class Evaluations:
             self._known[key, confirmed] = evaluation
             self.executed += 1
             if evaluation.isolation is not Isolation.KILLED:
-                self._write(msgspec.json.encode(_Line(key, confirmed, evaluation)) + b"\n")
+                self._write(msgspec.json.encode(_StateLine(key, confirmed, evaluation)) + b"\n")
         return [self._known[key, confirmed] for key in keys]
 
     def _open(self, state: Path) -> None:
         self._descriptor = os.open(state, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         text = state.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]
-        if not whole.startswith(self._head) and (whole or not self._head.startswith(text)):
+        complete = text[: text.rfind(b"\n") + 1]
+        if not complete.startswith(self._head) and (complete or not self._head.startswith(text)):
             raise RunDirectoryError(f"{state} is no state file of this version: name another, or remove it")
         try:
-            lines = [msgspec.json.decode(line, type=_Line) for line in whole.splitlines()[1:]]
+            lines = [msgspec.json.decode(line, type=_StateLine) for line in complete.splitlines()[1:]]
         except UNREADABLE as error:
             raise RunDirectoryError(f"cannot read {state}: {one_line(str(error))}; remove it") from error
         self._known = {(line.key, line.confirmed): line.evaluation for line in lines}
-        os.ftruncate(self._descriptor, len(whole))
-        if not whole:
+        os.ftruncate(self._descriptor, len(complete))
+        if not complete:
             self._write(self._head)
 
     def _write(self, line: bytes) -> None:
@@ -134,48 +134,48 @@ class Evaluations:
 
 @dataclass
 class RunPrograms:
-    """Answers as the pool of one run would, for repeats and chance are that run's own."""
+    """The evaluator of one run: repeats and nondeterministic programs are counted within the run."""
 
     pool: LazyPool
     evaluations: Evaluations
     _seen: set[str] = field(default_factory=set)
-    _unsteady: dict[str, Evaluation] = field(default_factory=dict)
+    _nondeterministic: dict[str, Evaluation] = field(default_factory=dict)
 
     def evaluate(self, codes: Sequence[str]) -> list[Evaluation]:
-        """What programs give, in order; an equal program that came before in this run is a repeat."""
+        """Evaluate programs in order; a program that an earlier one of the run equals is a repeat."""
         results = []
         for code, result in zip(codes, self.evaluations.results(self.pool, codes), strict=True):
             key = self.pool.key(code)
-            results.append(replace(self._unsteady.get(key, result), repeat=key in self._seen))
+            results.append(replace(self._nondeterministic.get(key, result), repeat=key in self._seen))
             self._seen.add(key)
         return results
 
     def replay(self, codes: Sequence[str]) -> list[Evaluation]:
-        """What they give when every instance is decided twice; one found to decide by chance stays so."""
+        """Evaluate every instance twice; a program found to be nondeterministic stays so in this run."""
         self.evaluations.results(self.pool, codes)
         results = self.evaluations.results(self.pool, codes, confirmed=True)
         for code, result in zip(codes, results, strict=True):
             if result.isolation is Isolation.NONDETERMINISTIC:
-                self._unsteady[self.pool.key(code)] = result
+                self._nondeterministic[self.pool.key(code)] = result
         return results
 
     def skip(self, codes: Sequence[str]) -> None:
-        """Programs of the run that are not executed here: equal ones after them are repeats."""
+        """Count programs of the run that are not executed: later equal ones are repeats."""
         self._seen.update(self.pool.key(code) for code in codes)
 
     @contextmanager
     def with_more_time(self) -> Iterator["RunPrograms"]:
-        """The same with TIME_FACTOR times the time."""
-        problem, split, limits = self.pool.what
+        """Yield the same evaluator with ``TIME_FACTOR`` times the time limit."""
+        problem, split, limits = self.pool.settings
         more = msgspec.structs.replace(limits, timeout_s=TIME_FACTOR * limits.timeout_s)
         with closing(LazyPool(problem, split, more)) as pool:
             yield RunPrograms(pool, self.evaluations)
 
 
 class ProgramRunner:
-    """Where programs are executed: one pool at a time, kept while problem, split and limits stay.
+    """Executes programs in one pool at a time, which is reused while problem, split and limits stay the same.
 
-    To be closed in the end.
+    Close it after use.
     """
 
     def __init__(self, evaluations: Evaluations, slots: int) -> None:
@@ -189,9 +189,9 @@ class ProgramRunner:
         self._pool = None
 
     def programs(self, problem: Problem, split: str, recorded: EvaluationSettings) -> RunPrograms:
-        """For a run with these limits; raises ConfigError for limits that no run has."""
-        what = (problem, split, limits_here(recorded, self._slots))
-        if self._pool is None or self._pool.what != what:
+        """Return the evaluator of a run with these limits; raises ConfigError where they are too large."""
+        settings = (problem, split, limits_here(recorded, self._slots))
+        if self._pool is None or self._pool.settings != settings:
             self.close()
-            self._pool = LazyPool(*what)
+            self._pool = LazyPool(*settings)
         return RunPrograms(self._pool, self._evaluations)

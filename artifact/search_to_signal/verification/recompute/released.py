@@ -1,4 +1,4 @@
-"""A run of the released host recomputed: texts and programs; what it draws and learns is its own affair."""
+"""A run of the released host, recomputed: texts and programs, not its draws and updates."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,19 +24,20 @@ from search_to_signal.records.schema import (
     Outcome,
     StepRecord,
 )
-from search_to_signal.verification.findings import LIMITED, Finding, same_bits
+from search_to_signal.verification.findings import Finding
+from search_to_signal.verification.recompute.endings import LIMITED, same_bits
 from search_to_signal.verification.recompute.programs import RunPrograms
 from search_to_signal.verification.recompute.tools import Tools
 
-ITS_OWN = "draws, tokens and updates: the released host makes them by itself"
-_COLONIES = ("cvrp", "op")
-# From torch 2.7 on the noise of ant colonies is another one than ours.
-_OUR_NOISE = ("2.5.", "2.6.")
+HOST_INTERNAL = "draws, tokens and updates: the released host makes them by itself"
+_ANT_COLONY_PROBLEMS = ("cvrp", "op")
+# The problems' ant colonies use the noise of these versions of torch; from 2.7 on torch draws another one.
+_NOISE_VERSIONS = ("2.5.", "2.6.")
 
 
 @dataclass(frozen=True)
 class _Check:
-    """What the completions of a run are held against; ``scored``: scores here are to the bit those there."""
+    """How a run's completions are compared; ``scored``: scores have to be equal to the bit."""
 
     programs: RunPrograms
     idea_end: IdeaEnd
@@ -44,47 +45,47 @@ class _Check:
 
 
 def released_findings(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
-    """What is otherwise in a run of the released host; raises S2SError for what cannot be recomputed."""
+    """Yield the differences of a run of the released host; raises S2SError if it cannot be recomputed."""
     manifest, heuristics = read_manifest(run), list(read_records(run / HEURISTICS, HeuristicRecord))
     problem, split = find_problem(manifest.facts.problem), manifest.facts.split
     programs = tools.runner.programs(problem, split, EvaluationSettings(replay="off"))
-    yield Finding("all", ITS_OWN, False)
-    scored = _has_our_noise(manifest)
+    yield Finding("all", HOST_INTERNAL, False)
+    scored = _has_same_noise(manifest)
     if not scored:
         yield Finding("all", "scores of ant colonies: the noise of its torch is another one", False)
-    elif told := _seed_problem(heuristics, programs):
+    elif problem_text := _seed_problem(heuristics, programs):
         scored = False
-        yield Finding("seed heuristic", told)
+        yield Finding("seed heuristic", problem_text)
     check = _Check(programs, manifest.facts.idea_end, scored)
-    codes = _codes(heuristics)
+    codes = _codes_by_id(heuristics)
     steps = list(read_records(run / STEPS, StepRecord))
     chosen = tools.chosen(name, len(steps))
     for number, (step, group, generation) in enumerate(_groups(run, steps)):
         tools.tally.update(groups=1, completions=len(group), executed=number in chosen)
-        yield from _prompt(f"step {step.step}", step, group, generation, codes)
-        yield from _texts(group, generation.completions, check)
+        yield from _compare_prompt(f"step {step.step}", step, group, generation, codes)
+        yield from _compare_texts(group, generation.completions, check)
         if number in chosen:
-            yield from _programs(group, generation.completions, check)
+            yield from _compare_programs(group, generation.completions, check)
         tools.progress.update(name, number + 1, len(steps))
 
 
-def _has_our_noise(manifest: Manifest) -> bool:
+def _has_same_noise(manifest: Manifest) -> bool:
     torch = manifest.environment.packages.get("torch") or ""
-    return manifest.facts.problem not in _COLONIES or torch.startswith(_OUR_NOISE)
+    return manifest.facts.problem not in _ANT_COLONY_PROBLEMS or torch.startswith(_NOISE_VERSIONS)
 
 
 def _seed_problem(heuristics: Sequence[HeuristicRecord], programs: RunPrograms) -> str | None:
-    """Why no score of a run can be ours: its seed, whose score is beyond doubt, has another one here."""
+    """Return a line where the seed heuristic has another score here: then no score can be compared."""
     seed = next((heuristic for heuristic in heuristics if heuristic.operator is None), None)
     if seed is None:
         raise RecordError("the seed heuristic is not recorded")
-    (found,) = programs.evaluate([seed.code])
-    if same_bits(found.score, seed.score):
+    (actual,) = programs.evaluate([seed.code])
+    if same_bits(actual.score, seed.score):
         return None
-    return f"score {seed.score}, it gives {found.score}: its instances are others, so no score is compared"
+    return f"score {seed.score}, it gives {actual.score}: its instances are others, so no score is compared"
 
 
-def _codes(heuristics: Sequence[HeuristicRecord]) -> Mapping[str, list[str]]:
+def _codes_by_id(heuristics: Sequence[HeuristicRecord]) -> Mapping[str, list[str]]:
     codes: dict[str, list[str]] = {}
     for heuristic in heuristics:
         codes.setdefault(heuristic.id, []).append(heuristic.code.strip())
@@ -101,7 +102,7 @@ def _groups(run: Path, steps: Sequence[StepRecord]) -> Iterator[tuple[StepRecord
         yield step, group, generation
 
 
-def _prompt(
+def _compare_prompt(
     where: str,
     step: StepRecord,
     group: Group,
@@ -113,8 +114,8 @@ def _prompt(
     text = asked_text(generation.prompt)
     if any(not any(code in text for code in codes.get(parent, ())) for parent in group[0].parents):
         yield Finding(where, "its prompt does not show its parents")
-    for record, told in zip(group, generation.requests, strict=False):
-        if record.truncated != (told.finish_reason == "length"):
+    for record, request in zip(group, generation.requests, strict=False):
+        if record.truncated != (request.finish_reason == "length"):
             yield Finding(_where(record), "truncated is not what its request ended with")
 
 
@@ -122,58 +123,60 @@ def _where(record: CompletionRecord) -> str:
     return f"step {record.step}, completion {record.index}"
 
 
-def _texts(group: Group, texts: Sequence[str], check: _Check) -> Iterator[Finding]:
+def _compare_texts(group: Group, texts: Sequence[str], check: _Check) -> Iterator[Finding]:
     for record, text in zip(group, texts, strict=True):
-        found = parse(text, check.idea_end)
-        code = "" if isinstance(found, Failure) else found.code
+        parsing = parse(text, check.idea_end)
+        code = "" if isinstance(parsing, Failure) else parsing.code
         if record.response_sha256 != sha256_text(text):
             yield Finding(_where(record), "response_sha256 is not that of its text")
         if record.program_sha256 != (program_sha256(code) if code else None):
             yield Finding(_where(record), "program_sha256 is not that of its text")
-        named = found.outcome.value if isinstance(found, Failure) else "a proposal"
+        named = parsing.outcome.value if isinstance(parsing, Failure) else "a proposal"
         unparsed = record.outcome in (Outcome.MISSING_RATIONALE, Outcome.MISSING_CODE)
-        if (record.outcome is not found.outcome) if isinstance(found, Failure) else unparsed:
+        if (record.outcome is not parsing.outcome) if isinstance(parsing, Failure) else unparsed:
             yield Finding(_where(record), f"outcome {record.outcome.value} is recorded, its text is {named}")
 
 
-def _programs(group: Group, texts: Sequence[str], check: _Check) -> Iterator[Finding]:
+def _compare_programs(group: Group, texts: Sequence[str], check: _Check) -> Iterator[Finding]:
     completions = [Completion((), text, False) for text in texts]
-    for record, judged in zip(group, _judged(group, completions, check), strict=True):
-        if judged.proposal is not None:
-            yield from _ended(record, judged, check)
+    for record, actual in zip(group, _evaluate(group, completions, check), strict=True):
+        if actual.proposal is not None:
+            yield from _compare_ending(record, actual, check)
 
 
-def _judged(group: Group, completions: Sequence[Completion], check: _Check) -> list[EvaluatedCompletion]:
-    """Every text as we judge it; what is cut off here and not there is given more time."""
-    found = evaluate_group(completions, check.programs, check.idea_end)
-    slow = [
+def _evaluate(group: Group, completions: Sequence[Completion], check: _Check) -> list[EvaluatedCompletion]:
+    """Evaluate texts; programs that only here reach a limit get more time."""
+    evaluated = evaluate_group(completions, check.programs, check.idea_end)
+    limited = [
         index
-        for index, (record, item) in enumerate(zip(group, found, strict=True))
-        if _isolation(item) in LIMITED and record.outcome is not Outcome.RUNTIME_FAILURE
+        for index, (record, actual) in enumerate(zip(group, evaluated, strict=True))
+        if _isolation(actual) in LIMITED and record.outcome is not Outcome.RUNTIME_FAILURE
     ]
-    if slow:
+    if limited:
         with check.programs.with_more_time() as slower:
-            again = evaluate_group([completions[index] for index in slow], slower, check.idea_end)
-        for index, item in zip(slow, again, strict=True):
-            found[index] = item
-    return found
+            again = evaluate_group([completions[index] for index in limited], slower, check.idea_end)
+        for index, actual in zip(limited, again, strict=True):
+            evaluated[index] = actual
+    return evaluated
 
 
-def _isolation(judged: EvaluatedCompletion) -> str:
-    return "" if judged.evaluation is None else judged.evaluation.isolation.value
+def _isolation(actual: EvaluatedCompletion) -> str:
+    return "" if actual.evaluation is None else actual.evaluation.isolation.value
 
 
-def _ended(record: CompletionRecord, judged: EvaluatedCompletion, check: _Check) -> Iterator[Finding]:
-    """How a program ended; what the host's clock may have ended is not compared (D42)."""
+def _compare_ending(
+    record: CompletionRecord, actual: EvaluatedCompletion, check: _Check
+) -> Iterator[Finding]:
+    """Compare endings; failures that the host's time limit may have caused are not compared (D42)."""
     where, failed = _where(record), Outcome.RUNTIME_FAILURE
-    if record.outcome is failed and judged.outcome is not failed and judged.outcome.evaluated:
+    if record.outcome is failed and actual.outcome is not failed and actual.outcome.evaluated:
         yield Finding(where, "recorded as a runtime failure, which ends here: the host's clock", False)
-    elif record.outcome is not judged.outcome:
-        told = f"{judged.outcome.value} ({_isolation(judged)}: {judged.detail})"
-        yield Finding(where, f"outcome {record.outcome.value} is recorded, its text gives {told}")
-    elif check.scored and not same_bits(record.score, judged.score):
-        assert judged.proposal is not None
-        (again,) = check.programs.replay([judged.proposal.code])
+    elif record.outcome is not actual.outcome:
+        ended = f"{actual.outcome.value} ({_isolation(actual)}: {actual.detail})"
+        yield Finding(where, f"outcome {record.outcome.value} is recorded, its text gives {ended}")
+    elif check.scored and not same_bits(record.score, actual.score):
+        assert actual.proposal is not None
+        (again,) = check.programs.replay([actual.proposal.code])
         chance = again.isolation is Isolation.NONDETERMINISTIC
-        told = f"score {record.score} is recorded, its program gives {judged.score}"
-        yield Finding(where, "its program decides by chance" if chance else told, not chance)
+        scores = f"score {record.score} is recorded, its program gives {actual.score}"
+        yield Finding(where, "its program decides by chance" if chance else scores, not chance)

@@ -1,4 +1,4 @@
-"""A run directory recomputed: its texts, its programs, its tokens, and the search that they make."""
+"""A run directory, recomputed: texts, programs, token ids and search."""
 
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -9,7 +9,7 @@ import msgspec
 
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.generators.base import completion_text, request_seeds
-from search_to_signal.hosts import find_host, host_code
+from search_to_signal.hosts import find_host, host_errors
 from search_to_signal.normalizer import find_normalizer
 from search_to_signal.problems import find_problem
 from search_to_signal.profiles.run_config import RunConfig, host_setup
@@ -23,11 +23,12 @@ from search_to_signal.rewards import find_mapping
 from search_to_signal.search.host import HasDatabase, begin, wants_instance_scores
 from search_to_signal.search.member import heuristic_record, seed_member
 from search_to_signal.seeding import derive_seed
-from search_to_signal.verification.findings import Finding, same_bits
-from search_to_signal.verification.recompute.completions import Text, text_findings
+from search_to_signal.verification.findings import Finding
+from search_to_signal.verification.recompute.completions import RecordedText, text_findings
+from search_to_signal.verification.recompute.endings import same_bits
 from search_to_signal.verification.recompute.programs import RunPrograms
-from search_to_signal.verification.recompute.search import Played, Search
-from search_to_signal.verification.recompute.tokens import Tokens, token_findings
+from search_to_signal.verification.recompute.search import RecordedGroup, SearchReplay
+from search_to_signal.verification.recompute.tokens import ModelTokenizer, token_findings
 from search_to_signal.verification.recompute.tools import Tools
 
 NO_TOKENIZER = "token ids: its model's tokenizer is not here with the recorded checksums (--model)"
@@ -35,7 +36,7 @@ NO_TOKENS = "token ids: an endpoint shows none"
 
 
 def run_config(manifest: Manifest) -> RunConfig:
-    """A manifest's configuration; raises ConfigError for settings that this version cannot have."""
+    """Return a manifest's configuration; raises ConfigError for settings of another version."""
     try:
         return msgspec.convert(manifest.config, RunConfig)
     except msgspec.ValidationError as error:
@@ -45,49 +46,49 @@ def run_config(manifest: Manifest) -> RunConfig:
 
 
 def run_findings(run: Path, name: str, tools: Tools) -> Iterator[Finding]:
-    """What is otherwise in a run directory; raises S2SError for what cannot be recomputed at all."""
+    """Yield the differences of a run directory; raises S2SError if it cannot be recomputed."""
     manifest = read_manifest(run)
     config = run_config(manifest)
     problem = find_problem(config.problem)
     host = find_host(config.host, host_setup(problem, config.search, config.host_settings))
     credit = (find_mapping(config.mapping), find_normalizer(config.normalizer)) if config.trained else None
-    search = Search(config, problem, host, credit, tools.tokenizers.of(manifest.model_files))
+    search = SearchReplay(config, problem, host, credit, tools.tokenizers.of(manifest.model_files))
     programs = tools.runner.programs(problem, config.split, config.evaluation)
     heuristics = list(read_records(run / HEURISTICS, HeuristicRecord))
     steps = list(read_records(run / STEPS, StepRecord))
     chosen = tools.chosen(name, len(steps))
-    state, findings = _seed(search, heuristics, programs)
+    state, findings = _start(search, heuristics, programs)
     yield from findings
-    for number, played in enumerate(_groups(run, steps, heuristics)):
-        tools.tally.update(groups=1, completions=len(played.group), executed=number in chosen)
-        yield from text_findings(_texts(played), programs, number in chosen, config.reading)
-        yield from _sampled(played, search)
+    for number, recorded in enumerate(_groups(run, steps, heuristics)):
+        tools.tally.update(groups=1, completions=len(recorded.group), executed=number in chosen)
+        yield from text_findings(_texts(recorded), programs, number in chosen, config.reading)
+        yield from _sampling_findings(recorded, search)
         if state is not None:
-            state, findings = search.follow(state, played)
+            state, findings = search.replay_group(state, recorded)
             yield from findings
         tools.progress.update(name, number + 1, len(steps))
     if isinstance(host, HasDatabase) and state is not None and host.database(state) != read_database(run):
         yield Finding(DATABASE, "it is not the state that the search ends with")
     if config.generation.backend == "api":
         yield Finding("all", NO_TOKENS, False)
-    elif search.tokens is None:
+    elif search.tokenizer is None:
         yield Finding("all", NO_TOKENIZER, False)
 
 
-def _seed(
-    search: Search, heuristics: list[HeuristicRecord], programs: RunPrograms
+def _start(
+    search: SearchReplay, heuristics: list[HeuristicRecord], programs: RunPrograms
 ) -> tuple[Any, list[Finding]]:
-    """The state before the first group, as recorded, and what is otherwise in the seed heuristic."""
-    (found,) = programs.evaluate([search.problem.seed.code])
-    if not heuristics or found.score is None:
+    """The recorded state before the first group, and the differences of the seed heuristic."""
+    (actual,) = programs.evaluate([search.problem.seed.code])
+    if not heuristics or actual.score is None:
         raise RecordError("the seed heuristic is not recorded, or fails here")
-    due = found.per_instance if wants_instance_scores(search.host) else ()
-    seed = seed_member(search.problem.seed, heuristics[0].score, due)
-    with host_code(search.config.host):
+    instance_scores = actual.per_instance if wants_instance_scores(search.host) else ()
+    seed = seed_member(search.problem.seed, heuristics[0].score, instance_scores)
+    with host_errors(search.config.host):
         state = begin(search.host, seed, given(heuristics))
     findings = []
-    if not same_bits(heuristics[0].score, found.score):
-        findings.append(Finding("seed heuristic", f"score {heuristics[0].score}, it gives {found.score}"))
+    if not same_bits(heuristics[0].score, actual.score):
+        findings.append(Finding("seed heuristic", f"score {heuristics[0].score}, it gives {actual.score}"))
     if heuristics[0] != heuristic_record(seed):
         findings.append(Finding("seed heuristic", "it is not the problem's"))
     if sum(heuristic.operator is None for heuristic in heuristics) != 1:
@@ -95,14 +96,14 @@ def _seed(
     return state, findings
 
 
-def _groups(run: Path, steps: list[StepRecord], heuristics: list[HeuristicRecord]) -> Iterator[Played]:
+def _groups(run: Path, steps: list[StepRecord], heuristics: list[HeuristicRecord]) -> Iterator[RecordedGroup]:
     """The groups of a run in order; raises RecordError where its files do not hold the same ones."""
-    brought: dict[int, list[HeuristicRecord]] = {}
+    admitted: dict[int, list[HeuristicRecord]] = {}
     for heuristic in heuristics:
         if heuristic.operator is not None and heuristic.step != GIVEN:
-            brought.setdefault(heuristic.step, []).append(heuristic)
-    if strange := sorted(set(brought) - {step.step for step in steps}):
-        raise RecordError(f"heuristics of step {strange[0]} are stored, which was not played")
+            admitted.setdefault(heuristic.step, []).append(heuristic)
+    if unknown := sorted(set(admitted) - {step.step for step in steps}):
+        raise RecordError(f"heuristics of step {unknown[0]} are stored, which was not played")
     generations = read_records(run / GENERATIONS, GenerationRecord)
     for step, group, generation in zip_longest(steps, read_groups(run), generations):
         if step is None or group is None or generation is None:
@@ -111,43 +112,46 @@ def _groups(run: Path, steps: list[StepRecord], heuristics: list[HeuristicRecord
         sizes |= {len(generation.requests)} if generation.requests else set()
         if len(sizes) != 1 or {step.step, group[0].step, generation.step} != {step.step}:
             raise RecordError(f"step {step.step}: completions, texts and token ids are not of the same group")
-        yield Played(group, step, generation, tuple(brought.get(step.step, ())))
+        yield RecordedGroup(group, step, generation, tuple(admitted.get(step.step, ())))
 
 
-def _texts(played: Played) -> list[Text]:
-    pairs = zip(played.group, played.completions, strict=True)
-    return [Text(f"step {r.step}, completion {r.index}", r, completion) for r, completion in pairs]
+def _texts(recorded: RecordedGroup) -> list[RecordedText]:
+    pairs = zip(recorded.group, recorded.completions, strict=True)
+    return [RecordedText(f"step {r.step}, completion {r.index}", r, completion) for r, completion in pairs]
 
 
-def _sampled(played: Played, search: Search) -> Iterator[Finding]:
-    """What was read and sampled: token ids, or what an endpoint was asked."""
-    where, generation, config = f"step {played.step.step}", played.generation, search.config
+def _sampling_findings(recorded: RecordedGroup, search: SearchReplay) -> Iterator[Finding]:
+    """Differences of a group's token ids, or of its requests to an endpoint."""
+    where, generation, config = f"step {recorded.step.step}", recorded.generation, search.config
+    truncated = [record.truncated for record in recorded.group]
     if config.generation.backend == "api":
-        seeds = request_seeds(derive_seed(config.seed, "sample", played.step.step), len(played.group))
+        seeds = request_seeds(derive_seed(config.seed, "sample", recorded.step.step), len(recorded.group))
         if tuple(request.seed for request in generation.requests) != seeds:
             yield Finding(where, "its requests were not asked with the seeds of the run")
-        early = [request.finish_reason == "length" for request in generation.requests]
-        if early != [record.truncated for record in played.group]:
+        if truncated != [request.finish_reason == "length" for request in generation.requests]:
             yield Finding(where, "truncated is not what its requests ended with")
         if generation.prompt_ids or any(generation.completion_ids):
             yield Finding(where, "an endpoint shows no token ids, and some are recorded")
-    elif search.tokens is not None:
-        truncated, cut = [record.truncated for record in played.group], played.step.prompt_tokens_cut
-        yield from token_findings(where, generation, truncated, cut, search.tokens, config.generation)
+    elif search.tokenizer is not None:
+        cut = recorded.step.prompt_tokens_cut
+        yield from token_findings(where, generation, truncated, cut, search.tokenizer, config.generation)
         if config.trained and config.learner.credit != "both":
-            yield from credit_findings(where, played, search.tokens, config)
+            yield from credited_token_findings(where, recorded, search.tokenizer, config)
 
 
-def credit_findings(where: str, played: Played, tokens: Tokens, config: RunConfig) -> Iterator[Finding]:
-    """Whether as many tokens carried the gradient as the texts' credited part has (D43)."""
-    if played.step.training_tokens == 0 and played.step.loss is None:
+def credited_token_findings(
+    where: str, recorded: RecordedGroup, tokenizer: ModelTokenizer, config: RunConfig
+) -> Iterator[Finding]:
+    """Yield a difference where the gradient had another number of tokens than the credited part (D43)."""
+    tokens = recorded.step.training_tokens
+    if tokens == 0 and recorded.step.loss is None:
         return
-    decode, learner = completion_text(tokens.tokenizer), config.learner
-    due = sum(
+    decode, learner = completion_text(tokenizer.tokenizer), config.learner
+    expected = sum(
         sum(part_tokens(ids, learner.credit, decode, config.reading))
-        for ids, record in zip(played.generation.completion_ids, played.group, strict=True)
+        for ids, record in zip(recorded.generation.completion_ids, recorded.group, strict=True)
         if not (learner.truncated == "exclude" and record.truncated)
     )
-    if played.step.training_tokens != due:
-        found = played.step.training_tokens
-        yield Finding(where, f"training_tokens is {found}, {learner.credit} has {due} tokens in its texts")
+    if tokens != expected:
+        text = f"training_tokens is {tokens}, {learner.credit} has {expected} tokens in its texts"
+        yield Finding(where, text)

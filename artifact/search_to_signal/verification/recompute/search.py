@@ -1,4 +1,4 @@
-"""The search of a recorded run, drawn and moved on again from its seed and its records."""
+"""The search of a recorded run, replayed from its seed and its records."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import msgspec
 
 from search_to_signal.errors import S2SError
 from search_to_signal.generators.base import Completion, Generation
-from search_to_signal.hosts import host_code
+from search_to_signal.hosts import host_errors
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.loop.group import EvaluatedCompletion, completion_records, step_record
 from search_to_signal.normalizer import Normalizer
@@ -29,20 +29,21 @@ from search_to_signal.search.host import Host, Request, exposures_of, update_sea
 from search_to_signal.search.member import heuristic_record
 from search_to_signal.search.round import evaluated
 from search_to_signal.seeding import stream
-from search_to_signal.verification.findings import Finding, same_bits
-from search_to_signal.verification.recompute.tokens import Tokens, prompt_differs
+from search_to_signal.verification.findings import Finding
+from search_to_signal.verification.recompute.endings import same_bits
+from search_to_signal.verification.recompute.tokens import ModelTokenizer, prompt_differs
 
-# Looked at text by text, where chance and time limits can be told apart.
-_ELSEWHERE = ("evaluation",)
-# Only the learner can tell.
-_LEARNED = ("loss", "kl", "grad_norm", "training_tokens", "adapter_sha256", "not_finite")
-# A sum of a few products, which some processors round otherwise.
-_EXPOSURE = 1e-12
+# Compared text by text, which distinguishes chance from time limits.
+_COMPARED_BY_TEXT = ("evaluation",)
+# Results of the learner, which is not executed.
+_LEARNER_FIELDS = ("loss", "kl", "grad_norm", "training_tokens", "adapter_sha256", "not_finite")
+# Exposures are sums of a few products, whose last bits depend on the processor.
+_EXPOSURE_TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True)
-class Played:
-    """One recorded group, whole: its completions, step, texts, and the heuristics that it brought."""
+class RecordedGroup:
+    """One recorded group: its completions, step and texts, and the heuristics that it admitted."""
 
     group: Group
     step: StepRecord
@@ -51,119 +52,128 @@ class Played:
 
     @property
     def completions(self) -> tuple[Completion, ...]:
-        """Its completions as the generator gave them."""
-        told, requests = self.generation, self.generation.requests or (None,) * len(self.group)
-        parts = zip(told.completion_ids, told.completions, self.group, requests, strict=True)
-        return tuple(Completion(ids, text, record.truncated, asked) for ids, text, record, asked in parts)
+        """The completions as the generator returned them."""
+        generation = self.generation
+        requests = generation.requests or (None,) * len(self.group)
+        parts = zip(generation.completion_ids, generation.completions, self.group, requests, strict=True)
+        return tuple(Completion(ids, text, record.truncated, request) for ids, text, record, request in parts)
 
 
 @dataclass(frozen=True)
-class Search:
-    """What decides a run's search; ``credit`` is None where nothing was learned."""
+class SearchReplay:
+    """The parts that determine a run's search; ``credit`` is None for a frozen run."""
 
     config: RunConfig
     problem: Problem
     host: Host
     credit: tuple[RewardMapping, Normalizer] | None
-    tokens: Tokens | None
+    tokenizer: ModelTokenizer | None
 
-    def follow(self, state: Any, played: Played) -> tuple[Any, list[Finding]]:
-        """Move on by a group as recorded; what is otherwise, and no state where nothing can follow."""
-        where = f"step {played.step.step}"
+    def replay_group(self, state: Any, recorded: RecordedGroup) -> tuple[Any, list[Finding]]:
+        """Return the state after a recorded group, and the group's differences.
+
+        The state is None where the host proposes another prompt, since no later group can be compared.
+        """
+        where = f"step {recorded.step.step}"
         try:
-            rng = stream(self.config.seed, "search", played.step.step)
-            with host_code(self.config.host):
+            rng = stream(self.config.seed, "search", recorded.step.step)
+            with host_errors(self.config.host):
                 request = self.host.propose(state, rng)
-            findings = list(self._asked(where, request, played))
+            findings = list(self._compare_request(where, request, recorded))
             if not findings:
-                return self._moved(where, request, played)
+                return self._update(where, request, recorded)
         except S2SError as error:
             findings = [Finding(where, str(error))]
         return None, [*findings, Finding(where, "the search cannot be followed from here on")]
 
-    def _asked(self, where: str, request: Request, played: Played) -> Iterator[Finding]:
-        step, parents = played.step, tuple(parent.id for parent in request.parents)
-        told = (step.operator, step.collapsed, played.group[0].parents)
-        if told != (request.operator, request.collapsed, parents):
+    def _compare_request(self, where: str, request: Request, recorded: RecordedGroup) -> Iterator[Finding]:
+        step, parents = recorded.step, tuple(parent.id for parent in request.parents)
+        prompt, generation = recorded.generation.prompt, self.config.generation
+        drawn = (step.operator, step.collapsed, recorded.group[0].parents)
+        if drawn != (request.operator, request.collapsed, parents):
             yield Finding(where, "operator, collapse or parents are not those that its seed draws")
-        elif prompt_differs(played.generation.prompt, request.prompt, self.config.generation, self.tokens):
+        elif prompt_differs(prompt, request.prompt, generation, self.tokenizer):
             yield Finding(where, "its prompt is not the one that the search asks there")
 
-    def _moved(self, where: str, request: Request, played: Played) -> tuple[Any, list[Finding]]:
-        config, number = self.config, played.step.step
-        pairs = list(zip(played.group, played.generation.completions, strict=True))
-        results = [evaluated(record, text, config.reading) for record, text in pairs]
-        with host_code(config.host):
+    def _update(self, where: str, request: Request, recorded: RecordedGroup) -> tuple[Any, list[Finding]]:
+        config, number = self.config, recorded.step.step
+        texts = zip(recorded.group, recorded.generation.completions, strict=True)
+        results = [evaluated(record, text, config.reading) for record, text in texts]
+        with host_errors(config.host):
             transition = update_search(self.host, request, results, number)
-            reach = exposures_of(self.host, request, results)
-        generation = _generation(played)
-        both = zip(played.group, generation.completions, strict=True)
-        judged = [_judged(record, completion, config.reading) for record, completion in both]
+            exposures = exposures_of(self.host, request, results)
+        generation = _generation(recorded)
+        completions = zip(recorded.group, generation.completions, strict=True)
+        evaluations = [_evaluated(record, completion, config.reading) for record, completion in completions]
         records = completion_records(
-            request, number, config.problem, generation, judged, transition.events, reach
+            request, number, config.problem, generation, evaluations, transition.events, exposures
         )
         if self.credit is not None:
             records = assign_credit(records, *self.credit)
         step = step_record(request, transition, generation, records, config, None)
         admitted = [heuristic_record(member) for member in transition.admitted]
         return transition.state, [
-            *_completions(where, played.group, records),
-            *_step(where, played.step, step, records, None if self.credit is None else config.mapping),
-            *_admitted(where, played.heuristics, admitted),
+            *_compare_completions(where, recorded.group, records),
+            *_compare_step(
+                where, recorded.step, step, records, None if self.credit is None else config.mapping
+            ),
+            *_compare_heuristics(where, recorded.heuristics, admitted),
         ]
 
 
-def _generation(played: Played) -> Generation:
-    told, cut = played.generation, played.step.prompt_tokens_cut or 0
-    return Generation(told.prompt, told.prompt_ids, played.completions, cut)
+def _generation(recorded: RecordedGroup) -> Generation:
+    generation, cut = recorded.generation, recorded.step.prompt_tokens_cut or 0
+    return Generation(generation.prompt, generation.prompt_ids, recorded.completions, cut)
 
 
-def _judged(record: CompletionRecord, completion: Completion, idea_end: IdeaEnd) -> EvaluatedCompletion:
-    proposal = parse(completion.text, idea_end)
-    found = proposal if isinstance(proposal, Proposal) else None
+def _evaluated(record: CompletionRecord, completion: Completion, idea_end: IdeaEnd) -> EvaluatedCompletion:
+    parsing = parse(completion.text, idea_end)
+    proposal = parsing if isinstance(parsing, Proposal) else None
     scores = () if record.instance_scores is msgspec.UNSET else record.instance_scores
     return EvaluatedCompletion(
-        completion, record.outcome, record.detail, record.score, found, record.program_sha256, None, scores
+        completion, record.outcome, record.detail, record.score, proposal, record.program_sha256, None, scores
     )
 
 
-def _completions(
-    where: str, recorded: Sequence[CompletionRecord], found: Sequence[CompletionRecord]
+def _compare_completions(
+    where: str, recorded: Sequence[CompletionRecord], actual: Sequence[CompletionRecord]
 ) -> Iterator[Finding]:
-    for one, other in zip(recorded, found, strict=True):
-        yield from _otherwise(f"{where}, completion {one.index}", one, other, _ELSEWHERE)
+    for record, expected in zip(recorded, actual, strict=True):
+        yield from _compare_fields(f"{where}, completion {record.index}", record, expected, _COMPARED_BY_TEXT)
 
 
-def _step(
+def _compare_step(
     where: str,
     recorded: StepRecord,
-    found: StepRecord,
+    actual: StepRecord,
     records: Sequence[CompletionRecord],
     mapping: str | None,
 ) -> Iterator[Finding]:
     if mapping is None:
-        yield from _otherwise(where, recorded, found, ("prompt_tokens_cut",))
+        yield from _compare_fields(where, recorded, actual, ("prompt_tokens_cut",))
         return
     zero = all(record.advantage == 0 for record in records)
-    credit = msgspec.structs.replace(found, mapping=mapping, zero_advantage=zero)
-    yield from _otherwise(where, recorded, credit, ("prompt_tokens_cut", *_LEARNED))
+    credited = msgspec.structs.replace(actual, mapping=mapping, zero_advantage=zero)
+    yield from _compare_fields(where, recorded, credited, ("prompt_tokens_cut", *_LEARNER_FIELDS))
 
 
-def _admitted(
-    where: str, recorded: Sequence[HeuristicRecord], found: Sequence[HeuristicRecord]
+def _compare_heuristics(
+    where: str, recorded: Sequence[HeuristicRecord], actual: Sequence[HeuristicRecord]
 ) -> Iterator[Finding]:
-    if len(recorded) != len(found):
-        yield Finding(where, f"{len(recorded)} heuristics are stored, its completions give {len(found)}")
+    if len(recorded) != len(actual):
+        yield Finding(where, f"{len(recorded)} heuristics are stored, its completions give {len(actual)}")
         return
-    for one, other in zip(recorded, found, strict=True):
-        yield from _otherwise(f"{where}, heuristic of completion {other.index}", one, other, ())
+    for record, expected in zip(recorded, actual, strict=True):
+        place = f"{where}, heuristic of completion {expected.index}"
+        yield from _compare_fields(place, record, expected, ())
 
 
-def _otherwise(
-    where: str, recorded: msgspec.Struct, found: msgspec.Struct, leave_out: Sequence[str]
+def _compare_fields(
+    where: str, recorded: msgspec.Struct, actual: msgspec.Struct, left_out: Sequence[str]
 ) -> Iterator[Finding]:
     for name in recorded.__struct_fields__:
-        one, other = getattr(recorded, name), getattr(found, name)
-        close = name == "exposure" and None not in (one, other) and isclose(one, other, abs_tol=_EXPOSURE)
-        if name not in leave_out and not same_bits(one, other) and not close:
-            yield Finding(where, f"{name} is {one!r}, the records and the seed give {other!r}")
+        first, second = getattr(recorded, name), getattr(actual, name)
+        is_exposure = name == "exposure" and None not in (first, second)
+        close = is_exposure and isclose(first, second, abs_tol=_EXPOSURE_TOLERANCE)
+        if name not in left_out and not same_bits(first, second) and not close:
+            yield Finding(where, f"{name} is {first!r}, the records and the seed give {second!r}")

@@ -1,6 +1,6 @@
-"""Tables, figures, audit and search draws of a results directory, made again from its records and compared.
+"""Tables, figures, audit and search draws of a results directory, rebuilt from its records and compared.
 
-Nothing here loads a model. What another version of the source made is not compared: it may round otherwise.
+No model is loaded. Results of another version of the source are not compared: it may round differently.
 """
 
 import json
@@ -21,15 +21,16 @@ from search_to_signal.records.manifest import REPORT, read_manifest, runs_below
 from search_to_signal.studies.example_tours import tour_problems
 from search_to_signal.studies.layers.normalizer_replay import audit_results
 from search_to_signal.studies.reproduction import write_report
-from search_to_signal.verification.recompute.draws import draw_problems
+from search_to_signal.verification.findings import Finding
+from search_to_signal.verification.recompute.search_draws import search_draw_problems
 
 MATCHED = "matched.md"
-# Of the crate: when it was published, and the title that somebody gave.
-_FREE = ("datePublished", "name")
+# Fields of the crate that no record determines: date of publication and title.
+_FREE_CRATE_FIELDS = ("datePublished", "name")
 
 
 def other_source(directory: Path) -> bool:
-    """Whether a run of the directory was made by another version of the source than this one."""
+    """Whether another version of the source made a run of the directory, or a run cannot be read."""
     try:
         sources = {read_manifest(run).source.sha256 for run in runs_below(directory)}
     except RunDirectoryError:
@@ -37,92 +38,98 @@ def other_source(directory: Path) -> bool:
     return sources != {source().sha256}
 
 
-def rebuilt_problems(directory: Path) -> Iterator[str]:
-    """What differs from what the records give, one line each; runs of this source only (``other_source``).
+def table_findings(directory: Path) -> Iterator[Finding]:
+    """Rebuild what follows from the records, fastest parts first, and yield each difference.
 
-    What is made fastest comes first, for those who stop at the first line.
+    The directory has to come from this version of the source (see ``other_source``). Raises nothing for
+    damaged records: an error of a part is a finding, and ends the part.
     """
     with tempfile.TemporaryDirectory(prefix="s2s-") as temporary:
         parts = (
-            _packaging(directory),
-            _pages(directory),
-            tour_problems(directory),
-            _draws(directory),
-            _audit(directory, Path(temporary) / AUDIT),
-            _report(directory, Path(temporary) / REPORT),
+            _packaging_findings(directory),
+            _page_findings(directory),
+            (Finding("", problem) for problem in tour_problems(directory)),
+            _search_draw_findings(directory),
+            _audit_findings(directory, Path(temporary) / AUDIT),
+            _report_findings(directory, Path(temporary) / REPORT),
         )
         for part in parts:
-            yield from _errors_as_lines(part)
+            yield from _with_errors(part)
 
 
-def _errors_as_lines(part: Iterator[str]) -> Iterator[str]:
+def _with_errors(part: Iterator[Finding]) -> Iterator[Finding]:
     try:
         yield from part
     except (S2SError, OSError) as error:
-        yield str(error)
+        yield Finding("", str(error))
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        # Records that contradict each other break the arithmetic of a table; verify names the records.
-        yield f"it cannot be made again from these records ({type(error).__name__}: {error})"
+        # Contradictory records break the arithmetic of a table; the consistency checks name the records.
+        text = f"it cannot be made again from these records ({type(error).__name__}: {error})"
+        yield Finding("", text)
 
 
-def _draws(directory: Path) -> Iterator[str]:
+def _search_draw_findings(directory: Path) -> Iterator[Finding]:
     for run in runs_below(directory):
+        where = str(run.relative_to(directory))
         try:
-            yield from (f"{run.relative_to(directory)}: {problem}" for problem in draw_problems(run))
+            yield from (Finding(where, problem) for problem in search_draw_problems(run))
         except S2SError as error:
-            yield f"{run.relative_to(directory)}: {error}"
+            yield Finding(where, str(error))
 
 
-def _audit(directory: Path, out: Path) -> Iterator[str]:
+def _audit_findings(directory: Path, out: Path) -> Iterator[Finding]:
     if not (directory / COHORT).is_dir() or not (directory / AUDIT).is_dir():
         return
     audit_results(directory, out)
     runs = {run.relative_to(directory / AUDIT).parts[0] for run in runs_below(directory / AUDIT)}
-    yield from _differences(directory / AUDIT, out, runs)
+    yield from _compare_files(directory / AUDIT, out, runs)
 
 
-def _report(directory: Path, out: Path) -> Iterator[str]:
+def _report_findings(directory: Path, out: Path) -> Iterator[Finding]:
     if (directory / REPORT).is_dir():
         write_report(directory, out)
-        yield from _differences(directory / REPORT, out, set())
+        yield from _compare_files(directory / REPORT, out, set())
 
 
-def _differences(recorded: Path, made: Path, other: set[str]) -> Iterator[str]:
-    """Files that differ, are missing or are too many; folders in ``other`` hold runs and are left alone."""
-    found = {p.relative_to(recorded).as_posix() for p in listed_files(recorded)}
-    found = {name for name in found if name.split("/")[0] not in other}
-    due = {p.relative_to(made).as_posix() for p in listed_files(made)}
-    for name in sorted(found ^ due):
-        yield f"{recorded.name}/{name}: {'missing' if name in due else 'not what these records give'}"
-    for name in sorted(found & due):
+def _compare_files(recorded: Path, rebuilt: Path, run_folders: set[str]) -> Iterator[Finding]:
+    """Recorded files that differ, are missing or are surplus; ``run_folders`` are not compared."""
+    actual = {p.relative_to(recorded).as_posix() for p in listed_files(recorded)}
+    actual = {name for name in actual if name.split("/")[0] not in run_folders}
+    expected = {p.relative_to(rebuilt).as_posix() for p in listed_files(rebuilt)}
+    for name in sorted(actual ^ expected):
+        text = "missing" if name in expected else "not what these records give"
+        yield Finding(f"{recorded.name}/{name}", text)
+    for name in sorted(actual & expected):
         digest = image_sha256 if name.endswith(".png") else Path.read_bytes
-        if digest(recorded / name) != digest(made / name):
-            yield f"{recorded.name}/{name}: differs from what the records give"
+        if digest(recorded / name) != digest(rebuilt / name):
+            yield Finding(f"{recorded.name}/{name}", "differs from what the records give")
 
 
-def _pages(directory: Path) -> Iterator[str]:
+def _page_findings(directory: Path) -> Iterator[Finding]:
     page = directory / UPDATES / MATCHED
     if page.is_file() and page.read_text(encoding="utf-8") != matched_page(page.parent):
-        yield f"{UPDATES}/{MATCHED}: differs from what the records give"
+        yield Finding(f"{UPDATES}/{MATCHED}", "differs from what the records give")
     if (directory / ANCHOR / CONTRACT).is_file():
         contract = read_contract(directory / ANCHOR)
         if contract.formula != formula(contract.clock):
-            yield f"{ANCHOR}/{CONTRACT}: the formula is not the one that budgets follow from"
+            yield Finding(f"{ANCHOR}/{CONTRACT}", "the formula is not the one that budgets follow from")
 
 
-def _packaging(directory: Path) -> Iterator[str]:
+def _packaging_findings(directory: Path) -> Iterator[Finding]:
     crate = directory / CRATE
-    if crate.is_file() and _described(crate.read_bytes()) != _described(describe_crate(directory, "")):
-        yield f"{CRATE}: differs from what the directory holds"
+    if crate.is_file() and _crate_content(crate.read_bytes()) != _crate_content(
+        describe_crate(directory, "")
+    ):
+        yield Finding(CRATE, "differs from what the directory holds")
     if (directory / BLOCKS).is_file() and (directory / BLOCKS).read_bytes() != block_index(directory):
-        yield f"{BLOCKS}: it is not the index of these files"
+        yield Finding(BLOCKS, "it is not the index of these files")
 
 
-def _described(data: bytes) -> object:
-    """The graph of a crate without what only whoever sealed it knows."""
-    found = json.loads(data)
-    for entity in found["@graph"]:
+def _crate_content(data: bytes) -> object:
+    """The graph of a crate without the fields that no record determines."""
+    crate = json.loads(data)
+    for entity in crate["@graph"]:
         if entity["@id"] == "./":
-            for name in _FREE:
+            for name in _FREE_CRATE_FIELDS:
                 entity.pop(name, None)
-    return found
+    return crate

@@ -1,4 +1,4 @@
-"""Recorded token ids against the recorded texts, where the model's tokenizer is here."""
+"""Recorded token ids, compared with the recorded texts where the model's tokenizer is available."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,46 +16,46 @@ _LARGEST_ID = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Tokens:
-    """A tokenizer with the tokens that end a completion."""
+class ModelTokenizer:
+    """A model's tokenizer with the tokens that end a completion."""
 
     tokenizer: Any
     ends: frozenset[int]
 
 
 class Tokenizers:
-    """Tokenizers by the recorded checksums of their files, looked for among our models and ``others``."""
+    """Tokenizers by the recorded checksums of their files, of the shipped models and of ``others``."""
 
     def __init__(self, others: Sequence[Path]) -> None:
         shipped = sorted(path for path in MODELS.glob("*") if path.is_dir())
         self._directories = (*shipped, *others)
-        self._loaded: dict[Path, Tokens] = {}
+        self._loaded: dict[Path, ModelTokenizer] = {}
 
-    def of(self, model_files: Mapping[str, str]) -> Tokens | None:
-        """The tokenizer of a manifest's model files, weights aside; None where they are not here.
+    def of(self, model_files: Mapping[str, str]) -> ModelTokenizer | None:
+        """Return the tokenizer with a manifest's model files, weights aside; None where there is none.
 
-        A name in a directory leads nowhere: only files that are here already, with these bytes, are read.
+        Recorded names are no paths: only files of the known directories with these checksums are read.
         """
         needed = {name: sha for name, sha in model_files.items() if not name.endswith(".safetensors")}
         if "tokenizer.json" not in needed:
             return None
         for directory in self._directories:
-            if all(_is(directory, name, sha256) for name, sha256 in needed.items()):
+            if all(_has_file(directory, name, sha256) for name, sha256 in needed.items()):
                 return self._load(directory)
         return None
 
-    def _load(self, directory: Path) -> Tokens:
+    def _load(self, directory: Path) -> ModelTokenizer:
         if directory not in self._loaded:
             # These load torch.
             from search_to_signal.generators.local import load_tokenizer
             from search_to_signal.generators.vllm import stopping_ids
 
             tokenizer = load_tokenizer(directory)
-            self._loaded[directory] = Tokens(tokenizer, stopping_ids(tokenizer, directory))
+            self._loaded[directory] = ModelTokenizer(tokenizer, stopping_ids(tokenizer, directory))
         return self._loaded[directory]
 
 
-def _is(directory: Path, name: str, sha256: str) -> bool:
+def _has_file(directory: Path, name: str, sha256: str) -> bool:
     path = directory / name
     return path.parent == directory and path.is_file() and sha256_file(path) == sha256
 
@@ -65,42 +65,47 @@ def token_findings(
     generation: GenerationRecord,
     truncated: Sequence[bool],
     cut: int | None,
-    tokens: Tokens,
+    tokenizer: ModelTokenizer,
     settings: GenerationSettings,
 ) -> Iterator[Finding]:
-    """Whether prompt ids are the prompt's less its cut (D26), and each text and end those of its ids."""
-    whole = tokens.tokenizer.encode(generation.prompt, add_special_tokens=False)
-    kept = last_tokens(whole, settings)
-    if list(generation.prompt_ids) != kept:
+    """Yield the differences of a group's token ids from its texts.
+
+    Prompt ids are those of the prompt without the ``cut`` tokens before its limit (D26). A completion is
+    ``truncated`` where its last token does not end it.
+    """
+    whole = tokenizer.tokenizer.encode(generation.prompt, add_special_tokens=False)
+    expected = last_tokens(whole, settings)
+    if list(generation.prompt_ids) != expected:
         yield Finding(where, "prompt_ids are not the tokens of its prompt")
-    if cut is not None and cut != len(whole) - len(kept):
-        yield Finding(where, f"prompt_tokens_cut is {cut}, its prompt loses {len(whole) - len(kept)}")
+    if cut is not None and cut != len(whole) - len(expected):
+        yield Finding(where, f"prompt_tokens_cut is {cut}, its prompt loses {len(whole) - len(expected)}")
     rows = zip(generation.completion_ids, generation.completions, truncated, strict=True)
-    for index, (ids, text, ended_early) in enumerate(rows):
+    for index, (ids, text, is_truncated) in enumerate(rows):
         place = f"{where}, completion {index}"
         known = all(0 <= token <= _LARGEST_ID for token in ids)
-        if not known or tokens.tokenizer.decode(list(ids), skip_special_tokens=True) != text:
+        if not known or tokenizer.tokenizer.decode(list(ids), skip_special_tokens=True) != text:
             yield Finding(place, "its text is not that of its completion_ids")
-        if not ids or (ids[-1] not in tokens.ends) != ended_early:
-            yield Finding(place, f"truncated is {ended_early}, its completion_ids say otherwise")
+        if not ids or (ids[-1] not in tokenizer.ends) != is_truncated:
+            yield Finding(place, f"truncated is {is_truncated}, its completion_ids say otherwise")
 
 
-def rendered(prompt: ChatPrompt, tokens: Tokens) -> tuple[str, list[int]]:
-    """A prompt in the model's chat template, and its tokens."""
+def rendered(prompt: ChatPrompt, tokenizer: ModelTokenizer) -> tuple[str, list[int]]:
+    """Return a prompt in the model's chat template, and its token ids."""
     from search_to_signal.generators.chat import encoded  # loads torch
 
-    return encoded(tokens.tokenizer, messages(prompt))
+    return encoded(tokenizer.tokenizer, messages(prompt))
 
 
 def prompt_differs(
-    recorded: str, prompt: ChatPrompt, settings: GenerationSettings, tokens: Tokens | None
+    recorded: str, prompt: ChatPrompt, settings: GenerationSettings, tokenizer: ModelTokenizer | None
 ) -> bool:
     """Whether a recorded prompt is not the rendered form of these messages.
 
-    Without the tokenizer, which holds the template, only the user's message is looked for in it.
+    Without the tokenizer, which contains the chat template, the recorded prompt only has to contain the user
+    message.
     """
     if settings.backend == "api":
         return recorded != sent_messages(prompt)
-    if tokens is None:
+    if tokenizer is None:
         return prompt.user.strip() not in recorded
-    return recorded != rendered(prompt, tokens)[0]
+    return recorded != rendered(prompt, tokenizer)[0]

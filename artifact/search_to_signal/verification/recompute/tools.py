@@ -1,4 +1,4 @@
-"""What every part of a results directory is recomputed with."""
+"""What all parts of a recomputation share: sample of groups, program runner, tokenizers, progress, counts."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ from search_to_signal.verification.recompute.tokens import Tokenizers
 
 @dataclass(frozen=True)
 class Sample:
-    """Which of many are executed: ``count`` of them, drawn from ``seed``, or all when there are fewer."""
+    """A random sample of ``count`` items, drawn from ``seed``; all items where there are fewer."""
 
     seed: int
     count: int
 
     def chosen(self, name: str, total: int) -> frozenset[int]:
-        """Positions within what has this name."""
-        drawn = stream(self.seed, "recompute", name).choice(total, min(self.count, total), replace=False)
-        return frozenset(drawn.tolist())
+        """Return the sampled positions of ``total`` items; every ``name`` has its own sample."""
+        positions = stream(self.seed, "recompute", name).choice(total, min(self.count, total), replace=False)
+        return frozenset(positions.tolist())
 
 
 @dataclass(frozen=True)
 class Tools:
-    """What every part of a results directory is recomputed with; without ``sample`` everything is executed.
+    """The means that all parts of a results directory share; without ``sample`` every group is executed.
 
-    ``tally`` counts the groups and completions that were looked at.
+    ``tally`` counts groups, completions and executed groups.
     """
 
     runner: ProgramRunner
@@ -36,5 +36,5 @@ class Tools:
     tally: "Counter[str]"
 
     def chosen(self, name: str, total: int) -> frozenset[int]:
-        """Which of ``total`` groups are executed."""
+        """Return the positions of the groups of ``total`` whose programs are executed."""
         return self.sample.chosen(name, total) if self.sample else frozenset(range(total))

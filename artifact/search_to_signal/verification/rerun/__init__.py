@@ -1,1 +1,1 @@
-"""Runs executed again, and compared to the bit."""
+"""Runs executed again from their configurations and compared with their records to the bit."""

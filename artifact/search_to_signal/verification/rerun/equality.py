@@ -1,4 +1,4 @@
-"""Two runs of one configuration, record for record: the first group, token or weight that differs."""
+"""Two runs of one configuration, compared record for record, up to the first difference."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,16 +16,17 @@ from search_to_signal.profiles.run_config import CONFIG
 from search_to_signal.provenance.adapters import ADAPTER, TENSORS, StoredTensor, stored_tensors
 from search_to_signal.records.manifest import MANIFEST, Manifest, read_manifest
 from search_to_signal.records.reader import COMPLETIONS, GENERATIONS, HEURISTICS, STEPS, TIMINGS, read_records
-from search_to_signal.verification.findings import LIMITED
+from search_to_signal.verification.findings import Finding
+from search_to_signal.verification.recompute.endings import LIMITED
 
-# In the order in which a group comes about: what is different first is the cause of the rest.
+# In the order in which a group is made: the first difference is the cause of the others.
 _FILES = (GENERATIONS, COMPLETIONS, HEURISTICS, STEPS)
 _TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
-_LONGEST = 60
-_BEFORE = 20
+_SHOWN_LENGTH = 60
+_CONTEXT_LENGTH = 20
 _ABSENT = "(absent)"
-# Of a manifest: what was asked for and what came out, not what it was made on.
-_NO_FACTS = (
+# Fields of a manifest that are inputs or results of the run, not facts about source, model or machine.
+_INPUTS_AND_RESULTS = (
     *("config", "config_sha256", "plan_sha256", "status", "timing", "interruptions"),
     *("initial_adapter_sha256", "final_adapter_sha256"),
 )
@@ -34,19 +35,26 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Difference:
-    """The first thing that differs: where, the two values, and a remark. ``equal`` groups came before it."""
+    """The first difference of two runs: its place, both values, and a remark; ``equal`` groups precede it."""
 
     where: str
     recorded: str
-    found: str
+    actual: str
     equal: int
     remark: str = ""
 
+    @property
+    def finding(self) -> Finding:
+        """The difference as a finding."""
+        remark = f" ({self.remark})" if self.remark else ""
+        text = f"recorded {self.recorded} | now {self.actual}{remark}"
+        return Finding(f"first difference: {self.where}", text)
+
 
 def first_difference(recorded: Path, again: Path) -> Difference | None:
-    """What differs first between a recorded run and another one of it; None where nothing does.
+    """Return the first difference between a recorded run and a rerun of it; None where they are equal.
 
-    Timings and environments are no records. An adapter that is not stored is compared by its checksum.
+    Timings and environments are not compared. An adapter that is not stored is compared by its checksum.
     Raises RunDirectoryError or RecordError for a run that cannot be read.
     """
     files = [(_lines(recorded / name), _lines(again / name)) for name in _FILES]
@@ -55,8 +63,8 @@ def first_difference(recorded: Path, again: Path) -> Difference | None:
         for name, (first, second) in zip(_FILES, files, strict=True):
             if first.get(step) != second.get(step):
                 place = f"group {step}, {name}"
-                return _group(place, first.get(step, []), second.get(step, []), done)
-    return _weights(recorded, again, len(steps))
+                return _group_difference(place, first.get(step, []), second.get(step, []), done)
+    return _result_difference(recorded, again, len(steps))
 
 
 def _lines(path: Path) -> dict[int, list[Line]]:
@@ -68,59 +76,59 @@ def _lines(path: Path) -> dict[int, list[Line]]:
         raise RecordError(f"{path}: a line has no step; restore the file") from error
 
 
-def _group(where: str, first: Sequence[Line], second: Sequence[Line], equal: int) -> Difference:
-    for one, other in zip(first, second, strict=False):
-        if one != other:
-            what = f", completion {one['index']}" if "index" in one else ""
-            path, recorded, found = next(_unequal("", one, other))
-            limited = any(_limited(line) for line in (one, other))
+def _group_difference(where: str, recorded: Sequence[Line], again: Sequence[Line], equal: int) -> Difference:
+    for first, second in zip(recorded, again, strict=False):
+        if first != second:
+            completion = f", completion {first['index']}" if "index" in first else ""
+            path, *values = next(_unequal_values("", first, second))
+            limited = _reached_limit(first) or _reached_limit(second)
             remark = "a time or memory limit ended it: another speed may decide that otherwise"
-            place = f"{where}{what}: {path}"
-            return Difference(place, *_shown(recorded, found), equal, remark if limited else "")
-    return Difference(f"{where}: records", str(len(first)), str(len(second)), equal)
+            place = f"{where}{completion}: {path}"
+            return Difference(place, *_excerpts(*values), equal, remark if limited else "")
+    return Difference(f"{where}: records", str(len(recorded)), str(len(again)), equal)
 
 
-def _limited(line: Line) -> bool:
+def _reached_limit(line: Line) -> bool:
     return str(line.get("evaluation", "")).split(",")[0] in LIMITED
 
 
-def _unequal(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Every place in which two JSON values differ, with its name: ``completion_ids[1][7]``."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        for name in {**one, **other}:
+def _unequal_values(path: str, first: Any, second: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the path of every difference of two JSON values (``completion_ids[1][7]``), with both values."""
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        for name in {**first, **second}:
             below = f"{path}.{name}" if path else str(name)
-            yield from _unequal(below, one.get(name, _ABSENT), other.get(name, _ABSENT))
-    elif isinstance(one, list) and isinstance(other, list):
-        for index, (a, b) in enumerate(zip(one, other, strict=False)):
-            yield from _unequal(f"{path}[{index}]", a, b)
-        if len(one) != len(other):
-            yield f"{path}: length", len(one), len(other)
-    elif one != other:
-        yield path, one, other
+            yield from _unequal_values(below, first.get(name, _ABSENT), second.get(name, _ABSENT))
+    elif isinstance(first, list) and isinstance(second, list):
+        for index, (a, b) in enumerate(zip(first, second, strict=False)):
+            yield from _unequal_values(f"{path}[{index}]", a, b)
+        if len(first) != len(second):
+            yield f"{path}: length", len(first), len(second)
+    elif first != second:
+        yield path, first, second
 
 
-def _shown(one: Any, other: Any) -> tuple[str, str]:
-    """Both values, long ones from shortly before the place where they part."""
-    texts = [v if isinstance(v, str) else msgspec.json.encode(v).decode() for v in (one, other)]
-    start = max(len(commonprefix(texts)) - _BEFORE, 0) if max(map(len, texts)) > _LONGEST else 0
-    first, second = (
-        f"{'...' if start else ''}{text[start : start + _LONGEST]}{'...' if text[start + _LONGEST :] else ''}"
-        for text in texts
-    )
-    return first, second
+def _excerpts(first: Any, second: Any) -> tuple[str, str]:
+    """Both values as text; of long ones an excerpt that begins shortly before the first difference."""
+    texts = [v if isinstance(v, str) else msgspec.json.encode(v).decode() for v in (first, second)]
+    is_long = max(map(len, texts)) > _SHOWN_LENGTH
+    start = max(len(commonprefix(texts)) - _CONTEXT_LENGTH, 0) if is_long else 0
+    end = start + _SHOWN_LENGTH
+    one, other = (f"{'...' if start else ''}{text[start:end]}{'...' if text[end:] else ''}" for text in texts)
+    return one, other
 
 
-def _weights(recorded: Path, again: Path, groups: int) -> Difference | None:
-    first, second = (_stored(run) for run in (recorded, again))
+def _result_difference(recorded: Path, again: Path, groups: int) -> Difference | None:
+    """The first difference of final adapters, other record files, and adapter checksums."""
+    first, second = (_adapter_tensors(run) for run in (recorded, again))
     if first is not None and second is not None:
         for name in sorted({*first, *second}):
             if first.get(name) != second.get(name):
-                return _tensor(name, first.get(name), second.get(name), groups)
+                return _tensor_difference(name, first.get(name), second.get(name), groups)
     for name in _other_records(recorded, again):
         first_bytes, second_bytes = ((run / name).read_bytes() for run in (recorded, again))
         if first_bytes != second_bytes:
-            told = _shown(first_bytes.decode(errors="replace"), second_bytes.decode(errors="replace"))
-            return Difference(name, *told, groups)
+            texts = (content.decode(errors="replace") for content in (first_bytes, second_bytes))
+            return Difference(name, *_excerpts(*texts), groups)
     for field in ("initial_adapter_sha256", "final_adapter_sha256"):
         one, other = (getattr(read_manifest(run), field) for run in (recorded, again))
         if one != other:
@@ -129,13 +137,13 @@ def _weights(recorded: Path, again: Path, groups: int) -> Difference | None:
 
 
 def _other_records(recorded: Path, again: Path) -> list[str]:
-    """What else both runs recorded, as other hosts and learning rules do."""
+    """Further record files of both runs, which other hosts and learning rules write."""
     known = {*_FILES, TIMINGS, MANIFEST, CONFIG}
     names = ({path.name for path in run.glob("*.json*")} - known for run in (recorded, again))
     return sorted(set.intersection(*names))
 
 
-def _stored(run: Path) -> dict[str, StoredTensor] | None:
+def _adapter_tensors(run: Path) -> dict[str, StoredTensor] | None:
     path = run / ADAPTER / TENSORS
     if not path.is_file():
         return None
@@ -145,13 +153,15 @@ def _stored(run: Path) -> dict[str, StoredTensor] | None:
         raise RecordError(f"{path} is no sound safetensors file ({error}); restore it") from error
 
 
-def _tensor(name: str, first: StoredTensor | None, second: StoredTensor | None, groups: int) -> Difference:
+def _tensor_difference(
+    name: str, first: StoredTensor | None, second: StoredTensor | None, groups: int
+) -> Difference:
     where = f"final adapter, {name}"
     if first is None or second is None or first[:2] != second[:2] or first.dtype not in _TYPES:
-        one_told, other_told = (f"{t.dtype} {list(t.shape)}" if t else _ABSENT for t in (first, second))
-        return Difference(where, one_told, other_told, groups)
+        recorded, again = (f"{t.dtype} {list(t.shape)}" if t else _ABSENT for t in (first, second))
+        return Difference(where, recorded, again, groups)
     one, other = _values(first), _values(second)
-    # Bytes, not values: two zeros of other signs are two weights.
+    # Compared as bytes, since positive and negative zero are different weights.
     unequal = np.flatnonzero(one.view(f"u{one.itemsize}") != other.view(f"u{one.itemsize}"))
     at = int(unequal[0])
     remark = f"{len(unequal)} of {len(one)} weights of it differ, by at most {np.abs(one - other).max():.3g}"
@@ -164,12 +174,12 @@ def _values(tensor: StoredTensor) -> Floats:
 
 
 def facts_that_differ(recorded: Manifest, again: Manifest) -> dict[str, tuple[str, str]]:
-    """What the two runs ran on and from, where it differs, by its dotted name: source, model, environment."""
+    """Return the facts about source, model and environment that differ, as both values by dotted name."""
     first, second = (dict(_facts("", msgspec.to_builtins(manifest))) for manifest in (recorded, again))
     return {
-        name: _parted(first.get(name), second.get(name))
+        name: _difference_texts(first.get(name), second.get(name))
         for name in {**first, **second}
-        if first.get(name) != second.get(name) and name.split(".")[0] not in _NO_FACTS
+        if first.get(name) != second.get(name) and name.split(".")[0] not in _INPUTS_AND_RESULTS
     }
 
 
@@ -181,9 +191,11 @@ def _facts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def _parted(one: Any, other: Any) -> tuple[str, str]:
-    """Both values; of two lists what only one of them has."""
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        first, second = ([str(v) for v in a if v not in b] for a, b in ((one, other), (other, one)))
-        return f"also {' '.join(first) or 'nothing'}", f"also {' '.join(second) or 'nothing'}"
-    return _shown(one, other)
+def _difference_texts(first: Any, second: Any) -> tuple[str, str]:
+    """Both values as text; of two lists the items that only one of them has."""
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        only_first, only_second = (
+            [str(v) for v in a if v not in b] for a, b in ((first, second), (second, first))
+        )
+        return f"also {' '.join(only_first) or 'nothing'}", f"also {' '.join(only_second) or 'nothing'}"
+    return _excerpts(first, second)

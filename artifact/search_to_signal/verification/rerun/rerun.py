@@ -1,6 +1,7 @@
-"""Runs executed again from their configurations, and held against their records.
+"""Runs executed again from their configurations, and compared with their records.
 
-The third level of checking: model and learner give the same texts and adapters once more, or where they part.
+This level of verification includes model and learner: texts and adapters have to be equal, or the first
+difference is reported.
 """
 
 import os
@@ -23,7 +24,7 @@ from search_to_signal.progress import Progress
 from search_to_signal.records.files import is_place, refuse_special_files
 from search_to_signal.records.manifest import MANIFEST, Manifest, finished_manifest, read_manifest, runs_below
 from search_to_signal.rewards import find_mapping
-from search_to_signal.scheduling.execution import Execution, Place, execute
+from search_to_signal.scheduling.execution import Execution, RunSlot, execute
 from search_to_signal.verification.recompute.runs import run_config
 from search_to_signal.verification.recompute.tools import Sample
 from search_to_signal.verification.rerun.equality import Difference, facts_that_differ, first_difference
@@ -31,9 +32,9 @@ from search_to_signal.verification.rerun.equality import Difference, facts_that_
 
 @dataclass(frozen=True)
 class Rerun:
-    """A run executed again: what differs first, and what it ran on that differs, recorded and here.
+    """A run executed again: its first difference, and the facts about source and machine that differ.
 
-    ``kept`` says that a complete run of that configuration lay in the directory already.
+    ``kept``: a complete run of this configuration was already in the output directory, and was compared.
     """
 
     name: str
@@ -44,7 +45,10 @@ class Rerun:
 
 
 def runs_to_choose(directory: Path, models: Sequence[Path]) -> tuple[list[str], dict[str, str]]:
-    """The names of the runs that can be executed again, and why others cannot."""
+    """Return the names of the runs that can be executed again, and the reasons why others cannot.
+
+    Raises RunDirectoryError where the directory contains no run.
+    """
     refuse_special_files(directory)
     possible, refused = [], {}
     for run in runs_below(directory):
@@ -59,24 +63,24 @@ def runs_to_choose(directory: Path, models: Sequence[Path]) -> tuple[list[str], 
     return possible, refused
 
 
-def drawn(names: Sequence[str], sample: Sample) -> list[str]:
-    """Some of these runs, in their order."""
-    return [names[place] for place in sorted(sample.chosen("runs", len(names)))]
+def sample_runs(names: Sequence[str], sample: Sample) -> list[str]:
+    """Return a sample of these runs, in their order."""
+    return [names[position] for position in sorted(sample.chosen("runs", len(names)))]
 
 
 def rerun(
     directory: Path,
     names: Sequence[str],
     out: Path,
-    how: Execution,
+    execution: Execution,
     progress: Progress,
     models: Sequence[Path],
 ) -> Iterator[Rerun]:
-    """Execute runs of a results directory again below ``out``, restarts after their parents.
+    """Execute runs of a results directory again below ``out``, parents before their restarts.
 
-    Yields every run, parents too, as soon as those beside it are done. Raises ConfigError for an unknown run
-    or settings that no code here has, RunDirectoryError where ``out`` lies in the directory or
-    holds something else, RunFailedError and StoppedError as ``execute`` does.
+    Yields every run, parents included, after the runs that are executed with it. Raises ConfigError for an
+    unknown run, for code that is not available, and where ``out`` lies in the directory, RunDirectoryError
+    where ``out`` contains another run, RunFailedError and StoppedError as ``execute`` does.
     """
     refuse_special_files(directory)
     refuse_inside(out, directory)
@@ -87,44 +91,44 @@ def rerun(
     done: dict[str, Rerun] = {}
     while left:
         ready = {name: config for name, config in left.items() if not set(_parents(name, config)) & set(left)}
-        for name in [name for name, config in ready.items() if _stranded(name, config, directory, done)]:
-            done[name] = Rerun(name, left.pop(name).groups, _STRANDED, {})
+        for name in [name for name, config in ready.items() if _lacks_adapter(name, config, directory, done)]:
+            done[name] = Rerun(name, left.pop(name).groups, _NOT_EXECUTED, {})
             del ready[name]
             yield done[name]
-        placed = {name: _placed(name, config, directory, done) for name, config in ready.items()}
-        places = [Place(config, out / name, done=False) for name, config in placed.items()]
-        before = {place.directory for place in places if finished_manifest(place.directory)}
-        execute(places, how, progress)
-        for place, name in zip(places, placed, strict=True):
-            done[name] = _compared(directory, name, place, place.directory in before)
+        configs = {name: _with_recorded_parent(name, c, directory, done) for name, c in ready.items()}
+        slots = [RunSlot(config, out / name, done=False) for name, config in configs.items()]
+        kept = {slot.directory for slot in slots if finished_manifest(slot.directory)}
+        execute(slots, execution, progress)
+        for slot, name in zip(slots, configs, strict=True):
+            done[name] = _compare(directory, name, slot, slot.directory in kept)
             yield done[name]
             del left[name]
 
 
 def refuse_inside(out: Path, directory: Path) -> None:
-    """Raise ConfigError for an output that would lie among the records."""
+    """Raise ConfigError where the output directory ``out`` lies within ``directory``."""
     if out.resolve().is_relative_to(directory.resolve()):
         raise ConfigError(f"{out} lies in the directory that is checked: give another --out")
 
 
 def with_parents(directory: Path, names: Sequence[str]) -> dict[str, Manifest]:
-    """The manifests of runs and of those that they start from; raises ConfigError for an unknown name."""
-    found: dict[str, Manifest] = {}
-    asked = list(names)
-    while asked:
-        name = asked.pop(0)
-        if name in found:
+    """Return the manifests of runs and of their parents by name; raises ConfigError for an unknown name."""
+    manifests: dict[str, Manifest] = {}
+    pending = list(names)
+    while pending:
+        name = pending.pop(0)
+        if name in manifests:
             continue
         if not _is_run_of(directory, name):
             known = [path.relative_to(directory).as_posix() for path in runs_below(directory)]
             raise ConfigError(f"{directory} has no run {name!r}: choose one of {', '.join(known)}")
-        found[name] = read_manifest(directory / name)
-        asked += _parents(name, run_config(found[name]))
-    return found
+        manifests[name] = read_manifest(directory / name)
+        pending += _parents(name, run_config(manifests[name]))
+    return manifests
 
 
 def _is_run_of(directory: Path, name: str) -> bool:
-    """Whether a name, which a manifest may have made up, is that of a run directory below another."""
+    """Whether a name, which may come from a forged manifest, is that of a run below the directory."""
     if name != "." and not is_place(os.path.normpath(name)):
         return False
     run = directory / name
@@ -132,15 +136,16 @@ def _is_run_of(directory: Path, name: str) -> bool:
 
 
 def _parents(name: str, config: RunConfig) -> list[str]:
-    """The runs that a run starts from, as names below the results directory."""
+    """The runs that a run starts from, by their names below the results directory."""
     values = (getattr(config, field) for field in config.__struct_fields__)
     return [os.path.normpath(os.path.join(name, value.run)) for value in values if isinstance(value, Parent)]
 
 
 def runnable_config(manifest: Manifest, models: Sequence[Path]) -> RunConfig:
-    """The configuration as it can be run here; a directory's word for code or model is not enough.
+    """Return a recorded configuration with a model of this machine and required isolation.
 
-    Raises ConfigError for a run that is not finished or not ours, and for code or a model that is not here.
+    Raises ConfigError for an unfinished run, a run of the released host, and for code or a model that is not
+    available here: a results directory cannot name code to execute.
     """
     if manifest.of_host.own_loop:
         raise ConfigError("a run of the released host: s2s released --calm DIR runs it")
@@ -153,13 +158,16 @@ def runnable_config(manifest: Manifest, models: Sequence[Path]) -> RunConfig:
         find_mapping(config.mapping)
         find_normalizer(config.normalizer)
         plugins.find(config.learning_rule, RULES, GROUP, "--rule")
-    # Whatever was recorded, programs are isolated here.
+    # Programs are always isolated, whatever the configuration records.
     limits = msgspec.structs.replace(config.evaluation, require_seccomp=True)
     return msgspec.structs.replace(config, model=model_here(config, manifest, models), evaluation=limits)
 
 
 def model_here(config: RunConfig, manifest: Manifest, models: Sequence[Path]) -> str:
-    """The model by its recorded checksums, looked for among ours and ``models``; no path is followed."""
+    """Return the shipped model, or the directory of ``models``, with the recorded checksums.
+
+    Raises ConfigError where there is none. Recorded paths are not followed.
+    """
     if not manifest.model_files:
         raise ConfigError("its model stands behind an endpoint elsewhere, which nobody can ask again")
     shipped = {path.name: path for path in MODELS.glob("*") if path.is_dir()}
@@ -172,7 +180,7 @@ def model_here(config: RunConfig, manifest: Manifest, models: Sequence[Path]) ->
     raise ConfigError(f"its model {config.model} is not here with the recorded checksums (--model DIR)")
 
 
-_STRANDED = Difference(
+_NOT_EXECUTED = Difference(
     "not executed",
     "an adapter that is not stored",
     "another one",
@@ -181,23 +189,25 @@ _STRANDED = Difference(
 )
 
 
-def _stranded(name: str, config: RunConfig, directory: Path, done: Mapping[str, Rerun]) -> bool:
-    """Whether a run starts from an adapter that is neither stored nor came out again."""
-    needs = config.parent is not None and config.parent.adapter_sha256 is not None
-    lost = (parent for parent in _parents(name, config) if done[parent].difference is not None)
-    return needs and any(not (directory / parent / ADAPTER).is_dir() for parent in lost)
+def _lacks_adapter(name: str, config: RunConfig, directory: Path, done: Mapping[str, Rerun]) -> bool:
+    """Whether a run starts from an adapter that is neither stored nor reproduced by the parent's rerun."""
+    needs_adapter = config.parent is not None and config.parent.adapter_sha256 is not None
+    differing = (parent for parent in _parents(name, config) if done[parent].difference is not None)
+    return needs_adapter and any(not (directory / parent / ADAPTER).is_dir() for parent in differing)
 
 
-def _placed(name: str, config: RunConfig, directory: Path, done: Mapping[str, Rerun]) -> RunConfig:
-    """A run whose parent came out otherwise starts from the recorded one, to be compared at all."""
-    otherwise = [parent for parent in _parents(name, config) if done[parent].difference is not None]
-    if not otherwise or config.parent is None:
+def _with_recorded_parent(
+    name: str, config: RunConfig, directory: Path, done: Mapping[str, Rerun]
+) -> RunConfig:
+    """A configuration that starts from the recorded parent where the parent's rerun differs."""
+    differing = [parent for parent in _parents(name, config) if done[parent].difference is not None]
+    if not differing or config.parent is None:
         return config
-    recorded = (directory / otherwise[0]).resolve()
+    recorded = (directory / differing[0]).resolve()
     return msgspec.structs.replace(config, parent=msgspec.structs.replace(config.parent, run=str(recorded)))
 
 
-def _compared(directory: Path, name: str, place: Place, kept: bool) -> Rerun:
-    recorded, again = directory / name, place.directory
+def _compare(directory: Path, name: str, slot: RunSlot, kept: bool) -> Rerun:
+    recorded, again = directory / name, slot.directory
     facts = facts_that_differ(read_manifest(recorded), read_manifest(again))
-    return Rerun(name, place.config.groups, first_difference(recorded, again), facts, kept)
+    return Rerun(name, slot.config.groups, first_difference(recorded, again), facts, kept)

@@ -1,1 +1,1 @@
-"""Whether recorded tokens are those that a run's numbers draw from its model."""
+"""Recorded tokens, compared with those that the random numbers of a run draw from its model."""

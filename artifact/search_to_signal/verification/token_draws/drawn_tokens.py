@@ -1,4 +1,4 @@
-"""Recorded tokens against the numbers that drew them: read once through the model, on a processor."""
+"""Recorded tokens, compared with the random numbers that drew them: one pass through the model, on a CPU."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,6 +16,7 @@ from search_to_signal.records.manifest import read_manifest, runs_below
 from search_to_signal.records.reader import GENERATIONS, read_records
 from search_to_signal.records.schema import GenerationRecord
 from search_to_signal.seeding import derive_seed
+from search_to_signal.verification.findings import Finding
 from search_to_signal.verification.recompute.tools import Sample
 from search_to_signal.verification.token_draws.sampled_runs import (
     SampledRun,
@@ -34,10 +35,10 @@ _OTHER_BITS = "their adapters were made in other bits than here (--updates N mak
 
 @dataclass(frozen=True)
 class Options:
-    """What is read, and with what. Without ``sample`` every group is that can be.
+    """How recorded tokens are read. Without ``sample`` every readable group is read.
 
-    ``models`` are directories of models, ``adapters`` is where ``s2s retrain`` wrote, ``updates`` how many
-    updates of a run are made again (``sampled_run``).
+    ``models`` are directories of models, ``adapters`` is the output directory of ``s2s retrain``, ``updates``
+    is the number of updates of a run to compute again (see ``sampled_run``).
     """
 
     sample: Sample | None = None
@@ -47,154 +48,172 @@ class Options:
 
 
 @dataclass
-class RunFound:
-    """What came out of one run. ``groups`` were read; ``left_out`` counts the others by reason.
+class RunDraws:
+    """The result of one run: ``groups`` that were read, and the number of others by the reason (``unread``).
 
-    ``updates`` were made again, and ``equal`` of them gave the recorded adapter. ``apart`` is how far the
-    last one lies from the stored final adapter, by the change that training made to it; None where it was
-    not made again, or has the recorded bits.
+    ``findings`` are problems. ``updates`` were computed again, and ``equal`` of them gave the recorded
+    adapter. ``adapter_distance`` is the distance of the last one to the stored final adapter, in units of the
+    change that training made; None where it was not computed or has the recorded bits.
     """
 
     name: str
     tally: Tally
     groups: int = 0
     completions: int = 0
-    left_out: dict[str, int] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    unread: dict[str, int] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
     updates: int = 0
     equal: int = 0
-    apart: float | None = None
+    adapter_distance: float | None = None
+
+    @property
+    def problems(self) -> list[str]:
+        """The findings as lines."""
+        return [finding.line for finding in self.findings]
+
+    def add_problem(self, text: str, where: str = "") -> None:
+        """Record a problem of the run, or of a place in it."""
+        self.findings.append(Finding(where, text))
 
 
-def check_draws(directory: Path, options: Options, progress: Progress) -> Iterator[RunFound]:
-    """Read the recorded completions of every run below a directory; nothing in it is written.
+def check_draws(directory: Path, options: Options, progress: Progress) -> Iterator[RunDraws]:
+    """Read the recorded completions of every run below a directory, and yield each run's result.
 
-    Raises RunDirectoryError for a link or pipe in it.
+    Nothing in the directory is written. Raises RunDirectoryError for a link or pipe in it.
     """
     refuse_special_files(directory)
     for run in runs_below(directory):
         name = run.relative_to(directory).as_posix() if run != directory else run.resolve().name
-        found = RunFound(name, Tally(0.0))
+        draws = RunDraws(name, Tally(0.0))
         try:
             sampled = sampled_run(name, run, directory, options.models, options.adapters, options.updates)
         except S2SError as error:
-            found.left_out[str(error)] = _groups_of(run)
-            yield found
+            draws.unread[str(error)] = _group_count(run)
+            yield draws
             continue
-        found.tally = Tally(BOUNDS[sampled.loading.dtype])
+        draws.tally = Tally(BOUNDS[sampled.loading.dtype])
         try:
-            _read_run(sampled, options.sample, found, progress)
+            _read_run(sampled, options.sample, draws, progress)
         except S2SError as error:
-            found.problems.append(f"not read to its end: {error}")
-        found.problems += _together(found.tally)
-        yield found
+            draws.add_problem(f"not read to its end: {error}")
+        _check_total_distance(draws)
+        yield draws
 
 
-def _groups_of(run: Path) -> int:
+def _group_count(run: Path) -> int:
     try:
         return read_manifest(run).facts.groups
     except S2SError:
         return 0
 
 
-def _read_run(sampled: SampledRun, sample: Sample | None, found: RunFound, progress: Progress) -> None:
+def _read_run(sampled: SampledRun, sample: Sample | None, draws: RunDraws, progress: Progress) -> None:
     config, readable = sampled.config, sampled.readable
     chosen = sample.chosen(sampled.name, readable) if sample else frozenset(range(readable))
     if readable < config.groups:
-        found.left_out[_OTHER_BITS] = config.groups - readable
-    # One more than there are groups: the last update gives the final adapter.
-    whole = sample is None and config.trained and readable == config.groups
-    models = islice(models_by_group(sampled), config.groups + 1 if whole else max(chosen) + 1)
+        draws.unread[_OTHER_BITS] = config.groups - readable
+    # A completely read run needs one more update than it has groups, for the final adapter.
+    complete = sample is None and config.trained and readable == config.groups
+    model_count = config.groups + 1 if complete else max(chosen) + 1
+    models = islice(models_by_group(sampled), model_count)
     generations = chain(read_records(sampled.directory / GENERATIONS, GenerationRecord), repeat(None))
-    known = None
+    known_tokens = None
     for number, (remade, generation) in enumerate(zip(models, generations, strict=False)):
-        if _departed(sampled, remade, found):
-            if behind := sum(at >= number for at in chosen):
-                found.left_out["they come after an update that gave another adapter"] = behind
+        if not _check_update(sampled, remade, draws):
+            if later := sum(position >= number for position in chosen):
+                draws.unread["they come after an update that gave another adapter"] = later
             return
         if number in chosen:
             if generation is None or generation.step != number:
                 raise RecordError(f"step {number} has no tokens on record")
-            known = known or vocabulary(remade.model, config)
-            if _well_formed(generation, config.generation, known, found):
-                _read_group(remade.model, generation, config, found)
-        progress.update(f"draws {sampled.name}", number + 1, config.groups + 1 if whole else max(chosen) + 1)
-    if whole:
-        found.apart = distance_to_stored(sampled, remade.model)
-        if found.apart is not None and found.apart >= 1.0:
-            found.problems.append(
-                f"the final adapter lies {found.apart:.2f} of its size away from the one that the recorded "
-                "updates make, no nearer than none would"
-            )
+            known_tokens = known_tokens or vocabulary(remade.model, config)
+            if _check_form(generation, config.generation, known_tokens, draws):
+                _read_group(remade.model, generation, config, draws)
+        progress.update(f"draws {sampled.name}", number + 1, model_count)
+    if complete:
+        _check_final_adapter(sampled, remade.model, draws)
 
 
-def _departed(sampled: SampledRun, remade: "Remade", found: RunFound) -> bool:
-    """Take note of an update; whether it had to give the recorded bits, and did not."""
+def _check_final_adapter(sampled: SampledRun, model: Any, draws: RunDraws) -> None:
+    draws.adapter_distance = distance_to_stored(sampled, model)
+    if draws.adapter_distance is not None and draws.adapter_distance >= 1.0:
+        draws.add_problem(
+            f"the final adapter lies {draws.adapter_distance:.2f} of its size away from the one that the "
+            "recorded updates make, no nearer than none would"
+        )
+
+
+def _check_update(sampled: SampledRun, remade: "Remade", draws: RunDraws) -> bool:
+    """Count an update; False, with a problem, where it had to give the recorded adapter and did not."""
     if remade.result is None:
-        return False
-    found.updates += 1
-    found.equal += remade.difference is None
-    if sampled.exact and remade.difference is not None:
-        found.problems.append(remade.difference)
         return True
-    return False
+    draws.updates += 1
+    draws.equal += remade.difference is None
+    if sampled.exact and remade.difference is not None:
+        draws.add_problem(remade.difference)
+        return False
+    return True
 
 
-def _read_group(model: Any, generation: GenerationRecord, config: RunConfig, found: RunFound) -> None:
+def _read_group(model: Any, generation: GenerationRecord, config: RunConfig, draws: RunDraws) -> None:
     from search_to_signal.generators.token_intervals import token_intervals
 
     where, settings = f"step {generation.step}", config.generation
     seeds = request_seeds(derive_seed(config.seed, "sample", generation.step), settings.group_size)
     texts = token_intervals(model, generation.prompt_ids, generation.completion_ids, seeds, settings)
     for index, intervals in enumerate(texts):
-        apart = distances(*intervals)
-        if beyond := found.tally.add(apart):
+        token_distances = distances(*intervals)
+        if beyond := draws.tally.add(token_distances):
             first = beyond[0]
-            found.problems.append(
-                f"{where}, completion {index}: {counted(len(beyond), 'token')} that the run's numbers do "
-                f"not draw; the first is token {first}, {apart.log_odds[first]:.2g} away in log-odds, where "
-                f"rounding explains {found.tally.bound}"
+            draws.add_problem(
+                f"{counted(len(beyond), 'token')} that the run's numbers do not draw; the first is token "
+                f"{first}, {token_distances.log_odds[first]:.2g} away in log-odds, where rounding explains "
+                f"{draws.tally.bound}",
+                f"{where}, completion {index}",
             )
-    found.groups += 1
-    found.completions += len(texts)
+    draws.groups += 1
+    draws.completions += len(texts)
 
 
-def _well_formed(
+def _check_form(
     generation: GenerationRecord,
     settings: GenerationSettings,
-    known: tuple[int, frozenset[int]],
-    found: RunFound,
+    known_tokens: tuple[int, frozenset[int]],
+    draws: RunDraws,
 ) -> bool:
-    """Whether a group can be read at all; what no sampler leaves becomes a problem."""
-    wrong = list(_misshapen(generation, settings, *known))
-    found.problems += [f"step {generation.step}{text}" for text in wrong]
-    if wrong:
+    """Whether a group has tokens that a sampler can give; others are problems, and the group is not read."""
+    findings = list(_form_findings(generation, settings, *known_tokens))
+    draws.findings += findings
+    if findings:
         reason = "no sampler leaves such tokens"
-        found.left_out[reason] = found.left_out.get(reason, 0) + 1
-    return not wrong
+        draws.unread[reason] = draws.unread.get(reason, 0) + 1
+    return not findings
 
 
-def _misshapen(
+def _form_findings(
     generation: GenerationRecord, settings: GenerationSettings, size: int, ends: frozenset[int]
-) -> Iterator[str]:
-    """Ids outside the vocabulary, and ends before or behind an end."""
+) -> Iterator[Finding]:
+    """Missing texts, ids outside the vocabulary of ``size`` tokens, and end tokens that are misplaced."""
+    step = f"step {generation.step}"
     if len(generation.completion_ids) != settings.group_size or not generation.prompt_ids:
-        yield ": its prompt or one of its completions is missing"
+        yield Finding(step, "its prompt or one of its completions is missing")
         return
     if not all(0 <= token < size for token in generation.prompt_ids):
-        yield ": its prompt has ids that the model does not know"
+        yield Finding(step, "its prompt has ids that the model does not know")
     for index, ids in enumerate(generation.completion_ids):
+        where = f"{step}, completion {index}"
         if not ids or len(ids) > settings.max_completion_tokens or not all(0 <= t < size for t in ids):
-            yield f", completion {index}: its tokens are too many, none, or unknown to the model"
+            yield Finding(where, "its tokens are too many, none, or unknown to the model")
         elif any(token in ends for token in ids[:-1]):
-            yield f", completion {index}: it goes on behind the token that ends it"
+            yield Finding(where, "it goes on behind the token that ends it")
         elif ids[-1] not in ends and len(ids) < settings.max_completion_tokens:
-            yield f", completion {index}: it ends before its limit, without a token that ends it"
+            yield Finding(where, "it ends before its limit, without a token that ends it")
 
 
-def _together(tally: Tally) -> Iterator[str]:
+def _check_total_distance(draws: RunDraws) -> None:
+    tally = draws.tally
     if tally.together > tally.allowed:
-        yield (
+        draws.add_problem(
             f"the {tally.unequal} of {tally.tokens} tokens that differ lie {tally.together:.2g} apart "
             f"together in log-odds, where rounding explains {tally.allowed:.2g}: another model, temperature "
             "or seed"

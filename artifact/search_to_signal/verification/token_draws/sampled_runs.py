@@ -1,4 +1,4 @@
-"""The groups of a recorded run that can be read here, each with the model that it was sampled with."""
+"""The groups of a recorded run that can be read on this machine, each with the model that sampled it."""
 
 import math
 import os
@@ -23,7 +23,7 @@ from search_to_signal.verification.rerun.rerun import model_here
 if TYPE_CHECKING:
     from search_to_signal.loop.retraining import Remade
 
-_BY_OTHERS = {
+_UNKNOWN_NUMBERS = {
     "api": "an endpoint shows no token ids",
     "vllm": "vLLM draws by numbers of its own, which no record holds",
     "unsloth": "Unsloth draws by numbers of its own, which no record holds",
@@ -32,10 +32,10 @@ _BY_OTHERS = {
 
 @dataclass(frozen=True)
 class SampledRun:
-    """A run whose tokens can be held against the numbers of its seed.
+    """A run whose tokens can be compared with the random numbers of its seed.
 
-    ``config`` names the model that is here. Groups up to ``readable`` can be read: each needs the adapter
-    that the updates before it make. ``adapter`` is a stored one that all of them were sampled with.
+    ``config`` names a model of this machine. The first ``readable`` groups can be read: each needs the
+    adapter of the updates before it. ``adapter`` is a stored one that all groups were sampled with.
     """
 
     name: str
@@ -46,21 +46,22 @@ class SampledRun:
 
     @property
     def loading(self) -> ModelLoading:
-        """In which precision it was sampled."""
+        """The precision of sampling."""
         return self.config.base.loading
 
     @property
     def exact(self) -> bool:
-        """Whether its updates have to give the recorded bits here."""
-        return _exact(self.config)
+        """Whether its updates have to give the recorded bits on this machine."""
+        return _is_exact(self.config)
 
 
 def sampled_run(
     name: str, run: Path, root: Path, models: tuple[Path, ...], adapters: Path | None, updates: int | None
 ) -> SampledRun:
-    """A run as it can be read here; ``updates`` is how many may be made again, by default all that are exact.
+    """Return a run as it can be read on this machine.
 
-    Raises ConfigError with the reason where none of its groups can be.
+    ``updates`` is the number of updates to compute again: by default all where they are exact, else none.
+    Raises ConfigError with the reason where no group can be read.
     """
     manifest = read_manifest(run)
     if manifest.of_host.own_loop:
@@ -68,8 +69,8 @@ def sampled_run(
     if manifest.status != "complete":
         raise ConfigError("the run is not complete")
     config = run_config(manifest)
-    if config.generation.backend in _BY_OTHERS:
-        raise ConfigError(_BY_OTHERS[config.generation.backend])
+    if config.generation.backend in _UNKNOWN_NUMBERS:
+        raise ConfigError(_UNKNOWN_NUMBERS[config.generation.backend])
     if config.base.quantization != "none":
         raise ConfigError("its model was in 4 bits, which a card alone unpacks")
     filtered = config.generation.top_k is not None or config.generation.top_p < 1.0
@@ -81,12 +82,12 @@ def sampled_run(
             name, run, config, config.groups, _stored_adapter(name, run, root, config, adapters)
         )
     plugins.find(config.learning_rule, RULES, GROUP, "--rule")
-    made = updates if updates is not None else config.groups if _exact(config) else 0
-    return SampledRun(name, run, config, min(config.groups, made + 1))
+    computed = updates if updates is not None else config.groups if _is_exact(config) else 0
+    return SampledRun(name, run, config, min(config.groups, computed + 1))
 
 
-def _exact(config: RunConfig) -> bool:
-    # A card adds up in another order, and reading is in float32.
+def _is_exact(config: RunConfig) -> bool:
+    # A GPU sums in another order, and tokens are read in float32.
     return not config.on_card and config.base.dtype == "float32"
 
 
@@ -98,19 +99,19 @@ def _stored_adapter(
     parent = (run / config.parent.run).resolve()
     if not parent.is_relative_to(root.resolve()):
         raise ConfigError("the run that it starts from lies elsewhere: give the whole results directory")
-    place = parent.relative_to(root.resolve())
-    for directory in (parent, *([adapters / place] if adapters is not None else [])):
+    parent_name = parent.relative_to(root.resolve())
+    for directory in (parent, *([adapters / parent_name] if adapters is not None else [])):
         if (directory / ADAPTER).is_dir():
             return directory / ADAPTER
     raise ConfigError(
-        f"the adapter of {place} is not stored: s2s retrain makes it, and --adapters DIR says where"
+        f"the adapter of {parent_name} is not stored: s2s retrain makes it, and --adapters DIR says where"
     )
 
 
 def models_by_group(sampled: SampledRun) -> "Iterator[Remade]":
-    """The model that each group was sampled with, in order; one model, which updates change.
+    """Yield the model that sampled each group, in order; it is one model, which updates change in place.
 
-    Raises S2SError where it cannot be loaded, or its updates cannot be made here. Loads torch.
+    Raises S2SError where it cannot be loaded, or its updates cannot be computed here. Loads torch.
     """
     from search_to_signal.generators.files import model_directory
     from search_to_signal.generators.token_intervals import open_for_reading
@@ -133,7 +134,7 @@ def models_by_group(sampled: SampledRun) -> "Iterator[Remade]":
 
 
 def vocabulary(model: Any, config: RunConfig) -> tuple[int, frozenset[int]]:
-    """How many tokens a run's model knows, and which of them end a completion."""
+    """Return the size of a model's vocabulary, and the tokens that end a completion."""
     from search_to_signal.generators.chat import end_ids
     from search_to_signal.generators.cpu_decoder import causal_model
     from search_to_signal.generators.files import model_directory
@@ -144,9 +145,10 @@ def vocabulary(model: Any, config: RunConfig) -> tuple[int, frozenset[int]]:
 
 
 def distance_to_stored(sampled: SampledRun, model: Any) -> float | None:
-    """How far a model's adapter lies from the run's final one, by the size of that; None without one.
+    """Return the distance of a model's adapter to the run's stored final one, divided by the latter's norm.
 
-    Sizes are those of the products of the adapters' factors, which a fresh adapter has none of.
+    None without a stored adapter. Norms are those of the products of the adapters' factors; the product of a
+    fresh adapter is zero.
     """
     from search_to_signal.learner.adapter import TENSORS, adapter_tensors, read_tensors
     from search_to_signal.learner.deltas import adapter_delta, product_inner
@@ -155,7 +157,7 @@ def distance_to_stored(sampled: SampledRun, model: Any) -> float | None:
     if not (stored / TENSORS).is_file():
         return None
     recorded = read_tensors(stored)
-    none = {name: tensor * 0 for name, tensor in recorded.items()}
-    apart, whole = adapter_delta(recorded, adapter_tensors(model)), adapter_delta(none, recorded)
-    size = product_inner(whole, whole)
-    return math.sqrt(max(product_inner(apart, apart), 0.0) / size) if size > 0.0 else None
+    zero = {name: tensor * 0 for name, tensor in recorded.items()}
+    difference, stored_delta = adapter_delta(recorded, adapter_tensors(model)), adapter_delta(zero, recorded)
+    size = product_inner(stored_delta, stored_delta)
+    return math.sqrt(max(product_inner(difference, difference), 0.0) / size) if size > 0.0 else None

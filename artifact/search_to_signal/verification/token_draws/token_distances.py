@@ -1,10 +1,11 @@
-"""How far recorded tokens lie from those that their numbers draw, and what rounding explains of it.
+"""Distances of recorded tokens to those that their random numbers draw, and the part that rounding explains.
 
-A token is drawn where its share of the whole, tokens in order of id, holds the number of the run's stream.
-Read with other kernels, or in another precision, logits differ a little, and the ends of the shares move.
-Where no logit, divided by the temperature, moves by more than e, no end moves by more than 2 e in log-odds:
-with shares p and changes d, the odds of a set become the sum of p exp(d) over it by that over the others. So
-distances are in log-odds, and one bound holds for every text and place.
+Sampling divides [0, 1) into intervals, one per token in order of id, as long as the token's probability; the
+token whose interval contains the random number is drawn. Other kernels or another precision change logits
+slightly, and so the ends of the intervals. Where no logit, divided by the temperature, changes by more than
+e, no end moves by more than 2 e in log-odds: with probabilities p and changes d, the odds of a set of tokens
+become the sum of p exp(d) over the set, divided by that over the others. Distances are therefore in log-odds,
+and one bound applies to every text and position.
 """
 
 from dataclasses import dataclass
@@ -15,21 +16,21 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[np.float64]
 
-# By the precision that was sampled in: how far, in log-odds, rounding moves the end of a share at most. It is
-# many times what was measured of honest bfloat16 (docs/performance.md).
+# By the precision of sampling: the largest distance, in log-odds, by which rounding moves the end of an
+# interval. It is many times the distance measured in honest bfloat16 runs (docs/performance.md).
 BOUNDS = {"float32": 0.01, "bfloat16": 0.5}
 
-# Of the places that rounding might decide it decides few, by little: what they may lie apart in the mean.
-_MEAN = 1 / 25
+# Rounding changes few of the open positions, and by little: their mean distance, as a fraction of the bound.
+_MEAN_FRACTION = 1 / 25
 
-# Sums of shares in float32 are no better known at either end.
+# Sums of float32 probabilities are not more exact than this near 0 and 1.
 LEAST = 1e-6
 
 
 class Distances(NamedTuple):
-    """Of every token (tokens,): whether its number draws it, else how far that is from its interval.
+    """Arrays (tokens,): whether a token's number draws it, and the distance to its interval in log-odds.
 
-    ``log_odds`` is zero where it is drawn; ``margin`` is then to the nearer end of the interval, else zero.
+    ``log_odds`` is zero for a drawn token. ``margin`` is its distance to the nearer end, else zero.
     """
 
     drawn: NDArray[np.bool_]
@@ -38,24 +39,24 @@ class Distances(NamedTuple):
 
 
 def distances(below: Numbers, above: Numbers, number: Numbers) -> Distances:
-    """The distances of numbers to intervals ``below <= number < above``; arrays of one shape."""
+    """Return the distances of numbers to intervals ``below <= number < above``; arrays of one shape."""
     drawn = (below <= number) & (number < above)
-    low, high, at = (_log_odds(value) for value in (below, above, number))
-    inside = np.minimum(at - low, high - at)
+    low, high, position = (_log_odds(value) for value in (below, above, number))
+    inside = np.minimum(position - low, high - position)
     return Distances(drawn, np.where(drawn, 0.0, -inside), np.where(drawn, inside, 0.0))
 
 
-def _log_odds(shares: Numbers) -> Numbers:
-    kept = np.clip(shares, LEAST, 1.0 - LEAST)
-    found: Numbers = np.log(kept) - np.log1p(-kept)
-    return found
+def _log_odds(probabilities: Numbers) -> Numbers:
+    clipped = np.clip(probabilities, LEAST, 1.0 - LEAST)
+    log_odds: Numbers = np.log(clipped) - np.log1p(-clipped)
+    return log_odds
 
 
 @dataclass
 class Tally:
-    """The tokens that were read of a run: how many differ, and by how much together and at most.
+    """Counts of a run's tokens: how many differ, and the sum (``together``) and maximum of their distances.
 
-    ``open_places`` are those where a change of ``bound`` would draw another token, or which differ.
+    ``open_places`` counts positions that differ, or where a change of ``bound`` would draw another token.
     """
 
     bound: float
@@ -65,16 +66,16 @@ class Tally:
     together: float = 0.0
     farthest: float = 0.0
 
-    def add(self, found: Distances) -> list[int]:
-        """Take note of a completion; the places of tokens that lie beyond the bound."""
-        self.tokens += len(found.drawn)
-        self.unequal += int((~found.drawn).sum())
-        self.open_places += int((found.margin < self.bound).sum())
-        self.together += float(found.log_odds.sum())
-        self.farthest = max(self.farthest, float(found.log_odds.max(initial=0.0)))
-        return [int(place) for place in np.flatnonzero(found.log_odds > self.bound)]
+    def add(self, completion: Distances) -> list[int]:
+        """Count a completion's tokens; returns the positions of tokens beyond the bound."""
+        self.tokens += len(completion.drawn)
+        self.unequal += int((~completion.drawn).sum())
+        self.open_places += int((completion.margin < self.bound).sum())
+        self.together += float(completion.log_odds.sum())
+        self.farthest = max(self.farthest, float(completion.log_odds.max(initial=0.0)))
+        return [int(position) for position in np.flatnonzero(completion.log_odds > self.bound)]
 
     @property
     def allowed(self) -> float:
-        """How far rounding lets the differing tokens lie together."""
-        return self.bound * (1.0 + _MEAN * self.open_places)
+        """The largest sum of distances that rounding explains."""
+        return self.bound * (1.0 + _MEAN_FRACTION * self.open_places)

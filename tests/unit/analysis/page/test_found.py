@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from search_to_signal.analysis.figures import draw_all
-from search_to_signal.analysis.page.story import best_lineage
+from search_to_signal.analysis.page.summary import find_best_lineage
 from search_to_signal.analysis.report import report
 from search_to_signal.analysis.tables.catalogue import read_evidence
 from search_to_signal.problems import get_problem
@@ -48,7 +48,7 @@ def found(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_lineage_leads_to_the_best(found: Path) -> None:
     """It ends with the best of all runs, and each heuristic had the one before among its parents."""
-    lineage = best_lineage(read_evidence(found))
+    lineage = find_best_lineage(read_evidence(found))
     assert lineage is not None
     stored = [
         msgspec.json.decode(line)["score"]
@@ -66,15 +66,16 @@ def test_the_page_shows_seed_and_best(found: Path, results: Path, tmp_path: Path
     """Code and scores stand on it; runs without heuristics have a page without them."""
     report(found, tmp_path / "out")
     page = html.unescape((tmp_path / "out" / "report.html").read_text())
-    lineage = best_lineage(read_evidence(found))
+    lineage = find_best_lineage(read_evidence(found))
     assert lineage is not None
     for one in (lineage.seed, lineage.best):
         assert f"{one.score:.4f} with the" in page
         assert one.code in page
-    assert best_lineage(read_evidence(results)) is None
+    assert find_best_lineage(read_evidence(results)) is None
     assert 'id="found"' not in (results / "report" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_recorded_tours_are_those_of_the_objective(found: Path, tmp_path: Path) -> None:
     """Order and score agree, and a figure is drawn of them; a changed order is a problem."""
     toured = Path(shutil.copytree(found, tmp_path / "results"))

@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 
 CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),
+]
 WIDTHS = (1280, 390)
 
 # Loads the page in a frame of every width, looks at it, opens cells, and writes what it saw.

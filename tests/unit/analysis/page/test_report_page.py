@@ -27,6 +27,8 @@ from search_to_signal.normalizer import get_normalizer
 from search_to_signal.numerics import Floats
 from search_to_signal.records.layers import LAYERS, in_paper_order
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Path]
 FORMS = ("csv", "md", "tex")
 AGAIN = """
@@ -223,7 +225,11 @@ def test_a_damaged_ledger_is_refused(tmp_path: Path) -> None:
 def test_shares_of_time_are_shown(make_run: Make, tmp_path: Path) -> None:
     """Each run's speed and the shares of its phases stand on the short page."""
     text = report(cohort(make_run, tmp_path / "runs"), tmp_path / "out").read_text(encoding="utf-8")
-    assert "| native-s2 | 4 | 4.0 | 60.0 | 50.0 | 25.0 | 12.5 | 12.5 |" in text
+    head, row = (line for line in text.splitlines() if line.startswith(("| Run |", "| native-s2 |")))
+    shown = dict(zip(*([cell.strip() for cell in line.split("|")] for line in (head, row)), strict=True))
+    shares = {"Generation (%)": "50.0", "Evaluation (%)": "25.0", "Update (%)": "12.5", "Other (%)": "12.5"}
+    assert shares.items() <= shown.items()
+    assert (shown["Groups"], shown["Groups/min"]) == ("4", "60.0")
     assert "s2s claims" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 

@@ -9,11 +9,16 @@ from scipy.stats import t as student
 from spec.synthetic_runs import write_synthetic_run
 from tests.plans import plan_text
 
-from search_to_signal.analysis.plan.deviations import deviations
-from search_to_signal.analysis.plan.lines import number, outcome_table, sentence, study_grid
-from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
+from search_to_signal.analysis.plan.deviations import find_deviations
+from search_to_signal.analysis.plan.lines import (
+    build_outcome_table,
+    build_study_grid,
+    format_outcome,
+    format_value,
+)
+from search_to_signal.analysis.plan.outcomes import OutcomeVerdict, QuestionOutcome, compute_outcomes
 from search_to_signal.analysis.plan.power import smallest_effect
-from search_to_signal.analysis.plan.verdicts import decided
+from search_to_signal.analysis.plan.verdicts import group_by_verdict
 from search_to_signal.records.plan import Plan, read_plan
 
 FEWER = {"key": "main.fewer", "seeds": 3, "role": "secondary"}
@@ -30,12 +35,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def told(root: Path, tmp_path: Path, *questions: dict[str, object]) -> tuple[Plan, list[Outcome]]:
+def told(root: Path, tmp_path: Path, *questions: dict[str, object]) -> tuple[Plan, list[QuestionOutcome]]:
     """The plan of some questions, and its outcomes."""
     path = tmp_path / "plan.toml"
     path.write_text(plan_text(*questions, seeds=4))
     plan = read_plan(path)
-    return plan, outcomes(root, plan)
+    return plan, compute_outcomes(root, plan)
 
 
 @pytest.mark.parametrize("order", [(WHOLE, FEWER), (FEWER, WHOLE)])
@@ -52,16 +57,16 @@ def test_one_comparison_has_one_answer(
         second.corrected,
     )
     (other,) = (one for one in found if one.question.key == "main.fewer")
-    assert "n = 4:" in sentence(other)
-    assert sentence(other).endswith(", as main.q says")
-    table = outcome_table(found, plan)
+    assert "n = 4:" in format_outcome(other)
+    assert format_outcome(other).endswith(", as main.q says")
+    table = build_outcome_table(found, plan)
     assert table.cell("main.fewer/native minus frozen", "Seeds").value == 4
     assert table.cell("main.fewer/native minus frozen", "Verdict of").value == "main.q"
     assert "1 comparisons stand here, 2 lines in all" in table.note
-    grid = study_grid([other])
+    grid = build_study_grid([other])
     assert grid is not None
     assert "n = 4:" in str(grid.rows)
-    said = deviations(plan, "", {}, found)["main"]
+    said = find_deviations(plan, "", {}, found)["main"]
     assert "main.fewer, native minus frozen: answered as main.q is, over its 4 seeds, not over 3" in said
 
 
@@ -72,8 +77,8 @@ def test_a_partial_answer_is_partial_everywhere(root: Path, tmp_path: Path) -> N
         _, found = told(root, tmp_path, WHOLE, FEWER)
     finally:
         (tmp_path / "away").rename(root / "main/cohort/native-s4")
-    assert [one.verdict for one in found] == [Verdict.PARTIAL, Verdict.PARTIAL]
-    assert "n = 3 of 4 planned: partial: no verdict, as main.q says" in sentence(found[1])
+    assert [one.verdict for one in found] == [OutcomeVerdict.PARTIAL, OutcomeVerdict.PARTIAL]
+    assert "n = 3 of 4 planned: partial: no verdict, as main.q says" in format_outcome(found[1])
 
 
 def test_another_metric_is_another_question(root: Path, tmp_path: Path) -> None:
@@ -87,22 +92,22 @@ def test_another_metric_is_another_question(root: Path, tmp_path: Path) -> None:
         {**FEWER, "key": "main.half", "horizon": 80},
     )
     assert [len(one.values) for one in found] == [4, 3, 3, 3]
-    assert not any(one.borrowed for one in found)
+    assert not any(one.answered_elsewhere for one in found)
 
 
 def test_what_is_undecided_says_what_it_can_hardly_be(root: Path, tmp_path: Path) -> None:
     """The ends of the interval that decides, and what would have been seen by the recorded deviation."""
     plan, (found,) = told(root, tmp_path, {**WHOLE, "metric": "final_best", "comparisons": 4})
-    assert found.verdict is Verdict.OPEN
+    assert found.verdict is OutcomeVerdict.OPEN
     assert found.corrected is not None
     assert found.recorded_effect is not None
-    low, high = (number(found, end) for end in found.corrected)
-    seen = number(found, found.recorded_effect).removeprefix("+")
+    low, high = (format_value(found, end) for end in found.corrected)
+    seen = format_value(found, found.recorded_effect).removeprefix("+")
     said = f"undecided, not above {high} nor below {low} (by the recorded deviation {seen} would likely"
-    assert said in sentence(found)
+    assert said in format_outcome(found)
     shift = found.recorded_effect * 2 / stdev(found.values.values())
     assert nct.sf(student.ppf(1 - 0.05 / 8, 3), 3, shift) == pytest.approx(0.8, abs=1e-6)
-    cell = outcome_table([found], plan).cell("main.q/native minus frozen", "Smallest effect recorded")
+    cell = build_outcome_table([found], plan).cell("main.q/native minus frozen", "Smallest effect recorded")
     assert cell.value == pytest.approx(found.recorded_effect)
 
 
@@ -119,8 +124,8 @@ def test_verdicts_stand_together(root: Path, tmp_path: Path) -> None:
     signs = {**WHOLE, "key": "main.signs", "estimator": "sign_count", "interval": "none"}
     reversed_sides = '[["main/cohort/frozen", "main/cohort/native"]]'
     _, found = told(root, tmp_path, WHOLE, FEWER, signs, {**WHOLE, "key": "main.b", "pairs": reversed_sides})
-    told_once = [line for one in decided(found) for line in one.lines]
+    told_once = [line for one in group_by_verdict(found) for line in one.lines]
     assert len(told_once) == 2
     assert {line.partition(" ")[0] for line in told_once} == {"Valid"}
-    titles = {one.title for one in decided(found)}
+    titles = {one.title for one in group_by_verdict(found)}
     assert titles <= {"Decided, above zero", "Decided, below zero", "Undecided"}

@@ -14,10 +14,15 @@ from tests.plans import plan_text
 from tests.probes import write_synthetic_probe
 
 from search_to_signal.analysis.metrics.audit import tally
-from search_to_signal.analysis.page.plan import tell, write_plan_report
-from search_to_signal.analysis.plan.deviations import NOTHING, deviations, recorded_runs
-from search_to_signal.analysis.plan.lines import outcome_table, primary_rows, sentence, study_grid
-from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
+from search_to_signal.analysis.page.plan import build_plan_summary, write_plan_report
+from search_to_signal.analysis.plan.deviations import NOTHING, find_deviations, read_recorded_runs
+from search_to_signal.analysis.plan.lines import (
+    build_outcome_table,
+    build_study_grid,
+    format_outcome,
+    headline_rows,
+)
+from search_to_signal.analysis.plan.outcomes import OutcomeVerdict, QuestionOutcome, compute_outcomes
 from search_to_signal.analysis.results import load_runs
 from search_to_signal.errors import ConfigError
 from search_to_signal.normalizer import find_normalizer
@@ -37,11 +42,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def asked(root: Path, tmp_path: Path, **question: object) -> Outcome:
+def asked(root: Path, tmp_path: Path, **question: object) -> QuestionOutcome:
     """The outcome of one question."""
     path = tmp_path / "plan.toml"
     path.write_text(plan_text(question))
-    (found,) = outcomes(root, read_plan(path))
+    (found,) = compute_outcomes(root, read_plan(path))
     return found
 
 
@@ -62,7 +67,7 @@ def test_paired_t_by_hand(root: Path, tmp_path: Path) -> None:
         assert ends == pytest.approx((mean(values) - half, mean(values) + half))
     assert found.corrected is not None
     above = found.corrected[0] > 0
-    assert found.verdict is (Verdict.ABOVE if above else Verdict.OPEN)
+    assert found.verdict is (OutcomeVerdict.ABOVE if above else OutcomeVerdict.OPEN)
 
 
 def test_a_study_at_a_glance(root: Path, tmp_path: Path) -> None:
@@ -77,7 +82,7 @@ def test_a_study_at_a_glance(root: Path, tmp_path: Path) -> None:
         for side in ("native", "frozen")
     ]
     assert found.levels == pytest.approx([mean(side) for side in sides])
-    grid = study_grid([found])
+    grid = build_study_grid([found])
     assert grid is not None
     ((name, (cell,)),) = grid.rows
     assert (name, grid.metrics) == ("native minus frozen", ("Valid (points)",))
@@ -85,37 +90,37 @@ def test_a_study_at_a_glance(root: Path, tmp_path: Path) -> None:
     native, frozen = (100 * mean(side) for side in sides)
     assert cell[0].startswith(f"{native - frozen:+.2f} [")
     assert cell[1:] == (f"{native:.2f} against {frozen:.2f}", f"n = 3: {found.verdict.value}")
-    assert study_grid([asked(root, tmp_path, estimator="sign_count", interval="none")]) is None
+    assert build_study_grid([asked(root, tmp_path, estimator="sign_count", interval="none")]) is None
 
 
 def test_primary_answers_as_text(root: Path, tmp_path: Path) -> None:
     """The second side's mean, then difference, interval and verdict; nothing of what is secondary."""
     found = asked(root, tmp_path)
     assert found.mean is not None
-    head, base, row = primary_rows([found])
+    head, base, row = headline_rows([found])
     assert (head, base) == (["Comparison", "Valid (%)"], ["frozen", f"{100 * found.levels[1]:.2f}"])
     assert row[0] == "native minus frozen"
     assert row[1].startswith(f"{100 * found.mean:+.2f} [")
     assert row[1].endswith(f"] {found.verdict.value}")
-    assert primary_rows([asked(root, tmp_path, seeds=4)])[2][1].endswith("]")
-    assert primary_rows([asked(root, tmp_path, role="secondary")]) == []
+    assert headline_rows([asked(root, tmp_path, seeds=4)])[2][1].endswith("]")
+    assert headline_rows([asked(root, tmp_path, role="secondary")]) == []
 
 
 def test_signs_by_hand(root: Path, tmp_path: Path) -> None:
     """Three of three seeds decide nothing at 5 %: a two-sided sign test gives 1/4."""
     found = asked(root, tmp_path, estimator="sign_count", interval="none")
     assert (found.above, found.below) == (3, 0)
-    assert found.verdict is Verdict.OPEN
-    assert "above in 3 of 3 seeds, below in 0, n = 3: undecided" in sentence(found)
+    assert found.verdict is OutcomeVerdict.OPEN
+    assert "above in 3 of 3 seeds, below in 0, n = 3: undecided" in format_outcome(found)
 
 
 def test_a_missing_seed_leaves_no_verdict(root: Path, tmp_path: Path) -> None:
     """Three of four planned seeds give an estimate and say that they are three of four."""
     found = asked(root, tmp_path, seeds=4)
-    assert found.verdict is Verdict.PARTIAL
-    assert "n = 3 of 4 planned: partial: no verdict" in sentence(found)
+    assert found.verdict is OutcomeVerdict.PARTIAL
+    assert "n = 3 of 4 planned: partial: no verdict" in format_outcome(found)
     nothing = asked(root, tmp_path, pairs='[["main/cohort/factorized", "main/cohort/frozen"]]')
-    assert (nothing.verdict, nothing.mean) == (Verdict.MISSING, None)
+    assert (nothing.verdict, nothing.mean) == (OutcomeVerdict.MISSING, None)
 
 
 def test_equal_time_takes_the_prefix_that_the_seconds_buy(root: Path, tmp_path: Path) -> None:
@@ -154,7 +159,7 @@ def test_times_without_a_measure_count_for_nothing(root: Path, tmp_path: Path) -
         breaks(copy / "main/cohort/frozen-s2")
         found = asked(copy, tmp_path, **BY_TIME)
         assert list(found.values) == [1, 3]
-        assert found.verdict is Verdict.PARTIAL
+        assert found.verdict is OutcomeVerdict.PARTIAL
         assert found.pairs[1].remark.endswith("took the times, which do not compare")
 
 
@@ -165,7 +170,7 @@ def test_a_remark_on_many_seeds_is_one_deviation(root: Path, tmp_path: Path) -> 
         record_elsewhere(copy / f"main/anchor/frozen-s{seed}", 0.5)
     found = asked(copy, tmp_path, **BY_TIME)
     plan = read_plan(tmp_path / "plan.toml")
-    said = deviations(plan, "", recorded_runs(copy), [found])["main"]
+    said = find_deviations(plan, "", read_recorded_runs(copy), [found])["main"]
     assert said == [f"main.q, 3 seeds: {found.pairs[0].remark}"]
 
 
@@ -188,7 +193,7 @@ def test_one_side_is_described(root: Path, tmp_path: Path) -> None:
     found = asked(
         root, tmp_path, estimator="description", interval="none", pairs='[["main/cohort/native"]]', horizon=80
     )
-    assert found.verdict is Verdict.DESCRIBED
+    assert found.verdict is OutcomeVerdict.DESCRIBED
     assert {side.groups for pair in found.pairs for side in pair.sides} == {20}
 
 
@@ -196,9 +201,9 @@ def test_the_page_says_plan_and_outcome(root: Path, tmp_path: Path) -> None:
     """Question, numbers, comparisons, what counts against and every deviation stand on the page."""
     path = tmp_path / "plan.toml"
     path.write_text(plan_text({}, {"key": "main.r", "seeds": 4, "role": "secondary"}, seeds=4))
-    story = tell(root, read_plan(path), plan_sha256(path))
-    page = write_plan_report(story, tmp_path / "out").read_text()
-    assert story.partial
+    summary = build_plan_summary(root, read_plan(path), plan_sha256(path))
+    page = write_plan_report(summary, tmp_path / "out").read_text()
+    assert summary.partial
     for words in (
         "PARTIAL.",
         "Is it so?",
@@ -210,7 +215,7 @@ def test_the_page_says_plan_and_outcome(root: Path, tmp_path: Path) -> None:
     ):
         assert words in page
     assert (tmp_path / "out" / "figures" / "outcomes.csv").read_text().count("\n") == 4
-    table = outcome_table(story.outcomes, story.plan)
+    table = build_outcome_table(summary.outcomes, summary.plan)
     assert table.cell("main.q/native minus frozen", "Planned").value == 3
     assert all((root / o.path).is_file() for row in table.rows for cell in row.cells for o in cell.origins)
 
@@ -218,7 +223,7 @@ def test_the_page_says_plan_and_outcome(root: Path, tmp_path: Path) -> None:
 def test_comparisons_of_a_question_have_names_of_their_own(tmp_path: Path) -> None:
     """Each of the shipped plan's lines has one name; what tells profiles apart stands before it."""
     plan = read_plan(PLAN)
-    found = outcomes(tmp_path, plan)
+    found = compute_outcomes(tmp_path, plan)
     names = Counter((one.question.key, one.name) for one in found)
     assert [name for name, number in names.items() if number > 1] == []
     sizes = [one.name for one in found if one.question.key == "size.validity"]
@@ -233,11 +238,11 @@ def test_a_study_before_its_turn_is_a_deviation(root: Path, tmp_path: Path) -> N
     later = 'key = "later"\ntitle = "Later"\nprofiles = ["main"]\nlayers = ["anchor"]\nseeds = 3\nhours = 1\n'
     path.write_text(plan_text({"seeds": 4}, seeds=4) + f"\n[[studies]]\n{later}")
     plan = read_plan(path)
-    runs, found = recorded_runs(root), outcomes(root, plan)
-    told = deviations(plan, plan_sha256(path), runs, found)
+    runs, found = read_recorded_runs(root), compute_outcomes(root, plan)
+    told = find_deviations(plan, plan_sha256(path), runs, found)
     assert "later was recorded before all of main, which the plan sets first" in told[""]
     without = {place: manifest for place, manifest in runs.items() if "/anchor/" not in place}
-    told = deviations(plan, plan_sha256(path), without, found)
+    told = find_deviations(plan, plan_sha256(path), without, found)
     assert told["later"] == [NOTHING]
     assert not any("sets first" in line for line in told[""])
 
@@ -257,8 +262,8 @@ def test_a_probe_is_read_by_checkpoint(tmp_path: Path) -> None:
         "main/probe/native-s1.jsonl",
         "main/probe/initial.jsonl",
     ]
-    assert found.verdict is not Verdict.PARTIAL
-    assert asked(tmp_path, tmp_path, pairs=pairs, horizon=4, seeds=3).verdict is Verdict.PARTIAL
+    assert found.verdict is not OutcomeVerdict.PARTIAL
+    assert asked(tmp_path, tmp_path, pairs=pairs, horizon=4, seeds=3).verdict is OutcomeVerdict.PARTIAL
     with pytest.raises(ConfigError, match="final_best"):
         asked(tmp_path, tmp_path, pairs=pairs, horizon=4, seeds=2, metric="final_best")
 
@@ -272,7 +277,7 @@ def test_groups_told_apart(root: Path, tmp_path: Path) -> None:
     shares = [1.0 - pair.equivalent[-1] / pair.groups for pair in tallied.pairs.values()]
     assert found.mean is not None
     assert max(shares) <= found.mean <= sum(shares)
-    assert "Groups told apart (%)" in sentence(found)
+    assert "Groups told apart (%)" in format_outcome(found)
 
 
 def test_an_unknown_metric_is_named(root: Path, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from tests.plans import plan_text
 
 from search_to_signal.analysis.metrics.audit import tally
 from search_to_signal.analysis.metrics.search import barren_start
-from search_to_signal.analysis.plan.lines import sentence
-from search_to_signal.analysis.plan.outcomes import Outcome, Verdict, outcomes
+from search_to_signal.analysis.plan.lines import format_outcome
+from search_to_signal.analysis.plan.outcomes import OutcomeVerdict, QuestionOutcome, compute_outcomes
 from search_to_signal.analysis.results import load_runs
 from search_to_signal.normalizer import find_normalizer
 from search_to_signal.provenance.checksums import write_sums
@@ -41,12 +41,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def asked(root: Path, tmp_path: Path, metric: str, side: str = "native", **more: object) -> Outcome:
+def asked(root: Path, tmp_path: Path, metric: str, side: str = "native", **more: object) -> QuestionOutcome:
     """The description of one side."""
     path = tmp_path / "plan.toml"
     facts = {"metric": metric, "pairs": f'[["main/cohort/{side}"]]', "estimator": "description"}
     path.write_text(plan_text({**facts, **more}))
-    (found,) = outcomes(root, read_plan(path))
+    (found,) = compute_outcomes(root, read_plan(path))
     return found
 
 
@@ -78,8 +78,8 @@ def test_groups_without_any_advantage(root: Path, tmp_path: Path) -> None:
         told = groups(root, f"native-s{seed}")
         assert value == sum(all(one["advantage"] == 0 for one in group) for group in told) / len(told)
         assert value >= 14 / 40
-    assert found.verdict is Verdict.DESCRIBED
-    assert asked(root, tmp_path, "zero_advantage_groups", "frozen").verdict is Verdict.MISSING
+    assert found.verdict is OutcomeVerdict.DESCRIBED
+    assert asked(root, tmp_path, "zero_advantage_groups", "frozen").verdict is OutcomeVerdict.MISSING
 
 
 def test_credit_of_what_improves_nothing(root: Path, tmp_path: Path) -> None:
@@ -129,9 +129,9 @@ def test_the_papers_number_stands_beside_it(root: Path, tmp_path: Path) -> None:
         }
     )
     path.write_text(text.replace("counts_against", "published = [0.6073]\ncounts_against"))
-    (found,) = outcomes(root, read_plan(path))
-    assert "Zero advantage (%)" in sentence(found)
-    assert sentence(found).endswith("n = 3: described; the paper has 60.73")
+    (found,) = compute_outcomes(root, read_plan(path))
+    assert "Zero advantage (%)" in format_outcome(found)
+    assert format_outcome(found).endswith("n = 3: described; the paper has 60.73")
 
 
 def test_equal_time_by_the_wall(tmp_path: Path) -> None:
@@ -149,6 +149,6 @@ def test_equal_time_by_the_wall(tmp_path: Path) -> None:
         pairs = '[["main/cohort/native", "main/anchor/frozen"]]'
         path = tmp_path / "plan.toml"
         path.write_text(plan_text({"match": match, "pairs": pairs, "horizon": 80, "seeds": 1}))
-        (found,) = outcomes(tmp_path, read_plan(path))
+        (found,) = compute_outcomes(tmp_path, read_plan(path))
         lengths[match] = found.pairs[0].sides[1].groups
     assert lengths == {"processor_time": 30, "wall_time": 60}

@@ -132,6 +132,7 @@ def test_another_parent_is_another_restart(results: Path) -> None:
     assert msgspec.structs.replace(first, parent=moved).sha256 != first.sha256
 
 
+@pytest.mark.slow
 def test_layers_that_stand_on_the_cohort_say_what_is_missing(tmp_path: Path) -> None:
     """Without a finished cohort the message names its runs and the command."""
     with pytest.raises(RunDirectoryError, match=r"lacks frozen-s42.*native-s7.*--layer cohort"):
@@ -147,6 +148,7 @@ def test_layers_that_stand_on_the_cohort_say_what_is_missing(tmp_path: Path) -> 
         ({"config_sha256": "other"}, "native-s7"),
     ],
 )
+@pytest.mark.slow
 def test_a_finished_cohort_is_complete_and_of_this_source(
     make_run: Callable[..., Path], tmp_path: Path, flaw: dict[str, Any], found: str | None
 ) -> None:

@@ -29,6 +29,8 @@ from search_to_signal.rewards import MAPPINGS
 from search_to_signal.studies.layers.update_pairs import relation
 from search_to_signal.studies.layers.updates import PAGE, choose_runs, matched_updates
 
+pytestmark = pytest.mark.slow
+
 GROUPS, WITHHELD = 2, 2
 SETTINGS = UpdateSettings(groups=GROUPS, withheld=WITHHELD)
 AFFINE = {"trl_float32", "dr_grpo", "rloo", "batch"}

@@ -21,6 +21,8 @@ from search_to_signal.scheduling.run_slots import Reproduction
 from search_to_signal.studies.layers import probe
 from search_to_signal.studies.layers.probe import checkpoints
 
+pytestmark = pytest.mark.slow
+
 PROFILE = Profile(
     purpose="smoke",
     problem="tsp",

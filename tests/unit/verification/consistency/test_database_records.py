@@ -13,7 +13,7 @@ from search_to_signal.records.database import DATABASE, Database, read_database,
 from search_to_signal.records.manifest import read_manifest
 from search_to_signal.records.reader import HEURISTICS, read_records
 from search_to_signal.records.schema import HeuristicRecord
-from search_to_signal.verification.consistency.database import database_problems
+from search_to_signal.verification.consistency.archive import database_problems
 
 
 @pytest.fixture

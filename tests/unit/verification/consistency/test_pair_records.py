@@ -18,7 +18,7 @@ from search_to_signal.records.preferences import (
 )
 from search_to_signal.records.reader import STEPS, read_groups, read_records
 from search_to_signal.records.schema import StepRecord
-from search_to_signal.verification.consistency.pairs import pair_problems
+from search_to_signal.verification.consistency.training_inputs import pair_problems
 from search_to_signal.verification.consistency.verify import verify
 
 CONFIG = {"learning_rule": "dpo", "rule_settings": {"finetuning_frequency": 2, "beta": 0.1}}

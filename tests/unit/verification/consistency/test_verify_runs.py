@@ -38,8 +38,8 @@ def test_honest_runs_pass(make_run: Callable[..., Path], tmp_path: Path, conditi
     assert record_problems(run, read_manifest(run)) == []
     write_sums(tmp_path / "out")
     verdict = verify(tmp_path / "out")
-    assert (verdict.problems, verdict.runs) == ((), 1)
-    assert verdict.files == sum(path.is_file() for path in (tmp_path / "out").rglob("*")) - 1
+    assert (verdict.problems, verdict.counts["runs"]) == ((), 1)
+    assert verdict.counts["files"] == sum(path.is_file() for path in (tmp_path / "out").rglob("*")) - 1
 
 
 COMPLETION_EDITS: dict[str, tuple[Callable[[list[Line]], None], str]] = {
@@ -203,5 +203,5 @@ def test_runs_set_aside_are_not_judged(make_run: Callable[..., Path], tmp_path: 
     make_run(tmp_path / "out" / "interrupted" / "native-s42-1", status="running")
     write_sums(tmp_path / "out")
     verdict = verify(tmp_path / "out")
-    assert (verdict.problems, verdict.runs) == ((), 1)
-    assert verdict.files == sum(path.is_file() for path in (tmp_path / "out").rglob("*")) - 1
+    assert (verdict.problems, verdict.counts["runs"]) == ((), 1)
+    assert verdict.counts["files"] == sum(path.is_file() for path in (tmp_path / "out").rglob("*")) - 1

@@ -63,7 +63,7 @@ def test_one_edit_is_named(
     edit_line(again / file, number, change)
     found = first_difference(recorded, again)
     assert found is not None
-    assert f"{found.where}: {found.recorded} | {found.found}" == expected
+    assert f"{found.where}: {found.recorded} | {found.actual}" == expected
     assert found.equal == 2
 
 
@@ -86,7 +86,7 @@ def test_a_missing_group_is_a_difference(runs: tuple[Path, Path]) -> None:
         (again / name).write_bytes(b"".join(lines[: 3 * size]))
     found = first_difference(recorded, again)
     assert found is not None
-    assert (found.where, found.recorded, found.found) == ("group 3, generations.jsonl: records", "1", "0")
+    assert (found.where, found.recorded, found.actual) == ("group 3, generations.jsonl: records", "1", "0")
 
 
 def test_a_weight_is_named(runs: tuple[Path, Path]) -> None:
@@ -98,7 +98,7 @@ def test_a_weight_is_named(runs: tuple[Path, Path]) -> None:
     save_file(tensors, path)
     found = first_difference(recorded, again)
     assert found is not None
-    assert (found.where, found.recorded, found.found) == ("final adapter, lora, weight 1", "1.0", "1.5")
+    assert (found.where, found.recorded, found.actual) == ("final adapter, lora, weight 1", "1.0", "1.5")
     assert "1 of 2 weights of it differ, by at most 0.5" in found.remark
 
 

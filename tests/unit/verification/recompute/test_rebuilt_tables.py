@@ -18,6 +18,8 @@ from search_to_signal.studies.implementation import implementation
 from search_to_signal.studies.layers.normalizer_replay import replay
 from search_to_signal.verification.recompute import tables
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -40,16 +42,16 @@ def nudge(path: Path) -> Callable[[], None]:
 
 def test_what_the_records_give_is_accepted_and_nothing_else(results: Path) -> None:
     """One digit of a table, a figure's data, an audit or a page, or a file too many: each by its name."""
-    found = list(tables.rebuilt_problems(results))
+    found = list(tables.table_findings(results))
     assert found == []
     names = ["report/core_results.csv", "report/core_results.tex", "report/report.md", "audit/signal.csv"]
     undo = [nudge(results / name) for name in names]
     (results / "report" / "more.csv").write_text("1\n", encoding="utf-8")
-    found = list(tables.rebuilt_problems(results))
+    found = list(tables.table_findings(results))
     for restore in undo:
         restore()
     (results / "report" / "more.csv").unlink()
-    assert sorted(problem.split(":")[0] for problem in found) == sorted([*names, "report/more.csv"])
+    assert sorted(finding.where for finding in found) == sorted([*names, "report/more.csv"])
 
 
 def test_a_line_too_many_in_the_block_index_is_found(results: Path) -> None:
@@ -60,13 +62,13 @@ def test_a_line_too_many_in_the_block_index_is_found(results: Path) -> None:
     told = {}
     for name, kept in {"whole": lines, "doubled": [lines[0], *lines], "short": lines[1:]}.items():
         index.write_bytes(b"".join(kept))
-        told[name] = any(problem.startswith(BLOCKS) for problem in tables.rebuilt_problems(results))
+        told[name] = any(finding.where == BLOCKS for finding in tables.table_findings(results))
     index.unlink()
     assert told == {"whole": False, "doubled": True, "short": True}
 
 
 def test_another_version_is_not_compared(results: Path) -> None:
-    """Runs of another source are told, not judged: a later version may round or lay out otherwise."""
+    """Tables of another version are not compared: it may round differently, or lay them out differently."""
     assert tables.other_source(results)
     for run in runs_below(results):
         write_manifest(run, msgspec.structs.replace(read_manifest(run), source=source()))

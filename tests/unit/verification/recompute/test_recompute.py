@@ -30,12 +30,15 @@ from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import ANY_FENCE, Outcome, StepRecord
 from search_to_signal.runtime import command_line
 from search_to_signal.verification.consistency.verify import verify
-from search_to_signal.verification.findings import Ending, differences
+from search_to_signal.verification.findings import VerificationResult
 from search_to_signal.verification.levels import RECOMPUTE, VERIFY, promise
-from search_to_signal.verification.recompute.completions import Text, text_findings
-from search_to_signal.verification.recompute.directory import Options, Recomputed, recompute
+from search_to_signal.verification.recompute.completions import RecordedText, text_findings
+from search_to_signal.verification.recompute.directory import Options, recompute
+from search_to_signal.verification.recompute.endings import Ending, compare_endings
 from search_to_signal.verification.recompute.programs import Evaluations, ProgramRunner, limits_here
 from search_to_signal.verification.recompute.tools import Sample
+
+pytestmark = pytest.mark.slow
 
 Line = dict[str, Any]
 NO_TOKENIZER = "token ids: its model's tokenizer is not here with the recorded checksums (--model)"
@@ -64,7 +67,7 @@ def copied(honest: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(honest, tmp_path / "native-s3"))
 
 
-def found(run: Path, **options: Any) -> Recomputed:
+def found(run: Path, **options: Any) -> VerificationResult:
     """What recomputing a run finds."""
     return recompute(run, Options(**options), Silent())
 
@@ -184,7 +187,7 @@ RULES: dict[str, tuple[Ending, Ending, bool | None]] = {
 def test_the_rule_of_what_is_compared(name: str) -> None:
     """None is no difference, True a problem, False something that nobody can tell."""
     recorded, here, expected = RULES[name]
-    assert [finding.compared for finding in differences("here", recorded, here)] == (
+    assert [finding.compared for finding in compare_endings("here", recorded, here)] == (
         [] if expected is None else [expected]
     )
 
@@ -196,7 +199,7 @@ def completion(body: str) -> str:
     return f"{{{{{OPENING} do as it is told.}}}}\n```python\n{code}\n```"
 
 
-def probed(body: str, **claims: Any) -> Text:
+def probed(body: str, **claims: Any) -> RecordedText:
     """A recorded answer with claims about it."""
     text = completion(body)
     code = text.split("```python\n")[1].split("\n```")[0]
@@ -213,10 +216,10 @@ def probed(body: str, **claims: Any) -> Text:
         text=text,
         **told,
     )
-    return Text("here", record, Completion((), text, False))
+    return RecordedText("here", record, Completion((), text, False))
 
 
-def code_of(text: Text) -> str:
+def code_of(text: RecordedText) -> str:
     """The program of a recorded answer."""
     return text.completion.text.split("```python\n")[1].split("\n```")[0]
 
@@ -231,7 +234,7 @@ def test_time_limits_cannot_hide_a_forged_score() -> None:
     with closing(ProgramRunner(Evaluations(None, ""), 1)) as runner:
         programs = runner.programs(get_problem("tsp"), "embedded", limits)
 
-        def judged(text: Text) -> list[tuple[str, bool]]:
+        def judged(text: RecordedText) -> list[tuple[str, bool]]:
             return [
                 (finding.text, finding.compared)
                 for finding in text_findings([text], programs, True, ANY_FENCE)
@@ -247,7 +250,7 @@ def test_time_limits_cannot_hide_a_forged_score() -> None:
 def test_a_slower_machine_has_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program recorded with a score and cut off here may show it within four times the limit."""
     # Processor time alone decides, however busy the machine is.
-    monkeypatch.setattr("search_to_signal.verification.recompute.programs._MOST", {})
+    monkeypatch.setattr("search_to_signal.verification.recompute.programs._LARGEST_LIMITS", {})
     code = code_of(probed(LONG.format(4)))
     with closing(ProgramRunner(Evaluations(None, ""), 1)) as runner:
         limits = EvaluationSettings(timeout_s=60.0, replay="off")

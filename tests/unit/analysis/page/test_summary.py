@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.synthetic_results import write_synthetic_results
 
-from search_to_signal.analysis.page.story import Finding, findings
+from search_to_signal.analysis.page.summary import PageFinding, build_findings
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.tables.catalogue import read_evidence
 from search_to_signal.normalizer import group_advantages
@@ -14,13 +14,13 @@ from search_to_signal.rewards import MAPPINGS, rewards_of
 
 
 @pytest.fixture(scope="module")
-def found(results: Path) -> dict[str, Finding]:
+def found(results: Path) -> dict[str, PageFinding]:
     """The findings by the tables that their commands name."""
-    told = findings(read_evidence(results))
+    told = build_findings(read_evidence(results))
     return {command.split()[-1]: one for one in told for command in one.commands}
 
 
-def test_the_endpoint_is_counted_seed_by_seed(results: Path, found: dict[str, Finding]) -> None:
+def test_the_endpoint_is_counted_seed_by_seed(results: Path, found: dict[str, PageFinding]) -> None:
     """How often a condition ended above frozen is what its runs' best scores say."""
     best = {(run.condition, run.seed): float(run.best[-1]) for run in Results(results).cohort}
     seeds = sorted({seed for _, seed in best})
@@ -30,7 +30,7 @@ def test_the_endpoint_is_counted_seed_by_seed(results: Path, found: dict[str, Fi
     assert "cannot go below p = 0.5" in found["paired_signs"].answer
 
 
-def test_the_trained_mappings_are_compared(results: Path, found: dict[str, Finding]) -> None:
+def test_the_trained_mappings_are_compared(results: Path, found: dict[str, PageFinding]) -> None:
     """The share of groups that two trained mappings do not tell apart has its number of groups."""
     groups = sum(len(run.groups) for run in Results(results).cohort)
     table = read_evidence(results).tables["replay_pairs"]
@@ -40,7 +40,7 @@ def test_the_trained_mappings_are_compared(results: Path, found: dict[str, Findi
 
 
 def test_equality_says_how_much_of_it_could_not_be_otherwise(
-    results: Path, found: dict[str, Finding]
+    results: Path, found: dict[str, PageFinding]
 ) -> None:
     """Of equal groups those whose rewards are one line; of all, those near, those reordered, the median."""
     gaps, turned, lined = [], 0, 0
@@ -60,7 +60,7 @@ def test_equality_says_how_much_of_it_could_not_be_otherwise(
     assert f"largest difference is {np.median(gaps):.3f} (native" in answer
 
 
-def test_what_the_normalizer_erases(results: Path, found: dict[str, Finding]) -> None:
+def test_what_the_normalizer_erases(results: Path, found: dict[str, PageFinding]) -> None:
     """Every change has its least and its greatest share of moved groups, with the number of seeds."""
     table = read_evidence(results).tables["reward_changes"]
     answer = found["reward_changes"].answer
@@ -72,7 +72,7 @@ def test_what_the_normalizer_erases(results: Path, found: dict[str, Finding]) ->
         assert (f": {least}" if least == most else f": {least} ({low}) to {most} ({high})") in answer
 
 
-def test_what_did_not_run_is_not_answered(found: dict[str, Finding]) -> None:
+def test_what_did_not_run_is_not_answered(found: dict[str, PageFinding]) -> None:
     """Without matched updates there is no sentence about weights."""
     assert "matched_mappings" not in found
 
@@ -80,4 +80,4 @@ def test_what_did_not_run_is_not_answered(found: dict[str, Finding]) -> None:
 def test_a_smoke_run_finds_nothing(tmp_path: Path) -> None:
     """Whatever a smoke run's tables hold is no finding."""
     smoke = write_synthetic_results(tmp_path / "smoke", seeds=(1,), groups=12, purpose="smoke")
-    assert findings(read_evidence(smoke)) == []
+    assert build_findings(read_evidence(smoke)) == []

@@ -1,4 +1,4 @@
-"""The evidence of one plan: what is shown of it made again from its records and held against what ships."""
+"""The evidence of one plan: tables, figures and pages rebuilt from records, compared with shipped tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,16 +6,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from search_to_signal.analysis.page.facts import read_facts
-from search_to_signal.analysis.page.plan import Story, primary_answers, tell, write_plan_report
-from search_to_signal.analysis.page.story import Finding, findings
+from search_to_signal.analysis.page.plan import (
+    PlanSummary,
+    build_plan_summary,
+    format_primary_answers,
+    write_plan_report,
+)
+from search_to_signal.analysis.page.summary import PageFinding, build_findings
 from search_to_signal.analysis.report import HTML, write_evidence
 from search_to_signal.analysis.results import NoTableError
 from search_to_signal.analysis.tables.catalogue import read_evidence
 from search_to_signal.claims.report import write_ledger
 from search_to_signal.claims.tables import first_of, load_report
 from search_to_signal.errors import RunDirectoryError
-from search_to_signal.evidence.packing import list_evidence, packed_runs, planned_runs
-from search_to_signal.evidence.planned import plan_problems
+from search_to_signal.evidence.layout import list_evidence, packed_runs, planned_runs
+from search_to_signal.evidence.plan_checks import plan_problems
 from search_to_signal.evidence.tables import table_differences
 from search_to_signal.evidence.unpacking import keep_whole_seeds, unpack_rest, unpack_runs
 from search_to_signal.progress import Progress
@@ -31,8 +36,8 @@ _TABLES = "*.csv"
 
 
 @dataclass(frozen=True)
-class Remade:
-    """The page of a plan, problems of its files and tables, and sentences about what is not complete.
+class PlanRebuild:
+    """The page of a plan, problems of its files and tables, and remarks about incomplete parts.
 
     ``answers`` are the primary comparisons of each recorded study, a heading and a pipe table each.
     """
@@ -41,22 +46,23 @@ class Remade:
     problems: tuple[str, ...]
     remarks: tuple[str, ...]
     answers: tuple[str, ...]
-    story: Story
+    summary: PlanSummary
 
     @property
     def leads(self) -> bool:
-        """Whether the first study has answers and waits for no seed."""
-        first = self.story.plan.studies[0].key
-        own = [one for one in self.story.outcomes if one.study.key == first]
-        return bool(self.answers) and not any(one.waits for one in own)
+        """Whether the first study has answers, and no seed of it is still to be recorded."""
+        first = self.summary.plan.studies[0].key
+        outcomes = [outcome for outcome in self.summary.outcomes if outcome.study.key == first]
+        return bool(self.answers) and not any(outcome.pending for outcome in outcomes)
 
 
-def remake(
+def rebuild_plan(
     root: Path, out: Path, names: Sequence[str], others: Mapping[str, str], progress: Progress, ship: bool
-) -> Remade:
-    """Tables, figures and pages of checked evidence, into an empty directory.
+) -> PlanRebuild:
+    """Rebuild tables, figures and pages of checked evidence into an empty directory.
 
     ``names`` are its packed directories, ``others`` the pages of other plans by title, relative to its own.
+    ``ship`` writes the rebuilt tables over the shipped ones. Raises RunDirectoryError for damaged evidence.
     """
     plan = read_plan(root / PLAN.name)
     sha256 = plan_sha256(root / PLAN.name)
@@ -69,67 +75,68 @@ def remake(
         for name in names:
             layers = closed_layers(plan, closed, name)
             remarks += _restore(root / name, top / name, layers, progress)
-        story = tell(top, plan, sha256, closed)
-        problems = list(plan_problems(root, top, plan, sha256, story.outcomes))
+        summary = build_plan_summary(top, plan, sha256, closed)
+        problems = list(plan_problems(root, top, plan, sha256, summary.outcomes))
         embedded = read_facts(top).embedded
         for name in names:
             keep_whole_seeds(top / name)
         tasks = [(top / name, out / name) for name in names]
-        reports = dict(zip(names, mapped(_report, tasks), strict=True))
+        reports = dict(zip(names, mapped(_write_tables, tasks), strict=True))
     for name, (_, reason) in reports.items():
         progress.say(f"{name}: {reason or 'tables, figures and page made again'}")
         remarks += [f"{name}: {reason}"] if reason else []
     order = dict.fromkeys(name for study in plan.studies for name in study.profiles)
-    told = [name for name in order if name in reports and not reports[name][1]]
-    survived: Sequence[Finding] = next((reports[name][0] for name in told if reports[name][0]), [])
-    pages = {name: f"../{name}/{HTML}" for name in told}
-    page = write_plan_report(story, out / REPORT, survived, pages, others, embedded)
-    write_ledger(out / REPORT, implementation(), first_of([load_report(out / name) for name in told]))
-    remarks += [story.counts] if story.partial or closed else []
+    reported = [name for name in order if name in reports and not reports[name][1]]
+    survived: Sequence[PageFinding] = next((reports[name][0] for name in reported if reports[name][0]), [])
+    pages = {name: f"../{name}/{HTML}" for name in reported}
+    page = write_plan_report(summary, out / REPORT, survived, pages, others, embedded)
+    write_ledger(out / REPORT, implementation(), first_of([load_report(out / name) for name in reported]))
+    remarks += [summary.counts] if summary.partial or closed else []
     if ship:
-        _ship(root, out, names)
-    problems += _differences(root, out, names)
-    return Remade(page, tuple(problems), tuple(remarks), tuple(primary_answers(story)), story)
+        _ship_tables(root, out, names)
+    problems += _compare_tables(root, out, names)
+    return PlanRebuild(page, tuple(problems), tuple(remarks), tuple(format_primary_answers(summary)), summary)
 
 
 def closed_layers(plan: Plan, closed: Mapping[str, Amendment], profile: str) -> dict[str, str]:
-    """The layers of a profile whose studies are all closed, each with the last amendment that closed one."""
-    found: dict[str, str] = {}
+    """Return the layers of a profile whose studies are all closed, with the words of the last amendment."""
+    words: dict[str, str] = {}
     studies = [study for study in plan.studies if profile in study.profiles]
     for layer in dict.fromkeys(layer for study in studies for layer in study.layers):
         keys = [study.key for study in studies if layer in study.layers]
         if all(key in closed for key in keys):
-            found[layer] = max((closed[key] for key in keys), key=lambda one: one.date).words
-    return found
+            last = max((closed[key] for key in keys), key=lambda amendment: amendment.date)
+            words[layer] = last.words
+    return words
 
 
 def _restore(packed: Path, out: Path, closed: Mapping[str, str], progress: Progress) -> list[str]:
-    """Unpack what tables need, and mark what is incomplete; returns sentences about that."""
+    """Unpack the files that tables need, and mark incomplete layers; returns remarks about them."""
     names = packed_runs(packed)
     unpack_runs(packed, out, names, (), tokens=False)
     unpack_rest(packed, out)
     progress.say(f"{packed.name}: {len(names)} runs have the bytes of their lists")
-    mark = Partial(dict(_gaps(names, {*planned_runs(packed), *names}, closed)))
-    if not mark.gaps:
+    partial = Partial(dict(_gaps(names, {*planned_runs(packed), *names}, closed)))
+    if not partial.gaps:
         return []
-    write_partial(out, mark)
-    return [f"{packed.name}: {mark.words}"]
+    write_partial(out, partial)
+    return [f"{packed.name}: {partial.words}"]
 
 
 def _gaps(recorded: Sequence[str], planned: set[str], closed: Mapping[str, str]) -> Iterator[tuple[str, Gap]]:
-    """The layers that lack runs."""
+    """The layers with fewer recorded than planned runs."""
     for layer in sorted({_layer(name) for name in planned}):
-        there, due = (sum(_layer(name) == layer for name in names) for names in (recorded, planned))
-        if there < due:
-            yield layer, Gap(there, due, closed.get(layer, ""))
+        count, total = (sum(_layer(name) == layer for name in names) for names in (recorded, planned))
+        if count < total:
+            yield layer, Gap(count, total, closed.get(layer, ""))
 
 
 def _layer(run: str) -> str:
     return run.partition("/")[0]
 
 
-def _report(task: tuple[Path, Path]) -> tuple[list[Finding], str]:
-    """What the tables of one directory answer, or why there are none."""
+def _write_tables(task: tuple[Path, Path]) -> tuple[list[PageFinding], str]:
+    """Write the tables of one directory; returns their answers, or the reason why there are none."""
     directory, out = task
     try:
         evidence = read_evidence(directory)
@@ -138,14 +145,14 @@ def _report(task: tuple[Path, Path]) -> tuple[list[Finding], str]:
         return [], f"no tables: {error}"
     except RunDirectoryError as error:
         return [], f"no tables: {error}".replace(str(directory), directory.name)
-    return findings(evidence), ""
+    return build_findings(evidence), ""
 
 
-def _ship(root: Path, out: Path, names: Sequence[str]) -> None:
-    for shipped, made in _places(root, out, names):
+def _ship_tables(root: Path, out: Path, names: Sequence[str]) -> None:
+    for shipped, rebuilt in _report_directories(root, out, names):
         for old in shipped.rglob(_TABLES):
             old.unlink()
-        copy_files(made, shipped, _TABLES)
+        copy_files(rebuilt, shipped, _TABLES)
     list_evidence(root)
 
 
@@ -153,19 +160,19 @@ def copy_files(source: Path, out: Path, pattern: str = "*") -> None:
     """Copy the files below a directory to the same places below another."""
     for path in sorted(source.rglob(pattern)):
         if path.is_file():
-            place = out / path.relative_to(source)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(place, path.read_bytes())
+            copied = out / path.relative_to(source)
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(copied, path.read_bytes())
 
 
-def _places(root: Path, out: Path, names: Sequence[str]) -> list[tuple[Path, Path]]:
+def _report_directories(root: Path, out: Path, names: Sequence[str]) -> list[tuple[Path, Path]]:
     return [(root / REPORT, out / REPORT), *((root / name / REPORT, out / name) for name in names)]
 
 
-def _differences(root: Path, out: Path, names: Sequence[str]) -> Iterator[str]:
-    for shipped, made in _places(root, out, names):
+def _compare_tables(root: Path, out: Path, names: Sequence[str]) -> Iterator[str]:
+    for shipped, rebuilt in _report_directories(root, out, names):
         if not shipped.is_dir():
             yield f"{shipped.relative_to(root)}: no tables are shipped: s2s rebuild --ship writes them"
         else:
             where = shipped.relative_to(root).as_posix()
-            yield from (f"{where}/{line}" for line in table_differences(shipped, made))
+            yield from (f"{where}/{line}" for line in table_differences(shipped, rebuilt))

@@ -1,4 +1,4 @@
-"""What the page says first: answers to three questions, each with its n, and how the best heuristic came."""
+"""The summary on top of the page: answers to three questions, each with its n, and the best lineage."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -17,28 +17,34 @@ _BETTER = " minus frozen/better"
 
 
 @dataclass(frozen=True)
-class Finding:
-    """An answer in words, the commands that lead to its records, and what would change it."""
+class PageFinding:
+    """An answer as text, the commands that trace it to records, and what would falsify it."""
 
     question: str
     answer: str
     commands: tuple[str, ...]
-    doubt: str
+    falsifier: str
 
 
-def findings(evidence: Evidence) -> list[Finding]:
-    """Those of the questions that the directory's tables answer; none of a smoke run."""
+def build_findings(evidence: Evidence) -> list[PageFinding]:
+    """Return the questions that the directory's tables answer; none for a smoke run."""
     if evidence.results.smoke:
         return []
-    makers: tuple[Callable[[Evidence], Finding | None], ...] = (_reached, _kept, _searched)
-    return [found for found in (make(evidence) for make in makers) if found is not None]
+    makers: tuple[Callable[[Evidence], PageFinding | None], ...] = (
+        _answer_signal,
+        _answer_normalizer,
+        _answer_search,
+    )
+    return [finding for finding in (make(evidence) for make in makers) if finding is not None]
 
 
-def _reached(evidence: Evidence) -> Finding | None:
-    parts = [part for part in (_separated(evidence), _moved(evidence)) if part is not None]
+def _answer_signal(evidence: Evidence) -> PageFinding | None:
+    parts = [
+        part for part in (_describe_separation(evidence), _describe_updates(evidence)) if part is not None
+    ]
     if not parts:
         return None
-    return Finding(
+    return PageFinding(
         "Does the choice of reward reach the learner?",
         " ".join(answer for answer, _ in parts),
         tuple(command for _, command in parts),
@@ -46,8 +52,8 @@ def _reached(evidence: Evidence) -> Finding | None:
     )
 
 
-def _separated(evidence: Evidence) -> tuple[str, str] | None:
-    """How often two mappings give a group the same advantages, how near they are else, and the command."""
+def _describe_separation(evidence: Evidence) -> tuple[str, str] | None:
+    """Return how often and how nearly two mappings give a group the same advantages, and the command."""
     table = evidence.tables.get("replay_pairs")
     trained = {run.facts.mapping for run in evidence.results.cohort if run.trained}
     rows = {} if table is None else dict(_pairs_of(table, trained))
@@ -58,20 +64,21 @@ def _separated(evidence: Evidence) -> tuple[str, str] | None:
         cells = ((name, table.cell(row, column)) for name, row in rows.items())
         return [(name, replace(cell, decimals=min(cell.decimals, 3))) for name, cell in cells]
 
-    equal = across("Equivalent (%)")
-    groups = " or ".join(sorted({str(cell.n) for _, cell in equal}))
+    equal_shares = across("Equivalent (%)")
+    groups = " or ".join(sorted({str(cell.n) for _, cell in equal_shares}))
     return (
-        f"Two mappings give equal advantages (to 0.001) in {_range(equal)} of the same {groups} groups. "
-        f"Equal by construction, as shifted and scaled images or flat, are {_built(across)} of those. "
-        f"Within 0.05 are {_range(across('Within 0.05 (%)'))}, in another order "
-        f"{_range(across('Order changes (%)'))}; the median of a group's largest difference is "
-        f"{_range(across('Median difference'), '')}.",
-        _trace(table),
+        f"Two mappings give equal advantages (to 0.001) in {_format_range(equal_shares)} of the same "
+        f"{groups} groups. Equal by construction, as shifted and scaled images or flat, are "
+        f"{_count_by_construction(across)} of those. "
+        f"Within 0.05 are {_format_range(across('Within 0.05 (%)'))}, in another order "
+        f"{_format_range(across('Order changes (%)'))}; the median of a group's largest difference is "
+        f"{_format_range(across('Median difference'), '')}.",
+        _trace_command(table),
     )
 
 
-def _built(across: Callable[[str], list[tuple[str, Cell]]]) -> str:
-    """How many of the groups that two mappings leave equal could not differ; over all pairs of mappings."""
+def _count_by_construction(across: Callable[[str], list[tuple[str, Cell]]]) -> str:
+    """Return how many equal groups are equal by construction, summed over all pairs of mappings."""
     built, equal = (
         sum(int(cell.number or 0) for _, cell in across(column))
         for column in ("By construction", "Equivalent")
@@ -80,7 +87,7 @@ def _built(across: Callable[[str], list[tuple[str, Cell]]]) -> str:
 
 
 def _pairs_of(table: Table, trained: set[str]) -> Iterator[tuple[str, str]]:
-    """The name and the row of every pair of trained mappings."""
+    """Yield the name and the row label of every pair of trained mappings."""
     for row in table.rows:
         cell, _, pair = row.label.partition("/")
         first, _, second = pair.partition(", ")
@@ -88,8 +95,8 @@ def _pairs_of(table: Table, trained: set[str]) -> Iterator[tuple[str, str]]:
             yield f"{first} and {second}", row.label
 
 
-def _moved(evidence: Evidence) -> tuple[str, str] | None:
-    """In which directions two mappings move the weights, and the command."""
+def _describe_updates(evidence: Evidence) -> tuple[str, str] | None:
+    """Return the cosines between updates by two mappings, and the command."""
     table = evidence.tables.get("matched_mappings")
     cells = [] if table is None else [table.cell(row.label, "Cosine") for row in table.rows]
     known = [(cell.number, cell.n) for cell in cells if cell.number is not None]
@@ -101,50 +108,51 @@ def _moved(evidence: Evidence) -> tuple[str, str] | None:
         f"to {high:.2f} in {len(known)} cells and kinds of update, {sum(n for _, n in known)} comparisons in "
         "all. A cosine of 1 is the same direction."
     )
-    return answer, _trace(table)
+    return answer, _trace_command(table)
 
 
-def _kept(evidence: Evidence) -> Finding | None:
+def _answer_normalizer(evidence: Evidence) -> PageFinding | None:
     table = evidence.tables.get("reward_changes")
     if table is None:
         return None
     trained = dict.fromkeys(run.condition for run in evidence.results.cohort if run.trained)
-    moved = (
-        f"{name}: {_range([(one, table.cell(one, column)) for one in trained])}"
+    changes = (
+        f"{name}: {_format_range([(condition, table.cell(condition, column)) for condition in trained])}"
         for name, column in COLUMNS.items()
     )
     seeds = max(cell.n for row in table.rows for cell in row.cells)
-    return Finding(
+    return PageFinding(
         "What of a reward does the normalizer erase?",
         f"Groups whose advantages move when their rewards are changed, by reward, over "
-        f"{counted(seeds, 'seed')}: {'; '.join(moved)}. A shift adds the group's frontier.",
-        (_trace(table),),
+        f"{counted(seeds, 'seed')}: {'; '.join(changes)}. A shift adds the group's frontier.",
+        (_trace_command(table),),
         "Groups that move under a shift.",
     )
 
 
-def _searched(evidence: Evidence) -> Finding | None:
+def _answer_search(evidence: Evidence) -> PageFinding | None:
     table = evidence.tables.get("paired_signs")
     rows = () if table is None else table.rows
     better = [row.label for row in rows if row.label.endswith(_BETTER)]
     if table is None or not better:
         return None
     cells = [(name.removesuffix(_BETTER), table.cell(name, _ENDPOINT)) for name in better]
-    ended = (f"{name} in {cell.text()} of {counted(cell.n, 'seed')}" for name, cell in cells)
+    counts = (f"{name} in {cell.text()} of {counted(cell.n, 'seed')}" for name, cell in cells)
     least = 2.0 ** (1 - max(cell.n for _, cell in cells))
     floor = (
         f" A sign test over these seeds cannot go below p = {min(1.0, least):.2g}." if least > 0.05 else ""
     )
-    return Finding(
+    return PageFinding(
         "Did search get better than without training?",
-        f"After equally many groups, ended above frozen: {', '.join(ended)}.{_anchored(evidence)}{floor}",
-        (_trace(table),),
+        f"After equally many groups, ended above frozen: {', '.join(counts)}."
+        f"{_describe_anchor(evidence)}{floor}",
+        (_trace_command(table),),
         "More seeds, and the same comparison at equal time.",
     )
 
 
-def _range(cells: list[tuple[str, Cell]], unit: str = " %") -> str:
-    """The least and the greatest share, each with its name; without names where several are equal."""
+def _format_range(cells: list[tuple[str, Cell]], unit: str = " %") -> str:
+    """Format the smallest and the largest share, each with its name; without names where all are equal."""
     known = sorted(
         (cell.number, f"{cell.text()}{unit}", name) for name, cell in cells if cell.number is not None
     )
@@ -156,11 +164,11 @@ def _range(cells: list[tuple[str, Cell]], unit: str = " %") -> str:
     return least if least == most else f"{least} ({first}) to {most} ({last})"
 
 
-def _trace(table: Table) -> str:
+def _trace_command(table: Table) -> str:
     return f"s2s trace . {table.name}"
 
 
-def _anchored(evidence: Evidence) -> str:
+def _describe_anchor(evidence: Evidence) -> str:
     table = evidence.tables.get("anchor")
     conditions = {run.condition for run in evidence.results.cohort}
     rows = [] if table is None else [row for row in table.rows if row.label in conditions]
@@ -176,9 +184,9 @@ def _anchored(evidence: Evidence) -> str:
 
 @dataclass(frozen=True)
 class Lineage:
-    """From the seed to the best heuristic of a run; ``ancestors`` begins with the seed.
+    """The chain from the seed heuristic to the best one of a run, in that order.
 
-    Each next one has the one before among its parents: of several parents the better one, the first of
+    Each ancestor is a parent of the next: of several parents the one with the best score, the first of
     equal ones.
     """
 
@@ -187,25 +195,25 @@ class Lineage:
 
     @property
     def seed(self) -> HeuristicRecord:
-        """What the search began with."""
+        """The seed heuristic."""
         return self.ancestors[0]
 
     @property
     def best(self) -> HeuristicRecord:
-        """What it found."""
+        """The best heuristic of the run."""
         return self.ancestors[-1]
 
 
-def best_lineage(evidence: Evidence) -> Lineage | None:
-    """The lineage of the best heuristic of all runs of the cohort, the first of equal ones.
+def find_best_lineage(evidence: Evidence) -> Lineage | None:
+    """Return the lineage of the cohort's best heuristic, the first of equal ones.
 
     None where the runs keep no heuristics.
     """
-    found = [lineage for lineage in map(_lineage, evidence.results.cohort) if lineage is not None]
-    return max(found, key=lambda lineage: lineage.best.score) if found else None
+    lineages = [lineage for lineage in map(_trace_lineage, evidence.results.cohort) if lineage is not None]
+    return max(lineages, key=lambda lineage: lineage.best.score) if lineages else None
 
 
-def _lineage(run: RecordedRun) -> Lineage | None:
+def _trace_lineage(run: RecordedRun) -> Lineage | None:
     file = run.directory / HEURISTICS
     stored = list(read_records(file, HeuristicRecord)) if file.is_file() else []
     if not stored:
@@ -217,10 +225,10 @@ def _lineage(run: RecordedRun) -> Lineage | None:
     chain = [max(stored, key=lambda record: record.score)]
     while chain[-1].operator is not None:
         child = chain[-1]
-        named = [known[name] for name in parents.get((child.step, child.index), ()) if name in known]
-        # A forged parent of a later step would go round for ever.
-        before = [record for record in named if record.operator is None or record.step < child.step]
-        if not before:
+        stored_parents = [known[name] for name in parents.get((child.step, child.index), ()) if name in known]
+        # Without this check a forged parent of a later step would make an endless loop.
+        earlier = [record for record in stored_parents if record.operator is None or record.step < child.step]
+        if not earlier:
             break
-        chain.append(max(before, key=lambda record: record.score))
+        chain.append(max(earlier, key=lambda record: record.score))
     return Lineage(run.path, tuple(reversed(chain)))

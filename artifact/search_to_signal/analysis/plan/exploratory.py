@@ -1,0 +1,123 @@
+"""Exploratory analyses: questions about the plan's runs that the plan itself does not ask.
+
+Where the plan asks whether proposals narrow, two questions are added: how many completions copy a parent, and
+how large the gain in score is when each program counts once. Where a run is longer than the runs it is
+compared with, its gain after their horizon is computed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from msgspec.structs import replace
+
+from search_to_signal.analysis.plan.outcomes import QuestionOutcome
+from search_to_signal.analysis.plan.readings import (
+    COPIES,
+    EACH_ONCE,
+    PROGRAMS,
+    MetricReading,
+    SeedPair,
+    compute_values,
+    pair_with_horizon,
+)
+from search_to_signal.records.plan import Plan, Question, Study
+
+_EXPLORATORY_QUESTIONS = {
+    COPIES: "How many of the valid completions copy a parent?",
+    EACH_ONCE: "What is the difference in score where each program counts once?",
+}
+
+
+def add_exploratory_questions(plan: Plan) -> Plan:
+    """Return the plan with the exploratory questions appended to each study's own."""
+    studies = (
+        replace(study, questions=(*study.questions, *_exploratory_questions(study))) for study in plan.studies
+    )
+    return replace(plan, studies=tuple(studies))
+
+
+def _exploratory_questions(study: Study) -> Iterator[Question]:
+    for question in study.questions:
+        if question.metric == PROGRAMS and question.estimator == "mean_difference":
+            for metric, asks in _EXPLORATORY_QUESTIONS.items():
+                key = f"{question.key}+{metric}"
+                yield replace(question, key=key, metric=metric, asks=asks, smallest_effects=())
+
+
+def split_exploratory(
+    plan: Plan, outcomes: Sequence[QuestionOutcome]
+) -> tuple[list[QuestionOutcome], list[QuestionOutcome]]:
+    """Split outcomes into those of planned questions and those of exploratory ones."""
+    keys = {question.key for study in plan.studies for question in study.questions}
+    planned = [outcome for outcome in outcomes if outcome.question.key in keys]
+    return planned, [outcome for outcome in outcomes if outcome.question.key not in keys]
+
+
+@dataclass(frozen=True)
+class ContinuedRuns:
+    """Runs of one side that continued after the ``groups`` groups that ``question`` compares.
+
+    ``further`` (number of later groups) and ``gains`` (in the metric, over these groups) are by seed;
+    ``files`` are the records that they were computed from.
+    """
+
+    question: Question
+    side: str
+    groups: int
+    further: Mapping[int, int]
+    gains: Mapping[int, float]
+    files: tuple[str, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean gain over seeds."""
+        return mean(self.gains.values())
+
+    def bears_on(self, question: Question) -> bool:
+        """Whether a question compares the same metric and horizon with runs of the same condition."""
+        same_metric = (question.metric, question.horizon) == (self.question.metric, self.question.horizon)
+        return same_metric and any(
+            _profile_and_condition(pair[-1]) == _profile_and_condition(self.side) for pair in question.pairs
+        )
+
+
+def _profile_and_condition(side: str) -> tuple[str, str]:
+    """Return profile and condition of PROFILE/LAYER/CONDITION."""
+    profile, _, rest = side.partition("/")
+    return profile, rest.rpartition("/")[2]
+
+
+def read_continued_runs(root: Path, plan: Plan) -> list[ContinuedRuns]:
+    """Return the runs that continued after the horizon, by side, where the plan compares at equal time (D61).
+
+    Raises as ``compute_values`` does.
+    """
+    questions = [question for study in plan.studies for question in study.questions]
+    timed_questions = [
+        question
+        for question in questions
+        if question.clock is not None and question.estimator == "mean_difference"
+    ]
+    sides = {pair[-1]: question for question in timed_questions for pair in question.pairs}
+    longer = {side: pair_with_horizon(root, plan, question, side) for side, question in sides.items()}
+    readings = (reading for pairs in longer.values() for pair in pairs for reading in pair.sides)
+    values = compute_values(root, readings)
+    continued = [
+        _gains_beyond_horizon(sides[side], side, pairs, values) for side, pairs in longer.items() if pairs
+    ]
+    return [runs for runs in continued if runs.gains]
+
+
+def _gains_beyond_horizon(
+    question: Question, side: str, pairs: Sequence[SeedPair], values: Mapping[MetricReading, float | None]
+) -> ContinuedRuns:
+    further, gains = {}, {}
+    for pair in pairs:
+        whole, part = (values[reading] for reading in pair.sides)
+        if whole is not None and part is not None:
+            further[pair.seed] = pair.sides[0].groups - pair.sides[1].groups
+            gains[pair.seed] = whole - part
+    files = tuple(pair.sides[0].file for pair in pairs if pair.seed in gains)
+    return ContinuedRuns(question, side, pairs[0].sides[1].groups, further, gains, files)

@@ -1,0 +1,67 @@
+"""The layout of packed evidence: a directory with a plan, packed results directories, and further plans.
+
+Below the evidence each packed results directory contains packed runs, tables and lists. A subdirectory with a
+plan of its own is the evidence of that plan.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from search_to_signal.evidence.runs import RECORDS
+from search_to_signal.provenance.checksums import DATA_SUMS, SUMS, sha256_file
+from search_to_signal.records.amendments import AMENDMENTS
+from search_to_signal.records.files import write_atomically
+from search_to_signal.records.manifest import MANIFEST, ROSTER, read_roster
+from search_to_signal.records.plan import PLAN
+
+PLAN_FILES = (PLAN.name, AMENDMENTS)
+"""The plan's files; they lie next to the packed directories."""
+FILES = "files.xz"
+"""The container of a packed results directory's files that belong to no run."""
+OPEN_LISTS = (SUMS, DATA_SUMS)
+OPEN_NAMES = (*OPEN_LISTS, ROSTER)
+TABLES = ".csv"
+
+
+def evidence_roots(directory: Path) -> list[Path]:
+    """Return the directory, and those directly below it that have a plan of their own, by name."""
+    return [directory, *_nested_roots(directory)]
+
+
+def own_files(root: Path) -> Iterator[Path]:
+    """Yield the files of packed evidence, sorted, without those of further plans below it."""
+    nested = set(_nested_roots(root))
+    return (
+        path for path in sorted(root.rglob("*")) if path.is_file() and not nested.intersection(path.parents)
+    )
+
+
+def _nested_roots(directory: Path) -> list[Path]:
+    return [plan.parent for plan in sorted(directory.glob(f"*/{PLAN.name}"))]
+
+
+def packed_results(root: Path) -> list[Path]:
+    """Return the packed results directories at or directly below a directory."""
+    return [path for path in (root, *sorted(root.glob("*"))) if (path / FILES).is_file()]
+
+
+def packed_runs(packed: Path) -> list[str]:
+    """Return the names of the runs of a packed results directory, in order, damaged runs included."""
+    runs = {path.parent for name in (RECORDS, MANIFEST) for path in packed.rglob(name)}
+    return [run.relative_to(packed).as_posix() for run in sorted(runs)]
+
+
+def planned_runs(directory: Path) -> set[str]:
+    """Return the names of all planned runs, which rosters list before the first run is recorded."""
+    runs = (path.parent / name for path in directory.rglob(ROSTER) for name in read_roster(path.parent))
+    return {run.relative_to(directory).as_posix() for run in runs}
+
+
+def list_evidence(root: Path) -> None:
+    """Write the SHA256SUMS of everything that is packed below a directory, and of its plan's files.
+
+    The evidence of a further plan below it has a list of its own.
+    """
+    packed = [path for path in own_files(root) if path.parent != root or path.name in PLAN_FILES]
+    lines = (f"{sha256_file(path)}  {path.relative_to(root).as_posix()}\n" for path in packed)
+    write_atomically(root / SUMS, "".join(lines).encode())
