@@ -116,4 +116,4 @@ class StoppedError(S2SError):
 class HostError(S2SError):
     """A released host lacks, or does not keep, the interface that this package knows."""
 
-    exit_code = 12
+    exit_code = 21

@@ -183,5 +183,5 @@ def test_a_rotary_base_that_would_not_be_read_is_refused(model: Path) -> None:
     listing = model / CHECKSUMS
     lines = [line for line in listing.read_text().splitlines() if "config" not in line]
     listing.write_text("\n".join([*lines, f"{hashlib.sha256(config).hexdigest()}  config.json\n"]))
-    with pytest.raises(ModelFileError, match="write their rope_theta beside model_type"):
+    with pytest.raises(ModelFileError, match="write their rope_theta next to model_type"):
         checked_files(model)
