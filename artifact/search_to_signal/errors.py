@@ -86,7 +86,7 @@ class LedgerError(S2SError):
 class ContractError(S2SError):
     """The resource anchor's contract is missing, altered, or would come after the results."""
 
-    exit_code = 12
+    exit_code = 21
 
 
 class GenerationError(S2SError):
@@ -116,4 +116,4 @@ class StoppedError(S2SError):
 class HostError(S2SError):
     """A released host lacks, or does not keep, the interface that this package knows."""
 
-    exit_code = 21
+    exit_code = 12
