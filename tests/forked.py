@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,6 +61,7 @@ class Forked:
         self._end: IO[bytes] = os.fdopen(read_end, "rb", buffering=0)
         self.pid = int(self._end.readline())
         self.returncode: int | None = None
+        self._waiting = threading.Lock()
 
     def poll(self) -> int | None:
         """The exit code of a process that has ended, negative for a signal."""
@@ -81,9 +83,11 @@ class Forked:
         self._send(signal.SIGKILL)
 
     def _waited(self, timeout: float | None) -> int | None:
-        if self.returncode is None and select.select([self._end], [], [], timeout)[0]:
-            self.returncode = int(self._end.readline())
-            self._end.close()
+        # A run's own thread and the one that ends all runs may wait at once.
+        readable = self.returncode is None and select.select([self._end.fileno()], [], [], timeout)[0]
+        with self._waiting:
+            if readable and self.returncode is None:
+                self.returncode = int(self._end.readline())
         return self.returncode
 
     def _send(self, number: int) -> None:
@@ -118,20 +122,26 @@ class Forking:
 
 
 @contextmanager
-def forked_runs() -> Iterator[None]:
+def forking() -> Iterator[Forking]:
+    """What forks runs; its server ends with the context."""
+    found = Forking()
+    yield found
+    found.close()
+
+
+@contextmanager
+def forked_runs(by: Forking) -> Iterator[None]:
     """Within it, runs of this process are forked."""
-    forking = Forking()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(execution, "subprocess", forking)
+        patch.setattr(execution, "subprocess", by)
         yield
-    forking.close()
 
 
 def main_with_forked_runs() -> int:
     """The command s2s, whose runs are forked."""
     from search_to_signal.cli import main
 
-    with forked_runs():
+    with forking() as found, forked_runs(found):
         return main()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.cohorts import run_cohort
-from tests.forked import forked_runs
+from tests.forked import Forking, forked_runs, forking
 
 from search_to_signal.learner import device
 from search_to_signal.profiles.profile import Profile, load_profile
@@ -23,10 +23,17 @@ def tiny_profile() -> Profile:
     return msgspec.structs.replace(load_profile("smoke"), groups=2)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def forking() -> Iterator[None]:
-    """Runs that a test of this directory starts are forked from a process that has loaded torch."""
-    with forked_runs():
+@pytest.fixture(scope="session")
+def server() -> Iterator[Forking]:
+    """What forks runs from a process that has loaded torch, once for all modules."""
+    with forking() as found:
+        yield found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forked(server: Forking) -> Iterator[None]:
+    """Runs that a test of this directory starts are forked; those of other directories are not."""
+    with forked_runs(server):
         yield
 
 
@@ -37,10 +44,11 @@ def profile() -> Profile:
 
 
 @pytest.fixture(scope="session")
-def cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cohort(tmp_path_factory: pytest.TempPathFactory, server: Forking) -> Path:
     """A finished tiny cohort; tests that change it work on a copy."""
     out = tmp_path_factory.mktemp("cohort") / "tiny"
-    run_cohort(tiny_profile(), out, PlainProgress())
+    with forked_runs(server):
+        run_cohort(tiny_profile(), out, PlainProgress())
     return out
 
 

@@ -120,7 +120,7 @@ def test_a_performance_that_the_host_keeps_to_itself(sabotaged: Sabotage, tmp_pa
     assert records(tmp_path / "out")[0][0].score is not None
     only_there = OBP.seed.code.replace("import numpy as np", "import heuristic\nimport numpy as np")
     with_answers(calm, [[answer(only_there)]])
-    with pytest.raises(HostError, match="nobody can tell"):
+    with pytest.raises(HostError, match="performance is unknown"):
         with_us(calm, tmp_path / "stopped")
 
 

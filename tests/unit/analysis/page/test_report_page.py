@@ -227,7 +227,7 @@ def test_shares_of_time_are_shown(make_run: Make, tmp_path: Path) -> None:
     text = report(cohort(make_run, tmp_path / "runs"), tmp_path / "out").read_text(encoding="utf-8")
     head, row = (line for line in text.splitlines() if line.startswith(("| Run |", "| native-s2 |")))
     shown = dict(zip(*([cell.strip() for cell in line.split("|")] for line in (head, row)), strict=True))
-    shares = {"Generation (%)": "50.0", "Evaluation (%)": "25.0", "Update (%)": "12.5", "Other (%)": "12.5"}
+    shares = {"Generation (%)": "50.0", "Evaluation (%)": "25.0", "Update (%)": "12.5", "Else (%)": "12.5"}
     assert shares.items() <= shown.items()
     assert (shown["Groups"], shown["Groups/min"]) == ("4", "60.0")
     assert "s2s claims" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
