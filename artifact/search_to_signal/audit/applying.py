@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from search_to_signal.audit.atlas import NormalizerEntry, RewardBatch, advantages
-from search_to_signal.audit.groups import Floats, RewardGroups
+from search_to_signal.audit.groups import Floats, Integers, RewardGroups
 from search_to_signal.audit.steps import spans
 from search_to_signal.errors import IllFormedGroupError
 
@@ -38,6 +38,11 @@ class StepBatches:
             for first, end in spans(self.groups)
         ]
 
+    @cached_property
+    def starts(self) -> Integers:
+        """(S+1,): the first row of each step, then R."""
+        return np.array([*(rows.start for rows, _ in self.steps), len(self.reward)], dtype=np.int64)
+
     def _batch(self, first: int, end: int) -> RewardBatch:
         """The groups from the first to before the end."""
         offsets = self.groups.offsets[first : end + 1]
@@ -59,13 +64,17 @@ def step_batches(groups: RewardGroups) -> StepBatches:
 
 def apply(entry: NormalizerEntry, batches: StepBatches) -> Floats:
     """Advantages (R,) of whole steps; NaN where the entry refuses a step or gives NaN."""
-    together = entry.scope == "group" and (entry.uneven == "by group" or batches.whole.is_even)
+    if _needs_tokens(entry) and (batches.groups.tokens < 0).all():
+        return np.full(len(batches.reward), np.nan)
+    together = (entry.scope == "group" or _groups_first(entry, batches)) and (
+        entry.uneven == "by group" or batches.whole.is_even
+    )
     with warnings.catch_warnings():
         # A deviation of one number is NaN in the framework too, and is counted as that.
         warnings.simplefilter("ignore", RuntimeWarning)
         if together:
             try:
-                return _advantages(entry, batches.whole)
+                return _advantages(entry, batches.whole, batches.starts)
             except IllFormedGroupError:
                 pass
         result = np.full(len(batches.reward), np.nan)
@@ -77,7 +86,20 @@ def apply(entry: NormalizerEntry, batches: StepBatches) -> Floats:
     return result
 
 
-def _advantages(entry: NormalizerEntry, batch: RewardBatch) -> Floats:
+def _needs_tokens(entry: NormalizerEntry) -> bool:
+    return entry.baseline == "lengths" or (entry.whiten is not None and entry.whiten.over == "tokens")
+
+
+def _groups_first(entry: NormalizerEntry, batches: StepBatches) -> bool:
+    """Whether only the whitening looks beyond a group; some entries round a lone group otherwise."""
+    if entry.whiten is None:
+        return False
+    if entry.scale is not None and entry.scale.measured == "one row rounded":
+        return entry.scale.over == "group" and all(len(step.sizes) > 1 for _, step in batches.steps)
+    return entry.scale is None or entry.scale.over == "group"
+
+
+def _advantages(entry: NormalizerEntry, batch: RewardBatch, starts: Integers | None = None) -> Floats:
     if entry.domain == "binary" and not np.isin(batch.rewards, (0.0, 1.0)).all():
         raise IllFormedGroupError(f"{entry.name} takes rewards 0 and 1: use another entry")
-    return advantages(entry, batch)
+    return advantages(entry, batch, starts=starts)

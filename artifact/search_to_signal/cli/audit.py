@@ -15,6 +15,9 @@ from search_to_signal.cli.base import Add, add_repeated
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.progress import PLAIN_SECONDS, one_line
 
+# Bytes: glibc adapts to arrays of less than 32 MiB.
+_LARGEST_FREED = 31 * 1024 * 1024
+
 if TYPE_CHECKING:
     from search_to_signal.audit.found import Findings
     from search_to_signal.audit.groups import RewardGroups
@@ -65,6 +68,7 @@ def _audit_batches(arguments: argparse.Namespace, form: str, options: "ReadOptio
     from search_to_signal.audit.group_rows import GroupTable, compared
     from search_to_signal.audit.usual import USUAL
 
+    _keep_freed_memory()
     batches = _with_progress(importers.read(arguments.path, form, options))
     usual = USUAL.get(form)
     if arguments.out is None:
@@ -73,6 +77,16 @@ def _audit_batches(arguments: argparse.Namespace, form: str, options: "ReadOptio
     findings = audit(batches, arguments.normalizer, usual, rows.add)
     writing.write(findings, arguments.out, str(arguments.path), rows.data())
     return findings
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc reuse the memory of freed arrays, which it otherwise returns to the kernel one by one.
+
+    It adapts to the largest array that was freed. This one is never touched, so it takes no memory.
+    """
+    import numpy as np
+
+    np.empty(_LARGEST_FREED, dtype=np.uint8)
 
 
 def _follow(arguments: argparse.Namespace, options: "ReadOptions") -> None:

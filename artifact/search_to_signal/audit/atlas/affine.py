@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.audit.atlas.batch import Reals, RewardBatch
+from search_to_signal.audit.atlas.batch import Ints, Reals, RewardBatch
 from search_to_signal.audit.atlas.entry import DeviationScale, NormalizerEntry
 from search_to_signal.audit.atlas.sums import SUMS, Sum
 
@@ -142,29 +142,31 @@ def _with_singletons(entry: NormalizerEntry, given: _Given, result: Reals) -> Re
     return chosen
 
 
-def whitened(entry: NormalizerEntry, scale: DeviationScale, batch: RewardBatch, values: Reals) -> Reals:
-    """The stage over the whole batch: centred and scaled over sequences, or over tokens: (n,) -> (n,)."""
-    weights = batch.tokens.astype(values.dtype) if scale.over == "tokens" else np.ones_like(values)
+def whitened(entry: NormalizerEntry, scale: DeviationScale, values: Reals, tokens: Ints | None) -> Reals:
+    """The stage over whole batches, a row each: centred and scaled over sequences, or over the tokens (S, n)
+    where they are given: (S, n) -> (S, n)."""
+    weights = np.ones_like(values) if tokens is None else tokens.astype(values.dtype)
     if entry.nan == "ignored":
         weights = np.where(np.isnan(values), values.dtype.type(0), weights)
         values = np.where(weights > 0, values, np.nan)
-    count, added = weights.sum(), SUMS[entry.sums]
+    count, added = weights.sum(axis=1), SUMS[entry.sums]
     every = count + values.dtype.type(scale.more)
     mean = _weighted_sum(weights, values, added) / every
-    bessel = count / (count - int(scale.deviation == "sample"))
-    centred = values - mean
+    # A factor near 1 would lose digits in the precision of the values.
+    bessel = count / (count.astype(np.float64) - int(scale.deviation == "sample"))
+    centred = values - mean[:, None]
     if scale.measured == "mean of squares":
         spread = _weighted_sum(weights, values * values, added) / every - mean * mean
     elif scale.measured == "rounded mean":
-        wide = values.astype(np.float64) - np.float64(mean)
+        wide = values.astype(np.float64) - mean.astype(np.float64)[:, None]
         spread = _weighted_sum(weights.astype(np.float64), wide * wide, added) / every
     else:
         spread = _weighted_sum(weights, centred * centred, added) / every
     shifted: Reals = centred if scale.shift else values
-    return shifted / divisor(scale, np.asarray([spread * bessel]), values.dtype)
+    return shifted / divisor(scale, spread * bessel, values.dtype)[:, None]
 
 
-def _weighted_sum(weights: Reals, values: Reals, added: Sum) -> Any:
+def _weighted_sum(weights: Reals, values: Reals, added: Sum) -> Reals:
     # A response without tokens takes no part, whatever it holds; a NaN that does shows.
     used: Reals = np.where(weights > 0, weights * values, values.dtype.type(0))
-    return added(used[None, :])[0]
+    return added(used)

@@ -3,19 +3,22 @@
 import numpy as np
 
 from search_to_signal.audit.atlas.affine import standardized, whitened
-from search_to_signal.audit.atlas.batch import Reals, RewardBatch
-from search_to_signal.audit.atlas.entry import NormalizerEntry
+from search_to_signal.audit.atlas.batch import Ints, Reals, RewardBatch
+from search_to_signal.audit.atlas.entry import DeviationScale, NormalizerEntry
 from search_to_signal.audit.atlas.formulas import FORMULAS
 from search_to_signal.errors import ConfigError, IllFormedGroupError
 from search_to_signal.numerics import Floats
 
 
-def advantages(entry: NormalizerEntry, batch: RewardBatch, dtype: str | None = None) -> Floats:
+def advantages(
+    entry: NormalizerEntry, batch: RewardBatch, dtype: str | None = None, starts: Ints | None = None
+) -> Floats:
     """What the entry's framework gives each response, (n,) in float64; NaN where it gives NaN.
 
     ``dtype`` is the precision that the steps are taken in: the framework's own unless given. It agrees with
     the framework's code on a CPU to a few roundings in that precision; a matrix product or a sum over padded
-    tokens has no order of its own, so there another order's answer may come out. Raises
+    tokens has no order of its own, so there another order's answer may come out. ``starts`` (S+1,) are the
+    first rows of parts that are whitened each by itself, then n; without them the batch is one part. Raises
     IllFormedGroupError for a batch that the framework refuses, or that lacks lengths the entry weighs by.
     """
     _check(entry, batch)
@@ -24,7 +27,7 @@ def advantages(entry: NormalizerEntry, batch: RewardBatch, dtype: str | None = N
     with np.errstate(all="ignore"):
         result = _first_stage(entry, layout, dtype or entry.dtype)
         if entry.whiten is not None:
-            result = whitened(entry, entry.whiten, layout, result)
+            result = _whitened(entry, entry.whiten, layout, result, starts)
     if entry.nan == "ignored":
         result = np.nan_to_num(result, nan=0.0)
     return result.astype(np.float64)
@@ -43,6 +46,19 @@ def _first_stage(entry: NormalizerEntry, batch: RewardBatch, dtype: str) -> Real
         total += batch.component_weights.get(name, 1.0) * kept
         unscored &= np.isnan(part)
     return np.where(unscored, np.nan, total) if entry.nan == "ignored" else total
+
+
+def _whitened(
+    entry: NormalizerEntry, scale: DeviationScale, batch: RewardBatch, values: Reals, starts: Ints | None
+) -> Reals:
+    tokens = batch.tokens if scale.over == "tokens" else None
+    starts = batch.offsets[[0, -1]] if starts is None else starts
+    sizes = np.diff(starts)
+    result = np.empty_like(values)
+    for size in np.unique(sizes):
+        rows = starts[:-1][sizes == size, None] + np.arange(size)
+        result[rows] = whitened(entry, scale, values[rows], None if tokens is None else tokens[rows])
+    return result
 
 
 def _of_groups(entry: NormalizerEntry, batch: RewardBatch, values: Reals) -> Reals:
