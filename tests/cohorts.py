@@ -1,9 +1,10 @@
-"""A cohort alone, without the other layers of its profile."""
+"""A cohort alone, a run of it, and a stop in its middle."""
 
 from pathlib import Path
 
 from search_to_signal.profiles.profile import Profile
-from search_to_signal.progress import Progress
+from search_to_signal.profiles.run_config import RunConfig
+from search_to_signal.progress import PlainProgress, Progress
 from search_to_signal.scheduling.execution import Execution
 from search_to_signal.scheduling.run_slots import Reproduction
 from search_to_signal.verification.consistency.verify import verify
@@ -16,3 +17,31 @@ def run_cohort(
     every = profile.checkpoint_every
     how = Execution(profile.jobs, every, resume, ray, check=lambda run: verify(run).problems)
     return Reproduction(profile, out.parent, how, progress).run_all({out: profile.runs()})
+
+
+class StoppingAfter(PlainProgress):
+    """Stops a run behind a group, as Ctrl-C does."""
+
+    def __init__(self, groups: int) -> None:
+        super().__init__()
+        self._groups = groups
+
+    def update(self, task: str, done: int, total: int, note: str = "") -> None:
+        """Pass progress on, and stop at the group."""
+        super().update(task, done, total, note)
+        if done == self._groups:
+            raise KeyboardInterrupt
+
+
+def nine_groups() -> RunConfig:
+    """A frozen run of nine groups by a model that is not there: for stubs of runs."""
+    profile = Profile(
+        purpose="smoke",
+        problem="tsp",
+        split="embedded",
+        model="m",
+        conditions=("frozen",),
+        seeds=(1,),
+        groups=9,
+    )
+    return profile.runs()[0]

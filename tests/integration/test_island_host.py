@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cohorts import StoppingAfter
 
 from search_to_signal.cli import main
 from search_to_signal.loop.run import run
@@ -41,15 +42,6 @@ max_prompt_tokens = 1024
 max_completion_tokens = 320
 """
 Row = dict[str, Any]
-
-
-class Stopping(PlainProgress):
-    """Stops a run behind its fifth group, when islands have several clusters again after a reset."""
-
-    def update(self, task: str, done: int, total: int, note: str = "") -> None:
-        super().update(task, done, total, note)
-        if done == 5:
-            raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +99,9 @@ def test_it_verifies_with_leave_and_its_table_has_its_operator(
 def test_a_stopped_run_goes_on_to_the_same_bytes(place: Path) -> None:
     """Islands, clusters and the next reset come back out of the records."""
     (config,) = load_profile(str(place / "islands.toml")).runs()
+    # Behind the fifth group islands have several clusters again after a reset.
     with pytest.raises(KeyboardInterrupt):
-        run(config, place / "stopped", Stopping())
+        run(config, place / "stopped", StoppingAfter(5))
     run(config, place / "stopped", PlainProgress(), resume=True)
     for name in RECORDS:
         assert (place / "stopped" / f"{name}.jsonl").read_bytes() == (

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.cohorts import run_cohort
+from tests.cohorts import StoppingAfter, run_cohort
 
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.tables.core import prompts_of
@@ -54,15 +54,6 @@ def records(directory: Path) -> dict[str, bytes]:
     return found | {path.name: path.read_bytes() for path in directory.glob("adapter/*")}
 
 
-class Stopping(PlainProgress):
-    """Stops a run behind its second group."""
-
-    def update(self, task: str, done: int, total: int, note: str = "") -> None:
-        super().update(task, done, total, note)
-        if done == 2:
-            raise KeyboardInterrupt
-
-
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[int]]]:
     """The prompt tokens that sampler and learner were given, group by group."""
@@ -107,7 +98,7 @@ def test_a_run_of_cut_prompts_goes_on_after_a_stop(
     config = configuration(condition)
     run(config, tmp_path / "whole", PlainProgress())
     with pytest.raises(KeyboardInterrupt):
-        run(config, tmp_path / "stopped", Stopping())
+        run(config, tmp_path / "stopped", StoppingAfter(2))
     run(config, tmp_path / "stopped", PlainProgress(), resume=True)
     assert records(tmp_path / "stopped") == records(tmp_path / "whole")
     assert verify(tmp_path / "stopped").problems == ()

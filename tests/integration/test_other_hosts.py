@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.cohorts import StoppingAfter
 
 from search_to_signal.errors import RecordError
 from search_to_signal.loop.retraining import retrain
@@ -28,15 +29,6 @@ SHORT = {
     },
     "entropic": {"rule_settings": {"groups_per_batch": 2}},
 }
-
-
-class Stopping(PlainProgress):
-    """Stops a run behind its third group."""
-
-    def update(self, task: str, done: int, total: int, note: str = "") -> None:
-        super().update(task, done, total, note)
-        if done == 3:
-            raise KeyboardInterrupt
 
 
 def configuration(name: str) -> RunConfig:
@@ -69,7 +61,7 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(done: tuple[str, Path]) -> None
     name, whole = done
     stopped = whole.with_name("stopped")
     with pytest.raises(KeyboardInterrupt):
-        run(configuration(name), stopped, Stopping())
+        run(configuration(name), stopped, StoppingAfter(3))
     run(configuration(name), stopped, PlainProgress(), resume=True)
     more = [file for file in (PREFERENCES, DATABASE) if (whole / file).exists()]
     assert bool(more) == (name == "evotune")

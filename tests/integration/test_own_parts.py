@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cohorts import StoppingAfter
 
 from search_to_signal.analysis.results import Results
 from search_to_signal.loop.run import run
@@ -51,15 +52,6 @@ max_completion_tokens = 320
 lora_rank = 4
 lora_alpha = 8
 """
-
-
-class Stopping(PlainProgress):
-    """Stops a run behind its second group."""
-
-    def update(self, task: str, done: int, total: int, note: str = "") -> None:
-        super().update(task, done, total, note)
-        if done == 2:
-            raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +125,7 @@ def test_advantages_are_those_of_the_run_s_normalizer(done: Path) -> None:
 def test_a_stopped_run_goes_on_to_the_same_bytes(done: Path, place: Path) -> None:
     """Host, rule and normalizer of one's own give equal records and adapter after a stop."""
     with pytest.raises(KeyboardInterrupt):
-        run(configuration(place), place / "stopped", Stopping())
+        run(configuration(place), place / "stopped", StoppingAfter(2))
     run(configuration(place), place / "stopped", PlainProgress(), resume=True)
     for name in (*(f"{record}.jsonl" for record in RECORDS), "adapter/adapter_model.safetensors"):
         assert (place / "stopped" / name).read_bytes() == (done / name).read_bytes(), name

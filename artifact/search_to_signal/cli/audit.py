@@ -15,13 +15,13 @@ from search_to_signal.cli.base import Add, add_repeated
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.progress import PLAIN_SECONDS, one_line
 
-# Bytes: glibc adapts to arrays of less than 32 MiB.
-_LARGEST_FREED = 31 * 1024 * 1024
-
 if TYPE_CHECKING:
     from search_to_signal.audit.found import Findings
     from search_to_signal.audit.groups import RewardGroups
     from search_to_signal.audit.importers.base import ReadOptions
+
+# Bytes: glibc adapts to arrays of less than 32 MiB.
+_LARGEST_FREED = 31 * 1024 * 1024
 
 
 def _audit(arguments: argparse.Namespace) -> int:

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cohorts import nine_groups
 
 from search_to_signal.errors import ConfigError, RunFailedError
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.profiles.profile import Profile
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.scheduling import cluster
 from search_to_signal.scheduling.cluster import node_resources
@@ -118,15 +118,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
 
 def configuration(condition: str, **changes: Any) -> RunConfig:
     """A run of nine groups."""
-    plain = Profile(
-        purpose="smoke",
-        problem="tsp",
-        split="embedded",
-        model="m",
-        conditions=("frozen",),
-        seeds=(1,),
-        groups=9,
-    ).runs()[0]
+    plain = nine_groups()
     return msgspec.structs.replace(plain, condition=condition, **changes)
 
 

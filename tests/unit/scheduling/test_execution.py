@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.cohorts import nine_groups
 
 from search_to_signal.errors import RunFailedError, StoppedError
-from search_to_signal.profiles.profile import Profile
 from search_to_signal.scheduling.execution import (
     Execution,
     RunSlot,
@@ -55,15 +55,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[
     stub.write_text(STUB.format(python=sys.executable))
     stub.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(stub))
-    plain = Profile(
-        purpose="smoke",
-        problem="tsp",
-        split="embedded",
-        model="m",
-        conditions=("frozen",),
-        seeds=(1,),
-        groups=9,
-    ).runs()[0]
+    plain = nine_groups()
 
     def slots(*conditions: str, **groups: int) -> list[RunSlot]:
         configs = [
