@@ -17,6 +17,7 @@ def _run(arguments: argparse.Namespace) -> None:
     """Run every run of a profile, then report."""
     require(*EXTRAS["run"])
     from search_to_signal.profiles.profile import load_profile
+    from search_to_signal.scheduling.card import cards_of
     from search_to_signal.scheduling.execution import Execution
     from search_to_signal.scheduling.scalars import written_while_running
     from search_to_signal.studies.planned_work import planned_work
@@ -33,6 +34,7 @@ def _run(arguments: argparse.Namespace) -> None:
             arguments.resume,
             arguments.ray,
             check=lambda run: verify(run).problems,
+            cards=cards_of(profile),
         )
         page = reproduce(profile, arguments.out, execution, progress, arguments.layer)
     if page is not None:
@@ -135,7 +137,9 @@ def _record(arguments: argparse.Namespace) -> None:
     finished = arguments.finished
     if finished is not None and not finished.is_dir():
         raise ConfigError(f"there is no directory {finished}: give one with a directory per profile")
-    complete = record(plan, plan_sha256(path), arguments.out, stop, arguments.study, closed, finished)
+    complete = record(
+        plan, plan_sha256(path), arguments.out, stop, arguments.study, closed, finished, arguments.jobs
+    )
     state = "recorded" if complete else "stopped as asked; the same command goes on"
     print(f"s2s: {state}: {arguments.out}")
 
@@ -159,6 +163,7 @@ def register(add: Add) -> None:
     record.add_argument(
         "--finished", type=Path, metavar="DIR", help="packed evidence, or results: its runs are not run again"
     )
+    record.add_argument("--jobs", type=int, help="runs side by side, over all cards (default: the profile's)")
     record.add_argument("--minutes", type=float, help="stop after so many; what was begun goes on later")
     record.add_argument("--stop-file", type=Path, metavar="FILE", help="stop once this file exists")
     one = add(_run_one, "s2s run-one --out DIR < config.json")

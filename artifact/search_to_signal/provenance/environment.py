@@ -6,6 +6,7 @@ import re
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -56,25 +57,39 @@ def _read(path: str) -> str:
 def accelerator() -> Accelerator | None:
     """Return the NVIDIA card that torch would use, by its driver's report; None without a card."""
     fields = "name,driver_version,memory.total"
-    parts = [part.strip() for part in _query_card(fields).split(",")]
+    first = next(iter(_query_card(next(iter(_named_cards()), ""), fields).splitlines()), "")
+    parts = [part.strip() for part in first.split(",")]
     if len(parts) != fields.count(",") + 1 or not parts[2].isdigit():
         return None
     cuda = re.search(r"CUDA Version\s*:\s*([0-9.]+)", _output_of("nvidia-smi", "-q"))
     return Accelerator(name=parts[0], driver=parts[1], cuda=cuda[1] if cuda else "", memory_mib=int(parts[2]))
 
 
-def free_memory_mib() -> int | None:
-    """Return the free memory of the NVIDIA card that torch would use, in MiB; None without a card."""
-    answer = _query_card("memory.free")
-    return int(answer) if answer.isdigit() else None
+class Card(NamedTuple):
+    """An NVIDIA card by the name that CUDA_VISIBLE_DEVICES has for it, and its free memory in MiB."""
+
+    name: str
+    free_mib: int
 
 
-def _query_card(fields: str) -> str:
-    """A line of nvidia-smi about the first card of CUDA_VISIBLE_DEVICES (number or UUID), or the first."""
-    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
-    chosen = ("-i", first) if first else ()
-    answer = _output_of("nvidia-smi", *chosen, f"--query-gpu={fields}", "--format=csv,noheader,nounits")
-    return answer.splitlines()[0].strip() if answer else ""
+def visible_cards() -> list[Card]:
+    """Return the cards of CUDA_VISIBLE_DEVICES (numbers or UUIDs) in its order, else all; may be empty."""
+    if named := _named_cards():
+        lines = [f"{name}, {_query_card(name, 'memory.free')}" for name in named]
+    else:
+        lines = _query_card("", "uuid,memory.free").splitlines()
+    found = [line.rpartition(",") for line in lines]
+    return [Card(name.strip(), int(free)) for name, _, free in found if free.strip().isdigit()]
+
+
+def _named_cards() -> list[str]:
+    return [name for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if (name := part.strip())]
+
+
+def _query_card(name: str, fields: str) -> str:
+    """The lines of nvidia-smi about a card, about all without a name."""
+    chosen = ("-i", name) if name else ()
+    return _output_of("nvidia-smi", *chosen, f"--query-gpu={fields}", "--format=csv,noheader,nounits").strip()
 
 
 def _output_of(*command: str) -> str:

@@ -1,4 +1,4 @@
-"""Checks that this machine's card can hold a profile's parallel runs, before the first run starts."""
+"""Checks that this machine's cards can hold a profile's parallel runs, before the first run starts."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from search_to_signal.generators.settings import ModelLoading, ModelSettings, mo
 from search_to_signal.profiles.layer_settings import AuditCell, BreadthCell
 from search_to_signal.profiles.profile import Profile
 from search_to_signal.profiles.run_config import FROZEN
-from search_to_signal.provenance.environment import free_memory_mib
+from search_to_signal.provenance.environment import visible_cards
 from search_to_signal.scheduling.card_memory import required_mib
 
 _MPS = Path("/tmp/nvidia-mps")
@@ -20,24 +20,33 @@ Part = Profile | BreadthCell | AuditCell
 
 
 def require_card(profile: Profile) -> None:
-    """Raise ConfigError where runs on a card find none, or too little free memory for ``jobs`` of them."""
+    """Raise ConfigError where runs find no card, or too little free memory for each card's share of them."""
     needed = [requirement for part in _parts(profile) for requirement in _required_memory(profile, part)]
     if not needed:
         return
-    free = free_memory_mib()
-    if free is None:
+    cards = visible_cards()
+    if not cards:
         raise ConfigError(
             'model.device = "cuda" asks for an NVIDIA card, and nvidia-smi finds none here: run it on '
             "one that has a card; the profile embedded needs none"
         )
     model, most = max(needed, key=itemgetter(1))
-    if profile.jobs * most > free:
-        fitting = free // most
+    free = min(card.free_mib for card in cards)
+    beside = -(-profile.jobs // len(cards))
+    if beside * most > free:
+        fitting = free // most * len(cards)
         remedy = f"set jobs = {fitting}" if fitting else 'use another card, or model.quantization = "nf4"'
         raise ConfigError(
-            f"{profile.jobs} runs of {model} side by side take up to {profile.jobs * most:,} MiB of the "
+            f"{beside} runs of {model} side by side take up to {beside * most:,} MiB of the "
             f"card, which has {free:,} MiB free: {remedy}"
         )
+
+
+def cards_of(profile: Profile) -> tuple[str, ...]:
+    """The names of the visible cards that the runs share; none where no run of the profile needs one."""
+    if not any(True for part in _parts(profile) for _ in _required_memory(profile, part)):
+        return ()
+    return tuple(card.name for card in visible_cards())
 
 
 def card_warnings(profile: Profile) -> Iterator[str]:

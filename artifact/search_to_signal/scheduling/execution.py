@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from queue import SimpleQueue
 
 from search_to_signal.config import canonical_json
 from search_to_signal.errors import RunFailedError, StoppedError
@@ -52,6 +53,8 @@ class Execution:
     ones of another version start again. ``finished_runs`` is the same results directory from other machines,
     packed or not, whose finished runs are not executed again. ``check`` returns the problems of a finished
     run, which is kept where there are none; without it, and under a plan, only checksums are compared.
+    ``cards`` are names for CUDA_VISIBLE_DEVICES: where there are several, each run gets one, with as many
+    runs on each.
     """
 
     jobs: int = 1
@@ -61,6 +64,7 @@ class Execution:
     plan: str | None = None
     finished_runs: Path | None = None
     check: Callable[[Path], Sequence[str]] | None = None
+    cards: tuple[str, ...] = ()
 
 
 def execute(pending: Sequence[RunSlot], execution: Execution, progress: Progress) -> None:
@@ -73,7 +77,7 @@ def execute(pending: Sequence[RunSlot], execution: Execution, progress: Progress
     with (
         stoppable(execution.resume),
         ThreadPoolExecutor(execution.jobs) as workers,
-        RunProcesses() as processes,
+        RunProcesses(execution.cards, execution.jobs) as processes,
     ):
 
         def begin(number: int) -> set[Future[None]]:
@@ -107,9 +111,17 @@ def stoppable(resume: bool) -> Iterator[None]:
 
 
 class RunProcesses:
-    """The running processes of runs; leaving the context ends them, and no further process starts."""
+    """The running processes of runs; leaving the context ends them, and no further process starts.
 
-    def __init__(self) -> None:
+    ``jobs`` of them share several ``cards`` evenly.
+    """
+
+    def __init__(self, cards: Sequence[str] = (), jobs: int = 1) -> None:
+        self._cards: SimpleQueue[str] = SimpleQueue()
+        self._shared = len(cards) > 1
+        if self._shared:
+            for number in range(-(-jobs // len(cards)) * len(cards)):
+                self._cards.put(cards[number % len(cards)])
         self._running: set[subprocess.Popen[bytes]] = set()
         self._ended = False
         self._lock = threading.Lock()
@@ -120,24 +132,37 @@ class RunProcesses:
     @contextmanager
     def start(self, command: list[str], log: Path, threads: int) -> Iterator["subprocess.Popen[bytes]"]:
         """Start a run's process, which ends with the context; raises StoppedError after all were ended."""
-        # A file, since a full pipe without a reader would block the run.
-        with log.open("ab") as errors, self._lock:
-            if self._ended:
-                raise StoppedError("stopped before this run began")
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=_environment(threads),
-                start_new_session=True,  # Ctrl-C reaches this process alone, which ends its runs in order
-            )
-            self._running.add(process)
+        with self._card() as card:
+            # A file, since a full pipe without a reader would block the run.
+            with log.open("ab") as errors, self._lock:
+                if self._ended:
+                    raise StoppedError("stopped before this run began")
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    env=_environment(threads) | card,
+                    start_new_session=True,  # Ctrl-C reaches this process alone, which ends its runs in order
+                )
+                self._running.add(process)
+            try:
+                yield process
+            finally:
+                _end(process)
+                self._running.discard(process)
+
+    @contextmanager
+    def _card(self) -> Iterator[dict[str, str]]:
+        """The environment that makes a card the only visible one; empty where cards are not shared."""
+        if not self._shared:
+            yield {}
+            return
+        card = self._cards.get()
         try:
-            yield process
+            yield {"CUDA_VISIBLE_DEVICES": card}
         finally:
-            _end(process)
-            self._running.discard(process)
+            self._cards.put(card)
 
     def __exit__(self, *_: object) -> None:
         with self._lock:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+import msgspec
+
 from search_to_signal.errors import ConfigError, StoppedError
 from search_to_signal.profiles.profile import load_profile
 from search_to_signal.progress import progress_display
@@ -22,6 +24,7 @@ from search_to_signal.records.amendments import Amendment
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.plan import Plan, Study
 from search_to_signal.runtime import called_every
+from search_to_signal.scheduling.card import cards_of
 from search_to_signal.scheduling.execution import Execution, stoppable
 from search_to_signal.scheduling.run_slots import Reproduction
 from search_to_signal.studies.planned_work import planned_work
@@ -52,14 +55,17 @@ def record(
     keys: Sequence[str] = (),
     closed: Mapping[str, Amendment] = MappingProxyType({}),
     finished: Path | None = None,
+    jobs: int | None = None,
 ) -> bool:
     """Record the studies of a plan, all or those with these keys; returns False after a planned stop.
 
     ``closed`` studies, by the amendment that closed each, are left out. ``finished`` holds a directory per
-    profile, packed or not, whose finished runs are not recorded again. Raises ConfigError for a study that
-    the plan lacks or that is closed, RunDirectoryError where a directory contains something else,
-    RunFailedError as ``execute`` does, and StoppedError on Ctrl-C or SIGTERM.
+    profile, packed or not, whose finished runs are not recorded again. ``jobs`` replaces the profiles'.
+    Raises ConfigError for a study that the plan lacks or that is closed, RunDirectoryError where a directory
+    contains something else, RunFailedError as ``execute`` does, and StoppedError on Ctrl-C or SIGTERM.
     """
+    if jobs is not None and jobs < 1:
+        raise ConfigError("--jobs takes a number of at least 1")
     known = [study.key for study in plan.studies]
     if unknown := sorted(set(keys) - set(known)):
         raise ConfigError(f"the plan has no study {', '.join(unknown)}: it has {', '.join(known)}")
@@ -70,7 +76,7 @@ def record(
         with storage_errors(out), stoppable(True), _stopping(stop, stopped):
             for study in plan.studies:
                 if study.key not in closed and (not keys or study.key in keys):
-                    _record_study(study, sha256, out, finished)
+                    _record_study(study, sha256, out, finished, jobs)
     except StoppedError:
         if not stopped.is_set():
             raise
@@ -78,15 +84,22 @@ def record(
     return True
 
 
-def _record_study(study: Study, sha256: str, out: Path, finished: Path | None) -> None:
+def _record_study(study: Study, sha256: str, out: Path, finished: Path | None, jobs: int | None) -> None:
     for name in study.profiles:
         profile = load_profile(f"{PROFILES}/{name}")
+        if jobs is not None:
+            profile = msgspec.structs.replace(profile, jobs=jobs)
         layers = chosen_layers(profile, study.layers)
         results = out / name
         require_parts(profile, results)
         finished_runs = finished / name if finished is not None else None
         execution = Execution(
-            profile.jobs, profile.checkpoint_every, True, plan=sha256, finished_runs=finished_runs
+            profile.jobs,
+            profile.checkpoint_every,
+            True,
+            plan=sha256,
+            finished_runs=finished_runs,
+            cards=cards_of(profile),
         )
         with progress_display(planned_work(profile, [layer.key for layer in layers])) as progress:
             progress.say(f"{study.key}: {', '.join(layer.key for layer in layers)} of {name} into {results}")

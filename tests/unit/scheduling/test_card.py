@@ -79,14 +79,38 @@ def test_a_card_that_holds_no_run_is_told(
     assert "use another card" in run(profile, capsys)
 
 
-def test_the_chosen_card_of_several_counts(
-    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """CUDA_VISIBLE_DEVICES decides whose memory is asked for: the second card here is the smaller one."""
+def with_two_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand in for the driver's tool: card 0 has 5,000 MiB free, card 1 has 100."""
     with_card(tmp_path, monkeypatch, 100)
     tool = tmp_path / "bin" / "nvidia-smi"
-    tool.write_text('#!/bin/sh\n[ "$1 $2" = "-i 1" ] && echo 100 || echo 5000\n')
+    tool.write_text(
+        "#!/bin/sh\n"
+        '[ "$1" = -i ] || { echo "GPU-a, 5000"; echo "GPU-b, 100"; exit; }\n'
+        '[ "$2" = 1 ] && echo 100 || echo 5000\n'
+    )
+
+
+def test_the_least_free_memory_of_the_visible_cards_counts(
+    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CUDA_VISIBLE_DEVICES decides whose memory is asked for; without it all cards are."""
+    with_two_cards(tmp_path, monkeypatch)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     assert "which has 5,000 MiB free" in run(profile, capsys)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
     assert "which has 100 MiB free" in run(profile, capsys)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert "which has 100 MiB free" in run(profile, capsys)
+
+
+def test_several_cards_share_the_jobs(
+    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Eight runs on two cards are four on each, and what fits is said of both together."""
+    with_card(tmp_path, monkeypatch, 5000)
+    alone = run(profile, capsys)
+    assert alone.startswith("s2s: error: 8 runs")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    both = run(profile, capsys)
+    assert both.startswith("s2s: error: 4 runs")
+    assert int(both.rpartition("jobs = ")[2]) == 2 * int(alone.rpartition("jobs = ")[2])

@@ -30,6 +30,8 @@ folder = os.path.dirname(sys.argv[sys.argv.index("--out") + 1])
 with open(os.path.join(folder, config["condition"] + "-begins"), "w") as file:
     file.write(str(os.getpid()))
 os.rename(file.name, os.path.join(folder, config["condition"]))  # whoever sees it can read it
+with open(os.path.join(folder, "cards"), "a") as file:
+    file.write(os.environ.get("CUDA_VISIBLE_DEVICES", "none") + "\\n")
 print("progress 1 9 begun", flush=True)
 if config["condition"] == "sleeps":
     time.sleep(120)
@@ -161,3 +163,14 @@ def test_ray_stays_unloaded() -> None:
         "print('ray' in sys.modules, 'search_to_signal.scheduling.cluster' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]
+
+
+def test_runs_share_the_cards_evenly(make: Callable[..., list[RunSlot]], tmp_path: Path) -> None:
+    """Each of several cards has as many runs; a single card is left to the process."""
+    run_missing(make("a", "b", "c", "d", "e", "f"), Execution(jobs=2, cards=("GPU-x", "GPU-y")), Silent())
+    used = (tmp_path / "out" / "cards").read_text().split()
+    assert len(used) == 6
+    assert set(used) == {"GPU-x", "GPU-y"}
+    (tmp_path / "out" / "cards").unlink()
+    run_missing(make("g"), Execution(jobs=2, cards=("GPU-x",)), Silent())
+    assert (tmp_path / "out" / "cards").read_text().split() == ["none"]

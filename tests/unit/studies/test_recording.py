@@ -75,3 +75,19 @@ def wait_for_signal() -> None:
     """Wait for a signal, but not for ever."""
     time.sleep(60)
     raise AssertionError("nothing interrupted the study")
+
+
+def test_jobs_of_this_machine_replace_those_of_the_profile(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The profile says what is usual; a machine with more cards takes more runs, and none is refused."""
+    seen: list[int] = []
+    monkeypatch.setattr(recording, "seal", lambda results, title: None)
+    monkeypatch.setattr(
+        recording, "run_layer", lambda layer, reproduction: seen.append(reproduction.execution.jobs)
+    )
+    first = PLAN.studies[0].key
+    assert record(PLAN, SHA256, tmp_path, Stop(), [first], jobs=37)
+    assert set(seen) == {37}
+    with pytest.raises(ConfigError, match="at least 1"):
+        record(PLAN, SHA256, tmp_path, Stop(), [first], jobs=0)
