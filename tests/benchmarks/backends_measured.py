@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from search_to_signal.provenance.environment import free_memory_mib
+from search_to_signal.provenance.environment import visible_cards
 from search_to_signal.records.reader import GENERATIONS, STEPS, TIMINGS, read_records
 from search_to_signal.records.schema import GenerationRecord, StepRecord, StepTiming
 
@@ -129,8 +129,7 @@ class CardMemory:
             return (
                 int(self._nvml.nvmlDeviceGetMemoryInfo(self._nvml.nvmlDeviceGetHandleByIndex(0)).used) >> 20
             )
-        free = free_memory_mib()
-        return None if free is None else -free
+        return next((-card.free_mib for card in visible_cards()), None)
 
 
 def _nvml() -> Any:
