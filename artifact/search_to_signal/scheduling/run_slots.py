@@ -133,7 +133,9 @@ def assign_slots(configs: Sequence[RunConfig], out: Path, execution: Execution) 
         if run == out or run.name not in expected:
             raise RunDirectoryError(f"{run} already holds another run: give another --out, or move it away")
     sha256 = source().sha256
-    models = {config.model: model_files(config.generation, config.model) for config in configs}
+    # Hashing the weights of a pretrained model takes seconds.
+    loaded = {config.model: config.generation for config in configs}
+    models = {model: model_files(generation, model) for model, generation in loaded.items()}
     return [_slot(config, out / config.name, sha256, models[config.model], execution) for config in configs]
 
 
