@@ -9,10 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, INJECTION, REPLACEMENT
 from search_to_signal.hosts.calm.planning import Draw, plan_round
-from search_to_signal.hosts.calm.replay import replay
 from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.calm.state import SearchState, initial_state
-from search_to_signal.hosts.calm.transition import transition
+from search_to_signal.hosts.calm.transition import replay, transition
 from search_to_signal.problems.base import Heuristic
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.records.schema import ArchiveEvent, CompletionRecord, Operator, Outcome

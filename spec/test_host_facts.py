@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from search_to_signal.evaluation.candidates import Run
 from search_to_signal.evaluation.outcomes import Isolation
-from search_to_signal.evaluation.sharding import merge_shards
-from search_to_signal.hosts.calm.injection import component
+from search_to_signal.evaluation.slots import merge_shards
 from search_to_signal.hosts.calm.operators import CROSSOVER, SIMPLIFICATION
 from search_to_signal.hosts.calm.prompts import build_prompt
 from search_to_signal.hosts.calm.selection import diversity_order
 from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.calm.state import state_of
-from search_to_signal.hosts.calm.transition import transition
+from search_to_signal.hosts.calm.transition import component, transition
 from search_to_signal.numerics import read_by_rows
 from search_to_signal.problems import PROBLEMS
 from search_to_signal.problems.ant_colony.orienteering import best_prize

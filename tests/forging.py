@@ -10,8 +10,8 @@ import msgspec
 from search_to_signal.config import canonical_json, canonical_sha256
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.hosts.calm.host import ReferenceHost
-from search_to_signal.hosts.calm.replay import replay
 from search_to_signal.hosts.calm.state import initial_state
+from search_to_signal.hosts.calm.transition import replay
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.loop.files import read_timing
 from search_to_signal.loop.group import EvaluatedCompletion, completion_records, step_record

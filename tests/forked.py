@@ -28,7 +28,8 @@ import sys
 from search_to_signal.runtime import fix_kernels, wait_without_spinning
 wait_without_spinning()
 fix_kernels()
-import search_to_signal.loop.run, search_to_signal.loop.retraining
+import search_to_signal.loop.run, search_to_signal.loop.retraining, search_to_signal.learner.grpo
+import search_to_signal.problems.ant_colony.routing, search_to_signal.problems.ant_colony.orienteering
 sys.path.append({str(Path(__file__).parents[1])!r})
 from tests.forked import serve
 serve(int(sys.argv[1]))
@@ -196,4 +197,7 @@ def _run_one(request: SimpleNamespace, parent: int, streams: tuple[int, int, int
     arguments[arguments.index("--parent") + 1] = str(parent)
     from search_to_signal.cli import main
 
-    sys.exit(main(arguments))
+    code = main(arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # taking apart what was loaded before the fork takes a second

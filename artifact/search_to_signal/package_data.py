@@ -1,10 +1,11 @@
 """Where the files of the package lie that are no code: profiles, models, published tables, the lock.
 
 In a checkout they stand beside the package and at the root of the repository; in an installed wheel below
-``_data``, where pyproject.toml puts them.
+``_data``, where pyproject.toml puts them. Templates lie in the package that fills them.
 """
 
 from pathlib import Path
+from typing import Any
 
 PACKAGE = Path(__file__).resolve().parent
 _DATA = PACKAGE / "_data"
@@ -31,3 +32,17 @@ def source_files() -> dict[str, Path]:
         for name in sorted(found, key=lambda name: name.split("/"))
         if found[name].is_file() and not {"__pycache__", _DATA.name} & set(name.split("/"))
     }
+
+
+def render(package: str, template: str, **values: Any) -> str:
+    """A page from a template of a package, such as ``search_to_signal.audit``; what is put in is escaped.
+
+    A name that the template asks for and nobody gives is an error.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader(package)
+    environment = Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+    )
+    return environment.get_template(template).render(**values)

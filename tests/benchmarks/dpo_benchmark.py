@@ -27,7 +27,7 @@ from search_to_signal.learner.adapter import adapter_tensors, attach_adapter
 from search_to_signal.learner.base import LearnerSetup
 from search_to_signal.learner.dpo import DpoLearner
 from search_to_signal.learner.dpo_loss import TokenPair
-from search_to_signal.learner.dpo_settings import DpoSettings
+from search_to_signal.learner.settings import DpoSettings
 from search_to_signal.loop.run import run
 from search_to_signal.profiles.profile import load_profile
 from search_to_signal.progress import PlainProgress

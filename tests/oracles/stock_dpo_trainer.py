@@ -8,8 +8,7 @@ from datasets import Dataset
 from torch.utils.data import Sampler
 from trl import DPOConfig, DPOTrainer
 
-from search_to_signal.learner.dpo_settings import DpoSettings
-from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.learner.settings import DpoSettings, LearnerSettings
 
 Texts = tuple[str, str, str]
 

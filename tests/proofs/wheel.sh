@@ -10,6 +10,7 @@ root=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../..")
 cd "$root"
 uv build --quiet --wheel --out-dir "$work/dist"
 wheel=$(echo "$work"/dist/*.whl)
+uv build --quiet --wheel --out-dir "$work/weights" artifact/models
 
 mkdir "$work/elsewhere"
 cd "$work/elsewhere"
@@ -40,6 +41,8 @@ uv venv --quiet --python 3.10 "$work/environment"
 uv --project "$root" export --quiet --locked --no-dev --extra run --no-emit-project >"$work/requirements.txt"
 uv pip install --quiet --python "$work/environment/bin/python" --requirements "$work/requirements.txt"
 uv pip install --quiet --no-deps --python "$work/environment/bin/python" "$wheel"
+"$work/environment/bin/s2s" run --profile smoke --out none && exit 1    # says which wheel brings the weights
+uv pip install --quiet --no-deps --python "$work/environment/bin/python" "$work"/weights/*.whl
 
 s2s=$work/environment/bin/s2s
 

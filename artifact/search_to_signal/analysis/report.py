@@ -19,8 +19,8 @@ from search_to_signal.analysis.page.tracing import ShownTable, show_table
 from search_to_signal.analysis.tables.catalogue import NOT_RUN, Evidence, read_evidence
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.files import to_markdown, write_table
+from search_to_signal.package_data import render
 from search_to_signal.records.layers import get_layer, in_paper_order
-from search_to_signal.templates import render
 
 FIGURES = "figures"
 HTML, MARKDOWN = "report.html", "report.md"

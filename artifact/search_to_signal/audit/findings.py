@@ -18,7 +18,6 @@ from search_to_signal.audit.agreement import (
     reference_of,
     same_bits,
 )
-from search_to_signal.audit.alternatives import AlternativeExtremes, alternative
 from search_to_signal.audit.applying import StepBatches, apply, step_batches
 from search_to_signal.audit.atlas import entries, get_entry, source_of
 from search_to_signal.audit.credit import ClassSums, class_sums, credit_table
@@ -35,7 +34,7 @@ from search_to_signal.audit.found import (
 from search_to_signal.audit.groups import Assumption, Floats, Integers, RewardGroups, summed
 from search_to_signal.audit.knobs import Knob, knobs
 from search_to_signal.audit.lengths import LengthSums, length_sums
-from search_to_signal.audit.measuring import signal, ties
+from search_to_signal.audit.measuring import AlternativeExtremes, alternative, signal, ties
 from search_to_signal.audit.options import offered, options_of
 from search_to_signal.audit.prompts import PromptSums, add_prompts, hopeless, worst
 from search_to_signal.audit.repeats import RepeatSums, repeat_sums, seen_before

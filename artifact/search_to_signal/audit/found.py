@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from search_to_signal.audit import candidates
 from search_to_signal.audit.agreement import EntryAgreement, LogPlace
-from search_to_signal.audit.alternatives import AlternativeExtremes
 from search_to_signal.audit.atlas import get_entry, source_of, sources
 from search_to_signal.audit.credit import ClassCreditRow
 from search_to_signal.audit.groups import Assumption
 from search_to_signal.audit.knobs import Knob
 from search_to_signal.audit.lengths import LengthSums
+from search_to_signal.audit.measuring import AlternativeExtremes
 from search_to_signal.audit.prompts import PromptSums
 from search_to_signal.audit.repeats import RepeatSums
 from search_to_signal.audit.signals import Signal, Ties

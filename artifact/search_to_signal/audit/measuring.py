@@ -10,6 +10,7 @@ weighted components, within groups, each group at its own slope.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -156,3 +157,26 @@ def _length(groups: RewardGroups, advantage: Floats) -> LengthTie:
     given = _centred(groups, np.where(known, advantage, np.nan))
     tokens = _centred(groups, np.where(known, groups.tokens, np.nan))
     return LengthTie(int(known.sum()), float(given @ tokens), float(given @ given), float(tokens @ tokens))
+
+
+@dataclass(frozen=True)
+class AlternativeExtremes:
+    """Largest gain and largest advantage under an entry, over the ``groups`` that it takes."""
+
+    groups: int = 0
+    gain: float = 0.0
+    largest: float = 0.0
+
+    def __add__(self, more: "AlternativeExtremes") -> "AlternativeExtremes":
+        groups = self.groups + more.groups
+        return AlternativeExtremes(groups, max(self.gain, more.gain), max(self.largest, more.largest))
+
+
+def alternative(groups: RewardGroups, advantage: Floats) -> AlternativeExtremes:
+    """What the advantages (R,) of an entry make of the differences of rewards."""
+    least, most = limits(groups, advantage)
+    low, high = limits(groups, groups.reward)
+    extent = high - low
+    gain = np.divide(most - least, extent, out=np.full(len(extent), np.nan), where=extent > 0)
+    largest = np.fmax(np.abs(least), np.abs(most))
+    return AlternativeExtremes(int(np.isfinite(largest).sum()), greatest(gain), greatest(largest))

@@ -17,9 +17,9 @@ from search_to_signal.audit.found import STEP_FLAGS, Findings
 from search_to_signal.audit.glossary import GLOSSARY
 from search_to_signal.audit.knobs import COMPONENT
 from search_to_signal.audit.verdicts import at, caution, verdicts
+from search_to_signal.package_data import render
 from search_to_signal.progress import one_line
 from search_to_signal.records.files import write_atomically
-from search_to_signal.templates import render
 
 PAGE, DOCUMENT = "audit.html", "audit.json"
 STEPS, ENTRIES, GROUPS = "steps.csv", "normalizers.csv", "groups.csv"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from search_to_signal.corpus.grammar import draw_program, render_code
-from search_to_signal.corpus.recipe import sources
+from search_to_signal.corpus.pairs import sources
 from search_to_signal.hosts.calm.state import SearchState, state_of
 from search_to_signal.problems.base import Problem
 from search_to_signal.programs.canonical import program_sha256

@@ -10,9 +10,8 @@ from search_to_signal.conformance.findings import Finding, attempted, things
 from search_to_signal.conformance.frequencies import Kind, chances, frequencies, kind_of
 from search_to_signal.conformance.host_pair import HostPair
 from search_to_signal.conformance.questions import answer
-from search_to_signal.hosts.calm.archive import EQUAL_WITHIN
 from search_to_signal.hosts.calm.operators import CROSSOVER
-from search_to_signal.hosts.calm.state import SearchState, state_of
+from search_to_signal.hosts.calm.state import EQUAL_WITHIN, SearchState, state_of
 from search_to_signal.programs.canonical import program_sha256
 
 _WITHIN, _BEYOND = 0.99 * EQUAL_WITHIN, 1.01 * EQUAL_WITHIN

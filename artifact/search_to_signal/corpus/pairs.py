@@ -1,10 +1,11 @@
-"""Prompt-response pairs: what a faithful, a spoiled and a held-out example look like."""
+"""Prompt-response pairs: what a faithful, a spoiled and a held-out example look like, and a mix of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from search_to_signal.corpus import cvrp, obp, op, tsp
 from search_to_signal.corpus.defects import Answer, spoil, write
 from search_to_signal.corpus.edits import apply
 from search_to_signal.corpus.grammar import (
@@ -16,8 +17,10 @@ from search_to_signal.corpus.grammar import (
     render_code,
     render_idea,
 )
+from search_to_signal.errors import ConfigError
 from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, INJECTION
 from search_to_signal.hosts.calm.prompts import REPLACEMENT_VARIANTS, build_prompt
+from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import Problem
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE
 from search_to_signal.records.abilities import CALM_OPERATORS
@@ -122,3 +125,31 @@ def pairs(source: Source, defect_shares: Mapping[str, float], rng: np.random.Gen
         pair = draw_pair(source, defect_shares, rng)
         if pair is not None:
             yield pair
+
+
+_TABLES = {
+    "tsp": (tsp.TSP, tsp.SEED),
+    "cvrp": (cvrp.CVRP, cvrp.SEED),
+    "obp": (obp.OBP, obp.SEED),
+    "op": (op.OP, op.SEED),
+}
+
+
+def sources(problems: Sequence[str]) -> tuple[Source, ...]:
+    """The corpus sources of the named problems; raises ConfigError for one that the grammar lacks."""
+    unknown = sorted(set(problems) - set(_TABLES))
+    if unknown or not problems:
+        raise ConfigError(
+            f"the grammar has no vocabulary for {', '.join(unknown) or 'an empty list'}: "
+            f"choose from {', '.join(sorted(_TABLES))}"
+        )
+    return tuple(Source(get_problem(name), *_TABLES[name]) for name in problems)
+
+
+def mixed_pairs(
+    shares: Mapping[str, float], defect_shares: Mapping[str, float], rng: np.random.Generator
+) -> Iterator[Pair]:
+    """An endless stream of pairs; ``shares`` says how much of it each problem gets, and sums to 1."""
+    streams = [pairs(source, defect_shares, rng) for source in sources(list(shares))]
+    while True:
+        yield next(streams[int(rng.choice(len(streams), p=list(shares.values())))])

@@ -15,8 +15,7 @@ from search_to_signal.evaluation.locks import ALL, Barrier
 from search_to_signal.evaluation.outcomes import Evaluation, Isolation, outcome_of
 from search_to_signal.evaluation.replay import confirm_by_replay, spot_indices
 from search_to_signal.evaluation.settings import EvaluationSettings, RandomnessRule
-from search_to_signal.evaluation.sharding import run_sharded
-from search_to_signal.evaluation.slots import Slot
+from search_to_signal.evaluation.slots import Slot, run_sharded
 from search_to_signal.problems.base import (
     InfeasibleAnswerError,
     MatrixProblem,

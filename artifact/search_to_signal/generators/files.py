@@ -6,7 +6,7 @@ from pathlib import Path
 
 from search_to_signal.errors import ModelFileError
 from search_to_signal.generators.fetching.known import known_place
-from search_to_signal.package_data import MODELS
+from search_to_signal.package_data import INSTALLED, MODELS
 
 CHECKSUMS = "SHA256SUMS"
 
@@ -70,6 +70,12 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def _remedy(path: Path) -> str:
+    if INSTALLED and MODELS in path.parents:
+        return "install search-to-signal-models, the wheel that 'uv build --wheel artifact/models' builds"
+    return "restore it (git checkout, or download again)"
+
+
 def listed_files(directory: Path) -> dict[str, str]:
     """What the directory's SHA256SUMS says of its files, by name; no weights are read.
 
@@ -91,9 +97,7 @@ def listed_files(directory: Path) -> dict[str, str]:
         if path.parent != directory or path.is_symlink():
             raise ModelFileError(f"{listing}:{number}: {name[1:]} is no file of its own in the directory")
         if not path.is_file():
-            raise ModelFileError(
-                f"model file {path} is missing: restore it (git checkout, or download again)"
-            )
+            raise ModelFileError(f"model file {path} is missing: {_remedy(path)}")
         sums[path.name] = expected
     if not any(name.endswith(".safetensors") for name in sums):
         raise ModelFileError(f"{listing} lists no *.safetensors file, so no weights were checked: list them")

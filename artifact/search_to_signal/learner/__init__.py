@@ -8,8 +8,7 @@ from search_to_signal import plugins
 from search_to_signal.config import settings_of
 from search_to_signal.errors import ConfigError
 from search_to_signal.learner.base import Learner, LearnerSetup, LearningRule
-from search_to_signal.learner.dpo_settings import DpoSettings
-from search_to_signal.learner.entropic_settings import EntropicSettings
+from search_to_signal.learner.settings import DpoSettings, EntropicSettings
 from search_to_signal.records.abilities import FIRST_RULE, RuleFacts
 
 GRPO, DPO, ENTROPIC = FIRST_RULE, "dpo", "entropic"

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from search_to_signal.errors import RecordError
-from search_to_signal.hosts.calm.replay import replay
 from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.calm.state import SearchState, state_of
+from search_to_signal.hosts.calm.transition import replay
 from search_to_signal.problems.base import Heuristic
 from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.records.manifest import read_manifest

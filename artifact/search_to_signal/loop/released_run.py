@@ -23,11 +23,10 @@ from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.calm.state import SearchState
 from search_to_signal.hosts.released.asking import Count, count_with
 from search_to_signal.hosts.released.checkout import opened
-from search_to_signal.hosts.released.files import HOST
 from search_to_signal.hosts.released.host import seeded
 from search_to_signal.hosts.released.interface import require_interface
 from search_to_signal.hosts.released.intervention import intervene, play
-from search_to_signal.hosts.released.observer import AGAIN, Observer
+from search_to_signal.hosts.released.observer import AGAIN, HOST, Observer
 from search_to_signal.hosts.released.packages import import_later, import_main, require_packages
 from search_to_signal.hosts.released.plan import Plan, planned, require_model
 from search_to_signal.hosts.released.revision import pinned, require_checkout, require_pinned, revision_of

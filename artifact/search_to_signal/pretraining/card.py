@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.analysis.tables.files import to_markdown
-from search_to_signal.corpus.pairs import Parent, Source, draw_prompt
-from search_to_signal.corpus.recipe import sources
+from search_to_signal.corpus.pairs import Parent, Source, draw_prompt, sources
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.generators.base import GenerationSettings

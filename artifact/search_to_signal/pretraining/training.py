@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from search_to_signal.corpus.pairs import Pair
-from search_to_signal.corpus.recipe import mixed_pairs
+from search_to_signal.corpus.pairs import Pair, mixed_pairs
 from search_to_signal.errors import ModelFileError
 from search_to_signal.generators.base import messages
 from search_to_signal.generators.chat import END, encoded, train_tokenizer

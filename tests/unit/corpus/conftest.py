@@ -2,8 +2,7 @@
 
 import pytest
 
-from search_to_signal.corpus.pairs import Source
-from search_to_signal.corpus.recipe import sources
+from search_to_signal.corpus.pairs import Source, sources
 
 SOURCES = {name: sources([name])[0] for name in ("tsp", "cvrp", "obp", "op")}
 

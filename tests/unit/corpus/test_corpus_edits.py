@@ -24,7 +24,7 @@ from search_to_signal.corpus.grammar import (
     render_code,
     render_idea,
 )
-from search_to_signal.corpus.recipe import sources
+from search_to_signal.corpus.pairs import sources
 from search_to_signal.corpus.tsp import SEED, TSP
 from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, INJECTION, REPLACEMENT, SIMPLIFICATION
 from search_to_signal.programs.loading import function_of

@@ -17,11 +17,10 @@ from search_to_signal.corpus.grammar import (
     held_out,
     render_code,
 )
-from search_to_signal.corpus.pairs import SEED_SHARE, Pair, Source, draw_prompt, pairs
-from search_to_signal.corpus.recipe import mixed_pairs, sources
+from search_to_signal.corpus.pairs import SEED_SHARE, Pair, Source, draw_prompt, mixed_pairs, pairs, sources
 from search_to_signal.errors import ConfigError
-from search_to_signal.hosts.calm.injection import component
 from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, INJECTION, REPLACEMENT
+from search_to_signal.hosts.calm.transition import component
 from search_to_signal.problems import get_problem
 from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE
 from search_to_signal.programs.parsing import Proposal, parse

@@ -11,7 +11,7 @@ from search_to_signal.evaluation.dialogues import Task
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.evaluation.sharding import merge_shards, run_sharded
+from search_to_signal.evaluation.slots import merge_shards, run_sharded
 from search_to_signal.problems import PROBLEMS
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 
 from search_to_signal.generators import cpu_decoder
 from search_to_signal.generators.cpu_decoder import CpuDecoder, can_decode
-from search_to_signal.generators.decoding import CachedDecoder, Decoder, open_decoder
+from search_to_signal.generators.sampling import CachedDecoder, Decoder, open_decoder
 from search_to_signal.learner.adapter import attach_adapter
 from search_to_signal.learner.settings import LearnerSettings
 

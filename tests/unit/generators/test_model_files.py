@@ -97,6 +97,17 @@ def test_damage_is_named(model: Path, damage: Callable[[Path], None], message: s
         checked_files(model)
 
 
+def test_weights_that_are_not_installed_are_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the wheel without weights is installed, the other wheel is named for a shipped model alone."""
+    (model / "model.safetensors").unlink()
+    monkeypatch.setattr(files, "INSTALLED", True)
+    with pytest.raises(ModelFileError, match="restore it"):
+        checked_files(model)
+    monkeypatch.setattr(files, "MODELS", model.parent)
+    with pytest.raises(ModelFileError, match="install search-to-signal-models"):
+        checked_files(model)
+
+
 def test_unknown_model_lists_the_known_ones(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

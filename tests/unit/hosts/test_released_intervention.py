@@ -13,7 +13,7 @@ from answering_host import OBP, archive, rewards, some_answers, with_answers, wi
 from search_to_signal.conformance.questions import answer
 from search_to_signal.errors import HostError
 from search_to_signal.hosts.calm.operators import INJECTION, REPLACEMENT, SIMPLIFICATION
-from search_to_signal.hosts.released.files import HostRecord
+from search_to_signal.hosts.released.observer import HostRecord
 from search_to_signal.records.groups import batch_of
 from search_to_signal.records.reader import read_groups, read_records
 from search_to_signal.records.schema import (

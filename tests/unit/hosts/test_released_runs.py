@@ -376,7 +376,7 @@ def test_a_model_of_the_hub_without_the_hub(
 
 def test_large_files_are_linked(answering: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights within a checkout are not copied, and neither they nor their links are touched."""
-    monkeypatch.setattr("search_to_signal.hosts.released.place._LARGE", 10)
+    monkeypatch.setattr("search_to_signal.hosts.released.checkout._LARGE", 10)
     before = {path: path.read_bytes() for path in answering.rglob("*") if path.is_file()}
     with_us(answering, out)
     assert {path: path.read_bytes() for path in answering.rglob("*") if path.is_file()} == before

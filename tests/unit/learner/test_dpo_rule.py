@@ -17,8 +17,7 @@ from search_to_signal.learner.adapter import adapter_sha256, adapter_tensors, at
 from search_to_signal.learner.base import LearnerSetup, StepResult, TrainingGroup
 from search_to_signal.learner.dpo import DpoLearner
 from search_to_signal.learner.dpo_loss import TokenPair
-from search_to_signal.learner.dpo_settings import DpoSettings
-from search_to_signal.learner.settings import LearnerSettings
+from search_to_signal.learner.settings import DpoSettings, LearnerSettings
 from search_to_signal.records.preferences import PreferencePair
 from search_to_signal.records.reader import read_groups
 from search_to_signal.records.schema import CompletionRecord

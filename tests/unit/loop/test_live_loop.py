@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from search_to_signal.config import canonical_sha256
-from search_to_signal.corpus.pairs import pairs
-from search_to_signal.corpus.recipe import sources
+from search_to_signal.corpus.pairs import pairs, sources
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from search_to_signal.config import load_toml
-from search_to_signal.corpus.recipe import sources
+from search_to_signal.corpus.pairs import sources
 from search_to_signal.errors import ConfigError, ModelFileError
 from search_to_signal.generators.files import MODELS, checked_files
 from search_to_signal.generators.local import load_tokenizer

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from spec.synthetic_runs import plain_manifest
 
-from search_to_signal.corpus.pairs import pairs
-from search_to_signal.corpus.recipe import sources
+from search_to_signal.corpus.pairs import pairs, sources
 from search_to_signal.errors import ConfigError, RecordError
 from search_to_signal.generators.base import Completion, Generation
 from search_to_signal.hosts.calm.host import ReferenceHost

@@ -38,10 +38,10 @@ from search_to_signal.analysis.plan.verdicts import (
 )
 from search_to_signal.analysis.tables.cells import Table
 from search_to_signal.analysis.tables.files import to_markdown, write_table
+from search_to_signal.package_data import render
 from search_to_signal.progress import counted
 from search_to_signal.records.amendments import Amendment
 from search_to_signal.records.plan import Plan, Question, Study
-from search_to_signal.templates import render
 
 HTML, MARKDOWN = "evidence.html", "evidence.md"
 _WIDTH = 616

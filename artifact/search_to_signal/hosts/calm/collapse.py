@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from search_to_signal.errors import ConfigError
-from search_to_signal.hosts.calm.archive import equal
 from search_to_signal.hosts.calm.settings import TWENTIETH, SearchSettings
-from search_to_signal.hosts.calm.state import SearchState, state_of
+from search_to_signal.hosts.calm.state import SearchState, equal, state_of
 
 
 def collapse_probability(stagnation: int, settings: SearchSettings) -> float:

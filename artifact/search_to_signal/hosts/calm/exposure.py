@@ -9,12 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from search_to_signal.hosts.calm.archive import holds
 from search_to_signal.hosts.calm.ideas import idea_distance, words_of
 from search_to_signal.hosts.calm.operators import CROSSOVER, OPERATORS, operator_probabilities
 from search_to_signal.hosts.calm.selection import Vector, crossover_chance, primary
 from search_to_signal.hosts.calm.settings import SearchSettings
-from search_to_signal.hosts.calm.state import SearchState
+from search_to_signal.hosts.calm.state import SearchState, holds
 from search_to_signal.search.archive import scores
 from search_to_signal.search.evaluated import Evaluated
 from search_to_signal.search.member import Member

@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from search_to_signal.hosts.calm.archive import bases
 from search_to_signal.hosts.calm.collapse import collapse_due, collapsed
 from search_to_signal.hosts.calm.operators import CREATION, REPLACEMENT
 from search_to_signal.hosts.calm.prompts import REPLACEMENT_VARIANTS
 from search_to_signal.hosts.calm.sampling import draw_parents
 from search_to_signal.hosts.calm.settings import SearchSettings
-from search_to_signal.hosts.calm.state import SearchState
+from search_to_signal.hosts.calm.state import SearchState, bases
 from search_to_signal.records.schema import Operator
 from search_to_signal.search.member import Member
 

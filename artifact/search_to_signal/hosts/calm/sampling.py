@@ -3,11 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.hosts.calm.archive import EQUAL_WITHIN
 from search_to_signal.hosts.calm.operators import CROSSOVER, OPERATORS, operator_probabilities
 from search_to_signal.hosts.calm.selection import primary, secondary_by_diversity, secondary_by_performance
 from search_to_signal.hosts.calm.settings import SearchSettings
-from search_to_signal.hosts.calm.state import SearchState
+from search_to_signal.hosts.calm.state import EQUAL_WITHIN, SearchState
 from search_to_signal.records.schema import Operator
 from search_to_signal.search.archive import scores
 from search_to_signal.search.member import Member

@@ -7,8 +7,8 @@ to starting the whole crossover draw again (HOST.md, points 10 and 11).
 import numpy as np
 from numpy.typing import NDArray
 
-from search_to_signal.hosts.calm.archive import EQUAL_WITHIN
 from search_to_signal.hosts.calm.settings import SearchSettings
+from search_to_signal.hosts.calm.state import EQUAL_WITHIN
 
 Vector = NDArray[np.float64]
 

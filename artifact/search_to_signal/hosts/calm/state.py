@@ -1,4 +1,7 @@
-"""What CALM's search remembers between rounds. Everything here is frozen; a round makes a new state."""
+"""What CALM's search remembers between rounds. Everything here is frozen; a round makes a new state.
+
+Scores are higher-is-better.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +11,9 @@ from numpy.typing import NDArray
 
 from search_to_signal.hosts.calm.ideas import Ideas, ideas_of, words_of
 from search_to_signal.search.member import Member
+
+EQUAL_WITHIN = 1e-7
+"""Scores nearer than this are one heuristic's (HOST.md, point 6)."""
 
 
 @dataclass(frozen=True)
@@ -52,3 +58,19 @@ def state_of(members: Sequence[Member], seeds: Sequence[Member]) -> SearchState:
 def initial_state(seed: Member) -> SearchState:
     """The state before the first round: the seed heuristic alone."""
     return state_of((seed,), (seed,))
+
+
+def equal(first: float, second: float) -> bool:
+    """Whether two heuristics with these scores count as one."""
+    return abs(first - second) < EQUAL_WITHIN
+
+
+def holds(archived: NDArray[np.float64], score: float) -> bool:
+    """Whether one of the archived scores, (n,), is equal to a score."""
+    return bool((np.abs(archived - score) < EQUAL_WITHIN).any())
+
+
+def bases(archive: Sequence[Member], parents: Sequence[Member]) -> tuple[Member, ...]:
+    """The members, as listed, whose stripped code a prompt with these parents shows (HOST.md, Prompts)."""
+    shown = {parent.code.strip() for parent in parents}
+    return tuple(member for member in archive if member.code.strip() in shown)

@@ -1,18 +1,43 @@
-"""What one group does to CALM's search: a pure function of the state and the evaluated completions."""
+"""What one group does to CALM's search: a pure function of the state and the evaluated completions.
 
-from collections.abc import Sequence
+And what all groups of a recorded run do, from its records alone: no model, no evaluation, no draws.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from search_to_signal.hosts.calm.archive import equal, holds
-from search_to_signal.hosts.calm.collapse import stagnation_after
-from search_to_signal.hosts.calm.injection import remembered
+from search_to_signal.errors import RecordError
+from search_to_signal.hosts.calm.collapse import collapsed, stagnation_after
 from search_to_signal.hosts.calm.operators import INJECTION
 from search_to_signal.hosts.calm.settings import SearchSettings
-from search_to_signal.hosts.calm.state import SearchState
+from search_to_signal.hosts.calm.state import SearchState, equal, holds
+from search_to_signal.programs.markers import COMPONENT_AFTER, COMPONENT_BEFORE
 from search_to_signal.records.schema import ArchiveEvent, Operator
 from search_to_signal.search.archive import frontier, scores
 from search_to_signal.search.evaluated import Evaluated, member_of
 from search_to_signal.search.member import Member
+from search_to_signal.search.round import Round
+
+# Both markers consist of these characters, so a match lies within one run of them: linear time.
+_RUN = re.compile(r"[A-Za-z()'\- ]+")
+
+
+def component(response: str) -> str | None:
+    """The first component that a response announces anywhere in the fixed sentence, stripped; or None."""
+    for run in _RUN.findall(response):
+        start = run.find(COMPONENT_BEFORE)
+        end = run.find(COMPONENT_AFTER, start + len(COMPONENT_BEFORE)) if start >= 0 else -1
+        phrase = run[start + len(COMPONENT_BEFORE) : end].strip() if end >= 0 else ""
+        if phrase:
+            return phrase
+    return None
+
+
+def remembered(injected: tuple[str, ...], responses: Iterable[str]) -> tuple[str, ...]:
+    """Add what these responses announce, each component once (HOST.md, points 15 and 19)."""
+    found = (phrase for phrase in map(component, responses) if phrase is not None)
+    return tuple(dict.fromkeys((*injected, *found)))
 
 
 def _admitted(
@@ -72,3 +97,27 @@ def transition(
         stagnation=stagnation_after(state.stagnation, len(state.archive), improved, settings),
     )
     return after, events
+
+
+def drawn_from(state: SearchState, played: Round) -> SearchState:
+    """The listed state that a round drew its parents from, after the collapse where it had one."""
+    return (collapsed(state) if played.collapsed else state).listed()
+
+
+def replay(state: SearchState, rounds: Iterable[Round], settings: SearchSettings) -> Iterator[SearchState]:
+    """Yield the state after each round, starting from ``state``.
+
+    Raises RecordError when what became of a completion differs from its record.
+    """
+    for played in rounds:
+        before = drawn_from(state, played)
+        results = played.results()
+        state, events = transition(
+            before, results, operator=played.operator, step=played.step, settings=settings
+        )
+        if events != tuple(record.archive_event for record in played.records):
+            raise RecordError(
+                f"step {played.step} replays to other archive events than recorded: check that the records "
+                "start at the first step, are complete, and were made with these settings"
+            )
+        yield state

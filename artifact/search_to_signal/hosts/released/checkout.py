@@ -1,8 +1,14 @@
-"""A checkout of the released host as importable modules."""
+"""A checkout of the released host as importable modules.
 
+It is opened through links that go, or as a copy in which what the host writes stays.
+"""
+
+import filecmp
 import importlib
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,9 +17,11 @@ from types import ModuleType
 from typing import Any
 
 from search_to_signal.errors import HostError
-from search_to_signal.hosts.released.extras import remedy
-from search_to_signal.hosts.released.place import copied, linked
 from search_to_signal.progress import one_line
+
+NVML = "pynvml"
+# The extra of this package that brings what the released host imports.
+BRINGS = {NVML: "gpu", "unsloth": "gpu", "vllm": "gpu", "bitsandbytes": "gpu", "ray": "cluster"}
 
 NAMES = {"tsp": "tsp", "obp": "obp", "cvrp": "cvrp_aco", "op": "op_aco"}
 """The released host's names of our problems."""
@@ -22,6 +30,8 @@ _OWN = {"seed_algo_fp": "seed.py", "template_fp": "template.py"}
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 _QUIET_WORKERS = "RAY_LOG_TO_DRIVER"
 _NEEDED = ("calm_trainer.py", "heuristic.py", "args.py", "problems", "configs")
+_LARGE = 1 << 26
+_LEFT_OUT = shutil.ignore_patterns(".git", "__pycache__")
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,14 @@ class Checkout:
         """The released options of one of our problems."""
         path = self.path / "configs" / NAMES[problem] / "local.yaml"
         return self.module("args").Args.from_yaml(str(path))
+
+
+def remedy(module: str) -> str:
+    """What to do where a module of this name is missing."""
+    package = module.partition(".")[0]
+    if package in BRINGS:
+        return f"uv sync --extra {BRINGS[package]}"
+    return f"install {package} here, or give a whole checkout where it is a file of the host's"
 
 
 @contextmanager
@@ -128,3 +146,51 @@ def _contained_children() -> Iterator[None]:
         ray = sys.modules.get("ray")
         if ray is not None and ray is not before and ray.is_initialized():
             ray.shutdown()
+
+
+@contextmanager
+def linked(path: Path) -> Iterator[Path]:
+    """A temporary directory with links to what a checkout holds; it goes with everything written into it."""
+    with tempfile.TemporaryDirectory(prefix="s2s-calm-") as directory:
+        for entry in path.iterdir():
+            (Path(directory) / entry.name).symlink_to(entry)
+        yield Path(directory)
+
+
+@contextmanager
+def copied(path: Path, place: Path) -> Iterator[Path]:
+    """A copy of a checkout without its history; afterwards what differs from the checkout stays there.
+
+    A copy, because a host may find its directories through links, and would then write into the checkout.
+    """
+    shutil.copytree(path, place, ignore=_LEFT_OUT, copy_function=_copy, ignore_dangling_symlinks=True)
+    for entry in (place, *place.rglob("*")):
+        if entry.is_dir():
+            entry.chmod(0o755)
+    try:
+        yield place
+    finally:
+        _remove_unchanged(path, place)
+
+
+def _copy(original: str, copy: str) -> None:
+    """Contents alone, as a checkout may be read-only; a link to what is large, such as weights."""
+    if Path(original).stat().st_size > _LARGE:
+        Path(copy).symlink_to(original)
+    else:
+        shutil.copyfile(original, copy)
+
+
+def _remove_unchanged(path: Path, place: Path) -> None:
+    inner_first = sorted(place.rglob("*"), reverse=True)
+    for entry in (*inner_first, place):
+        original = path / entry.relative_to(place)
+        if entry.is_dir() and not entry.is_symlink():
+            if not any(entry.iterdir()):
+                entry.rmdir()
+        elif entry.suffix == ".pyc" or (original.is_file() and _is_copy(original, entry)):
+            entry.unlink()
+
+
+def _is_copy(original: Path, entry: Path) -> bool:
+    return entry.samefile(original) or filecmp.cmp(original, entry, shallow=False)

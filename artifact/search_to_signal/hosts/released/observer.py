@@ -1,13 +1,15 @@
 """Turns the rounds of the released host into records, and keeps the first error of any of them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
 
 from search_to_signal.hosts.calm.state import SearchState
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.hosts.released.asking import Count
-from search_to_signal.hosts.released.files import Clock, HostRecord
 from search_to_signal.hosts.released.lengths import CountedBy, Requests
 from search_to_signal.hosts.released.plan import Plan
 from search_to_signal.hosts.released.rounds import ReleasedRound, Rescore, round_records, step_of
@@ -15,14 +17,30 @@ from search_to_signal.hosts.released.stopping import Stop
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.groups import batch_of
-from search_to_signal.records.schema import CompletionRecord, GenerationRecord, StepRecord
+from search_to_signal.records.schema import CompletionRecord, GenerationRecord, StepRecord, StepTiming
 from search_to_signal.records.writer import RecordWriter, RunFiles
 from search_to_signal.rewards import RewardMapping, get_mapping
 
+HOST = "host.jsonl"
 NATIVE = "native"
 AGAIN = "give the same command again, which sets this attempt aside"
 PATIENCE = 10
 """Errors of the host between two recorded rounds, after which it would go on for ever."""
+
+
+class HostRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Native rewards of one group: as the released host returned them, and as our records give them."""
+
+    step: int
+    native: tuple[float, ...]
+    recomputed: tuple[float, ...]
+
+
+class Clock(Protocol):
+    """The time of steps, split by phase."""
+
+    def phase(self, name: str) -> AbstractContextManager[None]: ...
+    def timing(self, step: int) -> StepTiming: ...
 
 
 @dataclass

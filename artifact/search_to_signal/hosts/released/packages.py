@@ -10,8 +10,7 @@ from traceback import extract_tb
 from typing import NamedTuple
 
 from search_to_signal.errors import HostError
-from search_to_signal.hosts.released.checkout import NAMES, Checkout
-from search_to_signal.hosts.released.extras import BRINGS, NVML, remedy
+from search_to_signal.hosts.released.checkout import BRINGS, NAMES, NVML, Checkout, remedy
 from search_to_signal.hosts.released.plan import Plan
 from search_to_signal.progress import one_line
 

@@ -7,9 +7,9 @@ import msgspec
 
 from search_to_signal.errors import RecordError
 from search_to_signal.hosts.calm.exposure import exposures
-from search_to_signal.hosts.calm.replay import drawn_from
 from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.calm.state import SearchState
+from search_to_signal.hosts.calm.transition import drawn_from
 from search_to_signal.loop.recorded import recorded_states
 from search_to_signal.records.exposures import ExposureRecord
 from search_to_signal.records.manifest import MANIFEST, read_manifest

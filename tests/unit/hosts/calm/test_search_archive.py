@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from search_to_signal.hosts.calm.archive import bases, equal
-from search_to_signal.hosts.calm.state import initial_state, state_of
+from search_to_signal.hosts.calm.state import bases, equal, initial_state, state_of
 from search_to_signal.problems.base import Heuristic
 from search_to_signal.programs.canonical import program_sha256
 from search_to_signal.search.archive import archive_gap, frontier

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_to_signal.hosts.calm.injection import component
 from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, INJECTION, REPLACEMENT, SIMPLIFICATION
 from search_to_signal.hosts.calm.prompts import REPLACEMENT_VARIANTS, build_prompt, cut
+from search_to_signal.hosts.calm.transition import component
 from search_to_signal.problems import PROBLEMS, get_problem
 from search_to_signal.problems.base import Problem
 from search_to_signal.profiles.profile import load_profile

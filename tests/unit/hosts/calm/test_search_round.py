@@ -13,12 +13,11 @@ from search_to_signal.hosts.calm.collapse import (
     collapsed,
     stagnation_after,
 )
-from search_to_signal.hosts.calm.injection import component, remembered
 from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, INJECTION, REPLACEMENT, SIMPLIFICATION
 from search_to_signal.hosts.calm.planning import Draw, plan_round
 from search_to_signal.hosts.calm.settings import SearchSettings
 from search_to_signal.hosts.calm.state import SearchState, state_of
-from search_to_signal.hosts.calm.transition import transition
+from search_to_signal.hosts.calm.transition import component, remembered, transition
 from search_to_signal.records.schema import ArchiveEvent, Operator, Outcome
 from search_to_signal.search.evaluated import Evaluated
 from search_to_signal.search.member import Member
