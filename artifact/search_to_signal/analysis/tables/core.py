@@ -30,6 +30,7 @@ from search_to_signal.analysis.tables.cells import (
     summarized,
 )
 from search_to_signal.numerics import Bools
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.layers import BREADTH, COHORT
 
 
@@ -111,7 +112,7 @@ def breadth_comparisons(results: Results) -> list[tuple[str, measures.RunCompari
     """Trained conditions minus Frozen by cell; raises NoTableError where no cell has both."""
     cells = results.breadth.items()
     comparisons = [
-        (cell, comparison) for cell, runs in cells for comparison in measures.compare_with(runs, "frozen")
+        (cell, comparison) for cell, runs in cells for comparison in measures.compare_with(runs, FROZEN)
     ]
     if not comparisons:
         raise NoTableError("no cell has a trained run beside its frozen one")

@@ -27,6 +27,7 @@ from search_to_signal.analysis.tables.cells import (
     over_seeds,
 )
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.groups import GroupBatch
 
 
@@ -185,7 +186,7 @@ class RunComparison:
 def compare_with(runs: Sequence[RecordedRun], condition: str) -> tuple[RunComparison, ...]:
     """Compare every other trained condition of a cohort with this one, by seed; empty without this one."""
     base = {run.seed: run for run in runs if run.condition == condition}
-    others = [run for run in runs if base and run.condition not in (condition, "frozen")]
+    others = [run for run in runs if base and run.condition not in (condition, FROZEN)]
     return tuple(
         RunComparison(name, condition, tuple((r, base[r.seed]) for r in others if r.condition == name))
         for name in dict.fromkeys(run.condition for run in others)
@@ -194,7 +195,7 @@ def compare_with(runs: Sequence[RecordedRun], condition: str) -> tuple[RunCompar
 
 def compare_with_frozen(runs: Sequence[RecordedRun]) -> tuple[RunComparison, ...]:
     """Compare every trained condition with Frozen; raises NoTableError where there is nothing to compare."""
-    comparisons = compare_with(runs, "frozen")
+    comparisons = compare_with(runs, FROZEN)
     if not comparisons:
         raise NoTableError("the cohort has nothing to compare with frozen")
     return comparisons

@@ -25,6 +25,7 @@ from search_to_signal.analysis.tables.cells import (
 )
 from search_to_signal.analysis.tables.measures import RunComparison
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.seeding import stream
 
 DIRECTIONS = "Seeds in which the first is better (strictly above), equal (to the last bit) and worse."
@@ -109,7 +110,7 @@ def restart_comparisons(results: Results) -> tuple[RunComparison, ...]:
     to_references: list[RunComparison] = []
     for condition in dict.fromkeys(run.condition for run in runs):
         same = [run for run in runs if run.condition == condition]
-        for other in ("frozen", condition):
+        for other in (FROZEN, condition):
             pairs = tuple((r, live[other, r.seed]) for r in same if (other, r.seed) in live)
             if len(pairs) == len(same):
                 to_references.append(RunComparison(f"restart/{condition}", f"live/{other}", pairs))

@@ -11,7 +11,8 @@ import msgspec
 from search_to_signal.generators.settings import LOOPBACK, ApiSettings
 from search_to_signal.profiles.layer_settings import ApiReference
 from search_to_signal.profiles.profile import Profile
-from search_to_signal.profiles.run_config import FROZEN, RunConfig
+from search_to_signal.profiles.run_config import RunConfig
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.layers import API
 from search_to_signal.scheduling.run_slots import Reproduction
 
