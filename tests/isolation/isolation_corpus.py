@@ -70,7 +70,7 @@ class Judge:
         if run.isolation is not Isolation.OK or not replayed:
             return run
         indices = range(len(instances))[::-1]
-        return confirm_by_replay(self.slot, Task(problem, instances), code, run, indices, TIMEOUT_S)
+        return confirm_by_replay(self.slot, Task(problem, instances), code, run, indices)
 
     def complaint(self, case: Case, run: Run) -> str:
         """Say what is not as expected about the run of a case, or nothing."""

@@ -143,7 +143,7 @@ class EvaluationPool:
             count = len(self._task.instances)
             spots = self._settings.spot_instances if self._settings.replay == "spot" else count
             indices = spot_indices(code, count, spots)
-            return confirm_by_replay(slots[0], self._task, code, run, indices, self._replay_limit)
+            return confirm_by_replay(slots[0], self._task, code, run, indices)
 
     def _confirm(self, code: str) -> Run:
         run = self._known.get(self.key(code)) or self._measure(code)
@@ -151,12 +151,7 @@ class EvaluationPool:
             return run
         indices = range(len(self._task.instances))[::-1]
         with self._taken(1) as (slot,):
-            return confirm_by_replay(slot, self._task, code, run, indices, self._replay_limit)
-
-    @property
-    def _replay_limit(self) -> float:
-        # A replay asks its instances one after another, which elapsed time does not compare with.
-        return 0.0 if self._wall else self._settings.timeout_s
+            return confirm_by_replay(slot, self._task, code, run, indices)
 
     @contextmanager
     def _taken(self, count: int) -> Iterator[list[Slot]]:

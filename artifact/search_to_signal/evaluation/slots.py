@@ -27,7 +27,7 @@ class Slot:
     """Runs one program at a time; a fork server starts when it is first needed."""
 
     def __init__(self, settings: EvaluationSettings, wanted: Barrier) -> None:
-        self._settings = settings
+        self.settings = settings
         self._wanted = wanted
         self._servers: dict[Variation, ForkServer] = {}
         self._closed = False
@@ -50,7 +50,7 @@ class Slot:
         held: dict[str, str | bool] = {
             str(barrier.name).lower(): barrier in server.barriers for barrier in Barrier
         }
-        return held | {"landlock_abi": str(server.landlock_abi), "mode": self._settings.mode}
+        return held | {"landlock_abi": str(server.landlock_abi), "mode": self.settings.mode}
 
     def close(self) -> None:
         """End the fork servers and what runs in them; a program at work meets a SandboxError."""
@@ -62,7 +62,7 @@ class Slot:
         variation = replace(variation, wide=needs_wide(code))
         for _ in range(_ATTEMPTS):
             try:
-                return run_candidate(self._server(variation), task, code, self._settings)
+                return run_candidate(self._server(variation), task, code, self.settings)
             except ForkServerGoneError:
                 self._servers.pop(variation).close()
                 if self._closed:
@@ -82,7 +82,7 @@ class Slot:
             require("scipy")
         server = ForkServer(variation, self._wanted)
         try:
-            if self._settings.require_seccomp and _REQUIRED & ~server.barriers:
+            if self.settings.require_seccomp and _REQUIRED & ~server.barriers:
                 raise SandboxError(
                     "this machine does not let the evaluation use seccomp, so programs would not be "
                     "isolated; run elsewhere, or accept that with evaluation.require_seccomp = false"

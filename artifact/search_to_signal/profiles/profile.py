@@ -174,6 +174,11 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         """The cohort's model, without how it is loaded."""
         return model_name(self.model)
 
+    @property
+    def completions(self) -> int:
+        """Completions of each run of the cohort."""
+        return self.groups * self.generation.group_size
+
     def asks_for(self, layer: str) -> bool:
         """Whether a layer is to run: the cohort, and what has a table here."""
         return layer == COHORT or layer in self.layers or bool(getattr(self, layer, None))

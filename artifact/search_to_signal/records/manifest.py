@@ -216,6 +216,11 @@ class RunFacts(msgspec.Struct, frozen=True):
         return self.generation.group_size
 
     @property
+    def completions(self) -> int:
+        """Completions of the whole run."""
+        return self.groups * self.group_size
+
+    @property
     def trained(self) -> bool:
         """Whether a learner took part."""
         return self.condition != FROZEN and self.parent is None

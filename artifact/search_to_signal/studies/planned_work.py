@@ -88,7 +88,7 @@ def _updates(profile: Profile) -> list[Task]:
 def _heldout(profile: Profile) -> list[Task]:
     runs = profile.runs()
     splits = heldout_splits(get_problem(profile.problem))
-    programs = len(runs) * profile.groups * profile.generation.group_size * _PROGRAMS_PER_COMPLETION
+    programs = len(runs) * profile.completions * _PROGRAMS_PER_COMPLETION
     scores = [Task(f"heldout/{split}", len(runs), _HELDOUT) for split in splits]
     return [*scores, Task("heldout/behaviours", int(programs), _PROGRAM)]
 

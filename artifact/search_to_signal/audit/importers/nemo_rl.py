@@ -18,7 +18,7 @@ from typing import Any
 
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
-from search_to_signal.audit.importers.prompts import run_evidence, runs_of
+from search_to_signal.audit.importers.prompts import groups_by_prompt, prompt_evidence
 from search_to_signal.audit.importers.rows import NAN, RolloutRow, count, digest, number, score
 from search_to_signal.audit.importers.sniffing import JSONL
 
@@ -33,8 +33,8 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
         path,
         options,
         lambda record, at: _row(record, at, step, options),
-        lambda rows: runs_of(str(path), rows, options.group_size),
-        run_evidence(options.group_size),
+        lambda rows: groups_by_prompt(path, rows, options),
+        prompt_evidence(options),
     )
 
 

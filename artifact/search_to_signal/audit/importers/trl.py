@@ -21,7 +21,7 @@ from typing import Any
 
 from search_to_signal.audit.groups import ASSUMED_REWARD, Assumption, RewardGroups, excerpt
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
-from search_to_signal.audit.importers.prompts import run_evidence, runs_of
+from search_to_signal.audit.importers.prompts import groups_by_prompt, prompt_evidence
 from search_to_signal.audit.importers.rows import (
     NAN,
     Evidence,
@@ -71,7 +71,7 @@ def read_rows(
     wanted = dict.fromkeys([*FIXED[:3], *components, *(name for name in optional if name in columns)])
     rows = rows_of(path, records(list(wanted)), lambda record, at: _row(record, at, components, options))
     evidence = _evidence(components, options)
-    yield from batches(str(path), runs_of(str(path), rows, options.group_size), options.rows, evidence)
+    yield from batches(str(path), groups_by_prompt(path, rows, options), options.rows, evidence)
 
 
 def _components(
@@ -125,7 +125,7 @@ def _evidence(components: Sequence[str], options: ReadOptions) -> Evidence:
     key = "named_reward" if options.components and options.weights else ASSUMED_REWARD
     says = f"the reward is the sum of {', '.join(components)} ({chosen}) with {weighing}"
 
-    runs = run_evidence(options.group_size)
+    runs = prompt_evidence(options)
 
     def evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
         reward = Assumption(key, says, {"rows": sum(len(group) for group in groups)})

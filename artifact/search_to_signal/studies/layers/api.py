@@ -21,7 +21,7 @@ def references(profile: Profile, settings: ApiReference) -> list[RunConfig]:
     """Return one frozen run per seed, in groups of one completion."""
     endpoint = settings.endpoint or ApiSettings(base_url=LOOPBACK, key_variable="")
     generation = msgspec.structs.replace(profile.generation, backend="api", group_size=1, api=endpoint)
-    completions = settings.completions or profile.groups * profile.generation.group_size
+    completions = settings.completions or profile.completions
     return [
         profile.run(
             FROZEN,
