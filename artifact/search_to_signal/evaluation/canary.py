@@ -7,7 +7,7 @@ import numpy as np
 
 from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation.candidates import Run, run_candidate
-from search_to_signal.evaluation.dialogues import Task
+from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.fork_server import ForkServer
 from search_to_signal.evaluation.locks import Barrier
 from search_to_signal.evaluation.outcomes import Isolation
@@ -58,7 +58,7 @@ def check(server: ForkServer) -> None:
 
 
 def _endings(server: ForkServer) -> Iterator[tuple[str, tuple[Isolation, ...], Run]]:
-    task = Task(_Line(), [_INSTANCE])
+    task = ProgramTask(_Line(), [_INSTANCE])
     run = run_candidate(server, task, _NEAREST, _SETTINGS)
     yield "a known tour", (Isolation.OK,), run
     for barrier, (code, expected) in _TRAPS.items():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from search_to_signal.evaluation.candidates import Run
-from search_to_signal.evaluation.dialogues import Task
+from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.slots import Slot
 
@@ -20,7 +20,7 @@ def spot_indices(code: str, instances: int, count: int) -> tuple[int, ...]:
     return tuple(sorted(chosen, reverse=True))
 
 
-def confirm_by_replay(slot: Slot, task: Task, code: str, run: Run, indices: Sequence[int]) -> Run:
+def confirm_by_replay(slot: Slot, task: ProgramTask, code: str, run: Run, indices: Sequence[int]) -> Run:
     """Replay an OK run on some instances; it comes back as NONDETERMINISTIC when the decisions differ.
 
     The instances are asked in reverse, so that state that modules carry from one to the next shows as well.

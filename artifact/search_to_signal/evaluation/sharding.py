@@ -5,12 +5,12 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 
 from search_to_signal.evaluation.candidates import Run
-from search_to_signal.evaluation.dialogues import Task
+from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.slots import Slot
 
 
-def run_sharded(slots: Sequence[Slot], threads: ThreadPoolExecutor, task: Task, code: str) -> Run:
+def run_sharded(slots: Sequence[Slot], threads: ThreadPoolExecutor, task: ProgramTask, code: str) -> Run:
     """Run a program on the instances of a task, dealt out to the slots, which run at the same time.
 
     Their clocks start together, so that one limit of elapsed time holds for all instances. Raises

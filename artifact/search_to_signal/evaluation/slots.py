@@ -6,7 +6,7 @@ from dataclasses import replace
 from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation import canary
 from search_to_signal.evaluation.candidates import Run, run_candidate
-from search_to_signal.evaluation.dialogues import Task
+from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.fork_server import (
     REPLAYING,
     SCORING,
@@ -36,11 +36,11 @@ class Slot:
         """Start the scoring fork server; raises SandboxError when a required barrier does not hold."""
         self._server(SCORING)
 
-    def run(self, task: Task, code: str) -> Run:
+    def run(self, task: ProgramTask, code: str) -> Run:
         """Run a program in the scoring fork server; raises SandboxError for a fault of the sandbox."""
         return self._run(SCORING, task, code)
 
-    def replay(self, task: Task, code: str) -> Run:
+    def replay(self, task: ProgramTask, code: str) -> Run:
         """Run a program where hashes, addresses, fresh memory and generators differ; as ``run``."""
         return self._run(REPLAYING, task, code)
 
@@ -58,7 +58,7 @@ class Slot:
         for server in list(self._servers.values()):
             server.close()
 
-    def _run(self, variation: Variation, task: Task, code: str) -> Run:
+    def _run(self, variation: Variation, task: ProgramTask, code: str) -> Run:
         variation = replace(variation, wide=needs_wide(code))
         for _ in range(_ATTEMPTS):
             try:

@@ -43,7 +43,7 @@ class Matrix(NamedTuple):
         return self.rank * len(self.sizes)
 
 
-class Layer(NamedTuple):
+class DecoderLayer(NamedTuple):
     norm: Tensor
     qkv: Matrix
     out: Matrix
@@ -56,7 +56,7 @@ class Weights(NamedTuple):
     """What a step computes with; ``cos`` and ``sin`` are (places, d), ``head`` (vocabulary, width)."""
 
     embedding: Tensor
-    layers: Sequence[Layer]
+    layers: Sequence[DecoderLayer]
     norm: Tensor
     head: Tensor
     cos: Tensor
@@ -107,7 +107,7 @@ def read_tokens(tokens: Tensor, weights: Weights, state: State) -> None:
 
 
 def _attention(
-    x: Tensor, layer: Layer, cache: tuple[Tensor, Tensor], weights: Weights, position: Tensor
+    x: Tensor, layer: DecoderLayer, cache: tuple[Tensor, Tensor], weights: Weights, position: Tensor
 ) -> Tensor:
     """What the tokens x (rows, width) see of the cache and of themselves, (rows, heads * d)."""
     keys, values = cache
@@ -184,10 +184,10 @@ def _matrix(linears: Sequence[Any], factors: list[Factors]) -> Matrix:
     return Matrix(weight, bias, sizes, down, up, pieces)
 
 
-def joined_layer(layer: Any, factors: list[Factors]) -> Layer:
+def joined_layer(layer: Any, factors: list[Factors]) -> DecoderLayer:
     """A layer of a model as ``layer_output`` reads it; its adapter's factors are added to ``factors``."""
     q, k, v, out, gate, up, down = projections(layer)
-    return Layer(
+    return DecoderLayer(
         layer.input_layernorm.weight,
         _matrix([q, k, v], factors),
         _matrix([out], factors),

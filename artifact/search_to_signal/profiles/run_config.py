@@ -39,7 +39,7 @@ CONFIG = "config.json"
 ADAPTER = "adapter"
 
 
-class Parent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ParentRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The cohort run that a restart begins with a part of; ``run`` is its path from the restart's.
 
     ``adapter_sha256`` is that of its final adapter, None for a restart of the initial model.
@@ -85,7 +85,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     rule_settings: dict[str, Any] = {}
     host: str = REFERENCE
     host_settings: dict[str, Any] = {}
-    parent: Parent | None = None
+    parent: ParentRun | None = None
     loading: ModelLoading | msgspec.UnsetType = msgspec.UNSET
     idea_end: IdeaEnd | msgspec.UnsetType = msgspec.UNSET
 

@@ -10,7 +10,7 @@ import pytest
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.candidates import Run
-from search_to_signal.evaluation.dialogues import Task
+from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.replay import confirm_by_replay
@@ -151,7 +151,7 @@ def test_a_replay_that_is_cut_off_speaks_against_quick_programs_alone(
     cut_off = Run(Isolation.TIMEOUT, "", (), (), cpu_s=10.0, wall_s=10.0)
     slot: Any = SimpleNamespace(settings=settings, replay=lambda *_: cut_off)
     first = Run(Isolation.OK, "", (-1.0,), ("decided",), cpu_s=10.0 * share, wall_s=10.0)
-    assert confirm_by_replay(slot, Task(None, [{}]), HONEST, first, [0]).isolation is isolation
+    assert confirm_by_replay(slot, ProgramTask(None, [{}]), HONEST, first, [0]).isolation is isolation
 
 
 def test_the_text_rule_asks_every_text(off: EvaluationPool) -> None:

@@ -25,7 +25,7 @@ _NEEDED = ("calm_trainer.py", "heuristic.py", "args.py", "problems", "configs")
 
 
 @dataclass(frozen=True)
-class Checkout:
+class ReleasedCheckout:
     """An open checkout; ``path`` is where it really lies."""
 
     path: Path
@@ -68,7 +68,7 @@ class Checkout:
 
 
 @contextmanager
-def opened(path: Path, place: Path | None = None) -> Iterator[Checkout]:
+def opened(path: Path, place: Path | None = None) -> Iterator[ReleasedCheckout]:
     """Make a checkout importable and its files readable by relative path, without writing into it.
 
     The working directory is a temporary one with links to what the checkout holds, or ``place``, a copy of
@@ -84,7 +84,7 @@ def opened(path: Path, place: Path | None = None) -> Iterator[Checkout]:
     own = {entry.stem for entry in path.iterdir()}
     made = linked(path) if place is None else copied(path, place)
     with made as directory, _imported_from(directory, own), _contained_children():
-        yield Checkout(path if place is None else directory)
+        yield ReleasedCheckout(path if place is None else directory)
 
 
 @contextmanager

@@ -10,9 +10,9 @@ from traceback import extract_tb
 from typing import NamedTuple
 
 from search_to_signal.errors import HostError
-from search_to_signal.hosts.released.checkout import NAMES, Checkout
+from search_to_signal.hosts.released.checkout import NAMES, ReleasedCheckout
 from search_to_signal.hosts.released.extras import BRINGS, NVML, remedy
-from search_to_signal.hosts.released.plan import Plan
+from search_to_signal.hosts.released.plan import ReleasedPlan
 from search_to_signal.progress import one_line
 
 _MODULES = ("main", "args", "calm_trainer", "heuristic", "utils")
@@ -31,7 +31,7 @@ class _Import(NamedTuple):
         return f"{missing}: {remedy(self.package)}"
 
 
-def require_packages(checkout: Checkout, plan: Plan) -> None:
+def require_packages(checkout: ReleasedCheckout, plan: ReleasedPlan) -> None:
     """Raise HostError, naming file and line, for every package that is needed and not here."""
     missing = [one for one in _needed(checkout, plan) if not _is_here(one.package)]
     lines = [str(one) for one in missing]
@@ -41,7 +41,7 @@ def require_packages(checkout: Checkout, plan: Plan) -> None:
         raise HostError("; ".join(lines))
 
 
-def import_later(checkout: Checkout, plan: Plan) -> None:
+def import_later(checkout: ReleasedCheckout, plan: ReleasedPlan) -> None:
     """Import now what the host imports later: Unsloth refuses a machine without a GPU, and comes before TRL.
 
     Raises HostError, naming file and line, where one does not import.
@@ -58,7 +58,7 @@ def import_later(checkout: Checkout, plan: Plan) -> None:
             ) from error
 
 
-def import_main(checkout: Checkout) -> None:
+def import_main(checkout: ReleasedCheckout) -> None:
     """Import ``main.py``, which asks NVML for the graphics cards meanwhile, whatever the configuration.
 
     Raises HostError where it does not import; where NVML is missing, with what a stand-in for it needs.
@@ -96,7 +96,7 @@ def _nvml_needs(main: Path) -> str:
     )
 
 
-def _needed(checkout: Checkout, plan: Plan) -> list[_Import]:
+def _needed(checkout: ReleasedCheckout, plan: ReleasedPlan) -> list[_Import]:
     """What a plan imports for certain; of what is imported later, what a local model is known to need."""
     later = set() if plan.served else set(BRINGS)
     found = _imports(checkout.path, plan.problem)
