@@ -174,10 +174,10 @@ _PAIRED_COLUMNS = 3
 def paired_table(evidence: Evidence) -> str:
     """Same-seed differences of every measure: comparison, first and second condition, seed, measure."""
     rows = [
-        (c.name, c.first, c.second, one.seed, measure.change, cell.number, evidence.unit)
+        (c.name, c.first, c.second, first.seed, measure.change, cell.number, evidence.unit)
         for c in comparisons(evidence.results)
-        for one, other in c.pairs
-        for measure, cell in zip(ALL, differences(one, other, ALL), strict=True)
+        for first, second in c.pairs
+        for measure, cell in zip(ALL, differences(first, second, ALL), strict=True)
     ]
     return lines(("comparison", "first", "second", "seed", "measure", "value", "unit"), rows)
 

@@ -19,11 +19,11 @@ _RESTART = (measures.FINAL_BEST, measures.AUC, measures.VALID, measures.VALID_ON
 def breadth_table(evidence: Evidence) -> str:
     """Online minus Frozen by cell, condition and seed; raises NoTableError where no cell has both."""
     rows = [
-        (cell, one.condition, one.seed, measure.change, difference.number, one.unit)
+        (cell, first.condition, first.seed, measure.change, difference.number, first.unit)
         for cell, comparison in breadth_comparisons(evidence.results)
-        for one, other in comparison.pairs
+        for first, second in comparison.pairs
         for measure, difference in zip(
-            measures.CORE, measures.differences(one, other, measures.CORE), strict=True
+            measures.CORE, measures.differences(first, second, measures.CORE), strict=True
         )
     ]
     return lines(("cell", "condition", "seed", "measure", "value", "unit"), rows)
