@@ -40,7 +40,7 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
 
 def _row(record: Mapping[str, Any], position: int, step: int, options: ReadOptions) -> RolloutRow:
     given = {name: _only(value) for name, value in record.items()}
-    mask = [bool(one) for one in given["token_loss_mask"]]
+    mask = [bool(counts) for counts in given["token_loss_mask"]]
     tokens = given.get("token_ids")
     first = mask.index(True) if True in mask else len(mask)
     end = count(given["input_lengths"])
@@ -69,7 +69,7 @@ def _credit(given: Any, mask: list[bool]) -> float:
     """The advantage of a sequence: that of its trained tokens, where they have one; else their mean."""
     if not isinstance(given, list):
         return score(given)
-    trained = [score(one) for one, counts in zip(given, mask, strict=True) if counts]
+    trained = [score(value) for value, counts in zip(given, mask, strict=True) if counts]
     if not trained:
         return NAN
     return trained[0] if len(set(trained)) == 1 else sum(trained) / len(trained)

@@ -49,12 +49,12 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
 
 def contents_of(rows: Iterable[Mapping[str, Any]]) -> bytes:
     """A digest of rows without their step: a batch that trains twice is written twice, under two steps."""
-    found = hashlib.blake2b(digest_size=16)
+    hashed = hashlib.blake2b(digest_size=16)
     for row in rows:
-        found.update(
+        hashed.update(
             repr([value for name, value in row.items() if name != "step"]).encode("utf-8", "replace")
         )
-    return found.digest()
+    return hashed.digest()
 
 
 def _contents(path: Path) -> bytes:
@@ -78,14 +78,14 @@ def _components(
     path: Path, columns: Sequence[str], numeric: Sequence[str], options: ReadOptions
 ) -> tuple[str, ...]:
     """The reward columns: those that were named, or every column of numbers that TRL does not fix."""
-    found = options.components or tuple(name for name in numeric if name not in FIXED)
-    unknown = sorted({*found, *options.weights} - {*found} | {*found} - {*columns})
-    if unknown or not found:
+    names = options.components or tuple(name for name in numeric if name not in FIXED)
+    unknown = sorted({*names, *options.weights} - {*names} | {*names} - {*columns})
+    if unknown or not names:
         raise RecordError(
             f"{path} has no rewards {', '.join(unknown)}: as components, name columns that it has "
             f"({', '.join(columns)})"
         )
-    return found
+    return names
 
 
 def _row(
