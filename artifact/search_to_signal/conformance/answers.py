@@ -104,9 +104,9 @@ def _created(hosts: HostPair) -> HostFinding:
 def _cases(score: float) -> Iterator[tuple[str, Operator, list[float]]]:
     """What a child of this score is beside the bases, the operator, and the scores of the bases."""
     far, near = 0.3 * abs(score) or 1.0, 5e-8
-    one = {"better": score - far, "equal": score, "worse": score + far}
+    bases = {"better": score - far, "equal": score, "worse": score + far}
     for operator in (SIMPLIFICATION, INJECTION, REPLACEMENT):
-        for name, base in one.items():
+        for name, base in bases.items():
             yield f"{operator}, {name}", operator, [base]
     yield "better by almost nothing", REPLACEMENT, [score - near]
     yield "worse by almost nothing", REPLACEMENT, [score + near]

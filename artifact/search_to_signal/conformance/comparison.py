@@ -109,5 +109,5 @@ def _pair(
     settings = settings_of(given)
     pool = stack.enter_context(EvaluationPool(problem, split, EvaluationSettings(replay="off")))
     ours = ReferenceSide(problem, pool, settings, split)
-    seed, template = (checkout.named(name, given, one) for one in ("seed_algo_fp", "template_fp"))
+    seed, template = (checkout.named(name, given, option) for option in ("seed_algo_fp", "template_fp"))
     return HostPair(problem, ours, theirs, settings, given, seed, template, count, draws)

@@ -21,7 +21,9 @@ def data(hosts: HostPair) -> Iterator[HostFinding]:
             continue
         subject = f"instances {ours.shape}"
         alike = [
-            arrays(subject, *map(_without_diagonal, (ours, one))) for one in theirs if one.shape == ours.shape
+            arrays(subject, *map(_without_diagonal, (ours, array)))
+            for array in theirs
+            if array.shape == ours.shape
         ]
         missing = HostFinding(subject, Verdict.UNKNOWN, "the released instances hold no array of that shape")
         best = min(alike, key=lambda finding: list(Verdict).index(finding.verdict), default=missing)

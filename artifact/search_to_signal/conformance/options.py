@@ -110,7 +110,7 @@ def _shape(template: str) -> str:
 
 
 def _signature(function: ast.FunctionDef) -> str:
-    names = ", ".join(one.arg for one in function.args.args)
+    names = ", ".join(argument.arg for argument in function.args.args)
     body = [node for node in function.body if not isinstance(node, ast.Pass | ast.Expr)]
     return f"{function.name}({names}): {'; '.join(map(ast.unparse, body))}"
 

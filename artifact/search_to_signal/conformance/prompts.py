@@ -63,9 +63,9 @@ def _compared(hosts: HostPair, state: SearchState, operator: Operator) -> Iterat
     name = operator
     yield things(f"{name}, order of the heuristics", *(_order(text, shown) for text in texts))
     yield things(f"{name}, numbers", *(_numbers(text, shown) for text in texts))
-    yield things(f"{name}, ideas shown", *([one.idea in text for one in shown] for text in texts))
+    yield things(f"{name}, ideas shown", *([member.idea in text for member in shown] for text in texts))
     yield things(f"{name}, unit shown", *(unit in text for unit, text in zip(units, texts, strict=True)))
-    yield things(f"{name}, components named", *([one in text for one in _INJECTED] for text in texts))
+    yield things(f"{name}, components named", *([part in text for part in _INJECTED] for text in texts))
 
 
 def _creation(hosts: HostPair) -> HostFinding:
@@ -124,13 +124,13 @@ def _system(hosts: HostPair, state: SearchState) -> Iterator[HostFinding]:
         yield things("system text, name of the problem", problem.title in ours, module.name in text)
         yield things("system text, description of the problem", about in ours, module.description in text)
         for name, mark in _MARKS.items():
-            yield things(f"system text, {name}", *(bool(re.search(mark, one)) for one in (ours, text)))
+            yield things(f"system text, {name}", *(bool(re.search(mark, system)) for system in (ours, text)))
 
 
 def _distinct(hosts: HostPair, state: SearchState) -> HostFinding:
     """A round of four prompts on one member, of which five are possible."""
-    one = replace(state, archive=state.archive[:1])
+    lone_state = replace(state, archive=state.archive[:1])
     with hosts.seeded("a round"):
-        load(hosts.theirs.trainer, hosts.theirs.policy, one)
+        load(hosts.theirs.trainer, hosts.theirs.policy, lone_state)
         rows = hosts.theirs.rows(_ROUND)
     return things("a round of four, different prompts", _ROUND, len({content(row) for row in rows}))

@@ -164,7 +164,8 @@ def _defaults(hosts: HostPair, state: SearchState) -> Iterator[HostFinding]:
 
 
 def _told(always: Sequence[bool], limit: int) -> str:
-    return ", ".join(f"always at {at}: {one}" for at, one in zip((0, limit - 1, limit), always, strict=True))
+    counters = (0, limit - 1, limit)
+    return ", ".join(f"always at {at}: {answer}" for at, answer in zip(counters, always, strict=True))
 
 
 def _always(hosts: HostPair, state: SearchState, threshold: int, counter: int) -> bool:

@@ -42,7 +42,7 @@ def _admitted(hosts: HostPair, subject: str, state: SearchState) -> HostFinding:
     """Whether the child enters."""
     text = answer(hosts.child[0])
     played = hosts.both(state, hosts.asked(state, subject), (text,))
-    return things(subject, *(f"{len(one.after.archive) - len(state.archive)} admitted" for one in played))
+    return things(subject, *(f"{len(group.after.archive) - len(state.archive)} admitted" for group in played))
 
 
 def _by_code(hosts: HostPair) -> Iterator[HostFinding]:
@@ -60,7 +60,7 @@ def _paired(hosts: HostPair, subject: str, state: SearchState) -> HostFinding:
     with hosts.seeded(subject):
         asked = list(islice(hosts.theirs.asks(state, CROSSOVER), hosts.draws))
     expected = _crossovers(chances(state, hosts.settings))
-    return frequencies(subject, Counter(kind_of(one) for one in asked), expected)
+    return frequencies(subject, Counter(kind_of(request) for request in asked), expected)
 
 
 def _crossovers(found: dict[Kind, float]) -> dict[Kind, float]:
@@ -75,4 +75,4 @@ def _survivors(hosts: HostPair, subject: str, gap: float) -> HostFinding:
     state = state_of(hosts.members(list(others)).archive, [seed])
     with hosts.seeded(subject):
         left = hosts.ours.collapsed(state), hosts.theirs.collapsed(state)
-    return things(subject, *(f"{len(one.archive)} left" for one in left))
+    return things(subject, *(f"{len(remaining.archive)} left" for remaining in left))

@@ -63,5 +63,5 @@ def _endings(server: ForkServer) -> Iterator[tuple[str, tuple[Isolation, ...], R
     yield "a known tour", (Isolation.OK,), run
     for barrier, (code, expected) in _TRAPS.items():
         if barrier in server.barriers:
-            names = "|".join(str(one.name) for one in Barrier if one in barrier)
+            names = "|".join(str(part.name) for part in Barrier if part in barrier)
             yield names, expected, run_candidate(server, task, code, _SETTINGS)

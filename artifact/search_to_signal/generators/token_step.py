@@ -86,7 +86,7 @@ def _times(x: Tensor, matrix: Matrix) -> Tensor:
         return found
     inner = torch.split(functional.linear(x.float(), matrix.down), matrix.rank, dim=-1)
     ups = torch.split(matrix.up, list(matrix.sizes))
-    change = torch.cat([functional.linear(one, up) for one, up in zip(inner, ups, strict=True)], dim=-1)
+    change = torch.cat([functional.linear(part, up) for part, up in zip(inner, ups, strict=True)], dim=-1)
     return (found.float() + change).to(x.dtype)
 
 
@@ -139,14 +139,14 @@ def copy_adapter(factors: Sequence[Factors]) -> None:
     """Take up the adapter as it is now; a few launches for all of its matrices."""
     if not factors:
         return
-    one = factors[0].linear
-    (name,) = one.active_adapters
+    linear = factors[0].linear
+    (name,) = linear.active_adapters
     torch._foreach_copy_(
         [each.down for each in factors], [each.linear.lora_A[name].weight for each in factors]
     )
     ups = [each.up for each in factors]
     torch._foreach_copy_(ups, [each.linear.lora_B[name].weight for each in factors])
-    torch._foreach_mul_(ups, float(one.scaling[name]))
+    torch._foreach_mul_(ups, float(linear.scaling[name]))
     rest = [each.down for each in factors]
     for number in range(len(factors[0].pieces)):
         pieces = [each.pieces[number] for each in factors]
@@ -157,7 +157,7 @@ def copy_adapter(factors: Sequence[Factors]) -> None:
 def _matrix(linears: Sequence[Any], factors: list[Factors]) -> Matrix:
     """Projections that read the same input as one matrix; the model's own become parts of it."""
     weights = [base_weight(linear) for linear in linears]
-    sizes = tuple(len(one) for one in weights)
+    sizes = tuple(len(weight) for weight in weights)
     weight, bias = weights[0], getattr(linears[0], "base_layer", linears[0]).bias
     if len(linears) > 1:
         weight = torch.cat(weights)

@@ -92,7 +92,7 @@ class Observer:
         records = assign_credit(completions, self.mapping, group_advantages)
         again = get_mapping(NATIVE)(batch_of([records])).reward[0]
         native = tuple(float(reward) for reward in played.native)
-        recomputed = tuple(float(one) for one in again)
+        recomputed = tuple(float(reward) for reward in again)
         requests = tuple(length.request for length in played.lengths if length.request is not None)
         generation = GenerationRecord(
             step=played.step,
