@@ -10,7 +10,7 @@ from search_to_signal.errors import RunDirectoryError, reason
 from search_to_signal.progress import counted
 from search_to_signal.provenance.checksums import SUMS, read_sums, sha256_file
 from search_to_signal.records.amendments import AMENDMENTS
-from search_to_signal.records.conditions import run_name
+from search_to_signal.records.conditions import run_name, split_run_name
 from search_to_signal.records.layers import PROBE
 from search_to_signal.records.manifest import (
     ROSTER,
@@ -85,7 +85,7 @@ def _side_problems(top: Path, side: str, planned: dict[str, int], first: bool) -
         number = len(finished)
         yield f"{side}: recorded seeds are not the plan's first {number}: {_shortened(skipped)} missing"
     condition = side.rpartition("/")[2]
-    runs = [run.name for run in run_directories(directory) if run.name.rpartition("-s")[0] == condition]
+    runs = [run.name for run in run_directories(directory) if split_run_name(run.name)[0] == condition]
     if unplanned := [name for name in runs if name not in planned]:
         count = counted(len(unplanned), "run")
         yield f"{side}: {count} of seeds that the plan does not ask for: {_shortened(unplanned)}"

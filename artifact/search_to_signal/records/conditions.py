@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 FROZEN = "frozen"
 _WITH = "+"
+_SEED = "-s"
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,13 @@ class Condition:
 
 def run_name(condition: str, seed: int) -> str:
     """The directory name of a run by its condition's text."""
-    return f"{file_name(condition)}-s{seed}"
+    return f"{file_name(condition)}{_SEED}{seed}"
+
+
+def split_run_name(name: str) -> tuple[str, str]:
+    """The part of a run's name that is its condition's, and its seed; empty where a name has no such part."""
+    condition, _, seed = name.rpartition(_SEED)
+    return condition, seed
 
 
 def file_name(name_or_path: str) -> str:
