@@ -18,10 +18,10 @@ TIE_TOLERANCE = 1e-12
 Sums = TypeVar("Sums", bound="DataclassInstance")
 
 
-def added(one: Sums, other: Sums) -> Sums:
+def added(first: Sums, second: Sums) -> Sums:
     """The sum of two dataclasses of one class, field by field."""
-    names = [field.name for field in fields(one)]
-    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in names})
+    names = [field.name for field in fields(first)]
+    return replace(first, **{name: getattr(first, name) + getattr(second, name) for name in names})
 
 
 def read_by_rows(matrix: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:

@@ -128,8 +128,8 @@ class Workload:
 
     def _begun_layers(self, unfinished: bool = False) -> list[str]:
         """The planned layers of what has begun; what a layer makes again of an earlier one is not planned."""
-        statuses = (one for one in self._begun.values() if not (unfinished and one.finished))
-        return [one.task.layer for one in statuses if one.task.layer in self._layers]
+        statuses = (status for status in self._begun.values() if not (unfinished and status.finished))
+        return [status.task.layer for status in statuses if status.task.layer in self._layers]
 
     def _remaining(self) -> str:
         seconds = self.seconds_left()

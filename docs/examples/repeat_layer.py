@@ -1,6 +1,6 @@
 """Evidence layer "repeat": the cohort's Frozen runs once more, from the same seeds."""
 
-from search_to_signal.profiles.run_config import FROZEN
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.scheduling.run_slots import Reproduction
 
 KEY = "repeat"

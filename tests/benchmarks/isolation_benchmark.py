@@ -20,7 +20,7 @@ import numpy as np
 from search_to_signal.evaluation import frames
 from search_to_signal.evaluation.candidates import run_candidate
 from search_to_signal.evaluation.channel import Channel
-from search_to_signal.evaluation.dialogues import Task
+from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.fork_server import SCORING, ForkServer
 from search_to_signal.evaluation.locks import ALL, Barrier
 from search_to_signal.evaluation.pool import EvaluationPool
@@ -138,7 +138,7 @@ def overhead(name: str, kind: str, code: str) -> str:
     def isolated() -> float:
         before = _server_cpu(server)
         start = time.process_time()
-        run = run_candidate(server, Task(problem, instances), code, SETTINGS)
+        run = run_candidate(server, ProgramTask(problem, instances), code, SETTINGS)
         assert run.isolation.value == "ok", run
         return time.process_time() - start + run.cpu_s + _server_cpu(server) - before
 

@@ -17,7 +17,7 @@ from search_to_signal.profiles.profile import load_profile
 from search_to_signal.progress import PlainProgress
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.verification.consistency.verify import verify
-from search_to_signal.verification.recompute.directory import Options, recompute
+from search_to_signal.verification.recompute.directory import RecomputeOptions, recompute
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "island_host.py"
 ALLOWED = ("--host", "island_host:IslandHost")
@@ -124,7 +124,7 @@ def changed(place: Path, name: str, changes: dict[str, str]) -> Path:
 
 def recomputed(run_directory: Path) -> str:
     """What recomputing finds otherwise, in lines."""
-    return "\n".join(recompute(run_directory, Options(), PlainProgress()).problems)
+    return "\n".join(recompute(run_directory, RecomputeOptions(), PlainProgress()).problems)
 
 
 def test_a_forged_operator_is_found(place: Path) -> None:

@@ -27,7 +27,7 @@ from search_to_signal.scheduling.execution import Execution
 from search_to_signal.studies.layers.normalizer_replay import replay
 from search_to_signal.studies.reproduction import reproduce
 from search_to_signal.verification.consistency.verify import verify
-from search_to_signal.verification.recompute.directory import Options, recompute
+from search_to_signal.verification.recompute.directory import RecomputeOptions, recompute
 
 LAYER_DIRECTORIES = {layer.key for layer in LAYERS if load_profile("smoke").asks_for(layer.key)}
 OTHER_DIRECTORIES = {"audit", "report"}
@@ -281,14 +281,14 @@ def test_verify_finds_layers_that_do_not_fit(
 def executed(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What every program of the results gave: a state file, so that nothing below is executed twice."""
     state = tmp_path_factory.mktemp("recompute") / "state"
-    recompute(results, Options(state=state), PlainProgress())
+    recompute(results, RecomputeOptions(state=state), PlainProgress())
     return state
 
 
 def test_every_layer_recomputes_to_what_is_recorded(results: Path, executed: Path) -> None:
     """Every run, the probe and the held-out evaluation agree; tokens nobody showed and updates are open."""
     before = tree(results)
-    done = recompute(results, Options(state=executed), PlainProgress())
+    done = recompute(results, RecomputeOptions(state=executed), PlainProgress())
     assert done.problems == ()
     assert {places for places in done.not_compared.values()} == {("api/frozen-s42: all",), ("updates: all",)}
     assert done.counts["programs"] == 0
@@ -342,6 +342,6 @@ def test_recomputing_finds_resealed_edits_of_every_layer(
     copy = Path(shutil.copytree(results, tmp_path / "copy"))
     edit_line(copy / file, 0, change)
     reseal(copy)
-    found = recompute(copy, Options(state=executed), PlainProgress()).problems
+    found = recompute(copy, RecomputeOptions(state=executed), PlainProgress()).problems
     layer = file.split("/")[0]
     assert any(problem.startswith(layer) and expected in problem for problem in found), found

@@ -10,7 +10,7 @@ from typing import Any
 from isolation_toys import PROBLEMS
 
 from search_to_signal.evaluation.candidates import Run
-from search_to_signal.evaluation.dialogues import Task
+from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.locks import ALL, Barrier
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.replay import confirm_by_replay
@@ -66,11 +66,11 @@ class Judge:
         """Run a program and replay it."""
         problem = PROBLEMS[task]
         instances = problem.instances("any")
-        run = self.slot.run(Task(problem, instances), code)
+        run = self.slot.run(ProgramTask(problem, instances), code)
         if run.isolation is not Isolation.OK or not replayed:
             return run
         indices = range(len(instances))[::-1]
-        return confirm_by_replay(self.slot, Task(problem, instances), code, run, indices, TIMEOUT_S)
+        return confirm_by_replay(self.slot, ProgramTask(problem, instances), code, run, indices)
 
     def complaint(self, case: Case, run: Run) -> str:
         """Say what is not as expected about the run of a case, or nothing."""

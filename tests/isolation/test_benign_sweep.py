@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from isolation_corpus import MEMORY_MB
 
-from search_to_signal.evaluation.dialogues import Task
+from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.locks import ALL
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.settings import EvaluationSettings
@@ -119,7 +119,7 @@ def test_ordinary_operations_have_the_same_bits(size: int) -> None:
     """No operation meets a lock, and none computes anything else in a worker."""
     slot = Slot(EvaluationSettings(timeout_s=20.0, memory_mb=4 * MEMORY_MB), ALL)
     sweep = Sweep()
-    task = Task(sweep, [{"distance": np.full((1, len(OPERATIONS) + 1), float(size))}])
+    task = ProgramTask(sweep, [{"distance": np.full((1, len(OPERATIONS) + 1), float(size))}])
     try:
         run = slot.run(task, PROGRAM)
     finally:

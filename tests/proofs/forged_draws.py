@@ -22,7 +22,7 @@ from tests.figures import print_figure
 from search_to_signal.progress import PlainProgress
 from search_to_signal.records.manifest import MANIFEST
 from search_to_signal.records.reader import GENERATIONS
-from search_to_signal.verification.token_draws.drawn_tokens import Options, RunDraws, check_draws
+from search_to_signal.verification.token_draws.drawn_tokens import RunDraws, TokenDrawOptions, check_draws
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def forge_temperature(run: Path) -> None:
 
 def read(run: Path, model: tuple[Path, ...], groups: int) -> RunDraws:
     """What ``--draws`` says of a run."""
-    (found,) = check_draws(run, Options(FirstGroups(groups), model), PlainProgress())  # type: ignore[arg-type]
+    (found,) = check_draws(run, TokenDrawOptions(FirstGroups(groups), model), PlainProgress())  # type: ignore[arg-type]
     return found
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from search_to_signal.analysis.plan.power import power, smallest_effect
 from search_to_signal.package_data import EVIDENCE
+from search_to_signal.records.conditions import Condition
 from search_to_signal.records.plan import PLAN, Plan, Question, read_plan
 
 __all__ = ["power", "recorded_effects", "smallest_effect", "smallest_effects"]
@@ -29,7 +30,7 @@ def smallest_effects(plan: Plan, question: Question) -> list[float]:
         return []
     found = known[question.metric]
     alpha = (1 - plan.analysis.level) / question.comparisons
-    sides = [[side.split("/")[-1].partition("+")[0] for side in pair] for pair in question.pairs]
+    sides = [[Condition.parse(side.split("/")[-1]).mapping for side in pair] for pair in question.pairs]
     if not {name for pair in sides for name in pair} <= found.keys():
         return []
     effects = []

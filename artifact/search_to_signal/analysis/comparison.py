@@ -150,19 +150,21 @@ def _measured(run: Path) -> dict[str, float | None]:
 
 def _first_differences(files: Mapping[str, Path], others: Mapping[str, Path]) -> Iterator[RecordDifference]:
     for name in sorted(files.keys() & others.keys()):
-        with files[name].open("rb") as first, others[name].open("rb") as second:
-            for number, (one, other) in enumerate(zip_longest(first, second), start=1):
-                if one != other:
-                    yield RecordDifference(name, number, _fields(one, other))
+        with files[name].open("rb") as file, others[name].open("rb") as other_file:
+            for number, (line, other_line) in enumerate(zip_longest(file, other_file), start=1):
+                if line != other_line:
+                    yield RecordDifference(name, number, _fields(line, other_line))
                     break
 
 
-def _fields(one: bytes | None, other: bytes | None) -> tuple[str, ...]:
+def _fields(line: bytes | None, other_line: bytes | None) -> tuple[str, ...]:
     """Return the fields in which two lines differ; none where a line is missing or unreadable."""
     try:
-        first, second = (msgspec.json.decode(line or b"{}", type=dict[str, Any]) for line in (one, other))
+        first, second = (
+            msgspec.json.decode(text or b"{}", type=dict[str, Any]) for text in (line, other_line)
+        )
     except UNREADABLE:
         return ()
-    if one is None or other is None:
+    if line is None or other_line is None:
         return ()
     return tuple(name for name in {**first, **second} if first.get(name) != second.get(name))

@@ -12,14 +12,13 @@ from typing import Any
 
 from search_to_signal.errors import RunDirectoryError
 from search_to_signal.provenance.checksums import SUMS, read_sums, sha256_file
+from search_to_signal.records.conditions import Condition, run_name
 from search_to_signal.records.manifest import (
     MANIFEST,
     Manifest,
-    normalizer_of,
     read_manifest,
     read_roster,
     run_directories,
-    run_name,
 )
 from search_to_signal.records.reader import COMPLETIONS, STEPS, TIMINGS
 
@@ -78,7 +77,7 @@ def _check_protocol(directory: Path, manifests: Mapping[Path, Manifest], own: Se
     mixed = {
         manifest.facts.normalizer
         for manifest in manifests.values()
-        if not normalizer_of(manifest.facts.condition, "")
+        if not Condition.parse(manifest.facts.condition).normalizer
     }
     if len(mixed) > 1:
         raise RunDirectoryError(

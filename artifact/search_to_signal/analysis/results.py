@@ -30,13 +30,13 @@ from search_to_signal.records.anchor import (
     read_contract,
     seconds_beside,
 )
+from search_to_signal.records.conditions import FROZEN, Condition
 from search_to_signal.records.files import refuse_special_files
 from search_to_signal.records.groups import GroupBatch, batch_of
 from search_to_signal.records.layers import ANCHOR, API, AUDIT, BREADTH, COHORT, RESTART
 from search_to_signal.records.manifest import (
     Manifest,
     RunFacts,
-    mapping_of,
     read_manifest,
     run_directories,
     runs_below,
@@ -237,10 +237,10 @@ def shown_conditions(manifests: Iterable[Manifest]) -> dict[str, str]:
 
 def _own_name(manifest: Manifest) -> str:
     condition, name = manifest.facts.condition, manifest.mapping_name
-    taken = name in ("frozen", *MAPPINGS, *ALTERNATIVES)
+    taken = name in (FROZEN, *MAPPINGS, *ALTERNATIVES)
     if name is UNSET or taken or not re.fullmatch(r"\w[\w .-]*", str(name)):
         return condition
-    return f"{name}{condition.removeprefix(mapping_of(condition))}"
+    return str(replace(Condition.parse(condition), mapping=str(name)))
 
 
 def _read(directory: Path, manifest: Manifest, root: Path, shown: str) -> RecordedRun:

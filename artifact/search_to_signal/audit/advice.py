@@ -46,7 +46,7 @@ def advice(findings: Findings) -> tuple[Advice, ...]:
         *_lengths(findings),
         *_copies(findings),
     )
-    dear = sorted((one for one in made if one.cost >= _LEAST), key=lambda one: -one.cost)
+    dear = sorted((advised for advised in made if advised.cost >= _LEAST), key=lambda advised: -advised.cost)
     return tuple(dear[:_MOST])
 
 
@@ -60,18 +60,18 @@ def _advice(cost: float, says: str, change: str, instead: str = "") -> Advice:
 
 
 def _waste(findings: Findings) -> Iterator[Advice]:
-    one, options = findings.signal, options_of(findings.framework)
-    if not one.dead:
+    signal, options = findings.signal, options_of(findings.framework)
+    if not signal.dead:
         return
-    right, wrong = one.all_right, one.all_wrong
-    other = one.flat - right - wrong
+    right, wrong = signal.all_right, signal.all_wrong
+    other = signal.flat - right - wrong
     silenced = f", {findings.counts['silenced']} differ without effect" if findings.counts["silenced"] else ""
     says = (
-        f"{_percent(one.waste)} of generation buys no gradient: {one.taught} of {one.completions} "
-        f"completions teach. {one.dead} of {one.groups} groups are dead: {right} all right, "
+        f"{_percent(signal.waste)} of generation buys no gradient: {signal.taught} of {signal.completions} "
+        f"completions teach. {signal.dead} of {signal.groups} groups are dead: {right} all right, "
         f"{wrong} all wrong, {other} tie in between{silenced}."
     )
-    yield _advice(one.waste, says, f"{_easier(right, wrong)}; {options.filter}.", _sampling(findings))
+    yield _advice(signal.waste, says, f"{_easier(right, wrong)}; {options.filter}.", _sampling(findings))
 
 
 def _easier(right: int, wrong: int) -> str:
@@ -82,24 +82,25 @@ def _easier(right: int, wrong: int) -> str:
 
 def _sampling(findings: Findings) -> str:
     """What filtering and another group size would do."""
-    one, size = findings.signal, options_of(findings.framework).size
-    alive = one.groups - one.dead - findings.counts["singleton"]
+    signal, size = findings.signal, options_of(findings.framework).size
+    alive = signal.groups - signal.dead - findings.counts["singleton"]
     parts = []
     if alive:
         parts.append(
-            f"filling each batch with groups that differ takes {one.groups / alive:.2g} times the generation"
+            "filling each batch with groups that differ takes "
+            f"{signal.groups / alive:.2g} times the generation"
         )
     lost = findings.hopeless
     if lost is not None:
-        left = one.completions - lost.wasted
-        rest = f"without them {_percent(1 - one.taught / left)} of generation would" if left else "all would"
-        parts.append(f"{lost.prompt} prompts that were sampled again tied each time: {rest} buy nothing")
-    if one.flat and one.half_flat_share is not None:
-        halved = (
-            f"of the groups of two and more {_percent(one.flat / one.compared)} tie; with half the {size} "
+        left = signal.completions - lost.wasted
+        idle = f"without them {_percent(1 - signal.taught / left)} of generation" if left else "all"
+        parts.append(
+            f"{lost.prompt} prompts that were sampled again tied each time: {idle} would buy nothing"
         )
-        halved += f"{_percent(one.half_flat_share)} would"
-        doubled = one.least_flat_share_doubled
+    if signal.flat and signal.half_flat_share is not None:
+        halved = f"of the groups of two and more {_percent(signal.flat / signal.compared)} tie; "
+        halved += f"with half the {size} {_percent(signal.half_flat_share)} would"
+        doubled = signal.least_flat_share_doubled
         parts.append(halved + (f", with twice at least {_percent(doubled)}" if doubled is not None else ""))
     return _sentence("; ".join(parts))
 
@@ -135,7 +136,8 @@ def _broken(findings: Findings) -> Iterator[Advice]:
 
 def _unordered(findings: Findings) -> str:
     """Why a higher reward may get a lower advantage."""
-    if any(one.key == ASSUMED_REWARD for one in findings.assumptions) and not findings.explaining:
+    assumed = any(assumption.key == ASSUMED_REWARD for assumption in findings.assumptions)
+    if assumed and not findings.explaining:
         return "Name the parts of the reward by --component NAME=WEIGHT: this log does not say them"
     if findings.explaining and get_entry(findings.explaining[0]).components:
         name = findings.explaining[0]
@@ -145,23 +147,25 @@ def _unordered(findings: Findings) -> str:
 
 def _tight(findings: Findings) -> Iterator[Advice]:
     """Differences that a division by a small deviation makes large."""
-    one, options = findings.signal, options_of(findings.framework)
+    signal, options = findings.signal, options_of(findings.framework)
     if not findings.counts["amplified"] or findings.gain is None:
         return
     cost = findings.counts["amplified"] / findings.groups
     says = (
         f"{findings.counts['amplified']} of {findings.groups} groups are tight: their rewards hardly differ, "
-        f"and come out 100 times as far apart and more. The largest gain is {_number(one.gain)} advantage "
+        f"and come out 100 times as far apart and more. The largest gain is {_number(signal.gain)} advantage "
         "per reward."
     )
     known = {
         option: made
         for option, entry in options.scales.items()
-        if (made := findings.alternatives.get(entry)) is not None and made.groups and made.gain < one.gain / 2
+        if (made := findings.alternatives.get(entry)) is not None
+        and made.groups
+        and made.gain < signal.gain / 2
     }
     change = f"Set {' or '.join(known)}, or round" if known else "Round"
     to = ", ".join(f"to {_number(made.gain)} under {option}" for option, made in known.items())
-    instead = f"The largest gain falls from {_number(one.gain)} {to}." if known else ""
+    instead = f"The largest gain falls from {_number(signal.gain)} {to}." if known else ""
     yield _advice(cost, says, f"{change} rewards to what the task can tell apart.", instead)
 
 
@@ -183,7 +187,7 @@ def _rewards(findings: Findings) -> Iterator[Advice]:
         idle = [name for name, share in shares.items() if abs(share) < _IDLE and name not in flat]
         text.append(f"{first} decides" + (f"; {', '.join(idle)} hardly count." if idle else "."))
         cost = _DECIDED * min(shares[first], 1.0)
-    for name, count in sorted(against.items(), key=lambda one: -one[1])[:2]:
+    for name, count in sorted(against.items(), key=lambda item: -item[1])[:2]:
         text.append(
             f"In {count} of {parts[name].varied} groups what {name} rates higher gets less advantage."
         )
@@ -236,12 +240,12 @@ def _lengths(findings: Findings) -> Iterator[Advice]:
 
 def length_sentence(findings: Findings) -> str:
     """How the longest quarter weighs under the rules of aggregation; empty where lengths are not logged."""
-    sums = {rule: one for rule, one in findings.lengths.items() if one.longest and one.share is not None}
-    if not sums:
+    known = {rule: sums for rule, sums in findings.lengths.items() if sums.longest and sums.share is not None}
+    if not known:
         return ""
-    one = next(iter(sums.values()))
-    share_texts = ", ".join(f"{_percent(one.share or 0.0)} under {rule}" for rule, one in sums.items())
-    longest = _percent(one.longest / one.completions)
+    first = next(iter(known.values()))
+    share_texts = ", ".join(f"{_percent(sums.share or 0.0)} under {rule}" for rule, sums in known.items())
+    longest = _percent(first.longest / first.completions)
     return f"The longest {longest} carry {share_texts} of advantage times weight."
 
 

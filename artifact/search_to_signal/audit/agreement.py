@@ -176,25 +176,25 @@ def _signs_differ(own: Floats, other: Floats) -> NDArray[np.bool_]:
     return ((own > ZERO) & (other < -ZERO)) | ((own < -ZERO) & (other > ZERO))
 
 
-def same_bits(one: Floats, other: Floats) -> bool:
+def same_bits(first: Floats, second: Floats) -> bool:
     """Whether two columns (R,) are the same number by number; a NaN is the same as itself."""
-    one, other = one.view(np.int64), other.view(np.int64)
+    first, second = first.view(np.int64), second.view(np.int64)
     # Those of different entries mostly differ at once.
-    return np.array_equal(one[:64], other[:64]) and np.array_equal(one, other)
+    return np.array_equal(first[:64], second[:64]) and np.array_equal(first, second)
 
 
 def _turned(reference: ReferenceAdvantages, computed: Floats) -> NDArray[np.bool_]:
     """(N,): groups that an entry orders otherwise, beyond rounding; right where it takes the whole group."""
-    found = np.zeros(len(reference.groups.step), dtype=np.bool_)
+    turned = np.zeros(len(reference.groups.step), dtype=np.bool_)
     ordered = computed[reference.order]
     if not (reference.neighbours & (ordered[1:] < ordered[:-1])).any():
-        return found
+        return turned
     greatest = np.maximum.reduceat(ordered, reference.ties)[:-1]
     least = np.minimum.reduceat(ordered, reference.ties)[1:]
     size = np.maximum.reduceat(np.abs(computed), reference.groups.offsets[:-1])
     falls = least - greatest < -ZERO * size[reference.where]
-    found[reference.where[falls & reference.higher]] = True
-    return found
+    turned[reference.where[falls & reference.higher]] = True
+    return turned
 
 
 def rounding(groups: RewardGroups, facts: GroupFacts) -> Floats:

@@ -60,16 +60,16 @@ def credit_table(sums: Mapping[str, ClassSums]) -> tuple[ClassCreditRow, ...]:
     return tuple(_row(name, sums[name], total) for name in sorted(sums))
 
 
-def _row(name: str, one: ClassSums, total: ClassSums) -> ClassCreditRow:
-    prevalence, share = _ratio(one.completions, total.completions), _ratio(one.mass, total.mass)
+def _row(name: str, sums: ClassSums, total: ClassSums) -> ClassCreditRow:
+    prevalence, share = _ratio(sums.completions, total.completions), _ratio(sums.mass, total.mass)
     return ClassCreditRow(
         label=name or "(none)",
-        completions=one.completions,
+        completions=sums.completions,
         prevalence=prevalence,
         mass_share=share,
         enrichment=share / prevalence if share is not None and prevalence else None,
-        precision=_ratio(one.positive, total.positive),
-        positive_rate=_ratio(one.positive, one.completions),
+        precision=_ratio(sums.positive, total.positive),
+        positive_rate=_ratio(sums.positive, sums.completions),
     )
 
 

@@ -43,11 +43,11 @@ def curves(findings: Findings) -> tuple[Curve, ...]:
         return ()
     points = [_point(findings, steps) for steps in _together(findings.steps)]
     ends = (_name(findings.steps[0]), _name(findings.steps[-1]))
-    shares = [[count / one.groups for count in one.kinds] for one in points]
+    shares = [[count / point.groups for count in point.kinds] for point in points]
     return (
         Curve("Groups", "0 %", "100 %", *ends, _stacked(shares), _met(shares)),
-        _line("Completions that teach, per step", [one.taught for one in points], ends, from_zero=True),
-        _line("Mean reward", [one.reward for one in points], ends, from_zero=False),
+        _line("Completions that teach, per step", [point.taught for point in points], ends, from_zero=True),
+        _line("Mean reward", [point.reward for point in points], ends, from_zero=False),
     )
 
 
@@ -58,33 +58,33 @@ def _together(steps: Sequence[StepCounts]) -> list[Sequence[StepCounts]]:
 
 def _point(findings: Findings, steps: Sequence[StepCounts]) -> _Point:
     high, low = findings.signal.right_at, findings.signal.wrong_at
-    groups = sum(one.groups for one in steps)
-    dead = sum(one.flags["dead"] for one in steps)
-    flat = sum(one.flags["flat"] for one in steps)
-    right = 0 if high is None else sum(one.ties.right(high) for one in steps)
-    wrong = 0 if low is None else sum(one.ties.wrong(low) for one in steps)
-    known = [one for one in steps if math.isfinite(one.mean_reward)]
-    rows = sum(one.completions for one in known)
+    groups = sum(step.groups for step in steps)
+    dead = sum(step.flags["dead"] for step in steps)
+    flat = sum(step.flags["flat"] for step in steps)
+    right = 0 if high is None else sum(step.ties.right(high) for step in steps)
+    wrong = 0 if low is None else sum(step.ties.wrong(low) for step in steps)
+    known = [step for step in steps if math.isfinite(step.mean_reward)]
+    rows = sum(step.completions for step in known)
     return _Point(
         groups,
         (groups - dead, right, wrong, flat - right - wrong, dead - flat),
-        sum(one.taught for one in steps) / len(steps),
-        sum(one.mean_reward * one.completions for one in known) / rows if rows else math.nan,
+        sum(step.taught for step in steps) / len(steps),
+        sum(step.mean_reward * step.completions for step in known) / rows if rows else math.nan,
     )
 
 
 def _met(shares: Sequence[Sequence[float]]) -> tuple[str, ...]:
-    return tuple(name for kind, name in enumerate(KINDS) if any(one[kind] for one in shares))
+    return tuple(name for kind, name in enumerate(KINDS) if any(of_point[kind] for of_point in shares))
 
 
 def _stacked(shares: Sequence[Sequence[float]]) -> list[tuple[str, str]]:
     """Areas from the bottom up, each between the sum of those below and its own."""
-    sums = [[0.0, *accumulate(one)] for one in shares]
+    sums = [[0.0, *accumulate(of_point)] for of_point in shares]
     paths = []
     for kind, name in enumerate(KINDS):
-        if any(one[kind] for one in shares):
-            upper = [(at, one[kind + 1]) for at, one in enumerate(sums)]
-            lower = [(at, one[kind]) for at, one in enumerate(sums)]
+        if any(of_point[kind] for of_point in shares):
+            upper = [(at, heights[kind + 1]) for at, heights in enumerate(sums)]
+            lower = [(at, heights[kind]) for at, heights in enumerate(sums)]
             line = " L".join(_at(at, value, len(sums)) for at, value in (*upper, *reversed(lower)))
             paths.append((f"area {name.split()[-1]}", f"M{line}Z"))
     return paths

@@ -125,15 +125,15 @@ def _order_kept(groups: RewardGroups, advantage: Floats, largest: Floats) -> tup
     return _any(where[higher & (change == 0)], groups), _any(where[higher & (change < -slack)], groups)
 
 
-def _sorted(groups: RewardGroups, one: Floats, other: Floats) -> tuple[Integers, Floats, Floats]:
-    order = sorted_within(groups, one, other)
-    known = np.isfinite(one) & np.isfinite(other)
+def _sorted(groups: RewardGroups, first: Floats, second: Floats) -> tuple[Integers, Floats, Floats]:
+    order = sorted_within(groups, first, second)
+    known = np.isfinite(first) & np.isfinite(second)
     if not known.all():
         order = order[known[order]]
-    return groups.group[order], one[order], other[order]
+    return groups.group[order], first[order], second[order]
 
 
 def _any(members: Integers, groups: RewardGroups) -> Bools:
-    found = np.zeros(len(groups.step), dtype=np.bool_)
-    found[members] = True
-    return found
+    flags = np.zeros(len(groups.step), dtype=np.bool_)
+    flags[members] = True
+    return flags

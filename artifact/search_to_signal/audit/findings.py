@@ -123,8 +123,8 @@ def audit(
 def _course(batch: RewardGroups, normalizer: str | None, usual: str | None) -> _Course:
     """What the first batch decides: whose advantages are audited, and with which entry."""
     logged = bool(np.isfinite(batch.advantage).any())
-    found, digits = _explaining(batch, normalizer or usual) if logged else (None, None)
-    name = normalizer or found or usual or DEFAULT
+    explaining, digits = _explaining(batch, normalizer or usual) if logged else (None, None)
+    name = normalizer or explaining or usual or DEFAULT
     assumed = normalizer or usual
     framework = source_of(get_entry(assumed)).framework if assumed else ""
     return _Course(name, logged, framework, digits)
@@ -175,15 +175,15 @@ def _add(tally: _Tally, batch: RewardGroups, course: _Course) -> tuple[Floats, G
     tally.gain = _greatest(tally.gain, batch, facts.gain)
     tally.largest = _greatest(tally.largest, batch, facts.largest)
     for kind, sums in tally.classes.items():
-        for label, one in class_sums(batch, audited, by_status=kind).items():
-            sums[label] = sums.get(label, ClassSums()) + one
+        for label, of_batch in class_sums(batch, audited, by_status=kind).items():
+            sums[label] = sums.get(label, ClassSums()) + of_batch
     for rule, lengths in length_sums(batch, audited).items():
         tally.lengths[rule] = tally.lengths.get(rule, LengthSums()) + lengths
     # Candidates of a search that trains nothing have no advantages to compare.
     if not _is_search(batch):
         _compare(tally, reference_of(batch, audited, facts, course.digits), batches, {name: base})
-        for knob, found in knobs(get_entry(name), batch, base).items():
-            tally.knobs[knob] = tally.knobs.get(knob, Knob()) + found
+        for knob, effect in knobs(get_entry(name), batch, base).items():
+            tally.knobs[knob] = tally.knobs.get(knob, Knob()) + effect
     return audited, facts
 
 
@@ -222,10 +222,10 @@ def _compare(
         before = tally.agreements.get(name, EntryAgreement())
         if everything or name in known or before.explains:
             given = known[name] if name in known else apply(entry, batches)
-            found = next((one for other, one in done if same_bits(other, given)), None)
-            if found is None:
-                done.append((given, found := agreement(reference, given)))
-            tally.agreements[name] = before + found
+            compared = next((made for earlier, made in done if same_bits(earlier, given)), None)
+            if compared is None:
+                done.append((given, compared := agreement(reference, given)))
+            tally.agreements[name] = before + compared
             if name in offered():
                 so_far = tally.alternatives.get(name, AlternativeExtremes())
                 tally.alternatives[name] = so_far + alternative(batch, given)
@@ -261,7 +261,7 @@ def _keep(tally: _Tally, batch: RewardGroups, name: str, groups: Integers, rows:
 
 
 def _steps(batch: RewardGroups, audited: Floats, facts: GroupFacts) -> list[StepCounts]:
-    found = []
+    steps = []
     _, most = limits(batch, batch.reward)
     bounds = spans(batch)
     starts = np.array([first for first, _ in bounds])
@@ -270,7 +270,7 @@ def _steps(batch: RewardGroups, audited: Floats, facts: GroupFacts) -> list[Step
     for number, (first, end) in enumerate(bounds):
         rewards = batch.reward[batch.offsets[first] : batch.offsets[end]]
         finite = rewards[np.isfinite(rewards)]
-        found.append(
+        steps.append(
             StepCounts(
                 source=batch.source,
                 step=int(batch.step[first]),
@@ -282,7 +282,7 @@ def _steps(batch: RewardGroups, audited: Floats, facts: GroupFacts) -> list[Step
                 flags={name: counts[number] for name, counts in flags.items()},
             )
         )
-    return found
+    return steps
 
 
 def _totals(flags: Bools, starts: Integers) -> list[int]:
@@ -300,15 +300,15 @@ def _greatest(before: Extreme | None, batch: RewardGroups, values: Floats) -> Ex
     if not np.isfinite(values).any():
         return before
     at = int(np.nanargmax(np.where(np.isfinite(values), values, np.nan)))
-    found = Extreme(float(values[at]), place_of(batch, at))
-    return found if before is None or found.value > before.value else before
+    extreme = Extreme(float(values[at]), place_of(batch, at))
+    return extreme if before is None or extreme.value > before.value else before
 
 
 def _finished(tally: _Tally, course: _Course, named: bool) -> Findings:
     labels = tally.classes[False]
     # Without a class column, the way in which completions ended stands in.
     classes = labels if set(labels) != {""} else tally.classes[True]
-    credited = set(classes) != {""} and any(one.mass for one in classes.values())
+    credited = set(classes) != {""} and any(sums.mass for sums in classes.values())
     final: dict[str, Any] = {
         "sizes": dict(sorted(tally.sizes.items())),
         "statuses": dict(sorted(tally.statuses.items())),
@@ -325,7 +325,11 @@ def _finished(tally: _Tally, course: _Course, named: bool) -> Findings:
 
 def _framework(tally: _Tally, course: _Course) -> str:
     """The framework whose entries explain the log; empty where those of several with other options do."""
-    known = {source_of(get_entry(name)) for name, one in tally.agreements.items() if one.explains}
-    found = sorted({source.framework for source in known if source.repository != OURS})
-    same = len({options_of(framework).filter for framework in found}) == 1
-    return found[0] if course.logged and same else ""
+    known = {
+        source_of(get_entry(name))
+        for name, entry_agreement in tally.agreements.items()
+        if entry_agreement.explains
+    }
+    frameworks = sorted({source.framework for source in known if source.repository != OURS})
+    same = len({options_of(framework).filter for framework in frameworks}) == 1
+    return frameworks[0] if course.logged and same else ""

@@ -39,7 +39,7 @@ class Following:
     def look(self) -> list[str]:
         """A line for each step that is new or has grown since the last look, in order."""
         try:
-            found, files = find(self.path, self.format, bool(self.options.columns))
+            log_format, files = find(self.path, self.format, bool(self.options.columns))
         except RecordError as error:
             # Nothing is there yet, nothing whole, or nothing known: reported once.
             before, self._complaint = self._complaint, str(error)
@@ -51,7 +51,7 @@ class Following:
             self._seen[file] = stamp
             if settled and self._read.get(file) != stamp:
                 self._read[file] = stamp
-                lines.extend(self._lines(file, found.name))
+                lines.extend(self._lines(file, log_format.name))
         return lines
 
     def _lines(self, file: Path, format: str) -> Iterator[str]:
@@ -71,18 +71,18 @@ class Following:
 def line_of(step: RewardGroups, normalizer: str) -> str:
     """A step in one line: its size, and the numbers of ``live``."""
     logged = bool((step.advantage == step.advantage).any())
-    found = live.numbers_of(
+    numbers = live.numbers_of(
         step, step.advantage if logged else apply(get_entry(normalizer), step_batches(step))
     )
     shares = [
         f"{name.removeprefix(live.SHARE)} {share:.0%}"
-        for name, share in found.items()
+        for name, share in numbers.items()
         if name.startswith(live.SHARE) and len(step.weights) > 1
     ]
     return (
         f"step {int(step.step[0])}: {len(step.step)} groups, {len(step.reward)} completions, "
-        f"{found[live.DEAD]:.1%} of groups dead, effective batch {found[live.BATCH]:.0f}, "
-        f"largest gain {found[live.GAIN]:.4g}{'; ' if shares else ''}{', '.join(shares)}"
+        f"{numbers[live.DEAD]:.1%} of groups dead, effective batch {numbers[live.BATCH]:.0f}, "
+        f"largest gain {numbers[live.GAIN]:.4g}{'; ' if shares else ''}{', '.join(shares)}"
     )
 
 

@@ -95,7 +95,7 @@ class Findings:
     @property
     def explaining(self) -> tuple[str, ...]:
         """Entries that give every logged advantage to rounding; none where none was logged."""
-        known = (name for name, one in self.agreements.items() if self.logged and one.explains)
+        known = (name for name, agreement in self.agreements.items() if self.logged and agreement.explains)
         return tuple(
             sorted(known, key=lambda name: (name != self.normalizer, *standing(name, self.framework)))
         )
@@ -111,7 +111,7 @@ class Findings:
 
         Of entries that give the same, those of the log's framework come first, and this package's own last.
         """
-        known = {name: one for name, one in self.agreements.items() if one.groups}
+        known = {name: agreement for name, agreement in self.agreements.items() if agreement.groups}
         others = (name for name in known if not known[name].explains)
         return (
             *(name for name in known if known[name].explains and not self.logged),
@@ -136,5 +136,5 @@ class Findings:
 def standing(name: str, framework: str) -> tuple[bool, bool, bool]:
     """Sort key of entries that agree: a framework's first, earlier versions later, this package's last."""
     of = source_of(get_entry(name))
-    newest = max(one.date for one in sources().values() if one.framework == of.framework)
+    newest = max(source.date for source in sources().values() if source.framework == of.framework)
     return of.framework != framework, of.repository == OURS, of.date != newest

@@ -125,10 +125,10 @@ def sorted_within(groups: RewardGroups, *keys: NDArray[Any]) -> Integers:
     if len(sizes) and (sizes == sizes[0]).all():
         shape = (len(sizes), int(sizes[0]))
         order = np.lexsort([key.reshape(shape) for key in reversed(keys)], axis=1)
-        found: Integers = (order + groups.offsets[:-1, None]).ravel()
+        rows: Integers = (order + groups.offsets[:-1, None]).ravel()
     else:
-        found = np.lexsort((*reversed(keys), groups.group))
-    return found
+        rows = np.lexsort((*reversed(keys), groups.group))
+    return rows
 
 
 def _columns(groups: RewardGroups) -> list[NDArray[np.generic]]:

@@ -65,10 +65,10 @@ def _of_step(step: RewardBatch, advantage: Floats) -> dict[str, LengthSums]:
         return {}
     longest = known & (step.tokens > np.quantile(step.tokens[known], 0.75))
     size = np.where(known, np.abs(advantage), 0.0) * step.tokens
-    found = {}
+    sums = {}
     for rule in RULES:
         weight = size * token_weights(rule, step, int(step.tokens.max()))
-        found[rule] = LengthSums(
+        sums[rule] = LengthSums(
             longest=int(longest.sum()),
             completions=int(known.sum()),
             longest_tokens=int(step.tokens[longest].sum()),
@@ -76,4 +76,4 @@ def _of_step(step: RewardBatch, advantage: Floats) -> dict[str, LengthSums]:
             longest_weight=float(weight[longest].sum()),
             weight=float(weight.sum()),
         )
-    return found
+    return sums

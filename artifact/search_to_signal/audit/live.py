@@ -57,17 +57,17 @@ def numbers(
     advantages, negative for one that works against the rest. Raises IllFormedGroupError for columns that do
     not fit.
     """
-    found = grouped(rewards, groups, advantages, mask=mask, components=components, weights=weights)
+    batch = grouped(rewards, groups, advantages, mask=mask, components=components, weights=weights)
     return numbers_of(
-        found,
-        found.advantage if advantages is not None else apply(get_entry(normalizer), step_batches(found)),
+        batch,
+        batch.advantage if advantages is not None else apply(get_entry(normalizer), step_batches(batch)),
     )
 
 
 def numbers_of(groups: RewardGroups, advantage: Floats) -> dict[str, float]:
     """The numbers of groups under advantages (R,), as ``numbers`` returns them."""
-    found = logged(signal(groups, advantage))
-    return {f"{PREFIX}{name}": value for name, value in found.items() if name not in _OF_A_RUN}
+    named = logged(signal(groups, advantage))
+    return {f"{PREFIX}{name}": value for name, value in named.items() if name not in _OF_A_RUN}
 
 
 def grouped(
@@ -109,21 +109,21 @@ def _listed(values: Any) -> list[Any]:
 
 def _of_sequences(values: Any) -> Floats:
     """(n,), where tokens are added: a token-level reward is 0 but at its end."""
-    found = np.array(_listed(values), dtype=np.float64)
-    return found.sum(axis=1) if found.ndim == 2 else found
+    array = np.array(_listed(values), dtype=np.float64)
+    return array.sum(axis=1) if array.ndim == 2 else array
 
 
 def of_tokens(values: Any, mask: Any) -> Floats:
     """(n,): the advantage of a sequence, the mean over the tokens of its mask; NaN without any."""
-    found = np.array(_listed(values), dtype=np.float64)
-    if found.ndim < 2:
-        return found
+    array = np.array(_listed(values), dtype=np.float64)
+    if array.ndim < 2:
+        return array
     if mask is None:
         raise IllFormedGroupError("advantages are per token: give their mask as well")
     trained = np.array(_listed(mask), dtype=np.float64) > 0
     count = trained.sum(axis=1)
-    total = np.where(trained, found, 0.0).sum(axis=1)
-    return np.divide(total, count, out=np.full(len(found), np.nan), where=count > 0)
+    total = np.where(trained, array, 0.0).sum(axis=1)
+    return np.divide(total, count, out=np.full(len(array), np.nan), where=count > 0)
 
 
 def numbers_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -140,7 +140,7 @@ def numbers_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     )
 
 
-def exceeded(found: Mapping[str, float], limits: Mapping[str, float]) -> dict[str, str]:
+def exceeded(measured: Mapping[str, float], limits: Mapping[str, float]) -> dict[str, str]:
     """A sentence for each number over its limit, by its name, which may lack ``signal/``.
 
     Raises ConfigError for a limit on what is no number of these.
@@ -150,7 +150,7 @@ def exceeded(found: Mapping[str, float], limits: Mapping[str, float]) -> dict[st
         full = name if name.startswith(PREFIX) else f"{PREFIX}{name}"
         if full not in _KNOWN and not full.startswith(SHARE):
             raise ConfigError(f"no number is called {name}: limit dead_share, largest_gain or share/NAME")
-        value = found.get(full, math.nan)
+        value = measured.get(full, math.nan)
         if value > limit:
             over[full] = f"{full} is {value:.4g}, over {limit:g}"
     return over
@@ -164,14 +164,14 @@ def write(
     A second batch of a step is a second file. Arguments and errors as in ``grouped``; RunDirectoryError
     where the disk is full.
     """
-    found = grouped(rewards, groups, advantages, **more)
+    batch = grouped(rewards, groups, advantages, **more)
     names = _listed(groups)
     place = Path(directory)
     with storage_errors(place, "go on from the last checkpoint"):
         place.mkdir(parents=True, exist_ok=True)
         number = len(list(place.glob(f"rollouts_{step:08d}_*.jsonl")))
         path = place / f"rollouts_{step:08d}_{number:04d}.jsonl"
-        rows = (_row(found, at, step, names[position]) for at, position in enumerate(found.position.tolist()))
+        rows = (_row(batch, at, step, names[position]) for at, position in enumerate(batch.position.tolist()))
         write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
     return path
 

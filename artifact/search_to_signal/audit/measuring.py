@@ -111,8 +111,8 @@ def _halved(groups: RewardGroups) -> Floats:
     rest = np.where(drawn, same - half[of], 0)
     chance = np.exp(factorial[same] - factorial[rest] - factorial[sizes[of]] + factorial[(sizes - half)[of]])
     total = np.bincount(of, weights=np.where(drawn, chance, 0.0), minlength=len(sizes))
-    found: Floats = np.where(sizes > 1, total, 0.0)
-    return found
+    shares: Floats = np.where(sizes > 1, total, 0.0)
+    return shares
 
 
 def _centred(groups: RewardGroups, values: Floats) -> Floats:
@@ -139,15 +139,15 @@ def _parts(groups: RewardGroups, advantage: Floats) -> tuple[float, dict[str, Co
     size = np.add.reduceat(whole * whole, starts)
     with_reward = np.add.reduceat(given * whole, starts)
     slope = np.divide(with_reward, size, out=np.zeros(len(size)), where=size > 0)
-    found = {}
+    sums = {}
     for name, part in parts.items():
         along = np.add.reduceat(given * part, starts)
         extent = np.maximum.reduceat(np.abs(part), starts)
         scale = np.maximum.reduceat(np.abs(np.nan_to_num(groups.components[name])), starts)
         varied = extent > _ROUNDING * np.abs(groups.weights.get(name, 1.0)) * scale
         against = varied & (along * np.sign(groups.weights.get(name, 1.0)) < -ZERO * extent)
-        found[name] = ComponentSums(int(varied.sum()), int(against.sum()), float(slope @ along))
-    return float(slope @ with_reward), found
+        sums[name] = ComponentSums(int(varied.sum()), int(against.sum()), float(slope @ along))
+    return float(slope @ with_reward), sums
 
 
 def _length(groups: RewardGroups, advantage: Floats) -> LengthTie:

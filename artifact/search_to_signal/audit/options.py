@@ -91,7 +91,7 @@ OPTIONS: Mapping[str, OptionNames] = {
 
 def offered() -> frozenset[str]:
     """Every entry that a setting of some framework stands for."""
-    return frozenset(name for one in (ANY, *OPTIONS.values()) for name in one.scales.values())
+    return frozenset(name for options in (ANY, *OPTIONS.values()) for name in options.scales.values())
 
 
 def options_of(framework: str) -> OptionNames:

@@ -33,35 +33,35 @@ def add_prompts(known: dict[str, PromptSums], groups: RewardGroups, facts: Group
     mean = (np.add.reduceat(finite, groups.offsets[:-1]) / groups.sizes).tolist()
     dead, sizes = facts.flags["dead"].tolist(), groups.sizes.tolist()
     for at, text in enumerate(texts):
-        one = known.get(text)
-        if one is None:
+        sums = known.get(text)
+        if sums is None:
             if not text or len(known) >= _FOLLOWED:
                 continue
-            one = known[text] = PromptSums(text, place_of(groups, at))
-        one.groups += 1
-        one.reward += mean[at]
+            sums = known[text] = PromptSums(text, place_of(groups, at))
+        sums.groups += 1
+        sums.reward += mean[at]
         if dead[at]:
-            one.dead += 1
-            one.wasted += sizes[at]
+            sums.dead += 1
+            sums.wasted += sizes[at]
 
 
 def hopeless(known: dict[str, PromptSums]) -> PromptSums | None:
     """The sums of prompts with two groups or more, all of them dead; ``prompt`` says how many of how many."""
-    tried = [one for one in known.values() if one.groups > 1]
-    lost = [one for one in tried if one.dead == one.groups]
+    tried = [sums for sums in known.values() if sums.groups > 1]
+    lost = [sums for sums in tried if sums.dead == sums.groups]
     if not lost:
         return None
     return PromptSums(
         f"{len(lost)} of {len(tried)}",
         lost[0].place,
-        groups=sum(one.groups for one in lost),
-        dead=sum(one.dead for one in lost),
-        wasted=sum(one.wasted for one in lost),
-        reward=sum(one.reward for one in lost),
+        groups=sum(sums.groups for sums in lost),
+        dead=sum(sums.dead for sums in lost),
+        wasted=sum(sums.wasted for sums in lost),
+        reward=sum(sums.reward for sums in lost),
     )
 
 
 def worst(known: dict[str, PromptSums], count: int = 10) -> tuple[PromptSums, ...]:
     """The prompts on which most completions were spent for nothing, most first."""
-    wasted = [one for one in known.values() if one.wasted]
-    return tuple(sorted(wasted, key=lambda one: (-one.wasted, one.prompt))[:count])
+    wasted = [sums for sums in known.values() if sums.wasted]
+    return tuple(sorted(wasted, key=lambda sums: (-sums.wasted, sums.prompt))[:count])

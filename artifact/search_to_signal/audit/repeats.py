@@ -34,10 +34,10 @@ def repeat_flags(groups: RewardGroups) -> dict[str, Bools]:
     """(N,): groups with a response twice, and those in which equal responses get different rewards."""
     order, same = _neighbours(groups)
     after, before = order[1:][same], order[:-1][same]
-    one, other = groups.reward[before], groups.reward[after]
-    unequal = (one != other) & ~(np.isnan(one) & np.isnan(other))
-    found = {"repeated": after, "disagreeing": after[unequal]}
-    return {name: np.isin(np.arange(len(groups.step)), groups.group[rows]) for name, rows in found.items()}
+    earlier, later = groups.reward[before], groups.reward[after]
+    unequal = (earlier != later) & ~(np.isnan(earlier) & np.isnan(later))
+    flagged = {"repeated": after, "disagreeing": after[unequal]}
+    return {name: np.isin(np.arange(len(groups.step)), groups.group[rows]) for name, rows in flagged.items()}
 
 
 def repeat_sums(groups: RewardGroups, advantage: Floats) -> RepeatSums:
@@ -62,9 +62,9 @@ def _neighbours(groups: RewardGroups) -> tuple[NDArray[np.intp], Bools]:
 
 def seen_before(groups: RewardGroups, seen: set[int]) -> Bools:
     """(R,): rows whose response stood in the log before; adds them to ``seen``."""
-    found = np.zeros(len(groups.response), dtype=np.bool_)
+    repeated = np.zeros(len(groups.response), dtype=np.bool_)
     for row, response in enumerate(groups.response.tolist()):
-        found[row] = response in seen
+        repeated[row] = response in seen
         if response:
             seen.add(response)
-    return found
+    return repeated

@@ -93,9 +93,9 @@ class Signal:
     def __add__(self, more: "Signal") -> "Signal":
         own = ("gain", "largest", "sizes", "parts")
         sums = {
-            one.name: getattr(self, one.name) + getattr(more, one.name)
-            for one in fields(self)
-            if one.name not in own
+            number.name: getattr(self, number.name) + getattr(more, number.name)
+            for number in fields(self)
+            if number.name not in own
         }
         names = dict.fromkeys((*self.parts, *more.parts))
         return Signal(
@@ -173,14 +173,14 @@ class Signal:
         return whole * math.exp(size * slope)
 
 
-def logged(one: Signal) -> dict[str, float]:
+def logged(signal: Signal) -> dict[str, float]:
     """The numbers by name as a trainer logs them: shares of groups, what teaches, gain, components."""
     named = {
-        "dead_share": one.dead_share,
-        "all_right_share": one.all_right / one.groups if one.groups else 0.0,
-        "all_wrong_share": one.all_wrong / one.groups if one.groups else 0.0,
-        "effective_batch": float(one.taught),
-        "largest_gain": one.gain,
-        "largest_advantage": one.largest,
+        "dead_share": signal.dead_share,
+        "all_right_share": signal.all_right / signal.groups if signal.groups else 0.0,
+        "all_wrong_share": signal.all_wrong / signal.groups if signal.groups else 0.0,
+        "effective_batch": float(signal.taught),
+        "largest_gain": signal.gain,
+        "largest_advantage": signal.largest,
     }
-    return named | {f"share/{name}": share for name, share in one.shares.items()}
+    return named | {f"share/{name}": share for name, share in signal.shares.items()}

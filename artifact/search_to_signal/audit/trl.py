@@ -115,14 +115,14 @@ class GroupRecorder:
     def _kept(self, score: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(score)
         def kept(*given: Any, **named: Any) -> Any:
-            self._gathered = found = score(*given, **named)
-            return found
+            self._gathered = rewards = score(*given, **named)
+            return rewards
 
         return kept
 
     def _watch_functions(self) -> None:
         functions = self._trainer.reward_funcs
-        self._trainer.reward_funcs = [self._watched(*one) for one in enumerate(functions)]
+        self._trainer.reward_funcs = [self._watched(*numbered) for numbered in enumerate(functions)]
         self._undo.append(lambda: setattr(self._trainer, "reward_funcs", functions))
 
     def _watched(self, place: int, function: Any) -> Any:
@@ -135,8 +135,8 @@ class GroupRecorder:
 
         @wraps(function)
         def watched(*given: Any, **named: Any) -> Any:
-            self._given[place] = found = function(*given, **named)
-            return found
+            self._given[place] = rewards = function(*given, **named)
+            return rewards
 
         return watched
 
@@ -159,14 +159,14 @@ class GroupRecorder:
         """Put the numbers where TRL keeps its own until it logs; warn of those that rise over a limit."""
         from search_to_signal.audit import live
 
-        found = live.numbers_of_rows(rows)
+        numbers = live.numbers_of_rows(rows)
         # What is logged next; one table in 0.15.1, one for each of training and evaluation later.
         kept = getattr(self._trainer, "_metrics", {"train": defaultdict(list)})
         kept = kept.get("train", kept)
-        for name, value in found.items():
+        for name, value in numbers.items():
             if math.isfinite(value):
                 kept[name].append(value)
-        over = live.exceeded(found, self._limits)
+        over = live.exceeded(numbers, self._limits)
         for name in over.keys() - self._over:
             warnings.warn(f"step {self._step}: {over[name]}", SignalWarning, stacklevel=2)
         self._over = set(over)
@@ -179,7 +179,7 @@ class GroupRecorder:
             parts = weights.new_zeros((len(inputs), len(weights)))
             for place, given in self._given.items():
                 parts[:, place] = weights.new_tensor(
-                    [math.nan if one is None else float(one) for one in given]
+                    [math.nan if value is None else float(value) for value in given]
                 )
         else:
             parts = self._gathered[first : first + len(inputs)]

@@ -67,7 +67,7 @@ def rows_of(batch: Batch, tokenizer: Any, group_size: int) -> list[dict[str, Any
 
 def reward_names(trainer: Any) -> list[str]:
     """What TRL calls its reward functions; of equal names the later ones are numbered."""
-    given = getattr(trainer, "reward_func_names", None) or [_name(one) for one in trainer.reward_funcs]
+    given = getattr(trainer, "reward_func_names", None) or list(map(_name, trainer.reward_funcs))
     return [name if given.index(name) == at else f"{name}#{at + 1}" for at, name in enumerate(given)]
 
 
@@ -79,7 +79,9 @@ def _name(function: Any) -> str:
 
 def _advantages(given: Tensor) -> list[float | None]:
     """One number per completion; none where a trainer has one per token."""
-    return [_finite_or_none(one) for one in given.tolist()] if given.ndim == 1 else [None] * len(given)
+    if given.ndim != 1:
+        return [None] * len(given)
+    return [_finite_or_none(advantage) for advantage in given.tolist()]
 
 
 def _trained(made: Mapping[str, Tensor]) -> Tensor:
@@ -94,7 +96,7 @@ def _endings(made: Mapping[str, Tensor], tokenizer: Any) -> list[str]:
     lengths = made["completion_mask"].sum(1)
     last = made["completion_ids"].gather(1, (lengths - 1).clamp(min=0)[:, None].long())[:, 0]
     ended = (last == end) & (lengths > 0)
-    return ["finished" if one else "truncated" for one in ended.tolist()]
+    return ["finished" if by_itself else "truncated" for by_itself in ended.tolist()]
 
 
 def _finite_or_none(value: float) -> float | None:

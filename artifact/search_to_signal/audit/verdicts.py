@@ -44,7 +44,11 @@ def _size(findings: Findings) -> str:
 def _origin(findings: Findings) -> str:
     if not findings.logged:
         how = "named" if findings.named else "the usual one of this format; --normalizer names another"
-        late = sum(one.counts["completions"] for one in findings.assumptions if one.key == LATE_ADVANTAGES)
+        late = sum(
+            assumption.counts["completions"]
+            for assumption in findings.assumptions
+            if assumption.key == LATE_ADVANTAGES
+        )
         lacks = f"The first groups hold no advantages ({late} completions later on do)"
         lacks = lacks if late else "The log holds no advantages"
         text = f"{lacks}: those of {findings.normalizer} ({how}) are audited in their place."
@@ -60,7 +64,7 @@ def _origin(findings: Findings) -> str:
         how = f"bit for bit by {_some(exact)}" if exact else f"to {to} by {_some(names)}"
         return f"The logged advantages are explained {how}."
     text = f"No normalizer of the atlas explains the logged advantages. {_nearest(findings)}"
-    if any(one.key == ASSUMED_REWARD for one in findings.assumptions):
+    if any(assumption.key == ASSUMED_REWARD for assumption in findings.assumptions):
         text += " The reward itself is assumed here: name its parts by --component NAME=WEIGHT."
     return text
 
@@ -158,9 +162,9 @@ def _repeats(findings: Findings) -> Iterator[str]:
 
 def _classes(findings: Findings) -> Iterator[str]:
     """The class that is credited most beyond what it occurs."""
-    known = [one for one in findings.classes if one.enrichment is not None]
+    known = [row for row in findings.classes if row.enrichment is not None]
     if len(known) > 1:
-        most = max(known, key=lambda one: (one.enrichment or 0.0, one.label))
+        most = max(known, key=lambda row: (row.enrichment or 0.0, row.label))
         yield (
             f"Of the classes, {most.label} gains most: {100 * (most.prevalence or 0.0):.1f} % of the "
             f"completions and {100 * (most.mass_share or 0.0):.1f} % of the positive advantage."

@@ -89,17 +89,17 @@ def text(findings: Findings) -> str:
 
 def _advised(findings: Findings) -> list[str]:
     lines = []
-    for number, one in enumerate(advice(findings), 1):
-        lines += [f"{number}. [{one.severity}] {one.says}", f"Change: {one.change}"]
-        lines += [f"By this log: {one.instead}"] if one.instead else []
+    for number, advised in enumerate(advice(findings), 1):
+        lines += [f"{number}. [{advised.severity}] {advised.says}", f"Change: {advised.change}"]
+        lines += [f"By this log: {advised.instead}"] if advised.instead else []
     return [*lines, ""] if lines else []
 
 
 def assumptions(findings: Findings) -> tuple[str, ...]:
     """What the reader of the log took for granted, each with the counts that speak for it."""
     return tuple(
-        f"{one.says} ({', '.join(f'{count} {name}' for name, count in one.counts.items())})"
-        for one in findings.assumptions
+        f"{assumption.says} ({', '.join(f'{count} {name}' for name, count in assumption.counts.items())})"
+        for assumption in findings.assumptions
     )
 
 
@@ -120,14 +120,14 @@ def class_rows(findings: Findings) -> list[Cells]:
     """The credit table as text."""
     return [
         (
-            one.label,
-            str(one.completions),
+            row.label,
+            str(row.completions),
             *map(
                 _number,
-                (one.prevalence, one.mass_share, one.enrichment, one.precision, one.positive_rate),
+                (row.prevalence, row.mass_share, row.enrichment, row.precision, row.positive_rate),
             ),
         )
-        for one in findings.classes
+        for row in findings.classes
     ]
 
 
@@ -172,7 +172,7 @@ def reward_rows(findings: Findings) -> list[Cells]:
             str(parts[name].varied),
             str(parts[name].against),
         )
-        for name, share in sorted(shares.items(), key=lambda one: -one[1])
+        for name, share in sorted(shares.items(), key=lambda item: -item[1])
     ]
 
 
@@ -180,14 +180,14 @@ def prompt_rows(findings: Findings) -> list[Cells]:
     """The prompts on which most completions were spent for nothing."""
     return [
         (
-            one.prompt,
-            str(one.groups),
-            str(one.dead),
-            str(one.wasted),
-            _number(one.reward / one.groups),
-            at(one.place),
+            sums.prompt,
+            str(sums.groups),
+            str(sums.dead),
+            str(sums.wasted),
+            _number(sums.reward / sums.groups),
+            at(sums.place),
         )
-        for one in findings.worst
+        for sums in findings.worst
     ]
 
 
@@ -225,7 +225,7 @@ STEP_COLUMNS = ("source", "step", "groups", "completions", "mean_reward", *STEP_
 def document(findings: Findings) -> dict[str, Any]:
     """Everything that was found, for ``as_json``."""
     return {
-        "findings": [msgspec.to_builtins(one) for one in advice(findings)],
+        "findings": [msgspec.to_builtins(advised) for advised in advice(findings)],
         "verdicts": verdicts(findings),
         "explaining": findings.explaining,
         "nearest": findings.nearest,
@@ -237,13 +237,13 @@ def document(findings: Findings) -> dict[str, Any]:
         },
         "agreements": {
             name: {
-                **msgspec.to_builtins(one),
-                "explains": one.explains,
-                "cosine": one.cosine,
-                "apart": one.apart,
-                "size": one.size,
+                **msgspec.to_builtins(agreement),
+                "explains": agreement.explains,
+                "cosine": agreement.cosine,
+                "apart": agreement.apart,
+                "size": agreement.size,
             }
-            for name, one in findings.agreements.items()
+            for name, agreement in findings.agreements.items()
         },
         "lengths": {
             rule: {
@@ -269,9 +269,9 @@ def as_json(findings: Findings) -> str:
 
 def _strict(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _strict(one) for key, one in value.items()}
+        return {key: _strict(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_strict(one) for one in value]
+        return [_strict(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

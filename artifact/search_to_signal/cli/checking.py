@@ -125,7 +125,11 @@ def _refuse_loose_options(arguments: argparse.Namespace) -> None:
 
 
 def _recompute(arguments: argparse.Namespace) -> tuple["Finding", ...]:
-    from search_to_signal.verification.recompute.directory import Options, differing_environment, recompute
+    from search_to_signal.verification.recompute.directory import (
+        RecomputeOptions,
+        differing_environment,
+        recompute,
+    )
     from search_to_signal.verification.recompute.tools import Sample
 
     sample = None
@@ -135,7 +139,7 @@ def _recompute(arguments: argparse.Namespace) -> tuple["Finding", ...]:
         sample = Sample(seed, arguments.sample)
     if arguments.state is None:
         print("without --state an interrupted recompute begins anew")
-    options = Options(arguments.state, sample, tuple(arguments.model), arguments.slots or 1)
+    options = RecomputeOptions(arguments.state, sample, tuple(arguments.model), arguments.slots or 1)
     with progress_display() as progress:
         result = recompute(arguments.directory, options, progress)
     print_problems(result.findings)

@@ -23,7 +23,7 @@ def draw_findings(arguments: argparse.Namespace) -> list["Finding"]:
     Raises ConfigError where no token can be read.
     """
     from search_to_signal.verification.recompute.tools import Sample
-    from search_to_signal.verification.token_draws.drawn_tokens import Options, check_draws
+    from search_to_signal.verification.token_draws.drawn_tokens import TokenDrawOptions, check_draws
 
     if arguments.updates is not None and arguments.updates < 0:
         raise ConfigError("--updates takes a number of at least 0")
@@ -32,7 +32,7 @@ def draw_findings(arguments: argparse.Namespace) -> list["Finding"]:
         seed = sample_seed(arguments)
         print(f"reading {counted(arguments.sample, 'group')} of every run: --seed {seed} draws the same")
         sample = Sample(seed, arguments.sample)
-    options = Options(sample, tuple(arguments.model), arguments.adapters, arguments.updates)
+    options = TokenDrawOptions(sample, tuple(arguments.model), arguments.adapters, arguments.updates)
     with progress_display() as progress:
         runs = []
         for draws in check_draws(arguments.directory, options, progress):

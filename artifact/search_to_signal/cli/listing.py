@@ -7,6 +7,7 @@ from typing import Any
 
 from search_to_signal.cli.base import Add
 from search_to_signal.errors import ConfigError
+from search_to_signal.records.conditions import FROZEN
 
 Row = tuple[str, str]
 
@@ -35,7 +36,7 @@ def _profiles() -> list[Row]:
 def _mappings() -> list[Row]:
     from search_to_signal.rewards import GROUP, MAPPINGS
 
-    return [("frozen", "No mapping: the model is not trained."), *_rows_of(MAPPINGS, GROUP)]
+    return [(FROZEN, "No mapping: the model is not trained."), *_rows_of(MAPPINGS, GROUP)]
 
 
 def _alternatives() -> list[Row]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from search_to_signal.conformance.edges import edges
 from search_to_signal.conformance.findings import (
-    Finding,
+    HostFinding,
     Verdict,
     attempted,
     numbers,
@@ -21,7 +21,7 @@ from search_to_signal.programs.canonical import sha256_text
 from search_to_signal.records.schema import Operator
 
 
-def evaluators(hosts: HostPair) -> Iterator[Finding]:
+def evaluators(hosts: HostPair) -> Iterator[HostFinding]:
     """The released seed, ours in its place, generated programs, and odd ones, some with a state (18).
 
     Nothing is said of other programs where the released evaluator cannot run its own seed here.
@@ -36,29 +36,29 @@ def evaluators(hosts: HostPair) -> Iterator[Finding]:
     yield from attempted("seeds", _scored, hosts, "our seed as the released one", own, hosts.seed_code)
 
 
-def _seed(hosts: HostPair) -> Finding:
+def _seed(hosts: HostPair) -> HostFinding:
     return numbers("released seed", hosts.ours.scores(hosts.seed_code), hosts.released_seed)
 
 
-def _scored(hosts: HostPair, subject: str, ours: str, theirs: str) -> Finding:
+def _scored(hosts: HostPair, subject: str, ours: str, theirs: str) -> HostFinding:
     if hosts.released_seed is None:
-        return Finding(subject, Verdict.UNKNOWN, "the released evaluator cannot run its own seed here")
+        return HostFinding(subject, Verdict.UNKNOWN, "the released evaluator cannot run its own seed here")
     return numbers(subject, hosts.ours.scores(ours), hosts.theirs.scores(theirs))
 
 
-def parsing(hosts: HostPair) -> Iterator[Finding]:
+def parsing(hosts: HostPair) -> Iterator[HostFinding]:
     """The typed outcome of every odd answer, judged alone, and the idea that is kept of it."""
     for name, text in odd_answers(hosts.problem, hosts.codes[0]).items():
         yield from attempted(name, _judged, hosts, name, text)
 
 
-def _judged(hosts: HostPair, subject: str, text: str) -> Iterator[Finding]:
+def _judged(hosts: HostPair, subject: str, text: str) -> Iterator[HostFinding]:
     state = state_of([hosts.seed], [hosts.seed])
     ours, theirs = hosts.both(state, hosts.asked(state, "parsing"), (text,))
     (own,), (other,) = ours.outcomes, theirs.outcomes
     if own is None or other is None:
         what = f"its reward of {theirs.rewards[0]} is no severity that the checkout's options name"
-        yield Finding(subject, Verdict.UNKNOWN, what)
+        yield HostFinding(subject, Verdict.UNKNOWN, what)
     else:
         yield things(subject, own.value, other.value)
     if _idea(ours) or _idea(theirs):
@@ -74,7 +74,7 @@ def _idea(played: PlayedGroup) -> str:
 _SEVERITIES = ("nothing", "no code", "two blocks", "an error while running", "random in a comment")
 
 
-def rewards(hosts: HostPair) -> Iterator[Finding]:
+def rewards(hosts: HostPair) -> Iterator[HostFinding]:
     """Rewards of each failure, and of a child beside bases whose scores were chosen for it.
 
     Children of a simplification and an injection are among them: a port of the host gives those 0 (29).
@@ -88,7 +88,7 @@ def rewards(hosts: HostPair) -> Iterator[Finding]:
     yield from attempted("creation", _created, hosts)
 
 
-def _created(hosts: HostPair) -> Finding:
+def _created(hosts: HostPair) -> HostFinding:
     """A valid child of a creation prompt: it has no base, and a host may fail over that (16)."""
     (state, asked), text = hosts.creation(), answer(hosts.child[0])
     hosts.both(state, hosts.asked(state, "beside a creation"), (text,))  # raises where any prompt does
@@ -97,16 +97,16 @@ def _created(hosts: HostPair) -> Finding:
         theirs = hosts.theirs.play(state, asked, (text,)).rewards
     except (ValueError, LookupError) as error:
         raised = f"ours {ours}, theirs raises {reason(error)}"
-        return Finding("creation, a valid child", Verdict.DIFFERS, raised)
+        return HostFinding("creation, a valid child", Verdict.DIFFERS, raised)
     return numbers("creation, a valid child", ours, theirs)
 
 
 def _cases(score: float) -> Iterator[tuple[str, Operator, list[float]]]:
     """What a child of this score is beside the bases, the operator, and the scores of the bases."""
     far, near = 0.3 * abs(score) or 1.0, 5e-8
-    one = {"better": score - far, "equal": score, "worse": score + far}
+    bases = {"better": score - far, "equal": score, "worse": score + far}
     for operator in (SIMPLIFICATION, INJECTION, REPLACEMENT):
-        for name, base in one.items():
+        for name, base in bases.items():
             yield f"{operator}, {name}", operator, [base]
     yield "better by almost nothing", REPLACEMENT, [score - near]
     yield "worse by almost nothing", REPLACEMENT, [score + near]
@@ -118,7 +118,7 @@ def _cases(score: float) -> Iterator[tuple[str, Operator, list[float]]]:
     yield "crossover, worse", CROSSOVER, [score + 2 * far, score + far]
 
 
-def rewarded(hosts: HostPair, subject: str, operator: Operator, bases: list[float], text: str) -> Finding:
+def rewarded(hosts: HostPair, subject: str, operator: Operator, bases: list[float], text: str) -> HostFinding:
     """The rewards of one answer beside bases of these scores."""
     state = hosts.members(bases)
     asked = hosts.asked(state, subject, operator, tuple(range(len(bases))))

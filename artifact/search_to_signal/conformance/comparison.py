@@ -8,7 +8,7 @@ from pathlib import Path
 from search_to_signal.conformance.answers import evaluators, parsing, rewards
 from search_to_signal.conformance.data import data
 from search_to_signal.conformance.draws import operators, parents
-from search_to_signal.conformance.findings import Finding, Verdict, attempted, reason
+from search_to_signal.conformance.findings import HostFinding, Verdict, attempted, reason
 from search_to_signal.conformance.host_pair import HostPair
 from search_to_signal.conformance.options import options
 from search_to_signal.conformance.prompts import prompts
@@ -18,14 +18,14 @@ from search_to_signal.conformance.ties import ties
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
-from search_to_signal.hosts.released.checkout import NAMES, Checkout, opened
+from search_to_signal.hosts.released.checkout import NAMES, ReleasedCheckout, opened
 from search_to_signal.hosts.released.host import quiet, released_host
 from search_to_signal.hosts.released.interface import offered, require_interface
 from search_to_signal.hosts.released.revision import require_checkout, require_pinned
 from search_to_signal.hosts.released.trainer import settings_of
 from search_to_signal.problems import get_problem
 
-Check = Callable[[HostPair], Iterator[Finding]]
+Check = Callable[[HostPair], Iterator[HostFinding]]
 
 _ALL: tuple[Check, ...] = (
     *(options, data, evaluators, parsing, rewards, components, transition, ties, stagnation, collapse),
@@ -42,7 +42,7 @@ def conform(
     draws: int,
     split: str = "train",
     any_revision: bool = False,
-) -> Generator[tuple[str, str, Finding], None, None]:
+) -> Generator[tuple[str, str, HostFinding], None, None]:
     """Yield (problem, check, finding) as they are made.
 
     Without ``problems`` or ``checks``, all; a problem of which the checkout has nothing is then not compared
@@ -66,7 +66,7 @@ def conform(
         for name in wanted:
             if name not in found:
                 missing = f"the checkout has no problems/{NAMES[name]}.py and no configs/{NAMES[name]}"
-                yield name, "all", Finding("all", Verdict.UNKNOWN, missing)
+                yield name, "all", HostFinding("all", Verdict.UNKNOWN, missing)
                 continue
             with ExitStack() as stack:
                 yield from _compared(stack, checkout, name, asked, programs, draws, split)
@@ -81,19 +81,27 @@ def _known(option: str, given: Iterable[str] | None, known: Iterable[str]) -> li
 
 
 def _compared(
-    stack: ExitStack, checkout: Checkout, name: str, checks: list[str], count: int, draws: int, split: str
-) -> Iterator[tuple[str, str, Finding]]:
+    stack: ExitStack,
+    checkout: ReleasedCheckout,
+    name: str,
+    checks: list[str],
+    count: int,
+    draws: int,
+    split: str,
+) -> Iterator[tuple[str, str, HostFinding]]:
     try:
         pair = _pair(stack, checkout, name, count, draws, split)
     except (Exception, SystemExit) as error:
-        yield name, "all", Finding("all", Verdict.UNKNOWN, reason(error))
+        yield name, "all", HostFinding("all", Verdict.UNKNOWN, reason(error))
         return
     for check in checks:
         for finding in attempted("rest", CHECKS[check], pair):
             yield name, check, finding
 
 
-def _pair(stack: ExitStack, checkout: Checkout, name: str, count: int, draws: int, split: str) -> HostPair:
+def _pair(
+    stack: ExitStack, checkout: ReleasedCheckout, name: str, count: int, draws: int, split: str
+) -> HostPair:
     problem = get_problem(name)
     with quiet():
         theirs = released_host(checkout, name)
@@ -101,5 +109,5 @@ def _pair(stack: ExitStack, checkout: Checkout, name: str, count: int, draws: in
     settings = settings_of(given)
     pool = stack.enter_context(EvaluationPool(problem, split, EvaluationSettings(replay="off")))
     ours = ReferenceSide(problem, pool, settings, split)
-    seed, template = (checkout.named(name, given, one) for one in ("seed_algo_fp", "template_fp"))
+    seed, template = (checkout.named(name, given, option) for option in ("seed_algo_fp", "template_fp"))
     return HostPair(problem, ours, theirs, settings, given, seed, template, count, draws)

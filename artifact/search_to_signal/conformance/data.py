@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from search_to_signal.conformance.findings import Finding, Verdict, arrays
+from search_to_signal.conformance.findings import HostFinding, Verdict, arrays
 from search_to_signal.conformance.host_pair import HostPair
 from search_to_signal.numerics import Floats
 from search_to_signal.problems.data import euclidean
@@ -13,7 +13,7 @@ from search_to_signal.problems.op import fused_euclidean
 _FEWEST = 100
 
 
-def data(hosts: HostPair) -> Iterator[Finding]:
+def data(hosts: HostPair) -> Iterator[HostFinding]:
     """Each of our arrays is sought among theirs by its shape, distances also from coordinates."""
     theirs = [array for given in hosts.theirs.arrays() for array in _with_distances(given)]
     for ours in hosts.ours.arrays():
@@ -21,9 +21,11 @@ def data(hosts: HostPair) -> Iterator[Finding]:
             continue
         subject = f"instances {ours.shape}"
         alike = [
-            arrays(subject, *map(_without_diagonal, (ours, one))) for one in theirs if one.shape == ours.shape
+            arrays(subject, *map(_without_diagonal, (ours, array)))
+            for array in theirs
+            if array.shape == ours.shape
         ]
-        missing = Finding(subject, Verdict.UNKNOWN, "the released instances hold no array of that shape")
+        missing = HostFinding(subject, Verdict.UNKNOWN, "the released instances hold no array of that shape")
         best = min(alike, key=lambda finding: list(Verdict).index(finding.verdict), default=missing)
         yield best
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from search_to_signal.conformance.findings import Finding, Verdict, attempted
+from search_to_signal.conformance.findings import HostFinding, Verdict, attempted
 from search_to_signal.conformance.frequencies import chances, frequencies, kind_of
 from search_to_signal.conformance.host_pair import HostPair
 from search_to_signal.conformance.questions import crowded_state
@@ -17,7 +17,7 @@ from search_to_signal.records.schema import Operator
 SIZES = (1, 2, 5, 9, 10, 14)
 
 
-def operators(hosts: HostPair) -> Iterator[Finding]:
+def operators(hosts: HostPair) -> Iterator[HostFinding]:
     """How often each operator is drawn, at archives from the seed alone to more than the population."""
     for size in SIZES:
         yield from attempted(f"{size} members", _operators_often, hosts, size)
@@ -30,7 +30,7 @@ def draws(hosts: HostPair, name: str, size: int, named: bool = True) -> list[Ask
         return list(islice(hosts.theirs.asks(state, named=named), hosts.draws))
 
 
-def _operators_often(hosts: HostPair, size: int) -> Finding:
+def _operators_often(hosts: HostPair, size: int) -> HostFinding:
     chances = operator_probabilities(size, hosts.settings)
     expected = {name: float(due) for name, due in zip(OPERATORS, chances, strict=True) if due > 0}
     counted = Counter(asked.operator for asked in draws(hosts, "operators", size))
@@ -52,7 +52,7 @@ def _raised_by_one(size: int, settings: SearchSettings) -> dict[Operator, float]
     return {name: weight / total for name, weight in weights.items() if weight > 0}
 
 
-def parents(hosts: HostPair) -> Iterator[Finding]:
+def parents(hosts: HostPair) -> Iterator[HostFinding]:
     """How often each parent and pair of parents is drawn, against our exact chances.
 
     Ideas lie at different distances: the host's order of equal ones depends on the processor (22).
@@ -61,7 +61,7 @@ def parents(hosts: HostPair) -> Iterator[Finding]:
         yield from attempted(f"{size} members", _parents_often, hosts, size)
 
 
-def _parents_often(hosts: HostPair, size: int) -> Finding:
+def _parents_often(hosts: HostPair, size: int) -> HostFinding:
     counted = Counter(kind_of(asked) for asked in draws(hosts, "parents", size, named=False))
     expected = chances(crowded_state(hosts.problem, hosts.seed, size), hosts.settings)
     return frequencies(f"{size} members", counted, expected)

@@ -42,7 +42,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class HostFinding:
     """One compared thing; ``detail`` says by how much, or why not."""
 
     subject: str
@@ -50,43 +50,45 @@ class Finding:
     detail: str = ""
 
 
-def numbers(subject: str, ours: Sequence[float] | None, theirs: Sequence[float] | None) -> Finding:
+def numbers(subject: str, ours: Sequence[float] | None, theirs: Sequence[float] | None) -> HostFinding:
     """Compare two rows of numbers; a failure is None. Rows of other length compare by their last entry."""
     if ours is None or theirs is None:
         same = ours is None and theirs is None
-        return Finding(subject, Verdict.EXACT if same else Verdict.DIFFERS, f"ours {ours}, theirs {theirs}")
+        return HostFinding(
+            subject, Verdict.EXACT if same else Verdict.DIFFERS, f"ours {ours}, theirs {theirs}"
+        )
     if len(ours) != len(theirs):
         ours, theirs = ours[-1:], theirs[-1:]
     return arrays(subject, np.array(ours, dtype=np.float64), np.array(theirs, dtype=np.float64))
 
 
-def arrays(subject: str, ours: NDArray[Any], theirs: NDArray[Any]) -> Finding:
+def arrays(subject: str, ours: NDArray[Any], theirs: NDArray[Any]) -> HostFinding:
     """Compare two arrays of one shape as float64."""
     ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
     if ours.tobytes() == theirs.tobytes():
-        return Finding(subject, Verdict.EXACT)
+        return HostFinding(subject, Verdict.EXACT)
     with np.errstate(invalid="ignore"):
         gap = float(np.max(np.abs(ours - theirs) / np.maximum(np.abs(ours), 1.0)))
     verdict = Verdict.CLOSE if gap <= TOLERANCE else Verdict.DIFFERS
-    return Finding(subject, verdict, f"largest relative gap {gap:.3g}")
+    return HostFinding(subject, verdict, f"largest relative gap {gap:.3g}")
 
 
-def things(subject: str, ours: object, theirs: object) -> Finding:
+def things(subject: str, ours: object, theirs: object) -> HostFinding:
     """Compare two things that are equal or not."""
     if ours == theirs:
-        return Finding(subject, Verdict.EXACT)
-    return Finding(subject, Verdict.DIFFERS, f"ours {ours}, theirs {theirs}")
+        return HostFinding(subject, Verdict.EXACT)
+    return HostFinding(subject, Verdict.DIFFERS, f"ours {ours}, theirs {theirs}")
 
 
 def attempted(
-    subject: str, compare: Callable[..., Finding | Iterable[Finding]], *arguments: Any
-) -> Iterator[Finding]:
+    subject: str, compare: Callable[..., HostFinding | Iterable[HostFinding]], *arguments: Any
+) -> Iterator[HostFinding]:
     """The findings of a comparison; where it raises, one more that says why it was not made."""
     try:
         found = compare(*arguments)
-        yield from [found] if isinstance(found, Finding) else found
+        yield from [found] if isinstance(found, HostFinding) else found
     except (Exception, SystemExit) as error:
-        yield Finding(subject, Verdict.UNKNOWN, reason(error))
+        yield HostFinding(subject, Verdict.UNKNOWN, reason(error))
 
 
 _SPEAKING = (S2SError, AttributeError, ImportError, NameError, TypeError, OSError)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest, chi2
 
-from search_to_signal.conformance.findings import Finding, Verdict
+from search_to_signal.conformance.findings import HostFinding, Verdict
 from search_to_signal.hosts.calm.operators import CROSSOVER, OPERATORS, operator_probabilities
 from search_to_signal.hosts.calm.selection import crossover_pairs, primary
 from search_to_signal.hosts.calm.settings import SearchSettings
@@ -47,7 +47,7 @@ def _pairs(state: SearchState, head: int) -> Floats:
     return crossover_pairs(scores, np.array([state.distances(first) for first in state.archive[:head]]))
 
 
-def frequencies(subject: str, counted: Counter[Any], expected: Mapping[Any, float]) -> Finding:
+def frequencies(subject: str, counted: Counter[Any], expected: Mapping[Any, float]) -> HostFinding:
     """Whether counts fit exact chances; a kind that ours never draws decides at once.
 
     Kinds due at least five times go into Pearson's test, all others together into an exact binomial one; the
@@ -56,7 +56,7 @@ def frequencies(subject: str, counted: Counter[Any], expected: Mapping[Any, floa
     draws = sum(counted.values())
     impossible = draws - sum(counted[kind] for kind in expected)
     if impossible:
-        return Finding(subject, Verdict.DIFFERS, f"{impossible} of {draws} draws are impossible for ours")
+        return HostFinding(subject, Verdict.DIFFERS, f"{impossible} of {draws} draws are impossible for ours")
     common = [kind for kind, due in expected.items() if due * draws >= FEWEST]
     rare = 1.0 - sum(expected[kind] for kind in common)
     seen = draws - sum(counted[kind] for kind in common)
@@ -65,7 +65,7 @@ def frequencies(subject: str, counted: Counter[Any], expected: Mapping[Any, floa
         values.append(float(binomtest(seen, draws, min(max(rare, 0.0), 1.0)).pvalue))
     chance = min(1.0, len(values) * min(values))
     verdict = Verdict.CLOSE if chance >= UNLIKELY else Verdict.DIFFERS
-    return Finding(subject, verdict, f"{draws} draws, {len(expected)} kinds, p = {chance:.3g}")
+    return HostFinding(subject, verdict, f"{draws} draws, {len(expected)} kinds, p = {chance:.3g}")
 
 
 def _pearson(counts: Sequence[int], chances: Sequence[float]) -> float:

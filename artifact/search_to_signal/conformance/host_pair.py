@@ -95,8 +95,8 @@ class HostPair:
         """
         ours, theirs = self.ours.play(state, asked, texts), self.theirs.play(state, asked, texts)
         stopped = any(
-            one in (Outcome.VALID, Outcome.RANDOMNESS) and other is Outcome.RUNTIME_FAILURE
-            for one, other in zip(ours.outcomes, theirs.outcomes, strict=True)
+            our in (Outcome.VALID, Outcome.RANDOMNESS) and their is Outcome.RUNTIME_FAILURE
+            for our, their in zip(ours.outcomes, theirs.outcomes, strict=True)
         )
         if stopped and not self._seed_runs:
             raise NotComparableError("the released host calls its own seed heuristic a runtime failure here")

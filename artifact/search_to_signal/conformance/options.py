@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from search_to_signal.conformance.findings import Finding, Verdict, attempted, things
+from search_to_signal.conformance.findings import HostFinding, Verdict, attempted, things
 from search_to_signal.conformance.host_pair import HostPair
 from search_to_signal.conformance.questions import answer
 from search_to_signal.generators.settings import GenerationSettings
@@ -39,7 +39,7 @@ PAPER = {
 """The paper's values (supplement, table of parameters); it does not give a collapse speed."""
 
 
-def options(hosts: HostPair) -> Iterator[Finding]:
+def options(hosts: HostPair) -> Iterator[HostFinding]:
     """Numbers, severities of failures, template, time limit, and what the log is."""
     ours, theirs = _ours(), _theirs(hosts.options)
     for name in ours:
@@ -51,12 +51,12 @@ def options(hosts: HostPair) -> Iterator[Finding]:
     yield from attempted("log_dir", _log, hosts)
 
 
-def _compared(name: str, ours: float, theirs: Any, paper: float | None = None) -> Finding:
+def _compared(name: str, ours: float, theirs: Any, paper: float | None = None) -> HostFinding:
     paper = PAPER.get(name, paper)
     if float(theirs) == ours and paper in (None, ours):
-        return Finding(name, Verdict.EXACT)
+        return HostFinding(name, Verdict.EXACT)
     said = "" if paper is None else f"paper {paper}, "
-    return Finding(name, Verdict.DIFFERS, f"{said}ours {ours}, checkout {theirs}")
+    return HostFinding(name, Verdict.DIFFERS, f"{said}ours {ours}, checkout {theirs}")
 
 
 @cache
@@ -94,7 +94,7 @@ def _searched(settings: SearchSettings) -> dict[str, float]:
     }
 
 
-def _template(hosts: HostPair) -> Finding:
+def _template(hosts: HostPair) -> HostFinding:
     """Names and order of the arguments, and what is returned, without annotations."""
     return things("template", _shape(hosts.problem.template), _shape(hosts.template))
 
@@ -110,12 +110,12 @@ def _shape(template: str) -> str:
 
 
 def _signature(function: ast.FunctionDef) -> str:
-    names = ", ".join(one.arg for one in function.args.args)
+    names = ", ".join(argument.arg for argument in function.args.args)
     body = [node for node in function.body if not isinstance(node, ast.Pass | ast.Expr)]
     return f"{function.name}({names}): {'; '.join(map(ast.unparse, body))}"
 
 
-def _time_limit(hosts: HostPair) -> Finding:
+def _time_limit(hosts: HostPair) -> HostFinding:
     """What an evaluation is given in a round: as seen in this process, else by default."""
     state = hosts.members([hosts.seed.score])
     asked = hosts.asked(state, "time limit")
@@ -124,7 +124,7 @@ def _time_limit(hosts: HostPair) -> Finding:
     default = [*inspect.signature(hosts.theirs.policy.run_one_episode_sync).parameters.values()][2].default
     limits = [limit for limit in (*seen, default) if isinstance(limit, int | float)]
     if not limits:
-        return Finding("time limit", Verdict.UNKNOWN, "heuristic.py: evaluations were given none here")
+        return HostFinding("time limit", Verdict.UNKNOWN, "heuristic.py: evaluations were given none here")
     return things("time limit", f"{TIME_LIMIT_S:g} s", f"{limits[0]:g} s")
 
 
@@ -145,11 +145,11 @@ def _time_limits(kind: type[Any]) -> Iterator[list[Any]]:
         yield seen
 
 
-def _log(hosts: HostPair) -> Finding:
+def _log(hosts: HostPair) -> HostFinding:
     """Whether the log of a round is a file (HOST.md, point 27)."""
     state = hosts.members([hosts.seed.score])
     hosts.theirs.play(state, hosts.asked(state, "log"), ("nothing",))
     log = Path(hosts.theirs.trainer.log_dir)
     if not log.exists():
-        return Finding("log_dir", Verdict.UNKNOWN, "the host wrote no log in a round")
+        return HostFinding("log_dir", Verdict.UNKNOWN, "the host wrote no log in a round")
     return things("log_dir", "a file", "a file" if log.is_file() else "a directory")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from os.path import commonprefix
 
-from search_to_signal.conformance.findings import Finding, attempted, things
+from search_to_signal.conformance.findings import HostFinding, attempted, things
 from search_to_signal.conformance.frequencies import frequencies
 from search_to_signal.conformance.host_pair import HostPair
 from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, REPLACEMENT
@@ -37,7 +37,7 @@ _MARKS = {
 """What stands for each request of the system message, in our words as in others (HOST.md, Prompts)."""
 
 
-def prompts(hosts: HostPair) -> Iterator[Finding]:
+def prompts(hosts: HostPair) -> Iterator[HostFinding]:
     """Order, numbers, exclusions, wordings, roles, and that a round asks nothing twice (12 and 28)."""
     state = replace(hosts.members(_SCORES), injected=_INJECTED)
     for operator in (*ONE_PARENT, CROSSOVER):
@@ -54,7 +54,7 @@ def _ours(problem: Problem, operator: Operator, shown: Sequence[Member], injecte
     return build_prompt(problem, operator, shown, injected=injected, form="released").user
 
 
-def _compared(hosts: HostPair, state: SearchState, operator: Operator) -> Iterator[Finding]:
+def _compared(hosts: HostPair, state: SearchState, operator: Operator) -> Iterator[HostFinding]:
     bases = (0, 1) if operator == CROSSOVER else (0,)
     shown = [state.archive[position] for position in bases]
     asked = hosts.asked(state, f"prompt {operator}", operator, bases)
@@ -63,12 +63,12 @@ def _compared(hosts: HostPair, state: SearchState, operator: Operator) -> Iterat
     name = operator
     yield things(f"{name}, order of the heuristics", *(_order(text, shown) for text in texts))
     yield things(f"{name}, numbers", *(_numbers(text, shown) for text in texts))
-    yield things(f"{name}, ideas shown", *([one.idea in text for one in shown] for text in texts))
+    yield things(f"{name}, ideas shown", *([member.idea in text for member in shown] for text in texts))
     yield things(f"{name}, unit shown", *(unit in text for unit, text in zip(units, texts, strict=True)))
-    yield things(f"{name}, components named", *([one in text for one in _INJECTED] for text in texts))
+    yield things(f"{name}, components named", *([part in text for part in _INJECTED] for text in texts))
 
 
-def _creation(hosts: HostPair) -> Finding:
+def _creation(hosts: HostPair) -> HostFinding:
     """What is asked where no other prompt can be made (12)."""
     _, asked = hosts.creation()
     return things("creation, template shown", True, hosts.template.strip() in asked.prompt)
@@ -86,7 +86,7 @@ def _numbers(text: str, shown: Sequence[Member]) -> list[str]:
     return re.findall(r"\d+\.\d+", text)
 
 
-def _task_first(hosts: HostPair, state: SearchState) -> Finding:
+def _task_first(hosts: HostPair, state: SearchState) -> HostFinding:
     """Whether prompts of two operators part before the first heuristic that they show."""
     (best, *_), known = state.archive, state.injected
     ours = [_ours(hosts.problem, operator, [best], known) for operator in ONE_PARENT]
@@ -96,7 +96,7 @@ def _task_first(hosts: HostPair, state: SearchState) -> Finding:
     return things("task first", *parted)
 
 
-def _wordings(hosts: HostPair, state: SearchState) -> Iterator[Finding]:
+def _wordings(hosts: HostPair, state: SearchState) -> Iterator[HostFinding]:
     best = state.archive[0]
     with hosts.seeded("wordings"):
         drawn = [hosts.theirs.worded(best, (), REPLACEMENT) for _ in range(5)]
@@ -106,12 +106,12 @@ def _wordings(hosts: HostPair, state: SearchState) -> Iterator[Finding]:
     yield frequencies("wordings of replacement, how often", counted, expected)
 
 
-def _messages(hosts: HostPair) -> Iterator[Finding]:
+def _messages(hosts: HostPair) -> Iterator[HostFinding]:
     (chat,) = hosts.theirs.rows(1)
     yield things("messages", ["system", "user"], [str(message["role"]) for message in chat])
 
 
-def _system(hosts: HostPair, state: SearchState) -> Iterator[Finding]:
+def _system(hosts: HostPair, state: SearchState) -> Iterator[HostFinding]:
     """What the system message says, by marks that stand for it, and that it is the same in every prompt."""
     texts = set()
     for operator in (*ONE_PARENT, CROSSOVER):
@@ -124,13 +124,13 @@ def _system(hosts: HostPair, state: SearchState) -> Iterator[Finding]:
         yield things("system text, name of the problem", problem.title in ours, module.name in text)
         yield things("system text, description of the problem", about in ours, module.description in text)
         for name, mark in _MARKS.items():
-            yield things(f"system text, {name}", *(bool(re.search(mark, one)) for one in (ours, text)))
+            yield things(f"system text, {name}", *(bool(re.search(mark, system)) for system in (ours, text)))
 
 
-def _distinct(hosts: HostPair, state: SearchState) -> Finding:
+def _distinct(hosts: HostPair, state: SearchState) -> HostFinding:
     """A round of four prompts on one member, of which five are possible."""
-    one = replace(state, archive=state.archive[:1])
+    lone_state = replace(state, archive=state.archive[:1])
     with hosts.seeded("a round"):
-        load(hosts.theirs.trainer, hosts.theirs.policy, one)
+        load(hosts.theirs.trainer, hosts.theirs.policy, lone_state)
         rows = hosts.theirs.rows(_ROUND)
     return things("a round of four, different prompts", _ROUND, len({content(row) for row in rows}))

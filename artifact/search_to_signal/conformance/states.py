@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from search_to_signal.conformance.findings import Finding, Verdict, attempted, numbers, things
+from search_to_signal.conformance.findings import HostFinding, Verdict, attempted, numbers, things
 from search_to_signal.conformance.frequencies import frequencies
 from search_to_signal.conformance.host_pair import HostPair
 from search_to_signal.conformance.questions import answer, crowded_state, groups
@@ -23,7 +23,7 @@ _AT_DEFAULT = 40
 _NEGATIVE = (-1, -2)
 
 
-def transition(hosts: HostPair) -> Iterator[Finding]:
+def transition(hosts: HostPair) -> Iterator[HostFinding]:
     """Whom a group brings into an archive of one, a growing and a full one, and what is kept of it."""
     played = groups(hosts.codes, hosts.seed_code)
     for size, texts in zip((1, 6, 12), played, strict=True):
@@ -31,13 +31,13 @@ def transition(hosts: HostPair) -> Iterator[Finding]:
         yield from attempted(subject, _moved, hosts, subject, size, texts)
 
 
-def _moved(hosts: HostPair, subject: str, size: int, texts: tuple[str, ...]) -> Iterator[Finding]:
+def _moved(hosts: HostPair, subject: str, size: int, texts: tuple[str, ...]) -> Iterator[HostFinding]:
     state = crowded_state(hosts.problem, hosts.seed, size)
     ours, theirs = hosts.both(state, hosts.asked(state, f"transition {size}"), texts)
     yield from compared(subject, ours.after, theirs.after)
 
 
-def compared(subject: str, ours: SearchState, theirs: SearchState) -> Iterator[Finding]:
+def compared(subject: str, ours: SearchState, theirs: SearchState) -> Iterator[HostFinding]:
     """Two archives: their size or scores, who is in them, with which idea and from which operator."""
     both = [[member.score for member in state.archive] for state in (ours, theirs)]
     if len(both[0]) != len(both[1]):
@@ -53,7 +53,7 @@ def compared(subject: str, ours: SearchState, theirs: SearchState) -> Iterator[F
         yield things(f"{subject}, {name}", *(list(map(fact, state.archive)) for state in (ours, theirs)))
 
 
-def stagnation(hosts: HostPair) -> Iterator[Finding]:
+def stagnation(hosts: HostPair) -> Iterator[HostFinding]:
     """The counter after one answer, from states made so that each rule must show (13 and 21)."""
     score, size = hosts.child[1], hosts.settings.population_size
     below = [score - 1.0 - number for number in range(size - 1)]
@@ -74,13 +74,13 @@ def stagnation(hosts: HostPair) -> Iterator[Finding]:
 
 def _counted(
     hosts: HostPair, subject: str, scores: list[float], text: str, bases: tuple[int, ...] | None
-) -> Finding:
+) -> HostFinding:
     state = replace(hosts.members(scores), stagnation=_COUNTED)
     ours, theirs = hosts.both(state, hosts.asked(state, subject, bases=bases), (text,))
     return things(subject, ours.after.stagnation, theirs.after.stagnation)
 
 
-def components(hosts: HostPair) -> Iterator[Finding]:
+def components(hosts: HostPair) -> Iterator[HostFinding]:
     """What is stored after one answer, by where and how it announces a component (15 and 19)."""
     code, score = hosts.child
     idea = f"{OPENING} do what the code says."
@@ -106,7 +106,7 @@ def components(hosts: HostPair) -> Iterator[Finding]:
         yield from attempted(subject, _stored, hosts, subject, before, operator, text)
 
 
-def _stored(hosts: HostPair, subject: str, before: SearchState, operator: Operator, text: str) -> Finding:
+def _stored(hosts: HostPair, subject: str, before: SearchState, operator: Operator, text: str) -> HostFinding:
     ours, theirs = hosts.both(before, hosts.asked(before, subject, operator), (text,))
     return things(subject, ours.after.injected, theirs.after.injected)
 
@@ -115,7 +115,7 @@ def _said(component: str) -> str:
     return f"{COMPONENT_BEFORE} {component} {COMPONENT_AFTER}."
 
 
-def collapse(hosts: HostPair) -> Iterator[Finding]:
+def collapse(hosts: HostPair) -> Iterator[HostFinding]:
     """What a collapse keeps, how often it comes at each counter, what a negative threshold is (14, 25)."""
     full = replace(crowded_state(hosts.problem, hosts.seed, 12), injected=("a part",))
     near = hosts.seed.score + 5e-8
@@ -131,7 +131,7 @@ def collapse(hosts: HostPair) -> Iterator[Finding]:
     yield from attempted("threshold -1", _defaults, hosts, full)
 
 
-def _kept(hosts: HostPair, subject: str, state: SearchState) -> Iterator[Finding]:
+def _kept(hosts: HostPair, subject: str, state: SearchState) -> Iterator[HostFinding]:
     with hosts.seeded(subject):
         ours, theirs = hosts.ours.collapsed(state), hosts.theirs.collapsed(state)
     yield from compared(subject, ours, theirs)
@@ -143,7 +143,7 @@ def _collapses(hosts: HostPair, state: SearchState, counter: int) -> bool:
     return len(hosts.theirs.drawn_at(state, counter).archive) < len(state.archive)
 
 
-def _often(hosts: HostPair, state: SearchState, counter: int) -> Finding:
+def _often(hosts: HostPair, state: SearchState, counter: int) -> HostFinding:
     chance = collapse_probability(counter, hosts.settings)
     with hosts.seeded(f"collapse {counter}"):
         counted = Counter(_collapses(hosts, state, counter) for _ in range(hosts.draws))
@@ -151,12 +151,12 @@ def _often(hosts: HostPair, state: SearchState, counter: int) -> Finding:
     return frequencies(f"at counter {counter}", counted, expected)
 
 
-def _defaults(hosts: HostPair, state: SearchState) -> Iterator[Finding]:
+def _defaults(hosts: HostPair, state: SearchState) -> Iterator[HostFinding]:
     """Whether a threshold below 0 collapses at a twentieth of the steps and not before, -1 as any other."""
     limit = hosts.theirs.trainer.calm_args.max_steps // THRESHOLD_SHARE
     if _always(hosts, state, -1, 0):
         why = "the host replaces it before its search begins, in code that is not run here"
-        yield from (Finding(f"threshold {value}", Verdict.UNKNOWN, why) for value in _NEGATIVE)
+        yield from (HostFinding(f"threshold {value}", Verdict.UNKNOWN, why) for value in _NEGATIVE)
         return
     for value in _NEGATIVE:
         seen = [_always(hosts, state, value, counter) for counter in (0, limit - 1, limit)]
@@ -164,7 +164,8 @@ def _defaults(hosts: HostPair, state: SearchState) -> Iterator[Finding]:
 
 
 def _told(always: Sequence[bool], limit: int) -> str:
-    return ", ".join(f"always at {at}: {one}" for at, one in zip((0, limit - 1, limit), always, strict=True))
+    counters = (0, limit - 1, limit)
+    return ", ".join(f"always at {at}: {answer}" for at, answer in zip(counters, always, strict=True))
 
 
 def _always(hosts: HostPair, state: SearchState, threshold: int, counter: int) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import islice
 
 from search_to_signal.conformance.answers import rewarded
-from search_to_signal.conformance.findings import Finding, attempted, things
+from search_to_signal.conformance.findings import HostFinding, attempted, things
 from search_to_signal.conformance.frequencies import Kind, chances, frequencies, kind_of
 from search_to_signal.conformance.host_pair import HostPair
 from search_to_signal.conformance.questions import answer
@@ -18,7 +18,7 @@ _WITHIN, _BEYOND = 0.99 * EQUAL_WITHIN, 1.01 * EQUAL_WITHIN
 _SIDES = {"just within 1e-7": _WITHIN, "just beyond 1e-7": _BEYOND}
 
 
-def ties(hosts: HostPair) -> Iterator[Finding]:
+def ties(hosts: HostPair) -> Iterator[HostFinding]:
     """Who is admitted, who is a copy, who is a second parent and which seed survives, at the edge."""
     code, score = hosts.child
     for side, gap in _SIDES.items():
@@ -37,14 +37,14 @@ def ties(hosts: HostPair) -> Iterator[Finding]:
     yield from attempted("equal code", _by_code, hosts)
 
 
-def _admitted(hosts: HostPair, subject: str, state: SearchState) -> Finding:
+def _admitted(hosts: HostPair, subject: str, state: SearchState) -> HostFinding:
     """Whether the child enters."""
     text = answer(hosts.child[0])
     played = hosts.both(state, hosts.asked(state, subject), (text,))
-    return things(subject, *(f"{len(one.after.archive) - len(state.archive)} admitted" for one in played))
+    return things(subject, *(f"{len(group.after.archive) - len(state.archive)} admitted" for group in played))
 
 
-def _by_code(hosts: HostPair) -> Iterator[Finding]:
+def _by_code(hosts: HostPair) -> Iterator[HostFinding]:
     """A child beside a member that has its code and another score, and beside one with its score alone."""
     code, score = hosts.child
     apart = hosts.members([score + 2.0, score + 1.0])
@@ -54,12 +54,12 @@ def _by_code(hosts: HostPair) -> Iterator[Finding]:
     yield _admitted(hosts, "admission, a member's score by other code", hosts.members([score + 1.0, score]))
 
 
-def _paired(hosts: HostPair, subject: str, state: SearchState) -> Finding:
+def _paired(hosts: HostPair, subject: str, state: SearchState) -> HostFinding:
     """How often each pair of parents is drawn, among crossovers."""
     with hosts.seeded(subject):
         asked = list(islice(hosts.theirs.asks(state, CROSSOVER), hosts.draws))
     expected = _crossovers(chances(state, hosts.settings))
-    return frequencies(subject, Counter(kind_of(one) for one in asked), expected)
+    return frequencies(subject, Counter(kind_of(request) for request in asked), expected)
 
 
 def _crossovers(found: dict[Kind, float]) -> dict[Kind, float]:
@@ -67,11 +67,11 @@ def _crossovers(found: dict[Kind, float]) -> dict[Kind, float]:
     return {kind: chance / sum(pairs.values()) for kind, chance in pairs.items()}
 
 
-def _survivors(hosts: HostPair, subject: str, gap: float) -> Finding:
+def _survivors(hosts: HostPair, subject: str, gap: float) -> HostFinding:
     """How many stand after a collapse whose best is so far above the only seed, which has score 0."""
     seed = replace(hosts.seed, score=0.0)
     others: Sequence[float] = [gap, *(-float(number) for number in range(1, 12))]
     state = state_of(hosts.members(list(others)).archive, [seed])
     with hosts.seeded(subject):
         left = hosts.ours.collapsed(state), hosts.theirs.collapsed(state)
-    return things(subject, *(f"{len(one.archive)} left" for one in left))
+    return things(subject, *(f"{len(remaining.archive)} left" for remaining in left))

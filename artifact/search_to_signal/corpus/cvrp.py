@@ -1,6 +1,14 @@
 """The CVRP vocabulary: what the promise of an edge can depend on. Rows are where an ant stands."""
 
-from search_to_signal.corpus.grammar import EDGE_RULES, Part, Program, Scale, Slips, Term, Vocabulary
+from search_to_signal.corpus.grammar import (
+    EDGE_RULES,
+    GrammarProgram,
+    Part,
+    Scale,
+    Slips,
+    Term,
+    Vocabulary,
+)
 
 CVRP = Vocabulary(
     opening_lines=(
@@ -55,4 +63,4 @@ CVRP = Vocabulary(
     ),
 )
 
-SEED = Program((Part("step", 0.6),))
+SEED = GrammarProgram((Part("step", 0.6),))

@@ -11,8 +11,8 @@ from search_to_signal.corpus.grammar import (
     SCALES,
     SHAPES,
     WEIGHTS,
+    GrammarProgram,
     Part,
-    Program,
     Vocabulary,
     draw_part,
     draw_program,
@@ -25,19 +25,19 @@ def _pick(rng: np.random.Generator, count: int) -> int:
     return int(rng.integers(count))
 
 
-def simplify(vocabulary: Vocabulary, program: Program, rng: np.random.Generator) -> Program:
+def simplify(vocabulary: Vocabulary, program: GrammarProgram, rng: np.random.Generator) -> GrammarProgram:
     """Remove one term; a program of one term loses its scale and shape instead."""
     if len(program.parts) == 1:
-        return Program((replace(program.parts[0], scale=FIXED, shape="plain"),))
+        return GrammarProgram((replace(program.parts[0], scale=FIXED, shape="plain"),))
     gone = 1 + _pick(rng, len(program.parts) - 1)
-    return Program(program.parts[:gone] + program.parts[gone + 1 :])
+    return GrammarProgram(program.parts[:gone] + program.parts[gone + 1 :])
 
 
-def inject(vocabulary: Vocabulary, program: Program, rng: np.random.Generator) -> Program:
+def inject(vocabulary: Vocabulary, program: GrammarProgram, rng: np.random.Generator) -> GrammarProgram:
     """Add one term that the program lacks; a full program has its last term exchanged."""
     lacking = [term for term in vocabulary.terms if term not in program.terms]
     kept = program.parts[: MAX_TERMS - 1]
-    return Program((*kept, draw_part(vocabulary, lacking[_pick(rng, len(lacking))], rng)))
+    return GrammarProgram((*kept, draw_part(vocabulary, lacking[_pick(rng, len(lacking))], rng)))
 
 
 def _nudged(weight: float, rng: np.random.Generator) -> float:
@@ -53,7 +53,7 @@ def _other(choices: Sequence[str], current: str, rng: np.random.Generator) -> st
     return rest[_pick(rng, len(rest))]
 
 
-def rewrite(program: Program, variant: int, rng: np.random.Generator) -> Program:
+def rewrite(program: GrammarProgram, variant: int, rng: np.random.Generator) -> GrammarProgram:
     """Change the scale (variant 0), the weight (1) or the shape (2) of one term."""
     first = 1 if variant == 0 and len(program.parts) > 1 else 0
     at = first + _pick(rng, len(program.parts) - first)
@@ -64,26 +64,26 @@ def rewrite(program: Program, variant: int, rng: np.random.Generator) -> Program
         part = replace(part, weight=_nudged(part.weight, rng))
     else:
         part = replace(part, shape=_other(SHAPES, part.shape, rng))
-    return Program((*program.parts[:at], part, *program.parts[at + 1 :]))
+    return GrammarProgram((*program.parts[:at], part, *program.parts[at + 1 :]))
 
 
-def cross(first: Program, second: Program, rng: np.random.Generator) -> Program:
+def cross(first: GrammarProgram, second: GrammarProgram, rng: np.random.Generator) -> GrammarProgram:
     """Take the anchor of one parent and a random non-empty mixture of the other terms of both."""
     pool: dict[str, list[Part]] = {}
     for part in (*first.parts[1:], *second.parts[1:]):
         pool.setdefault(part.term, []).append(part)
     chosen = [parts[_pick(rng, len(parts))] for parts in pool.values() if rng.random() < 0.7]
     anchor = (first if rng.random() < 0.5 else second).parts[0]
-    return Program((anchor, *chosen[: MAX_TERMS - 1])) if chosen else Program(first.parts[:2])
+    return GrammarProgram((anchor, *chosen[: MAX_TERMS - 1])) if chosen else GrammarProgram(first.parts[:2])
 
 
 def apply(
     vocabulary: Vocabulary,
     operator: Operator,
     variant: int,
-    parents: Sequence[Program],
+    parents: Sequence[GrammarProgram],
     rng: np.random.Generator,
-) -> Program:
+) -> GrammarProgram:
     """The child that a faithful answer to the operator's prompt contains."""
     if operator == SIMPLIFICATION:
         return simplify(vocabulary, parents[0], rng)

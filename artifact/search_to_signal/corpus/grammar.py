@@ -98,7 +98,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Program:
+class GrammarProgram:
     """A heuristic as the grammar sees it; the first part is the anchor term."""
 
     parts: tuple[Part, ...]
@@ -108,7 +108,7 @@ class Program:
         return tuple(part.term for part in self.parts)
 
 
-def held_out(program: Program) -> bool:
+def held_out(program: GrammarProgram) -> bool:
     """Whether this combination of terms, scales and shapes is kept out of training (one in ten)."""
     combination = sorted(f"{p.term}/{p.scale}/{p.shape}" for p in program.parts)
     return hashlib.sha256("+".join(combination).encode()).digest()[0] % HELD_OUT_SHARE == 0
@@ -130,13 +130,13 @@ def draw_part(vocabulary: Vocabulary, term: str, rng: np.random.Generator) -> Pa
     return Part(term, draw_weight(vocabulary, term, rng), scale, shape, name)
 
 
-def draw_program(vocabulary: Vocabulary, rng: np.random.Generator) -> Program:
+def draw_program(vocabulary: Vocabulary, rng: np.random.Generator) -> GrammarProgram:
     """A program of the anchor and one to four other terms."""
     others = [term for term in vocabulary.terms if term != vocabulary.anchor]
     count = int(rng.integers(1, 5))
     chosen = rng.choice(len(others), size=count, replace=False)
     anchor = replace(draw_part(vocabulary, vocabulary.anchor, rng), scale=FIXED)
-    return Program((anchor, *(draw_part(vocabulary, others[int(i)], rng) for i in chosen)))
+    return GrammarProgram((anchor, *(draw_part(vocabulary, others[int(i)], rng) for i in chosen)))
 
 
 _SHAPE_WORDS = {"plain": "", "root": "rooted ", "square": "squared "}
@@ -162,7 +162,7 @@ def _needs(vocabulary: Vocabulary, part: Part) -> tuple[str, ...]:
     return vocabulary.terms[part.term].needs + scale
 
 
-def render_code(vocabulary: Vocabulary, program: Program) -> str:
+def render_code(vocabulary: Vocabulary, program: GrammarProgram) -> str:
     """The program as Python source; one line per term."""
     needed = {name for part in program.parts for name in _needs(vocabulary, part)}
     lines = [*vocabulary.opening_lines]
@@ -177,7 +177,7 @@ def name_part(vocabulary: Vocabulary, part: Part) -> str:
     return f"{scale}{_SHAPE_WORDS[part.shape]}{vocabulary.terms[part.term].names[part.name]}"
 
 
-def render_idea(vocabulary: Vocabulary, program: Program, rng: np.random.Generator) -> str:
+def render_idea(vocabulary: Vocabulary, program: GrammarProgram, rng: np.random.Generator) -> str:
     """One sentence that names every term of the program."""
     rule = vocabulary.rules[int(rng.integers(len(vocabulary.rules)))]
     words = f"the {name_part(vocabulary, program.parts[0])}"

@@ -1,6 +1,6 @@
 """The bin packing vocabulary: what the priority of a bin can depend on, sizes as shares of a whole bin."""
 
-from search_to_signal.corpus.grammar import Part, Program, Scale, Slips, Term, Vocabulary
+from search_to_signal.corpus.grammar import GrammarProgram, Part, Scale, Slips, Term, Vocabulary
 
 OBP = Vocabulary(
     opening_lines=(
@@ -49,4 +49,4 @@ OBP = Vocabulary(
     ),
 )
 
-SEED = Program((Part("fresh", 0.4), Part("order", -0.1), Part("loose", 0.1)))
+SEED = GrammarProgram((Part("fresh", 0.4), Part("order", -0.1), Part("loose", 0.1)))

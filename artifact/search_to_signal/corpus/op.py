@@ -1,6 +1,14 @@
 """The OP vocabulary: what the promise of an edge can depend on. Rows are where an ant stands."""
 
-from search_to_signal.corpus.grammar import EDGE_RULES, Part, Program, Scale, Slips, Term, Vocabulary
+from search_to_signal.corpus.grammar import (
+    EDGE_RULES,
+    GrammarProgram,
+    Part,
+    Scale,
+    Slips,
+    Term,
+    Vocabulary,
+)
 
 OP = Vocabulary(
     opening_lines=(
@@ -46,4 +54,4 @@ OP = Vocabulary(
     ),
 )
 
-SEED = Program((Part("step", 0.5), Part("prize", -0.2)))
+SEED = GrammarProgram((Part("step", 0.5), Part("prize", -0.2)))

@@ -9,7 +9,7 @@ from search_to_signal.corpus import cvrp, obp, op, tsp
 from search_to_signal.corpus.defects import Answer, spoil, write
 from search_to_signal.corpus.edits import apply
 from search_to_signal.corpus.grammar import (
-    Program,
+    GrammarProgram,
     Vocabulary,
     draw_program,
     held_out,
@@ -32,32 +32,32 @@ _OPERATOR_SHARES = (0.15, 0.3, 0.25, 0.28, 0.02)
 
 
 @dataclass(frozen=True)
-class Source:
+class PairSource:
     """Where pairs come from: a problem, its vocabulary, and its seed heuristic as a program."""
 
     problem: Problem
     vocabulary: Vocabulary
-    seed: Program
+    seed: GrammarProgram
 
 
 @dataclass(frozen=True)
-class Parent:
+class ShownParent:
     """A heuristic shown in a prompt, together with the program behind it."""
 
     idea: str
     code: str
     score: float
-    program: Program
+    program: GrammarProgram
 
 
 @dataclass(frozen=True)
-class Pair:
+class TrainingPair:
     """One training example; ``spoiled`` says whether its response carries a planted defect."""
 
     prompt: Prompt
     response: str
     operator: Operator
-    parents: tuple[Parent, ...]
+    parents: tuple[ShownParent, ...]
     spoiled: bool
 
 
@@ -65,25 +65,27 @@ def _mention(idea: str, component: str) -> str:
     return f"{idea} {COMPONENT_BEFORE} {component} {COMPONENT_AFTER}."
 
 
-def _parent(source: Source, rng: np.random.Generator, *, wanted_held_out: bool) -> Parent:
+def _parent(source: PairSource, rng: np.random.Generator, *, wanted_held_out: bool) -> ShownParent:
     score = float(rng.uniform(*source.vocabulary.scores))
     if not wanted_held_out and rng.random() < SEED_SHARE:
-        return Parent(source.problem.seed.idea, source.problem.seed.code, score, source.seed)
+        return ShownParent(source.problem.seed.idea, source.problem.seed.code, score, source.seed)
     program = draw_program(source.vocabulary, rng)
     while held_out(program) is not wanted_held_out:
         program = draw_program(source.vocabulary, rng)
     idea = render_idea(source.vocabulary, program, rng)
     if rng.random() < 0.25:
         idea = _mention(idea, name_part(source.vocabulary, program.parts[-1]))
-    return Parent(idea, render_code(source.vocabulary, program), score, program)
+    return ShownParent(idea, render_code(source.vocabulary, program), score, program)
 
 
-def _injected(source: Source, rng: np.random.Generator) -> list[str]:
+def _injected(source: PairSource, rng: np.random.Generator) -> list[str]:
     names = [name for term in source.vocabulary.terms.values() for name in term.names]
     return [names[int(i)] for i in rng.permutation(len(names))[: int(rng.integers(0, 11))]]
 
 
-def _answer(source: Source, operator: Operator, child: Program, rng: np.random.Generator) -> Answer:
+def _answer(
+    source: PairSource, operator: Operator, child: GrammarProgram, rng: np.random.Generator
+) -> Answer:
     idea = render_idea(source.vocabulary, child, rng)
     if operator == INJECTION:
         idea = _mention(idea, name_part(source.vocabulary, child.parts[-1]))
@@ -91,8 +93,8 @@ def _answer(source: Source, operator: Operator, child: Program, rng: np.random.G
 
 
 def draw_prompt(
-    source: Source, rng: np.random.Generator, *, wanted_held_out: bool = False
-) -> tuple[Prompt, Operator, int, tuple[Parent, ...]]:
+    source: PairSource, rng: np.random.Generator, *, wanted_held_out: bool = False
+) -> tuple[Prompt, Operator, int, tuple[ShownParent, ...]]:
     """A prompt as the search would show it, from parents inside or outside the held-out combinations."""
     operator = CALM_OPERATORS[int(rng.choice(len(CALM_OPERATORS), p=_OPERATOR_SHARES))]
     variant = int(rng.integers(REPLACEMENT_VARIANTS))
@@ -104,7 +106,9 @@ def draw_prompt(
     return prompt, operator, variant, parents
 
 
-def draw_pair(source: Source, defect_shares: Mapping[str, float], rng: np.random.Generator) -> Pair | None:
+def draw_pair(
+    source: PairSource, defect_shares: Mapping[str, float], rng: np.random.Generator
+) -> TrainingPair | None:
     """A prompt with an answer that follows its operator, spoiled with the operator's defect share.
 
     None when the drawn child is a held-out combination: some parents have no other child.
@@ -116,10 +120,12 @@ def draw_pair(source: Source, defect_shares: Mapping[str, float], rng: np.random
     answer = _answer(source, operator, child, rng)
     spoiled = bool(rng.random() < defect_shares[operator])
     response = spoil(answer, source.vocabulary.slips, rng) if spoiled else write(answer)
-    return Pair(prompt, response, operator, parents, spoiled)
+    return TrainingPair(prompt, response, operator, parents, spoiled)
 
 
-def pairs(source: Source, defect_shares: Mapping[str, float], rng: np.random.Generator) -> Iterator[Pair]:
+def pairs(
+    source: PairSource, defect_shares: Mapping[str, float], rng: np.random.Generator
+) -> Iterator[TrainingPair]:
     """An endless stream of training pairs."""
     while True:
         pair = draw_pair(source, defect_shares, rng)
@@ -135,7 +141,7 @@ _TABLES = {
 }
 
 
-def sources(problems: Sequence[str]) -> tuple[Source, ...]:
+def sources(problems: Sequence[str]) -> tuple[PairSource, ...]:
     """The corpus sources of the named problems; raises ConfigError for one that the grammar lacks."""
     unknown = sorted(set(problems) - set(_TABLES))
     if unknown or not problems:
@@ -143,12 +149,12 @@ def sources(problems: Sequence[str]) -> tuple[Source, ...]:
             f"the grammar has no vocabulary for {', '.join(unknown) or 'an empty list'}: "
             f"choose from {', '.join(sorted(_TABLES))}"
         )
-    return tuple(Source(get_problem(name), *_TABLES[name]) for name in problems)
+    return tuple(PairSource(get_problem(name), *_TABLES[name]) for name in problems)
 
 
 def mixed_pairs(
     shares: Mapping[str, float], defect_shares: Mapping[str, float], rng: np.random.Generator
-) -> Iterator[Pair]:
+) -> Iterator[TrainingPair]:
     """An endless stream of pairs; ``shares`` says how much of it each problem gets, and sums to 1."""
     streams = [pairs(source, defect_shares, rng) for source in sources(list(shares))]
     while True:

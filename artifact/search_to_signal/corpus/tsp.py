@@ -1,6 +1,6 @@
 """The TSP vocabulary: what a greedy construction rule can look at."""
 
-from search_to_signal.corpus.grammar import Part, Program, Scale, Slips, Term, Vocabulary
+from search_to_signal.corpus.grammar import GrammarProgram, Part, Scale, Slips, Term, Vocabulary
 
 TSP = Vocabulary(
     opening_lines=(
@@ -65,4 +65,4 @@ TSP = Vocabulary(
     ),
 )
 
-SEED = Program((Part("step", 0.4), Part("mean", -0.3), Part("spread", 0.2), Part("home", -0.1)))
+SEED = GrammarProgram((Part("step", 0.4), Part("mean", -0.3), Part("spread", 0.2), Part("home", -0.1)))

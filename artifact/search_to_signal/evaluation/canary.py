@@ -7,7 +7,7 @@ import numpy as np
 
 from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation.candidates import Run, run_candidate
-from search_to_signal.evaluation.dialogues import Task
+from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.fork_server import ForkServer
 from search_to_signal.evaluation.locks import Barrier
 from search_to_signal.evaluation.outcomes import Isolation
@@ -58,10 +58,10 @@ def check(server: ForkServer) -> None:
 
 
 def _endings(server: ForkServer) -> Iterator[tuple[str, tuple[Isolation, ...], Run]]:
-    task = Task(_Line(), [_INSTANCE])
+    task = ProgramTask(_Line(), [_INSTANCE])
     run = run_candidate(server, task, _NEAREST, _SETTINGS)
     yield "a known tour", (Isolation.OK,), run
     for barrier, (code, expected) in _TRAPS.items():
         if barrier in server.barriers:
-            names = "|".join(str(one.name) for one in Barrier if one in barrier)
+            names = "|".join(str(part.name) for part in Barrier if part in barrier)
             yield names, expected, run_candidate(server, task, code, _SETTINGS)

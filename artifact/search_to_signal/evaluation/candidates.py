@@ -11,7 +11,7 @@ from types import MappingProxyType
 from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation import frames
 from search_to_signal.evaluation.channel import Channel, WorkerGoneError
-from search_to_signal.evaluation.dialogues import Task, decide
+from search_to_signal.evaluation.dialogues import ProgramTask, decide
 from search_to_signal.evaluation.fork_server import ForkServer
 from search_to_signal.evaluation.outcomes import CandidateError, Isolation
 from search_to_signal.evaluation.settings import EvaluationSettings
@@ -53,7 +53,7 @@ class _Progress:
     decisions: list[str] = field(default_factory=list)
 
 
-def run_candidate(server: ForkServer, task: Task, code: str, settings: EvaluationSettings) -> Run:
+def run_candidate(server: ForkServer, task: ProgramTask, code: str, settings: EvaluationSettings) -> Run:
     """Run one program on the instances of a task in order, in a process of its own.
 
     Raises ForkServerGoneError when the fork server dies, SandboxError when a worker cannot lock itself up.
@@ -79,7 +79,7 @@ def run_candidate(server: ForkServer, task: Task, code: str, settings: Evaluatio
 
 
 def _converse(
-    channel: Channel, task: Task, code: str, mode: str, progress: _Progress
+    channel: Channel, task: ProgramTask, code: str, mode: str, progress: _Progress
 ) -> CandidateError | WorkerGoneError | None:
     try:
         channel.wait_until_ready()

@@ -24,7 +24,7 @@ from search_to_signal.problems.base import Array, InfeasibleAnswerError, Instanc
 
 
 @dataclass(frozen=True)
-class Task:
+class ProgramTask:
     """What a candidate is asked: a problem of any dialogue and some of its instances, in this order.
 
     Without ``scored`` the decisions are collected and the objective, an ant colony perhaps, is not computed.
@@ -100,7 +100,7 @@ def scoring(problem: Any) -> AbstractContextManager[None]:
     return third_party_errors(f"problem {name}", name in PROBLEMS, (InfeasibleAnswerError,))
 
 
-def decide(channel: Channel, task: Task, parameters: int) -> Iterator[tuple[Array, float]]:
+def decide(channel: Channel, task: ProgramTask, parameters: int) -> Iterator[tuple[Array, float]]:
     """Hold the dialogue about a function with so many parameters; decisions and score per instance.
 
     The score is NaN when the task is not scored. Raises CandidateError for decisions that are no

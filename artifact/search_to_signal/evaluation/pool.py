@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from search_to_signal.evaluation.candidates import Run
-from search_to_signal.evaluation.dialogues import Task, scoring
+from search_to_signal.evaluation.dialogues import ProgramTask, scoring
 from search_to_signal.evaluation.locks import ALL, Barrier
 from search_to_signal.evaluation.outcomes import Evaluation, Isolation, outcome_of
 from search_to_signal.evaluation.replay import confirm_by_replay, spot_indices
@@ -41,7 +41,7 @@ class EvaluationPool:
     ) -> None:
         """Build the instances; ``wanted`` is for tests that switch a barrier off."""
         self._settings = settings
-        self._task = Task(problem, problem.instances(split))
+        self._task = ProgramTask(problem, problem.instances(split))
         self._context = _context(self._task, settings)
         self._known: dict[str, Run] = {}
         self._reported: dict[str, Run] = {}
@@ -142,7 +142,7 @@ class EvaluationPool:
             count = len(self._task.instances)
             spots = self._settings.spot_instances if self._settings.replay == "spot" else count
             indices = spot_indices(code, count, spots)
-            return confirm_by_replay(slots[0], self._task, code, run, indices, self._replay_limit)
+            return confirm_by_replay(slots[0], self._task, code, run, indices)
 
     def _confirm(self, code: str) -> Run:
         run = self._known.get(self.key(code)) or self._measure(code)
@@ -150,12 +150,7 @@ class EvaluationPool:
             return run
         indices = range(len(self._task.instances))[::-1]
         with self._taken(1) as (slot,):
-            return confirm_by_replay(slot, self._task, code, run, indices, self._replay_limit)
-
-    @property
-    def _replay_limit(self) -> float:
-        # A replay asks its instances one after another, which elapsed time does not compare with.
-        return 0.0 if self._wall else self._settings.timeout_s
+            return confirm_by_replay(slot, self._task, code, run, indices)
 
     @contextmanager
     def _taken(self, count: int) -> Iterator[list[Slot]]:
@@ -167,7 +162,7 @@ class EvaluationPool:
                 self._free.put(slot)
 
 
-def _compile(task: Task) -> None:
+def _compile(task: ProgramTask) -> None:
     # Answers are scored while the candidate that gave them waits: in a fresh checkout, where kernels have to
     # be compiled first, that alone would use up the elapsed time of the first candidate.
     if isinstance(task.problem, MatrixProblem):
@@ -176,7 +171,7 @@ def _compile(task: Task) -> None:
             task.problem.score(instance, np.ones(task.problem.answer_shape(instance)))
 
 
-def _context(task: Task, settings: EvaluationSettings) -> bytes:
+def _context(task: ProgramTask, settings: EvaluationSettings) -> bytes:
     limits = f"{settings.timeout_s} {settings.clock} {settings.memory_mb} {settings.mode} {settings.replay}"
     digest = hashlib.sha256(f"{EVALUATOR_VERSION} {task.problem.name} {limits}".encode())
     for instance in task.instances:

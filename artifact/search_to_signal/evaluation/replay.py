@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from search_to_signal.evaluation.candidates import Run
-from search_to_signal.evaluation.dialogues import Task
+from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.slots import Slot
 
@@ -20,19 +20,17 @@ def spot_indices(code: str, instances: int, count: int) -> tuple[int, ...]:
     return tuple(sorted(chosen, reverse=True))
 
 
-def confirm_by_replay(
-    slot: Slot, task: Task, code: str, run: Run, indices: Sequence[int], timeout_s: float
-) -> Run:
+def confirm_by_replay(slot: Slot, task: ProgramTask, code: str, run: Run, indices: Sequence[int]) -> Run:
     """Replay an OK run on some instances; it comes back as NONDETERMINISTIC when the decisions differ.
 
     The instances are asked in reverse, so that state that modules carry from one to the next shows as well.
-    With a ``timeout_s`` of 0 a replay that is cut off says nothing.
+    Where the slot's settings give a replay 0 s (``replay_s``), one that is cut off says nothing.
     """
     instances = [task.instances[index] for index in indices]
     again = slot.replay(replace(task, instances=instances, scored=False), code)
     if again.isolation is Isolation.KILLED:
         return run
-    if again.isolation is Isolation.TIMEOUT and run.cpu_s > _BORDERLINE * timeout_s:
+    if again.isolation is Isolation.TIMEOUT and run.cpu_s > _BORDERLINE * slot.settings.replay_s:
         return run
     if again.isolation is not Isolation.OK:
         return replace(run, isolation=Isolation.NONDETERMINISTIC, detail=f"replay: {again.isolation.value}")

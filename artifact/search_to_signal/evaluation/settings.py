@@ -50,3 +50,11 @@ class EvaluationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     def wall_s(self) -> float:
         """Seconds after which a worker is ended, however little processor time it had."""
         return self.timeout_s * (self.wall_factor if self.clock == "processor" else 1.0)
+
+    @property
+    def replay_s(self) -> float:
+        """Processor seconds that a replay has; 0 by elapsed time.
+
+        A replay asks its instances one after another, which elapsed time does not compare with.
+        """
+        return self.timeout_s if self.clock == "processor" else 0.0

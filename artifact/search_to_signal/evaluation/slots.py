@@ -10,7 +10,7 @@ from dataclasses import replace
 from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation import canary
 from search_to_signal.evaluation.candidates import Run, run_candidate
-from search_to_signal.evaluation.dialogues import Task
+from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.fork_server import (
     REPLAYING,
     SCORING,
@@ -32,7 +32,7 @@ class Slot:
     """Runs one program at a time; a fork server starts when it is first needed."""
 
     def __init__(self, settings: EvaluationSettings, wanted: Barrier) -> None:
-        self._settings = settings
+        self.settings = settings
         self._wanted = wanted
         self._servers: dict[Variation, ForkServer] = {}
         self._closed = False
@@ -41,11 +41,11 @@ class Slot:
         """Start the scoring fork server; raises SandboxError when a required barrier does not hold."""
         self._server(SCORING)
 
-    def run(self, task: Task, code: str) -> Run:
+    def run(self, task: ProgramTask, code: str) -> Run:
         """Run a program in the scoring fork server; raises SandboxError for a fault of the sandbox."""
         return self._run(SCORING, task, code)
 
-    def replay(self, task: Task, code: str) -> Run:
+    def replay(self, task: ProgramTask, code: str) -> Run:
         """Run a program where hashes, addresses, fresh memory and generators differ; as ``run``."""
         return self._run(REPLAYING, task, code)
 
@@ -55,7 +55,7 @@ class Slot:
         held: dict[str, str | bool] = {
             str(barrier.name).lower(): barrier in server.barriers for barrier in Barrier
         }
-        return held | {"landlock_abi": str(server.landlock_abi), "mode": self._settings.mode}
+        return held | {"landlock_abi": str(server.landlock_abi), "mode": self.settings.mode}
 
     def close(self) -> None:
         """End the fork servers and what runs in them; a program at work meets a SandboxError."""
@@ -63,11 +63,11 @@ class Slot:
         for server in list(self._servers.values()):
             server.close()
 
-    def _run(self, variation: Variation, task: Task, code: str) -> Run:
+    def _run(self, variation: Variation, task: ProgramTask, code: str) -> Run:
         variation = replace(variation, wide=needs_wide(code))
         for _ in range(_ATTEMPTS):
             try:
-                return run_candidate(self._server(variation), task, code, self._settings)
+                return run_candidate(self._server(variation), task, code, self.settings)
             except ForkServerGoneError:
                 self._servers.pop(variation).close()
                 if self._closed:
@@ -87,7 +87,7 @@ class Slot:
             require("scipy")
         server = ForkServer(variation, self._wanted)
         try:
-            if self._settings.require_seccomp and _REQUIRED & ~server.barriers:
+            if self.settings.require_seccomp and _REQUIRED & ~server.barriers:
                 raise SandboxError(
                     "this machine does not let the evaluation use seccomp, so programs would not be "
                     "isolated; run elsewhere, or accept that with evaluation.require_seccomp = false"
@@ -99,7 +99,7 @@ class Slot:
         return server
 
 
-def run_sharded(slots: Sequence[Slot], threads: ThreadPoolExecutor, task: Task, code: str) -> Run:
+def run_sharded(slots: Sequence[Slot], threads: ThreadPoolExecutor, task: ProgramTask, code: str) -> Run:
     """Run a program on the instances of a task, dealt out to the slots, which run at the same time.
 
     Their clocks start together, so that one limit of elapsed time holds for all instances. Raises

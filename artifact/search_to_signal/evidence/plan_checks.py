@@ -10,6 +10,7 @@ from search_to_signal.errors import RunDirectoryError, reason
 from search_to_signal.progress import counted
 from search_to_signal.provenance.checksums import SUMS, read_sums, sha256_file
 from search_to_signal.records.amendments import AMENDMENTS
+from search_to_signal.records.conditions import run_name, split_run_name
 from search_to_signal.records.layers import PROBE
 from search_to_signal.records.manifest import (
     ROSTER,
@@ -65,7 +66,7 @@ def _sides(plan: Plan, question: Question) -> Iterator[tuple[str, dict[str, int]
     """Each side of a question, with the seeds of its runs by name, in the plan's order."""
     seeds = plan.seeds.seeds[: question.seeds]
     for side in dict.fromkeys(side for pair in question.pairs for side in pair):
-        yield side, {f"{side.rpartition('/')[2]}-s{seed}": seed for seed in seeds}
+        yield side, {run_name(side.rpartition("/")[2], seed): seed for seed in seeds}
 
 
 def _side_problems(top: Path, side: str, planned: dict[str, int], first: bool) -> Iterator[str]:
@@ -84,7 +85,7 @@ def _side_problems(top: Path, side: str, planned: dict[str, int], first: bool) -
         number = len(finished)
         yield f"{side}: recorded seeds are not the plan's first {number}: {_shortened(skipped)} missing"
     condition = side.rpartition("/")[2]
-    runs = [run.name for run in run_directories(directory) if run.name.rpartition("-s")[0] == condition]
+    runs = [run.name for run in run_directories(directory) if split_run_name(run.name)[0] == condition]
     if unplanned := [name for name in runs if name not in planned]:
         count = counted(len(unplanned), "run")
         yield f"{side}: {count} of seeds that the plan does not ask for: {_shortened(unplanned)}"

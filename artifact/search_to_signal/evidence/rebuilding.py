@@ -53,16 +53,20 @@ def rebuild(
         }
         copy_files(top, out)
     unrecorded = [plan.name for plan in packed if plan not in rebuilds]
-    problems = [line for plan, one in rebuilds.items() for line in _prefixed(root, plan, "/", one.problems)]
+    problems = [
+        line for plan, rebuilt in rebuilds.items() for line in _prefixed(root, plan, "/", rebuilt.problems)
+    ]
     remarks = [f"{name}: nothing of this plan is packed yet" for name in unrecorded]
-    remarks += [line for plan, one in rebuilds.items() for line in _prefixed(root, plan, ": ", one.remarks)]
+    remarks += [
+        line for plan, rebuilt in rebuilds.items() for line in _prefixed(root, plan, ": ", rebuilt.remarks)
+    ]
     if readme is not None:
         problems += _readme_problems(readme, list(rebuilds.values()))
     return RebuildResult(
-        tuple(out / one.page.relative_to(top) for one in rebuilds.values()),
+        tuple(out / rebuilt.page.relative_to(top) for rebuilt in rebuilds.values()),
         tuple(problems),
         tuple(remarks),
-        tuple(answer for one in rebuilds.values() for answer in one.answers),
+        tuple(answer for rebuilt in rebuilds.values() for answer in rebuilt.answers),
     )
 
 
@@ -81,8 +85,8 @@ def _other_pages(pages: Mapping[Path, Path], plan: Path) -> dict[str, str]:
 
 
 def _readme_problems(readme: Path, rebuilds: Sequence[PlanRebuild]) -> Iterator[str]:
-    first = [one.answers[0] for one in rebuilds if one.answers]
-    leading = [one.answers[0] for one in rebuilds if one.leads] or first
+    first = [rebuilt.answers[0] for rebuilt in rebuilds if rebuilt.answers]
+    leading = [rebuilt.answers[0] for rebuilt in rebuilds if rebuilt.leads] or first
     if first:
         yield from table_problems(readme, first, leading[-1])
 

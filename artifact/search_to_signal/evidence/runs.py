@@ -119,7 +119,7 @@ def restored(
     for parts of another form.
     """
     files = {name.removeprefix(_WHOLE): data for name, data in parts.items() if name.startswith(_WHOLE)}
-    most = _FIRST_ARCHIVE + facts.groups * facts.group_size
+    most = _FIRST_ARCHIVE + facts.completions
     short = {name: _decoded(data, most) for name, data in parts.items() if not name.startswith(_WHOLE)}
     generations = {line["step"]: line for line in short.get(GENERATIONS, _lines(files, GENERATIONS, most))}
     source = short.get(COMPLETIONS, _lines(files, COMPLETIONS, most))

@@ -28,6 +28,7 @@ from search_to_signal.provenance.checksums import (
     sha256_file,
     sum_problems,
 )
+from search_to_signal.records.conditions import split_run_name
 from search_to_signal.records.files import refuse_special_files
 from search_to_signal.records.layers import ANCHOR
 from search_to_signal.records.manifest import (
@@ -186,18 +187,14 @@ def keep_whole_seeds(results: Path) -> None:
     """
     for directory in [roster.parent for roster in sorted(results.rglob(ROSTER))]:
         planned = read_roster(directory)
-        incomplete = {_seed(name) for name in planned if not (directory / name).is_dir()}
+        incomplete = {split_run_name(name)[1] for name in planned if not (directory / name).is_dir()}
         if incomplete and directory.name == ANCHOR:
             shutil.rmtree(directory)
         elif incomplete:
             for name in planned:
-                if _seed(name) in incomplete and (directory / name).is_dir():
+                if split_run_name(name)[1] in incomplete and (directory / name).is_dir():
                     shutil.rmtree(directory / name)
-            write_roster(directory, [name for name in planned if _seed(name) not in incomplete])
-
-
-def _seed(name: str) -> str:
-    return name.rpartition("-s")[2]
+            write_roster(directory, [name for name in planned if split_run_name(name)[1] not in incomplete])
 
 
 @contextmanager

@@ -28,12 +28,12 @@ _MOST_CHARACTERS = 300
 _TRUNCATED = {"stop": False, "length": True}
 
 
-class _Message(msgspec.Struct, frozen=True):
+class _AnsweredMessage(msgspec.Struct, frozen=True):
     content: str | None = None
 
 
 class _Choice(msgspec.Struct, frozen=True):
-    message: _Message
+    message: _AnsweredMessage
     finish_reason: str
 
 

@@ -238,8 +238,10 @@ def gate(
     half = N // 2
     column = block * BLOCK + tl.arange(0, BLOCK)
     dtype: tl.constexpr = h.dtype.element_ty
-    one = _output(partial, up, up, row, here, column, rows, N, R, half, N, RANK, False, PARTS, dtype)
-    two = _output(partial, up, up, row, here, column + half, rows, N, R, half, N, RANK, False, PARTS, dtype)
-    wide = one.to(tl.float32)
+    first = _output(partial, up, up, row, here, column, rows, N, R, half, N, RANK, False, PARTS, dtype)
+    second = _output(
+        partial, up, up, row, here, column + half, rows, N, R, half, N, RANK, False, PARTS, dtype
+    )
+    wide = first.to(tl.float32)
     opened = (wide / (1.0 + tl.exp(-wide))).to(dtype)
-    tl.store(h + row[:, None] * half + column[None, :], opened * two, mask=here[:, None])
+    tl.store(h + row[:, None] * half + column[None, :], opened * second, mask=here[:, None])

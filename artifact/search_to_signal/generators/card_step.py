@@ -6,7 +6,7 @@ import torch
 import triton
 
 from search_to_signal.generators import card_kernels
-from search_to_signal.generators.token_step import Layer, Matrix, State, Weights
+from search_to_signal.generators.token_step import DecoderLayer, Matrix, State, Weights
 
 Tensor = torch.Tensor
 
@@ -120,7 +120,7 @@ class CardStep:
             num_stages=_STAGES,
         )
 
-    def _attention(self, layer: Layer, keys: Tensor, values: Tensor) -> None:
+    def _attention(self, layer: DecoderLayer, keys: Tensor, values: Tensor) -> None:
         weights, position, matrix = self._weights, self._state.position, layer.qkv
         heads, others = weights.heads, self._others
         self._project(self._x, matrix, layer.norm)

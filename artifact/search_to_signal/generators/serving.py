@@ -105,7 +105,7 @@ class Served:
 
 
 def _handler(served: Served, intercept: Intercept | None) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class ChatHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
@@ -140,7 +140,7 @@ def _handler(served: Served, intercept: Intercept | None) -> type[BaseHTTPReques
         def log_message(self, format: str, *args: Any) -> None:
             """Say nothing: requests are recorded by who asks."""
 
-    return Handler
+    return ChatHandler
 
 
 @contextmanager

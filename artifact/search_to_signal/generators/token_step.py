@@ -43,7 +43,7 @@ class Matrix(NamedTuple):
         return self.rank * len(self.sizes)
 
 
-class Layer(NamedTuple):
+class DecoderLayer(NamedTuple):
     norm: Tensor
     qkv: Matrix
     out: Matrix
@@ -56,7 +56,7 @@ class Weights(NamedTuple):
     """What a step computes with; ``cos`` and ``sin`` are (places, d), ``head`` (vocabulary, width)."""
 
     embedding: Tensor
-    layers: Sequence[Layer]
+    layers: Sequence[DecoderLayer]
     norm: Tensor
     head: Tensor
     cos: Tensor
@@ -86,7 +86,7 @@ def _times(x: Tensor, matrix: Matrix) -> Tensor:
         return found
     inner = torch.split(functional.linear(x.float(), matrix.down), matrix.rank, dim=-1)
     ups = torch.split(matrix.up, list(matrix.sizes))
-    change = torch.cat([functional.linear(one, up) for one, up in zip(inner, ups, strict=True)], dim=-1)
+    change = torch.cat([functional.linear(part, up) for part, up in zip(inner, ups, strict=True)], dim=-1)
     return (found.float() + change).to(x.dtype)
 
 
@@ -107,7 +107,7 @@ def read_tokens(tokens: Tensor, weights: Weights, state: State) -> None:
 
 
 def _attention(
-    x: Tensor, layer: Layer, cache: tuple[Tensor, Tensor], weights: Weights, position: Tensor
+    x: Tensor, layer: DecoderLayer, cache: tuple[Tensor, Tensor], weights: Weights, position: Tensor
 ) -> Tensor:
     """What the tokens x (rows, width) see of the cache and of themselves, (rows, heads * d)."""
     keys, values = cache
@@ -139,14 +139,14 @@ def copy_adapter(factors: Sequence[Factors]) -> None:
     """Take up the adapter as it is now; a few launches for all of its matrices."""
     if not factors:
         return
-    one = factors[0].linear
-    (name,) = one.active_adapters
+    linear = factors[0].linear
+    (name,) = linear.active_adapters
     torch._foreach_copy_(
         [each.down for each in factors], [each.linear.lora_A[name].weight for each in factors]
     )
     ups = [each.up for each in factors]
     torch._foreach_copy_(ups, [each.linear.lora_B[name].weight for each in factors])
-    torch._foreach_mul_(ups, float(one.scaling[name]))
+    torch._foreach_mul_(ups, float(linear.scaling[name]))
     rest = [each.down for each in factors]
     for number in range(len(factors[0].pieces)):
         pieces = [each.pieces[number] for each in factors]
@@ -157,7 +157,7 @@ def copy_adapter(factors: Sequence[Factors]) -> None:
 def _matrix(linears: Sequence[Any], factors: list[Factors]) -> Matrix:
     """Projections that read the same input as one matrix; the model's own become parts of it."""
     weights = [base_weight(linear) for linear in linears]
-    sizes = tuple(len(one) for one in weights)
+    sizes = tuple(len(weight) for weight in weights)
     weight, bias = weights[0], getattr(linears[0], "base_layer", linears[0]).bias
     if len(linears) > 1:
         weight = torch.cat(weights)
@@ -184,10 +184,10 @@ def _matrix(linears: Sequence[Any], factors: list[Factors]) -> Matrix:
     return Matrix(weight, bias, sizes, down, up, pieces)
 
 
-def joined_layer(layer: Any, factors: list[Factors]) -> Layer:
+def joined_layer(layer: Any, factors: list[Factors]) -> DecoderLayer:
     """A layer of a model as ``layer_output`` reads it; its adapter's factors are added to ``factors``."""
     q, k, v, out, gate, up, down = projections(layer)
-    return Layer(
+    return DecoderLayer(
         layer.input_layernorm.weight,
         _matrix([q, k, v], factors),
         _matrix([out], factors),

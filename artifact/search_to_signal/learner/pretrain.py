@@ -97,7 +97,7 @@ def _rate(step: int, steps: int, settings: Optimization) -> float:
 
 
 @dataclass
-class Training:
+class Pretraining:
     """A run of pretraining that can be put down after any step and taken up again.
 
     ``seconds`` is the time that its steps took, batches included.
@@ -127,16 +127,16 @@ class Training:
         self.step, self.seconds = state["step"], state["seconds"]
 
 
-def begin(model: Any, settings: Optimization) -> Training:
+def begin(model: Any, settings: Optimization) -> Pretraining:
     """A training run at step 0."""
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.98), weight_decay=settings.weight_decay
     )
-    return Training(model, optimizer)
+    return Pretraining(model, optimizer)
 
 
 def train(
-    training: Training,
+    training: Pretraining,
     stream: Iterator[list[Example]],
     settings: Optimization,
     *,

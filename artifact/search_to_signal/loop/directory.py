@@ -22,16 +22,16 @@ from search_to_signal.loop.files import CHECKPOINTS
 from search_to_signal.loop.resuming import ResumePoint, changes, resume_point
 from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import score_unit
-from search_to_signal.profiles.run_config import CONFIG, FROZEN, RunConfig
+from search_to_signal.profiles.run_config import CONFIG, RunConfig
 from search_to_signal.provenance.checksums import write_sums
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
+from search_to_signal.records.conditions import FROZEN, Condition
 from search_to_signal.records.files import TEMPORARY, write_all
 from search_to_signal.records.manifest import (
     INTERRUPTED,
     MANIFEST,
     Manifest,
-    mapping_of,
     read_manifest,
     write_manifest,
 )
@@ -150,7 +150,7 @@ def _parts(config: RunConfig) -> dict[str, Any]:
 
 def mapping_facts(condition: str) -> dict[str, str]:
     """The manifest's name of a third-party mapping: the one that the mapping gives itself."""
-    mapping = mapping_of(condition)
+    mapping = Condition.parse(condition).mapping
     if mapping == FROZEN:
         return {}
     get_mapping(mapping)

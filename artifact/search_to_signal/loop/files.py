@@ -62,7 +62,7 @@ def run_files(
         yield RunFiles(directory, **writers)
 
 
-class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class RunCheckpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """After ``done`` groups. ``learner`` is the SHA-256 of the learner's file, None when frozen."""
 
     done: int
@@ -80,14 +80,14 @@ def save_checkpoint(files: RunFiles, done: int, learner: Learner | None) -> None
         data = learner.dump()
         digest = hashlib.sha256(data).hexdigest()
         write_atomically(_learner(folder, done), data)
-    checkpoint = Checkpoint(done=done, files=marks, learner=digest)
+    checkpoint = RunCheckpoint(done=done, files=marks, learner=digest)
     write_atomically(folder / f"{done:08d}.json", canonical_json(checkpoint))
     for old in _files(folder)[:-_KEPT]:
         os.unlink(old)
         _learner(folder, int(old.stem)).unlink(missing_ok=True)
 
 
-def newest_checkpoint(directory: Path) -> tuple[Checkpoint, bytes | None] | None:
+def newest_checkpoint(directory: Path) -> tuple[RunCheckpoint, bytes | None] | None:
     """The last whole checkpoint of a run directory with its learner; None when none was ever made.
 
     One whose learner's file was left out is whole without it: the records make that learner again. Raises
@@ -106,9 +106,9 @@ def newest_checkpoint(directory: Path) -> tuple[Checkpoint, bytes | None] | None
     return None
 
 
-def _read(folder: Path, file: Path) -> tuple[Checkpoint, bytes | None] | None:
+def _read(folder: Path, file: Path) -> tuple[RunCheckpoint, bytes | None] | None:
     try:
-        checkpoint = msgspec.json.decode(file.read_bytes(), type=Checkpoint)
+        checkpoint = msgspec.json.decode(file.read_bytes(), type=RunCheckpoint)
     except (FileNotFoundError, *UNREADABLE):
         return None
     dumped = _learner(folder, checkpoint.done)

@@ -28,9 +28,9 @@ from search_to_signal.hosts.released.interface import require_interface
 from search_to_signal.hosts.released.intervention import intervene, play
 from search_to_signal.hosts.released.observer import AGAIN, HOST, Observer
 from search_to_signal.hosts.released.packages import import_later, import_main, require_packages
-from search_to_signal.hosts.released.plan import Plan, planned, require_model
+from search_to_signal.hosts.released.plan import ReleasedPlan, planned, require_model
 from search_to_signal.hosts.released.revision import pinned, require_checkout, require_pinned, revision_of
-from search_to_signal.hosts.released.stopping import Stop, stoppable
+from search_to_signal.hosts.released.stopping import StopSignal, stoppable
 from search_to_signal.loop.clock import StepClock
 from search_to_signal.loop.directory import (
     begin,
@@ -139,7 +139,7 @@ def run_released(order: Order, progress: Progress) -> Manifest:
             raise StoppedError(f"stopped; {AGAIN}") from None
 
 
-def _run(order: Order, mapping: RewardMapping, out: Path, progress: Progress, stop: Stop) -> Manifest:
+def _run(order: Order, mapping: RewardMapping, out: Path, progress: Progress, stop: StopSignal) -> Manifest:
     plan = checked_plan(order, progress)
     config, calm = _config(order, plan), order.calm.resolve()
     unit = score_unit(get_problem(plan.problem))
@@ -169,7 +169,7 @@ def _run(order: Order, mapping: RewardMapping, out: Path, progress: Progress, st
     return manifest
 
 
-def checked_plan(order: Order, progress: Progress) -> Plan:
+def checked_plan(order: Order, progress: Progress) -> ReleasedPlan:
     """Everything that can be known before the host's own modules run; raises HostError.
 
     Settings that a user may not expect are reported first.
@@ -190,7 +190,7 @@ def checked_plan(order: Order, progress: Progress) -> Plan:
     return plan
 
 
-def _config(order: Order, plan: Plan) -> ReleasedConfig:
+def _config(order: Order, plan: ReleasedPlan) -> ReleasedConfig:
     found = revision_of(order.calm.resolve())
     formal = found is not None and found[1].startswith(pinned())
     return ReleasedConfig(
@@ -224,7 +224,7 @@ def _completed(manifest: Manifest, observer: Observer, out: Path) -> Manifest:
 
 
 @contextmanager
-def _observer(plan: Plan, mapping: RewardMapping, out: Path) -> Iterator[Observer]:
+def _observer(plan: ReleasedPlan, mapping: RewardMapping, out: Path) -> Iterator[Observer]:
     """An observer that writes into a run directory, with an evaluator for what the host does not report."""
     problem = get_problem(plan.problem)
     with (
@@ -257,7 +257,7 @@ def _reporting(options: Any, observer: Observer, served: bool) -> Iterator[None]
         yield
 
 
-def _count(plan: Plan) -> Count | None:
+def _count(plan: ReleasedPlan) -> Count | None:
     """Count by the tokenizer of a served model whose directory is here; a trainer has its own."""
     if not plan.served:
         return None

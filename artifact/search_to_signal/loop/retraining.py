@@ -150,7 +150,7 @@ def _strange_tokens(texts: GenerationRecord, shape: Any) -> str:
         return f"{longest} tokens, the model has {shape.max_position_embeddings} places"
     if not texts.prompt_ids or not all(texts.completion_ids):
         return "a prompt or completion without tokens"
-    ids = (*texts.prompt_ids, *(token for one in texts.completion_ids for token in one))
+    ids = (*texts.prompt_ids, *(token for completion in texts.completion_ids for token in completion))
     if not all(0 <= token < shape.vocab_size for token in ids):
         return "a token that its model does not have"
     return ""

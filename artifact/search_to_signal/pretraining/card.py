@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from search_to_signal.analysis.tables.files import to_markdown
-from search_to_signal.corpus.pairs import Parent, Source, draw_prompt, sources
+from search_to_signal.corpus.pairs import PairSource, ShownParent, draw_prompt, sources
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.generators.base import GenerationSettings
@@ -54,7 +54,7 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 @dataclass(frozen=True)
 class _Sample:
     operator: Operator
-    parents: tuple[Parent, ...]
+    parents: tuple[ShownParent, ...]
     evaluated: EvaluatedCompletion
     best_parent: float | None
 
@@ -69,7 +69,7 @@ class _Sample:
 
 
 def _samples(
-    source: Source,
+    source: PairSource,
     generator: LocalGenerator,
     pool: EvaluationPool,
     seed: int,

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from search_to_signal.corpus.pairs import Pair, mixed_pairs
+from search_to_signal.corpus.pairs import TrainingPair, mixed_pairs
 from search_to_signal.errors import ModelFileError
 from search_to_signal.generators.base import messages
 from search_to_signal.generators.chat import END, encoded, train_tokenizer
@@ -29,7 +29,7 @@ from search_to_signal.learner.pretrain import (
     Architecture,
     Example,
     Optimization,
-    Training,
+    Pretraining,
     batches,
     begin,
     build_model,
@@ -68,7 +68,7 @@ class TrainingFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float
 
 
-def _examples(tokenizer: Any, drawn: Iterator[Pair]) -> Iterator[Example]:
+def _examples(tokenizer: Any, drawn: Iterator[TrainingPair]) -> Iterator[Example]:
     for pair in drawn:
         _, prompt = encoded(tokenizer, messages(pair.prompt))
         response = tokenizer.encode(pair.response + END, add_special_tokens=False)
@@ -117,7 +117,7 @@ def _tokenizer(recipe: Recipe, out: Path) -> Any:
     return load_tokenizer(out)
 
 
-def _begin(recipe: Recipe, tokenizer: Any) -> Training:
+def _begin(recipe: Recipe, tokenizer: Any) -> Pretraining:
     seed = derive_seed(recipe.seed, "weights")
     model = build_model(
         recipe.architecture, len(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id, seed
@@ -125,7 +125,7 @@ def _begin(recipe: Recipe, tokenizer: Any) -> Training:
     return begin(model.to(recipe.device), recipe.optimization)
 
 
-def _finish(recipe: Recipe, training: Training, out: Path) -> None:
+def _finish(recipe: Recipe, training: Pretraining, out: Path) -> None:
     training.model.to("cpu").save_pretrained(out, safe_serialization=True)
     examples, seconds = recipe.optimization.examples, round(training.seconds, 1)
     made = TrainingFacts(processor(recipe.device), torch_version(), examples, seconds)

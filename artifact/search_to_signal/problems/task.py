@@ -6,7 +6,7 @@ from search_to_signal.problems.base import HasStatement, Problem
 
 
 @dataclass(frozen=True)
-class Task:
+class ProblemTask:
     """``statement`` is what is sought, ``description`` the same with how a heuristic is called.
 
     ``signature`` is the head of the function that a heuristic is, ``template`` the whole of an empty one.
@@ -22,10 +22,10 @@ class Task:
     maximized: bool
 
 
-def task_of(problem: Problem) -> Task:
+def task_of(problem: Problem) -> ProblemTask:
     """The task of a problem, as text; one without a statement of its own has its description there."""
     head = next((line for line in problem.template.splitlines() if line.startswith("def ")), "")
-    return Task(
+    return ProblemTask(
         title=problem.title,
         statement=problem.statement if isinstance(problem, HasStatement) else problem.description,
         description=problem.description,

@@ -12,6 +12,7 @@ from search_to_signal.errors import ConfigError
 from search_to_signal.generators.settings import ApiSettings
 from search_to_signal.normalizer import NORMALIZERS
 from search_to_signal.records.anchor import Clock
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.rewards import MAPPINGS
 
 Seeds = Annotated[tuple[int, ...], Range(0, 2**63 - 1)]
@@ -60,7 +61,7 @@ class AuditCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     @property
     def conditions(self) -> tuple[str, ...]:
         """Frozen and nothing else: the audit needs evaluated groups, not a learner."""
-        return ("frozen",)
+        return (FROZEN,)
 
 
 class AnchorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -34,12 +34,12 @@ from search_to_signal.profiles.layer_settings import (
     Seeds,
     UpdateSettings,
 )
-from search_to_signal.profiles.run_config import FROZEN, RunConfig, host_setup
+from search_to_signal.profiles.run_config import RunConfig, host_setup
+from search_to_signal.records.conditions import FROZEN, Condition
 from search_to_signal.records.layers import (
     COHORT,
     LAYERS,
 )
-from search_to_signal.records.manifest import mapping_of, normalizer_of
 from search_to_signal.records.schema import ANY_FENCE, BARE_FENCE, IdeaEnd
 from search_to_signal.rewards import get_mapping, reads_exposure
 from search_to_signal.search.host import HasExposures
@@ -149,8 +149,9 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         if isinstance(host, HasExposures):
             return
         cells = [condition for cell in self.breadth for condition in cell.conditions]
+        trained = [Condition.parse(text) for text in (*self.conditions, *cells) if text != FROZEN]
         parts = {
-            "conditions": [mapping_of(name) for name in (*self.conditions, *cells) if name != FROZEN],
+            "conditions": [condition.mapping for condition in trained],
             "updates.mappings": self.updates.mappings if self.updates else (),
         }
         for key, mappings in parts.items():
@@ -172,6 +173,11 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def model_name(self) -> str:
         """The cohort's model, without how it is loaded."""
         return model_name(self.model)
+
+    @property
+    def completions(self) -> int:
+        """Completions of each run of the cohort."""
+        return self.groups * self.generation.group_size
 
     def asks_for(self, layer: str) -> bool:
         """Whether a layer is to run: the cohort, and what has a table here."""
@@ -197,7 +203,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         if self.idea_end != BARE_FENCE:
             shared["idea_end"] = self.idea_end
         shared["search"] = self.search.over(self.groups)
-        shared["normalizer"] = normalizer_of(condition, self.normalizer)
+        shared["normalizer"] = Condition.parse(condition).normalizer_or(self.normalizer)
         return RunConfig(**{**shared, "condition": condition, "seed": seed, **changes})
 
     def runs(self) -> tuple[RunConfig, ...]:
@@ -211,10 +217,10 @@ def _check_runs(part: Profile | BreadthCell | AuditCell, where: str) -> None:
         if not given or len(set(given)) < len(given):
             raise ConfigError(f"{where}{name} are {list(given)}: give at least one, each of them once")
     _check_split(f"{where}split", part.problem, part.split)
-    for condition in part.conditions:
-        if condition != FROZEN:
-            get_mapping(mapping_of(condition))
-            get_normalizer(normalizer_of(condition, DEFAULT))
+    for condition in map(Condition.parse, part.conditions):
+        if condition != Condition(FROZEN):
+            get_mapping(condition.mapping)
+            get_normalizer(condition.normalizer_or(DEFAULT))
 
 
 def _check_split(key: str, problem: str, split: str) -> None:

@@ -25,22 +25,21 @@ from search_to_signal.profiles.layer_settings import (
     Count,
     Groups,
 )
+from search_to_signal.records.conditions import FROZEN, Condition, file_name, run_name
 from search_to_signal.records.layers import (
     COHORT,
     FINAL_ARCHIVE,
     INITIAL_ARCHIVE,
     get_layer,
 )
-from search_to_signal.records.manifest import file_name, is_trained, mapping_of, normalizer_of, run_name
 from search_to_signal.records.schema import BARE_FENCE, IdeaEnd
 from search_to_signal.search.host import HostSetup
 
-FROZEN = "frozen"
 CONFIG = "config.json"
 ADAPTER = "adapter"
 
 
-class Parent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ParentRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The cohort run that a restart begins with a part of; ``run`` is its path from the restart's.
 
     ``adapter_sha256`` is that of its final adapter, None for a restart of the initial model.
@@ -86,7 +85,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     rule_settings: dict[str, Any] = {}
     host: str = REFERENCE
     host_settings: dict[str, Any] = {}
-    parent: Parent | None = None
+    parent: ParentRun | None = None
     loading: ModelLoading | msgspec.UnsetType = msgspec.UNSET
     idea_end: IdeaEnd | msgspec.UnsetType = msgspec.UNSET
 
@@ -95,7 +94,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         check_ranges(self)
         _check_loading(self.loading, self.generation.backend)
         get_layer(self.layer)
-        if self.normalizer != normalizer_of(self.condition, self.normalizer):
+        if self.normalizer != Condition.parse(self.condition).normalizer_or(self.normalizer):
             raise ConfigError(
                 f"condition {self.condition!r} names another normalizer than {self.normalizer!r}"
             )
@@ -121,7 +120,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     @property
     def mapping(self) -> str:
         """The reward mapping of the condition, ``frozen`` where there is none."""
-        return mapping_of(self.condition)
+        return Condition.parse(self.condition).mapping
 
     @property
     def host_setup(self) -> HostSetup:
@@ -154,7 +153,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     @property
     def trained(self) -> bool:
         """Whether a learner takes part."""
-        return is_trained(self.condition, self.parent)
+        return self.condition != FROZEN and self.parent is None
 
     @property
     def sha256(self) -> str:

@@ -65,21 +65,21 @@ def accelerator() -> Accelerator | None:
     return Accelerator(name=parts[0], driver=parts[1], cuda=cuda[1] if cuda else "", memory_mib=int(parts[2]))
 
 
-class Card(NamedTuple):
+class VisibleCard(NamedTuple):
     """An NVIDIA card by the name that CUDA_VISIBLE_DEVICES has for it, and its free memory in MiB."""
 
     name: str
     free_mib: int
 
 
-def visible_cards() -> list[Card]:
+def visible_cards() -> list[VisibleCard]:
     """Return the cards of CUDA_VISIBLE_DEVICES (numbers or UUIDs) in its order, else all; may be empty."""
     if named := _named_cards():
         lines = [f"{name}, {_query_card(name, 'memory.free')}" for name in named]
     else:
         lines = _query_card("", "uuid,memory.free").splitlines()
     found = [line.rpartition(",") for line in lines]
-    return [Card(name.strip(), int(free)) for name, _, free in found if free.strip().isdigit()]
+    return [VisibleCard(name.strip(), int(free)) for name, _, free in found if free.strip().isdigit()]
 
 
 def _named_cards() -> list[str]:

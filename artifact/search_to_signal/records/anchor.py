@@ -110,7 +110,9 @@ def seconds_beside(online: Path, frozen: Path, clock: Clock) -> FrozenSeconds:
     here, there = finished_manifest(online), finished_manifest(frozen)
     if here is None or there is None or _recorder(here) == _recorder(there):
         return FrozenSeconds(seconds=own)
-    machines = dict.fromkeys(" with ".join(filter(None, _recorder(one)[:2])) for one in (here, there))
+    machines = dict.fromkeys(
+        " with ".join(filter(None, _recorder(manifest)[:2])) for manifest in (here, there)
+    )
     sources = " and ".join(machines) if len(machines) > 1 else "two versions of the source"
     why, shared = f"{sources} took the times, which do not compare", online.parent / frozen.name
     measure = finished_manifest(shared)
@@ -159,8 +161,8 @@ def budget(seed: int, condition: str, online: Sequence[float], frozen: Sequence[
 def run_groups(budgets: Sequence[AnchorBudget], margin: float) -> dict[str, int]:
     """The groups of the frozen run of every seed: its largest budget and the margin, rounded up."""
     longest: dict[int, int] = {}
-    for one in budgets:
-        longest[one.seed] = max(one.groups, longest.get(one.seed, 0))
+    for planned in budgets:
+        longest[planned.seed] = max(planned.groups, longest.get(planned.seed, 0))
     return {str(seed): math.ceil((1 + margin) * groups) for seed, groups in longest.items()}
 
 

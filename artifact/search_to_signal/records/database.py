@@ -20,7 +20,7 @@ class Database(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     version: int = VERSION
 
 
-class _Version(msgspec.Struct):
+class _StoredVersion(msgspec.Struct):
     version: int = 0
 
 
@@ -34,7 +34,7 @@ def read_database(directory: Path) -> Database:
     path = directory / DATABASE
     try:
         data = path.read_bytes()
-        if (found := msgspec.json.decode(data, type=_Version).version) != VERSION:
+        if (found := msgspec.json.decode(data, type=_StoredVersion).version) != VERSION:
             raise RecordError(
                 f"{path} is a database of version {found}, this is version {VERSION}: "
                 "read it with the version that wrote it, or run again"

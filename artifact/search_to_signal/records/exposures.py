@@ -31,8 +31,10 @@ def read_exposures(path: Path) -> dict[str, dict[str, Floats]]:
         found.setdefault(record.run, []).append(record)
     return {
         run: {
-            "exposure_unconditional": np.array([one.unconditional for one in records], dtype=np.float64),
-            "exposure_sampled": np.array([one.sampled for one in records], dtype=np.float64),
+            "exposure_unconditional": np.array(
+                [record.unconditional for record in records], dtype=np.float64
+            ),
+            "exposure_sampled": np.array([record.sampled for record in records], dtype=np.float64),
         }
         for run, records in found.items()
     }

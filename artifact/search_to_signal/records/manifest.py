@@ -15,6 +15,7 @@ from search_to_signal.records.abilities import (
     facts_of_host,
     facts_of_rule,
 )
+from search_to_signal.records.conditions import FROZEN, Condition, run_name
 from search_to_signal.records.files import (
     files_named,
     is_component,
@@ -190,8 +191,8 @@ class _Tables(msgspec.Struct):
 class RunFacts(msgspec.Struct, frozen=True):
     """What readers of records ask of a run; keys of the configuration that are not here are for others.
 
-    ``condition`` is frozen or names a reward mapping, with ``+normalizer`` if need be; a restart has its
-    parent's. ``groups`` were due. ``idea_end`` is how its completions are read (D37).
+    ``condition`` is the text of one (``records/conditions.py``); a restart has its parent's. ``groups`` were
+    due. ``idea_end`` is how its completions are read (D37).
     """
 
     purpose: str
@@ -215,19 +216,24 @@ class RunFacts(msgspec.Struct, frozen=True):
         return self.generation.group_size
 
     @property
+    def completions(self) -> int:
+        """Completions of the whole run."""
+        return self.groups * self.group_size
+
+    @property
     def trained(self) -> bool:
         """Whether a learner took part."""
-        return is_trained(self.condition, self.parent)
+        return self.condition != FROZEN and self.parent is None
 
     @property
     def mapping(self) -> str:
         """The reward mapping of the condition, ``frozen`` where there is none."""
-        return mapping_of(self.condition)
+        return Condition.parse(self.condition).mapping
 
     @property
     def rank(self) -> tuple[bool, str, int]:
         """Sorts the runs of a cohort: frozen ones first, then by condition and seed."""
-        return self.condition != "frozen", self.condition, self.seed
+        return self.condition != FROZEN, self.condition, self.seed
 
     @property
     def name(self) -> str:
@@ -266,30 +272,6 @@ def finished_manifest(directory: Path) -> Manifest | None:
         return None
     manifest = read_manifest(directory)
     return manifest if manifest.status == "complete" else None
-
-
-def is_trained(condition: str, parent: object | None) -> bool:
-    """Whether a learner takes part in a run of that condition; ``parent`` is what it is a restart of."""
-    return condition != "frozen" and parent is None
-
-
-def run_name(condition: str, seed: int) -> str:
-    return f"{file_name(condition)}-s{seed}"
-
-
-def mapping_of(condition: str) -> str:
-    """The reward mapping of a condition, which is ``mapping``, ``mapping+normalizer`` or ``frozen``."""
-    return condition.partition("+")[0]
-
-
-def normalizer_of(condition: str, otherwise: str) -> str:
-    """The normalizer that a condition names, else the given one."""
-    return condition.partition("+")[2] or otherwise
-
-
-def file_name(name_or_path: str) -> str:
-    """A name or pkg.mod:obj as part of a file's name."""
-    return name_or_path.replace(":", ".")
 
 
 def write_roster(directory: Path, names: Iterable[str]) -> None:

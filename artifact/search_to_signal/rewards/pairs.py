@@ -14,7 +14,7 @@ from search_to_signal.records.schema import CompletionRecord
 from search_to_signal.rewards.base import Rewards
 
 
-class Pair(NamedTuple):
+class PairPositions(NamedTuple):
     """Positions of two completions of one group: what is learned is to prefer the first."""
 
     chosen: int
@@ -27,7 +27,7 @@ def ranked(scores: Sequence[float | None], texts: Sequence[object]) -> list[int]
     return sorted(first, key=lambda place: -(scores[place] or 0.0))
 
 
-def pairs_of(scores: Sequence[float | None], texts: Sequence[object]) -> tuple[Pair, ...]:
+def pairs_of(scores: Sequence[float | None], texts: Sequence[object]) -> tuple[PairPositions, ...]:
     """The pairs of one group; ``scores`` (G,) are None where a completion is not valid.
 
     The better half of the distinct scores, rounded down, is paired with the worse in order of rank, as far as
@@ -41,19 +41,19 @@ def pairs_of(scores: Sequence[float | None], texts: Sequence[object]) -> tuple[P
     rejected = [place for place in order if scores[place] not in better]
     by_score = list(zip(chosen, rejected, strict=False))
     by_failure = list(zip(cycle(order), failed, strict=False)) if order else []
-    return tuple(Pair(*both) for both in [*by_score, *by_failure])
+    return tuple(PairPositions(*both) for both in [*by_score, *by_failure])
 
 
 def _seen(texts: Sequence[object], place: int) -> bool:
     return texts[place] in texts[:place]
 
 
-def pairs_of_records(group: Sequence[CompletionRecord]) -> tuple[Pair, ...]:
+def pairs_of_records(group: Sequence[CompletionRecord]) -> tuple[PairPositions, ...]:
     """The pairs of a recorded group."""
     return pairs_of([record.score for record in group], [record.response_sha256 for record in group])
 
 
-def pairs_of_batch(groups: GroupBatch) -> Iterator[tuple[Pair, ...]]:
+def pairs_of_batch(groups: GroupBatch) -> Iterator[tuple[PairPositions, ...]]:
     """The pairs of each of N groups."""
     for scores, valid, texts in zip(groups.score, groups.valid, groups.response, strict=True):
         known = [float(score) if ok else None for score, ok in zip(scores, valid, strict=True)]

@@ -10,8 +10,8 @@ from search_to_signal.generators.files import model_directory
 from search_to_signal.generators.settings import ModelLoading, ModelSettings, model_name
 from search_to_signal.profiles.layer_settings import AuditCell, BreadthCell
 from search_to_signal.profiles.profile import Profile
-from search_to_signal.profiles.run_config import FROZEN
 from search_to_signal.provenance.environment import visible_cards
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.scheduling.card_memory import required_mib
 
 _MPS = Path("/tmp/nvidia-mps")

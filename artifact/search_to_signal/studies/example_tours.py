@@ -18,7 +18,7 @@ from search_to_signal.records.reader import HEURISTICS, read_records
 from search_to_signal.records.schema import HeuristicRecord
 from search_to_signal.records.tours import TOURS, Tour, Tours, read_tours, write_tours
 
-_TIMEOUT_S = 60.0
+_LIMITS = EvaluationSettings(timeout_s=60.0, replay="off")
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,7 @@ def _median_gain(seed: list[Tour], best: list[Tour]) -> int:
 def _tours(problem: Problem, split: str, heuristic: HeuristicRecord) -> list[Tour]:
     """The heuristic's tours; none where it does not finish, for example on a much slower machine."""
     recording = _RecordingProblem(problem, problem.instances(split))
-    limits = EvaluationSettings(timeout_s=_TIMEOUT_S, replay="off")
-    with EvaluationPool(cast(Problem, recording), split, limits) as pool:
+    with EvaluationPool(cast(Problem, recording), split, _LIMITS) as pool:
         (result,) = pool.evaluate([heuristic.code])
     return [
         Tour(heuristic=heuristic.id, order=tuple(map(int, recording.answers[position])), score=score)

@@ -6,7 +6,8 @@ from search_to_signal.problems import get_problem
 from search_to_signal.problems.base import heldout_splits
 from search_to_signal.profiles.layer_settings import ApiReference, ProbeSettings, UpdateSettings
 from search_to_signal.profiles.profile import Profile
-from search_to_signal.profiles.run_config import FROZEN, RunConfig
+from search_to_signal.profiles.run_config import RunConfig
+from search_to_signal.records.conditions import FROZEN, run_name
 from search_to_signal.records.layers import (
     ANCHOR,
     API,
@@ -20,7 +21,6 @@ from search_to_signal.records.layers import (
     RESTART,
     UPDATES,
 )
-from search_to_signal.records.manifest import run_name
 from search_to_signal.records.probe import INITIAL
 from search_to_signal.studies.layers.api import references
 from search_to_signal.studies.layers.cells import planned
@@ -88,7 +88,7 @@ def _updates(profile: Profile) -> list[Task]:
 def _heldout(profile: Profile) -> list[Task]:
     runs = profile.runs()
     splits = heldout_splits(get_problem(profile.problem))
-    programs = len(runs) * profile.groups * profile.generation.group_size * _PROGRAMS_PER_COMPLETION
+    programs = len(runs) * profile.completions * _PROGRAMS_PER_COMPLETION
     scores = [Task(f"heldout/{split}", len(runs), _HELDOUT) for split in splits]
     return [*scores, Task("heldout/behaviours", int(programs), _PROGRAM)]
 

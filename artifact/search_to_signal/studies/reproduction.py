@@ -16,10 +16,10 @@ from search_to_signal.package_data import MODELS
 from search_to_signal.problems import get_problem
 from search_to_signal.profiles.layer_settings import AuditCell, BreadthCell
 from search_to_signal.profiles.profile import Profile
-from search_to_signal.profiles.run_config import FROZEN
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import SUMS
 from search_to_signal.provenance.seal import seal
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.layers import AUDIT, COHORT, LAYERS, Layer
 from search_to_signal.records.manifest import REPORT

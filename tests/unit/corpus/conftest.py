@@ -2,12 +2,12 @@
 
 import pytest
 
-from search_to_signal.corpus.pairs import Source, sources
+from search_to_signal.corpus.pairs import PairSource, sources
 
 SOURCES = {name: sources([name])[0] for name in ("tsp", "cvrp", "obp", "op")}
 
 
 @pytest.fixture(params=SOURCES, scope="module")
-def source(request: pytest.FixtureRequest) -> Source:
+def source(request: pytest.FixtureRequest) -> PairSource:
     """A problem with its vocabulary."""
     return SOURCES[request.param]

@@ -14,13 +14,13 @@ from search_to_signal.corpus.defects import FAMILY_SHARES, Answer, Defect, defec
 from search_to_signal.corpus.grammar import (
     SCALES,
     SHAPES,
+    GrammarProgram,
     Part,
-    Program,
     draw_program,
     render_code,
     render_idea,
 )
-from search_to_signal.corpus.pairs import Source, draw_pair
+from search_to_signal.corpus.pairs import PairSource, draw_pair
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.problems.obp import Obp
@@ -38,7 +38,7 @@ Judge = Callable[[str], tuple[Outcome, str]]
 
 
 @pytest.fixture(scope="module")
-def judge(source: Source) -> Iterator[Judge]:
+def judge(source: PairSource) -> Iterator[Judge]:
     """Parse a response and run what it proposes on the embedded instances."""
     settings = EvaluationSettings(timeout_s=10.0, replay="off")
     with EvaluationPool(source.problem, "embedded", settings) as pool:
@@ -53,14 +53,14 @@ def judge(source: Source) -> Iterator[Judge]:
         yield judged
 
 
-def answer(source: Source, seed: int) -> Answer:
+def answer(source: PairSource, seed: int) -> Answer:
     """A faithful answer of the grammar."""
     rng = np.random.default_rng(seed)
     program = draw_program(source.vocabulary, rng)
     return Answer(render_idea(source.vocabulary, program, rng), render_code(source.vocabulary, program))
 
 
-def test_faithful_answers_are_valid(judge: Judge, source: Source) -> None:
+def test_faithful_answers_are_valid(judge: Judge, source: PairSource) -> None:
     """Answers to every operator parse into their idea and code, and run."""
     rng, operators = np.random.default_rng(5), set()
     responses = []
@@ -72,24 +72,24 @@ def test_faithful_answers_are_valid(judge: Judge, source: Source) -> None:
     assert {judge(response) for response in responses} == {(Outcome.VALID, "")}
 
 
-def test_every_term_is_valid(judge: Judge, source: Source) -> None:
+def test_every_term_is_valid(judge: Judge, source: PairSource) -> None:
     """Beside its anchor every term runs in every shape and scale, added and taken away."""
     vocabulary = source.vocabulary
     anchor = Part(vocabulary.anchor, 0.5)
     for term, shape in itertools.product(vocabulary.terms, SHAPES):
         parts = (Part(term, w, scale, shape) for w, scale in zip((0.3, -0.3, 0.7), SCALES, strict=True))
-        program = Program((anchor, *parts))
+        program = GrammarProgram((anchor, *parts))
         response = write(Answer(f"{OPENING} try one term.", render_code(vocabulary, program)))
         assert judge(response) == (Outcome.VALID, "")
 
 
-def test_written_answers_parse_into_their_parts(source: Source) -> None:
+def test_written_answers_parse_into_their_parts(source: PairSource) -> None:
     """What is written is what is parsed."""
     whole = answer(source, 1)
     assert parse(write(whole)) == Proposal(whole.idea, whole.code)
 
 
-def test_the_seed_program_stands_for_the_seed_heuristic(source: Source) -> None:
+def test_the_seed_program_stands_for_the_seed_heuristic(source: PairSource) -> None:
     """Of the programs of the grammar, the one that stands for the seed chooses much like the seed."""
     rng = np.random.default_rng(0)
     calls = (
@@ -123,7 +123,7 @@ def _choices(code: str, calls: Sequence[tuple[Any, ...]]) -> Any:
     return np.array([a if np.ndim(a) == 0 else np.argmax(a, axis=-1) for a in answers])
 
 
-def test_defects_fail_in_their_family(judge: Judge, source: Source) -> None:
+def test_defects_fail_in_their_family(judge: Judge, source: PairSource) -> None:
     """A defect changes the answer and ends in exactly the typed failure that it is filed under."""
     for family, defect in _cases(source):
         for seed in range(2):
@@ -133,12 +133,12 @@ def test_defects_fail_in_their_family(judge: Judge, source: Source) -> None:
             assert (family, judge(response)[0]) == (family, family), response
 
 
-def _cases(source: Source) -> list[tuple[Outcome, Defect]]:
+def _cases(source: PairSource) -> list[tuple[Outcome, Defect]]:
     families = defects(source.vocabulary.slips)
     return [(family, defect) for family, choices in families.items() for defect in choices]
 
 
-def test_every_typed_failure_has_a_family(source: Source) -> None:
+def test_every_typed_failure_has_a_family(source: PairSource) -> None:
     """No failure of the host is left out of training, and the families' shares add up."""
     families = defects(source.vocabulary.slips)
     assert set(families) == set(FAMILY_SHARES) == set(Outcome) - {Outcome.VALID}
@@ -146,7 +146,7 @@ def test_every_typed_failure_has_a_family(source: Source) -> None:
     assert all(families.values())
 
 
-def test_families_come_in_their_shares(source: Source) -> None:
+def test_families_come_in_their_shares(source: PairSource) -> None:
     """Spoiled answers fall into families by the documented shares, every defect among them."""
     whole, rng, cases = answer(source, 3), np.random.default_rng(0), _cases(source)
     family_of = {defect(whole): family for family, defect in cases}

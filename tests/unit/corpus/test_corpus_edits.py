@@ -14,8 +14,8 @@ from search_to_signal.corpus.edits import apply, cross, inject, rewrite, simplif
 from search_to_signal.corpus.grammar import (
     MAX_TERMS,
     WEIGHTS,
+    GrammarProgram,
     Part,
-    Program,
     Vocabulary,
     draw_part,
     draw_program,
@@ -36,8 +36,8 @@ PROBLEMS = ("tsp", "cvrp", "obp", "op")
 vocabularies = st.sampled_from([source.vocabulary for source in sources(PROBLEMS)])
 generators = st.integers(0, 2**32).map(np.random.default_rng)
 TERMS = list(TSP.terms)
-FULL = Program(tuple(Part(term, 0.5) for term in TERMS[:MAX_TERMS]))
-ONE = Program((Part("step", 0.4, "with", "root"),))
+FULL = GrammarProgram(tuple(Part(term, 0.5) for term in TERMS[:MAX_TERMS]))
+ONE = GrammarProgram((Part("step", 0.4, "with", "root"),))
 
 each = settings(deadline=None, max_examples=60)
 
@@ -67,14 +67,14 @@ def test_simplification_removes_one_term(vocabulary: Vocabulary, rng: np.random.
 
 def test_simplification_of_one_term_makes_it_plain() -> None:
     """A program of one term keeps it, without its scale and shape."""
-    assert simplify(TSP, ONE, np.random.default_rng(0)) == Program((Part("step", 0.4),))
+    assert simplify(TSP, ONE, np.random.default_rng(0)) == GrammarProgram((Part("step", 0.4),))
 
 
 @given(vocabularies, generators)
 @each
 def test_injection_adds_a_term_that_was_lacking(vocabulary: Vocabulary, rng: np.random.Generator) -> None:
     """The child is the parent with one new term at its end; a full program gives its last term for it."""
-    full = Program(tuple(Part(term, 0.5) for term in list(vocabulary.terms)[:MAX_TERMS]))
+    full = GrammarProgram(tuple(Part(term, 0.5) for term in list(vocabulary.terms)[:MAX_TERMS]))
     for parent in (draw_program(vocabulary, rng), full):
         child = inject(vocabulary, parent, rng)
         assert child.parts[:-1] == parent.parts[: MAX_TERMS - 1]
@@ -102,7 +102,7 @@ def test_replacement_rewrites_one_thing(
 @each
 def test_new_weights_stay_on_the_grid(rng: np.random.Generator, size: float, sign: int) -> None:
     """A rewritten weight differs, keeps its sign, stays on the grid and moves by at most three steps."""
-    (part,) = rewrite(Program((Part("step", sign * size),)), 1, rng).parts
+    (part,) = rewrite(GrammarProgram((Part("step", sign * size),)), 1, rng).parts
     assert abs(part.weight) in WEIGHTS
     assert part.weight != sign * size
     assert math.copysign(1, part.weight) == sign
@@ -123,8 +123,8 @@ def test_crossover_mixes_both_parents(vocabulary: Vocabulary, rng: np.random.Gen
 
 def test_crossover_takes_from_either_parent() -> None:
     """Over many draws a child holds terms that only the first has, and terms that only the second has."""
-    first = Program((Part("step", 0.4), Part("mean", 0.1), Part("home", 0.2)))
-    second = Program((Part("step", 0.8), Part("trip", 0.1), Part("ring", 0.2)))
+    first = GrammarProgram((Part("step", 0.4), Part("mean", 0.1), Part("home", 0.2)))
+    second = GrammarProgram((Part("step", 0.8), Part("trip", 0.1), Part("ring", 0.2)))
     rng = np.random.default_rng(0)
     children = [cross(first, second, rng) for _ in range(40)]
     assert {part.weight for child in children for part in child.parts[:1]} == {0.4, 0.8}
@@ -134,7 +134,7 @@ def test_crossover_takes_from_either_parent() -> None:
 
 def test_apply_follows_the_operator() -> None:
     """Each operator leads to its own edit; creation needs no parent."""
-    edits: dict[Operator, Callable[[np.random.Generator], Program]] = {
+    edits: dict[Operator, Callable[[np.random.Generator], GrammarProgram]] = {
         SIMPLIFICATION: lambda rng: simplify(TSP, SEED, rng),
         INJECTION: lambda rng: inject(TSP, SEED, rng),
         REPLACEMENT: lambda rng: rewrite(SEED, 2, rng),
@@ -154,7 +154,7 @@ def test_held_out_looks_at_the_combination_alone() -> None:
     programs = [draw_program(TSP, rng) for _ in range(3000)]
     for program in programs[:200]:
         turned = tuple(replace(part, weight=0.05, name=0) for part in reversed(program.parts))
-        assert held_out(Program(turned)) is held_out(program)
+        assert held_out(GrammarProgram(turned)) is held_out(program)
     assert 0.08 < np.mean([held_out(program) for program in programs]) < 0.12
 
 
@@ -178,7 +178,7 @@ def test_code_computes_the_weighted_sum(problem: str, rng: np.random.Generator) 
     vocabulary = sources([problem])[0].vocabulary
     others = [name for name in vocabulary.terms if name != vocabulary.anchor]
     names = [vocabulary.anchor, *(str(name) for name in rng.permutation(others))]
-    program = Program(tuple(draw_part(vocabulary, name, rng) for name in names))
+    program = GrammarProgram(tuple(draw_part(vocabulary, name, rng) for name in names))
     arguments = call(problem, rng)
     features = {"*fixed": 1.0, **FEATURES[problem](*arguments)}
     powers = {"plain": 1.0, "root": 0.5, "square": 2.0}

@@ -10,14 +10,22 @@ from search_to_signal.corpus.edits import apply
 from search_to_signal.corpus.grammar import (
     SCALES,
     SHAPES,
+    GrammarProgram,
     Part,
-    Program,
     Vocabulary,
     draw_program,
     held_out,
     render_code,
 )
-from search_to_signal.corpus.pairs import SEED_SHARE, Pair, Source, draw_prompt, mixed_pairs, pairs, sources
+from search_to_signal.corpus.pairs import (
+    SEED_SHARE,
+    PairSource,
+    TrainingPair,
+    draw_prompt,
+    mixed_pairs,
+    pairs,
+    sources,
+)
 from search_to_signal.errors import ConfigError
 from search_to_signal.hosts.calm.operators import CREATION, CROSSOVER, INJECTION, REPLACEMENT
 from search_to_signal.hosts.calm.transition import component
@@ -31,12 +39,12 @@ COUNT = 3000
 
 
 @pytest.fixture(scope="module")
-def drawn(source: Source) -> list[Pair]:
+def drawn(source: PairSource) -> list[TrainingPair]:
     """A few thousand training pairs."""
     return list(itertools.islice(pairs(source, SHARES, np.random.default_rng(11)), COUNT))
 
 
-def test_equal_seeds_give_equal_pairs(source: Source, drawn: list[Pair]) -> None:
+def test_equal_seeds_give_equal_pairs(source: PairSource, drawn: list[TrainingPair]) -> None:
     """The stream of pairs follows from its generator, and another seed gives others."""
     again = list(itertools.islice(pairs(source, SHARES, np.random.default_rng(11)), 50))
     assert again == drawn[:50]
@@ -45,7 +53,7 @@ def test_equal_seeds_give_equal_pairs(source: Source, drawn: list[Pair]) -> None
     assert len({pair.response for pair in drawn}) > 0.95 * COUNT
 
 
-def test_no_held_out_program_in_training(source: Source, drawn: list[Pair]) -> None:
+def test_no_held_out_program_in_training(source: PairSource, drawn: list[TrainingPair]) -> None:
     """No parent is a held-out combination, and no answer's code that of a held-out program."""
     assert not any(held_out(parent.program) for pair in drawn for parent in pair.parents)
     rng, programs = np.random.default_rng(11), 0
@@ -65,7 +73,7 @@ def _skeleton(code: str) -> tuple[str, ...]:
     return tuple(sorted(line.rsplit(" * ", 1)[0] for line in lines))
 
 
-def test_children_follow_from_their_prompts(source: Source) -> None:
+def test_children_follow_from_their_prompts(source: PairSource) -> None:
     """A faithful answer's code has the terms of an edit of the very parents that its prompt shows."""
     none, vocabulary = dict.fromkeys(SHARES, 0.0), source.vocabulary
     for pair in itertools.islice(pairs(source, none, np.random.default_rng(2)), 60):
@@ -84,13 +92,13 @@ def test_children_follow_from_their_prompts(source: Source) -> None:
 def _terms(vocabulary: Vocabulary, code: str) -> tuple[str, ...]:
     """The names of the terms in a program's lines."""
     written = {
-        _skeleton(render_code(vocabulary, Program((Part(term, 0.5, scale, shape),)))): term
+        _skeleton(render_code(vocabulary, GrammarProgram((Part(term, 0.5, scale, shape),)))): term
         for term, scale, shape in itertools.product(vocabulary.terms, SCALES, SHAPES)
     }
     return tuple(sorted(written[(line,)] for line in _skeleton(code)))
 
 
-def test_injections_name_their_component(source: Source, drawn: list[Pair]) -> None:
+def test_injections_name_their_component(source: PairSource, drawn: list[TrainingPair]) -> None:
     """A faithful injection announces its component in the sentence that the search remembers."""
     ideas = [
         found.idea
@@ -107,7 +115,7 @@ def test_injections_name_their_component(source: Source, drawn: list[Pair]) -> N
         assert any(announced.endswith(name) for name in names)
 
 
-def test_shares_are_met(source: Source, drawn: list[Pair]) -> None:
+def test_shares_are_met(source: PairSource, drawn: list[TrainingPair]) -> None:
     """Operators, planted defects and the seed heuristic come as often as they are meant to."""
     counts = Counter(pair.operator for pair in drawn)
     assert counts.keys() == set(CALM_OPERATORS)
@@ -122,7 +130,7 @@ def test_shares_are_met(source: Source, drawn: list[Pair]) -> None:
     assert seeds == pytest.approx(SEED_SHARE, abs=0.03)
 
 
-def test_parents_stand_best_first(source: Source, drawn: list[Pair]) -> None:
+def test_parents_stand_best_first(source: PairSource, drawn: list[TrainingPair]) -> None:
     """Crossover has two parents, best first, creation none, every other operator one."""
     for pair in drawn:
         count = {CROSSOVER: 2, CREATION: 0}.get(pair.operator, 1)
@@ -132,7 +140,7 @@ def test_parents_stand_best_first(source: Source, drawn: list[Pair]) -> None:
         )
 
 
-def test_held_out_prompts_show_held_out_parents_alone(source: Source) -> None:
+def test_held_out_prompts_show_held_out_parents_alone(source: PairSource) -> None:
     """A prompt for measuring shows no combination that training saw, and never the seed heuristic."""
     rng = np.random.default_rng(3)
     parents = [p for _ in range(200) for p in draw_prompt(source, rng, wanted_held_out=True)[3]]
@@ -141,7 +149,7 @@ def test_held_out_prompts_show_held_out_parents_alone(source: Source) -> None:
     assert all(parent.code != source.problem.seed.code for parent in parents)
 
 
-def test_spoiling_is_marked(source: Source, drawn: list[Pair]) -> None:
+def test_spoiling_is_marked(source: PairSource, drawn: list[TrainingPair]) -> None:
     """An answer that is not marked as spoiled parses; of the others, those without idea or code do not."""
     assert all(isinstance(parse(pair.response), Proposal) for pair in drawn if not pair.spoiled)
     spoiled = [parse(pair.response) for pair in drawn if pair.spoiled]

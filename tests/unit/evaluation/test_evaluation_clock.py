@@ -7,7 +7,7 @@ import pytest
 
 from search_to_signal.errors import SandboxError
 from search_to_signal.evaluation.candidates import Run
-from search_to_signal.evaluation.dialogues import Task
+from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
@@ -75,7 +75,7 @@ class StubSlot:
     def __init__(self, faulty: bool = False) -> None:
         self.faulty, self.ran = faulty, 0
 
-    def run(self, task: Task, code: str) -> Run:
+    def run(self, task: ProgramTask, code: str) -> Run:
         if self.faulty:
             raise SandboxError("broken")
         self.ran += 1
@@ -85,7 +85,7 @@ class StubSlot:
 def test_every_slot_gets_a_share_and_none_an_empty_one() -> None:
     """Four slots share three instances by using three; a fault of ours is raised when all have ended."""
     slots: list[Any] = [StubSlot() for _ in range(4)]
-    task = Task(None, [0.0, 1.0, 2.0])  # type: ignore[list-item]
+    task = ProgramTask(None, [0.0, 1.0, 2.0])  # type: ignore[list-item]
     with ThreadPoolExecutor(4) as threads:
         assert run_sharded(slots, threads, task, "").scores == (0.0, 1.0, 2.0)
         assert [slot.ran for slot in slots] == [1, 1, 1, 0]

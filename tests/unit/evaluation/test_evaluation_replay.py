@@ -2,14 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import msgspec
 import pytest
 
 from search_to_signal.errors import ConfigError
 from search_to_signal.evaluation.candidates import Run
+from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
+from search_to_signal.evaluation.replay import confirm_by_replay
 from search_to_signal.evaluation.settings import EvaluationSettings
 from search_to_signal.problems.tsp import Tsp
 from search_to_signal.records.schema import Outcome
@@ -129,6 +133,25 @@ def test_a_pool_goes_on_with_what_another_knew(off: EvaluationPool) -> None:
     known = fresh.evaluate(codes)
     assert [item.repeat for item in known] == [True] * 3
     assert [replace(item, repeat=True) for item in expected] == known
+
+
+@pytest.mark.parametrize(
+    ("clock", "share", "isolation"),
+    [
+        ("processor", 0.1, Isolation.NONDETERMINISTIC),
+        ("processor", 0.9, Isolation.OK),
+        ("wall", 0.1, Isolation.OK),
+    ],
+)
+def test_a_replay_that_is_cut_off_speaks_against_quick_programs_alone(
+    clock: Literal["processor", "wall"], share: float, isolation: Isolation
+) -> None:
+    """A program near its limit may meet it by chance, and elapsed time does not compare with a replay."""
+    settings = EvaluationSettings(timeout_s=10.0, clock=clock)
+    cut_off = Run(Isolation.TIMEOUT, "", (), (), cpu_s=10.0, wall_s=10.0)
+    slot: Any = SimpleNamespace(settings=settings, replay=lambda *_: cut_off)
+    first = Run(Isolation.OK, "", (-1.0,), ("decided",), cpu_s=10.0 * share, wall_s=10.0)
+    assert confirm_by_replay(slot, ProgramTask(None, [{}]), HONEST, first, [0]).isolation is isolation
 
 
 def test_the_text_rule_asks_every_text(off: EvaluationPool) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from spec.in_process import evaluate_in_process
 
-from search_to_signal.evaluation.dialogues import Task
+from search_to_signal.evaluation.dialogues import ProgramTask
 from search_to_signal.evaluation.locks import ALL
 from search_to_signal.evaluation.outcomes import Isolation
 from search_to_signal.evaluation.pool import EvaluationPool
@@ -63,7 +63,7 @@ def alone(slot: Slot, problem: str, code: str) -> list[float]:
     """The score on each instance in a process of its own."""
     found = []
     for instance in PROBLEMS[problem].instances("embedded")[:3]:
-        run = slot.run(Task(PROBLEMS[problem], [instance]), code)
+        run = slot.run(ProgramTask(PROBLEMS[problem], [instance]), code)
         assert run.isolation is Isolation.OK, run.detail
         found += run.scores
     return found
@@ -75,7 +75,7 @@ def test_no_state_outlives_an_instance(slot: Slot, keeper: str, problem: str) ->
     """Scores in one process are those of a process per instance, isolated and in this process."""
     code, instances = written(KEEPERS[keeper], problem), PROBLEMS[problem].instances("embedded")[:3]
     expected = alone(slot, problem, code)
-    assert list(slot.run(Task(PROBLEMS[problem], instances), code).scores) == expected
+    assert list(slot.run(ProgramTask(PROBLEMS[problem], instances), code).scores) == expected
     assert evaluate_in_process(PROBLEMS[problem], code, instances) == expected
 
 

@@ -10,7 +10,7 @@ import pytest
 from search_to_signal.errors import ConfigError
 from search_to_signal.hosts import open_host
 from search_to_signal.hosts.calm.operators import CROSSOVER, REPLACEMENT
-from search_to_signal.hosts.evotune.database import Database, best, maintain, migrate, reset
+from search_to_signal.hosts.evotune.database import IslandDatabase, best, maintain, migrate, reset
 from search_to_signal.hosts.evotune.sampling import (
     chance_of,
     clusters,
@@ -82,7 +82,7 @@ def test_an_island_takes_a_program_once() -> None:
 def test_migration_passes_on_the_best_and_keeps_everything() -> None:
     """Every island gets the best of the one before it, of the time before anything moved."""
     islands = ((SEED, member("b", -3.0)), (SEED, member("c", -2.0)), (SEED,))
-    after = migrate(Database(islands))
+    after = migrate(IslandDatabase(islands))
     assert [[m.id for m in island] for island in after.islands] == [
         ["seed", "b"],
         ["seed", "c", "b"],
@@ -93,7 +93,7 @@ def test_migration_passes_on_the_best_and_keeps_everything() -> None:
 def test_a_reset_takes_the_weaker_half_and_never_the_best() -> None:
     """The weaker half holds one founder each, the best of an island that stayed as it was."""
     islands = tuple((SEED, member(f"m{i}", -float(i))) for i in range(5))
-    after = reset(Database(islands), np.random.default_rng(0))
+    after = reset(IslandDatabase(islands), np.random.default_rng(0))
     assert [len(island) for island in after.islands] == [2, 2, 2, 1, 1]
     founders = {best(island).id for island in islands[:3]}
     assert all(island[0].id in founders for island in after.islands[3:])
@@ -103,7 +103,7 @@ def test_a_reset_takes_the_weaker_half_and_never_the_best() -> None:
 def test_upkeep_comes_when_it_is_due() -> None:
     """Registration, migration and reset have periods of their own; a request says when there was a reset."""
     settings = EvoTuneSettings(num_islands=2, num_cont_rounds=2, migration_period=3, reset_period=4)
-    waiting = Database(((SEED,), (SEED,)), ((1, member("b", -3.0)),))
+    waiting = IslandDatabase(((SEED,), (SEED,)), ((1, member("b", -3.0)),))
     rng = np.random.default_rng(0)
     found = {}
     for groups in range(5):
@@ -133,7 +133,7 @@ def test_only_the_best_percentile_is_drawn_from() -> None:
     assert in_percentile(scores, 0.3, 2).tolist() == [7.0, 8.0, 9.0]
     assert in_percentile(scores, 0.3, 3).tolist() == scores.tolist()
     settings = EvoTuneSettings(initial_percentile=0.5, final_percentile=0.1, num_rounds=10, num_cont_rounds=5)
-    shares = [percentile(Database(((SEED,),), groups=groups), settings) for groups in (0, 4, 5, 10, 50)]
+    shares = [percentile(IslandDatabase(((SEED,),), groups=groups), settings) for groups in (0, 4, 5, 10, 50)]
     assert shares == pytest.approx([0.5, 0.5, 0.3, 0.1, 0.1])
 
 
@@ -142,7 +142,7 @@ def test_better_and_shorter_programs_are_shown_more_often() -> None:
     island = (member("a", -4.0), member("b", -4.1), member("c", -4.0, length=40))
     settings = EvoTuneSettings(functions_per_prompt=1, initial_percentile=1.0, temp=10.0)
     rng = np.random.default_rng(0)
-    database = Database((island,))
+    database = IslandDatabase((island,))
     drawn = [select_programs(database, 0, settings, rng)[0].id for _ in range(4000)]
     share = {name: drawn.count(name) / len(drawn) for name in "abc"}
     high = 1 / (1 + np.exp(-1.0))
@@ -155,9 +155,9 @@ def test_exposure_is_the_frequency_of_being_shown() -> None:
     settings = EvoTuneSettings(num_islands=2, initial_percentile=1.0)
     island = (member("a", -4.0), member("b", -4.1), member("c", -4.05))
     candidate = member("d", -4.02)
-    chance = chance_of(Database((island, (SEED,))), 0, candidate, settings)
+    chance = chance_of(IslandDatabase((island, (SEED,))), 0, candidate, settings)
     rng = np.random.default_rng(0)
-    after = Database(((*island, candidate), (SEED,)))
+    after = IslandDatabase(((*island, candidate), (SEED,)))
     draws = (select_programs(after, int(rng.integers(2)), settings, rng) for _ in range(4000))
     seen = np.mean([any(one is candidate for one in programs) for programs in draws])
     assert chance == pytest.approx(seen, abs=0.03)

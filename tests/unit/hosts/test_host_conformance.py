@@ -16,7 +16,7 @@ from tests.unit.hosts.settings_mutants import SETTINGS
 from search_to_signal.cli import main
 from search_to_signal.conformance import comparison
 from search_to_signal.conformance.comparison import CHECKS, conform
-from search_to_signal.conformance.findings import Agreement, Finding, Verdict
+from search_to_signal.conformance.findings import Agreement, HostFinding, Verdict
 from search_to_signal.conformance.options import PAPER
 from search_to_signal.evaluation.pool import EvaluationPool
 from search_to_signal.evaluation.settings import EvaluationSettings
@@ -302,13 +302,13 @@ MUTANTS = {
 }
 
 
-def findings(path: Path, *checks: str) -> list[Finding]:
+def findings(path: Path, *checks: str) -> list[HostFinding]:
     """What the comparison of bin packing says of the small split."""
     asked = conform(path, ["obp"], checks, programs=3, draws=600, split="embedded")
     return [finding for _, _, finding in asked]
 
 
-def agreements(found: list[Finding]) -> set[Agreement]:
+def agreements(found: list[HostFinding]) -> set[Agreement]:
     """What the findings amount to."""
     return {finding.verdict.agreement for finding in found}
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from search_to_signal.learner.pretrain import Example, Optimization, Training, batches, begin, train
+from search_to_signal.learner.pretrain import Example, Optimization, Pretraining, batches, begin, train
 
 SETTINGS = Optimization(
     examples=24,
@@ -26,7 +26,7 @@ def examples(count: int, seed: int = 0) -> list[Example]:
     return [Example(rng.integers(3, 200, size=int(rng.integers(5, 12))), 3) for _ in range(count)]
 
 
-def run(training: Training, stop: int | None = None) -> list[float]:
+def run(training: Pretraining, stop: int | None = None) -> list[float]:
     """Train from where it stands to the end, or until the given step; returns the losses."""
     losses: list[float] = []
     drawn = batches(examples(64), SETTINGS.batch_size, np.random.default_rng(1))

@@ -23,7 +23,7 @@ from search_to_signal.loop.live_loop import Live, run_live, starting_position
 from search_to_signal.loop.recorded import final_population, recorded_states
 from search_to_signal.loop.resuming import replayed_state
 from search_to_signal.problems import get_problem
-from search_to_signal.profiles.run_config import Parent, RunConfig
+from search_to_signal.profiles.run_config import ParentRun, RunConfig
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.manifest import Manifest, write_manifest
 from search_to_signal.records.population import GIVEN, given, population_sha256
@@ -52,7 +52,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def begun_with(parent: Path, **changes: Any) -> RunConfig:
     """A run of the same seed that begins with a run's last archive and the initial model."""
     archive = population_sha256(final_population(parent, PARENT.search))
-    start = Parent(
+    start = ParentRun(
         run="../parent",
         adapter_sha256=None,
         completions_sha256=sha256_file(parent / COMPLETIONS),

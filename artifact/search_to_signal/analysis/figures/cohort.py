@@ -29,6 +29,7 @@ from search_to_signal.analysis.tables.paired import (
     restarts_and_live,
 )
 from search_to_signal.analysis.tables.proposals import stage_parts
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.groups import OUTCOMES
 from search_to_signal.records.schema import Outcome
 
@@ -77,7 +78,7 @@ def _shares(results: Results) -> Iterator[tuple[Value, ...]]:
 
 
 def _gain_curves(results: Results) -> Iterator[tuple[Value, ...]]:
-    for comparison in compare_with(results.cohort, "frozen"):
+    for comparison in compare_with(results.cohort, FROZEN):
         for run, frozen in comparison.pairs:
             for t, gain in enumerate(run.best - frozen.best):
                 yield "b", run.condition, "live", run.seed, t + 1, float(gain)
@@ -96,11 +97,11 @@ def _single_gains(results: Results) -> tuple[tuple[RunComparison, ...], tuple[Ru
     """Live and restarted runs over Frozen, over one horizon; live ones alone where no restart compares."""
     try:
         _, live = restarts_and_live(results)
-        return compare_with(live, "frozen"), tuple(
-            c for c in restart_comparisons(results) if c.second == "live/frozen"
+        return compare_with(live, FROZEN), tuple(
+            c for c in restart_comparisons(results) if c.second == f"live/{FROZEN}"
         )
     except NoTableError:
-        return compare_with(results.cohort, "frozen"), ()
+        return compare_with(results.cohort, FROZEN), ()
 
 
 def _draw_outcomes(figure: Figure, frame: CsvFrame) -> None:
@@ -112,7 +113,7 @@ def _draw_outcomes(figure: Figure, frame: CsvFrame) -> None:
         drawing.paired_points(axes, frame.where(panel="c", what=measure.heading))
         drawing.panel_title(axes, which, f"{measure.heading}, single seeds")
     third.set_ylabel("gain over Frozen\nof the same seed")
-    trained = [name for name in frame.names("condition") if name != "frozen"]
+    trained = [name for name in frame.names("condition") if name != FROZEN]
     drawing.legend(figure, trained, *drawing.live_and_restarted(), note=drawing.seed_count(frame))
 
 
@@ -173,10 +174,10 @@ _PAIRED_COLUMNS = 3
 def paired_table(evidence: Evidence) -> str:
     """Same-seed differences of every measure: comparison, first and second condition, seed, measure."""
     rows = [
-        (c.name, c.first, c.second, one.seed, measure.change, cell.number, evidence.unit)
+        (c.name, c.first, c.second, first.seed, measure.change, cell.number, evidence.unit)
         for c in comparisons(evidence.results)
-        for one, other in c.pairs
-        for measure, cell in zip(ALL, differences(one, other, ALL), strict=True)
+        for first, second in c.pairs
+        for measure, cell in zip(ALL, differences(first, second, ALL), strict=True)
     ]
     return lines(("comparison", "first", "second", "seed", "measure", "value", "unit"), rows)
 

@@ -12,13 +12,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from search_to_signal.analysis.figures.plot import CsvFrame
+from search_to_signal.records.conditions import FROZEN
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, RED, PURPLE, GREY = "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#777777"
 
 # Colour, marker, line style.
 _STYLES: Mapping[str, tuple[str, str, str]] = {
-    "frozen": (BLACK, "s", "--"),
+    FROZEN: (BLACK, "s", "--"),
     "native": (BLUE, "o", "-"),
     "factorized": (RED, "^", "-"),
     "tail_weighted": (GREEN, "D", "-."),

@@ -10,6 +10,7 @@ from search_to_signal.analysis.tables import measures
 from search_to_signal.analysis.tables.catalogue import Evidence
 from search_to_signal.analysis.tables.core import breadth_comparisons
 from search_to_signal.analysis.tables.paired import restarts_and_live
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.tours import read_tours
 
 _RESTART = (measures.FINAL_BEST, measures.AUC, measures.VALID, measures.VALID_ONLY)
@@ -18,11 +19,11 @@ _RESTART = (measures.FINAL_BEST, measures.AUC, measures.VALID, measures.VALID_ON
 def breadth_table(evidence: Evidence) -> str:
     """Online minus Frozen by cell, condition and seed; raises NoTableError where no cell has both."""
     rows = [
-        (cell, one.condition, one.seed, measure.change, difference.number, one.unit)
+        (cell, first.condition, first.seed, measure.change, difference.number, first.unit)
         for cell, comparison in breadth_comparisons(evidence.results)
-        for one, other in comparison.pairs
+        for first, second in comparison.pairs
         for measure, difference in zip(
-            measures.CORE, measures.differences(one, other, measures.CORE), strict=True
+            measures.CORE, measures.differences(first, second, measures.CORE), strict=True
         )
     ]
     return lines(("cell", "condition", "seed", "measure", "value", "unit"), rows)
@@ -66,7 +67,7 @@ def restart_table(evidence: Evidence) -> str:
     """
     restarts, cohort = restarts_and_live(evidence.results)
     wanted = {(run.condition, run.seed) for run in restarts}
-    live = [run for run in cohort if run.condition == "frozen" or (run.condition, run.seed) in wanted]
+    live = [run for run in cohort if run.condition == FROZEN or (run.condition, run.seed) in wanted]
     unit = evidence.unit
     rows = [
         (layer, run.condition, run.seed, len(run.groups), measure.heading, measure.cell(run).number, unit)
@@ -80,7 +81,7 @@ def restart_table(evidence: Evidence) -> str:
 def _draw_restart(figure: Figure, frame: CsvFrame) -> None:
     for axes, own in drawing.panels(figure, frame, "measure"):
         drawing.paired_points(axes, own)
-        axes.axhline(own.where(condition="frozen").mean(), color=drawing.GREY, lw=0.6, ls="--", zorder=0)
+        axes.axhline(own.where(condition=FROZEN).mean(), color=drawing.GREY, lw=0.6, ls="--", zorder=0)
     marks, note = drawing.live_and_restarted(), drawing.seed_count(frame)
     drawing.legend(figure, frame.names("condition"), *marks, note=note)
 

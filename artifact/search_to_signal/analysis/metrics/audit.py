@@ -193,7 +193,7 @@ def differing_groups(batch: GroupBatch, normalizer: Normalizer) -> Bools:
     Those that the groups can be asked.
     """
     rewards = (rewards_of(mapping, batch) for mapping in answerable(MAPPINGS, batch).values())
-    signal = np.stack([advantages(normalizer, one.reward, one.components) for one in rewards])
+    signal = np.stack([advantages(normalizer, mapped.reward, mapped.components) for mapped in rewards])
     apart: Bools = np.ptp(signal, axis=0).max(axis=1) > TOLERANCE
     return apart
 

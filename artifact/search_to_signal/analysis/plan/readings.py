@@ -25,8 +25,9 @@ from search_to_signal.analysis.tables.evaluations import checkpoint_answers
 from search_to_signal.errors import ConfigError
 from search_to_signal.normalizer import find_normalizer
 from search_to_signal.records.anchor import Clock, loop_seconds, realized_groups, seconds_beside
+from search_to_signal.records.conditions import run_name
 from search_to_signal.records.layers import PROBE
-from search_to_signal.records.manifest import finished_manifest, run_name
+from search_to_signal.records.manifest import finished_manifest
 from search_to_signal.records.plan import Plan, Question
 from search_to_signal.records.probe import INITIAL, PROBE_MANIFEST, read_probe
 from search_to_signal.records.reader import COMPLETIONS

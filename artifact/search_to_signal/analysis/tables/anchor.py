@@ -84,7 +84,7 @@ def budget_cells(budget: AnchorBudget, online: RecordedRun, frozen: RecordedRun)
         number_cell(len(online.groups), "groups of the online run", online.all_completions, decimals=1),
         number_cell(budget.groups, "budget of the contract", contract, decimals=1),
         *pairs[FINAL_BEST],
-        *(difference_cell(one, other) for one, other in pairs.values()),
+        *(difference_cell(online_cell, frozen_cell) for online_cell, frozen_cell in pairs.values()),
     )
 
 

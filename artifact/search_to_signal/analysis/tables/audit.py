@@ -221,17 +221,17 @@ def _table(name: str, title: str, label: str, rows: Rows, origins: Mapping[str, 
 
 
 def _pair_rows(audit: Audit) -> Rows:
-    for key, one in audit.pairs.items():
-        gaps = one.differences
-        values: dict[str, Value] = {"groups": one.groups, "max_difference": gaps.largest}
+    for key, sums in audit.pairs.items():
+        gaps = sums.differences
+        values: dict[str, Value] = {"groups": sums.groups, "max_difference": gaps.largest}
         values |= {"mean_difference": gaps.mean, "median_difference": gaps.median}
         for position, tolerance in enumerate(TOLERANCES):
-            number, built = int(one.equivalent[position]), int(one.by_construction[position])
+            number, built = int(sums.equivalent[position]), int(sums.by_construction[position])
             values |= {f"equivalent_{tolerance:g}": number, f"by_construction_{tolerance:g}": built}
-            values |= {f"share_{tolerance:g}": ratio(number, one.groups)}
-        values |= {"affine": one.affine, f"within_{NEAR:g}": one.near}
-        values |= {"order_changes": one.reordered, "basis": basis(one)}
-        yield key, values, one.groups
+            values |= {f"share_{tolerance:g}": ratio(number, sums.groups)}
+        values |= {"affine": sums.affine, f"within_{NEAR:g}": sums.near}
+        values |= {"order_changes": sums.reordered, "basis": basis(sums)}
+        yield key, values, sums.groups
 
 
 def basis(tally: PairTally) -> str:
@@ -266,31 +266,31 @@ def _credit_rows(audit: Audit) -> Rows:
 
 
 def _context_rows(audit: Audit) -> Rows:
-    for key, one in audit.context.items():
+    for key, sums in audit.context.items():
         values = {
-            "groups": one.groups,
-            "constant_in_group": one.constant,
-            "reordered": one.reordered,
-            "reordered_share": ratio(one.reordered, one.groups),
+            "groups": sums.groups,
+            "constant_in_group": sums.constant,
+            "reordered": sums.reordered,
+            "reordered_share": ratio(sums.reordered, sums.groups),
             "basis": "by construction: monotone in score" if key[1] in _MONOTONE else "by data",
         }
-        yield key, values, one.groups
+        yield key, values, sums.groups
 
 
 def _reading_rows(audit: Audit) -> Rows:
     """In the order of decisions."""
     for problem in audit.groups:
-        for (reading, mapping), one in readings.readings_of(audit.readings, problem).items():
+        for (reading, mapping), sums in readings.readings_of(audit.readings, problem).items():
             changes = readings.changed_rankings(audit.readings, problem, reading)
             values: dict[str, Value] = {
-                "groups": one.groups,
-                "changed_groups": one.changed,
-                "changed_share": ratio(one.changed, one.groups),
-                "max_difference": one.largest,
-                **{f"points_{name.value}": points for name, points in readings.moved_rates(one).items()},
+                "groups": sums.groups,
+                "changed_groups": sums.changed,
+                "changed_share": ratio(sums.changed, sums.groups),
+                "max_difference": sums.largest,
+                **{f"points_{name.value}": points for name, points in readings.moved_rates(sums).items()},
                 "rankings_changed": "; ".join(map(readings.describe_change, changes)) or "none",
             }
-            yield (problem, DECISIONS[reading], reading, mapping), values, one.groups
+            yield (problem, DECISIONS[reading], reading, mapping), values, sums.groups
 
 
 def audited_cells(results: Results) -> Mapping[str, Runs]:

@@ -30,6 +30,7 @@ from search_to_signal.analysis.tables.cells import (
     summarized,
 )
 from search_to_signal.numerics import Bools
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.layers import BREADTH, COHORT
 
 
@@ -88,9 +89,9 @@ def truncation(results: Results) -> Table:
     rows: list[Row] = []
     singles: list[Row] = []
     for comparison in measures.compare_with_frozen(results.cohort):
-        seeds = [truncated(one, other) for one, other in comparison.pairs]
+        seeds = [truncated(online, frozen) for online, frozen in comparison.pairs]
         rows += over_seeds(comparison.first, seeds, mean_cell)
-        singles += [Row(one.name, s[""]) for (one, _), s in zip(comparison.pairs, seeds, strict=True)]
+        singles += [Row(online.name, s[""]) for (online, _), s in zip(comparison.pairs, seeds, strict=True)]
     note = "Online runs cut at Frozen's evaluator calls of the same seed; mean ± sample deviation over seeds."
     title, rows = "At equal evaluator calls", [*rows, *singles]
     return Table("truncation", title, "cohort", TRUNCATION_COLUMNS, tuple(rows), "Condition", note)
@@ -111,7 +112,7 @@ def breadth_comparisons(results: Results) -> list[tuple[str, measures.RunCompari
     """Trained conditions minus Frozen by cell; raises NoTableError where no cell has both."""
     cells = results.breadth.items()
     comparisons = [
-        (cell, comparison) for cell, runs in cells for comparison in measures.compare_with(runs, "frozen")
+        (cell, comparison) for cell, runs in cells for comparison in measures.compare_with(runs, FROZEN)
     ]
     if not comparisons:
         raise NoTableError("no cell has a trained run beside its frozen one")
@@ -121,9 +122,9 @@ def breadth_comparisons(results: Results) -> list[tuple[str, measures.RunCompari
 def breadth_gains(results: Results) -> Table:
     """Online minus Frozen within each cell and seed."""
     rows = tuple(
-        Row(label(cell, comparison.of_seed(one.seed)), measures.differences(one, other))
+        Row(label(cell, comparison.of_seed(online.seed)), measures.differences(online, frozen))
         for cell, comparison in breadth_comparisons(results)
-        for one, other in comparison.pairs
+        for online, frozen in comparison.pairs
     )
     note = "First minus second of one seed, by cell; directions only."
     return Table(

@@ -96,7 +96,7 @@ def credit_parts(run: RecordedRun) -> Parts:
     """CLASS_COLUMNS by candidate class."""
     counts = run_counts(run)
     entries = credit_table(counts)
-    return {one.candidate_class.value: class_cells(counts, one, run.all_completions) for one in entries}
+    return {entry.candidate_class.value: class_cells(counts, entry, run.all_completions) for entry in entries}
 
 
 def signal_cells(run: RecordedRun) -> Parts:

@@ -10,6 +10,7 @@ from statistics import mean
 from search_to_signal.analysis.results import NoTableError, Origin, RecordedRun, Results
 from search_to_signal.analysis.tables.cells import Cell, Row, Table
 from search_to_signal.analysis.tables.paired import few_seeds, restarts_and_live
+from search_to_signal.records.conditions import FROZEN
 
 STATEMENT = "endpoint gains alone are no evidence of a better generator"
 ENDPOINT_COLUMNS = (
@@ -29,7 +30,7 @@ def trios(results: Results) -> dict[str, list[Trio]]:
     live = {(run.condition, run.seed): run for run in cohort}
     by_condition: dict[str, list[Trio]] = {}
     for run in again:
-        parent, frozen = live.get((run.condition, run.seed)), live.get(("frozen", run.seed))
+        parent, frozen = live.get((run.condition, run.seed)), live.get((FROZEN, run.seed))
         if parent is not None and frozen is not None:
             by_condition.setdefault(run.condition, []).append((parent, run, frozen))
     if not by_condition:

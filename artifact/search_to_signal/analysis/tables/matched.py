@@ -47,12 +47,14 @@ COUNT_COLUMNS: dict[str, Callable[[PairRecord], bool]] = {
     "By construction": lambda pair: pair.by_construction,
 }
 UPDATE_COLUMNS: dict[str, RecordColumn[UpdateRecord]] = {
-    "Change": RecordColumn(lambda one: one.delta_norm),
-    "Product change": RecordColumn(lambda one: one.product_norm),
-    "Mean withheld change (completion means)": RecordColumn(lambda one: one.withheld_mean_change, 5),
-    "Largest withheld change (completion means)": RecordColumn(lambda one: one.withheld_max_change, 5),
-    "Largest withheld change (single tokens)": RecordColumn(lambda one: one.withheld_token_max_change, 5),
-    "Training tokens": RecordColumn(lambda one: one.training_tokens, 0),
+    "Change": RecordColumn(lambda update: update.delta_norm),
+    "Product change": RecordColumn(lambda update: update.product_norm),
+    "Mean withheld change (completion means)": RecordColumn(lambda update: update.withheld_mean_change, 5),
+    "Largest withheld change (completion means)": RecordColumn(lambda update: update.withheld_max_change, 5),
+    "Largest withheld change (single tokens)": RecordColumn(
+        lambda update: update.withheld_token_max_change, 5
+    ),
+    "Training tokens": RecordColumn(lambda update: update.training_tokens, 0),
 }
 
 
@@ -206,7 +208,7 @@ def _origin(records: MatchedRecords, file: str, lines: Lines[Record]) -> Origin:
 def _table(
     records: MatchedRecords, name: str, title: str, columns: tuple[str, ...], rows: Sequence[Row]
 ) -> Table:
-    smoke = any(one.purpose == "smoke" for _, one in records.updates)
+    smoke = any(update.purpose == "smoke" for _, update in records.updates)
     note = f"{_NOTE} Normalizer {records.normalizer} where none is named."
     note += " From a smoke run, which is no evidence." if smoke else ""
     return Table(f"matched_{name}", title, LAYER, columns, tuple(rows), "Updates", note)

@@ -27,6 +27,7 @@ from search_to_signal.analysis.tables.cells import (
     over_seeds,
 )
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.groups import GroupBatch
 
 
@@ -122,9 +123,9 @@ def require_comparable(
     Raises RunDirectoryError where problem, model, search, source or seed differ, NoTableError where horizons
     do: such runs are whole, and have tables of their own.
     """
-    one, other = protocol(first.manifest), protocol(second.manifest)
+    settings, other_settings = protocol(first.manifest), protocol(second.manifest)
     keys = (*SHARED, "source", "model files")
-    different = [key for key in keys if one.get(key) != other.get(key)]
+    different = [key for key in keys if settings.get(key) != other_settings.get(key)]
     if different or first.seed != second.seed:
         what = ", ".join(different or ["seed"])
         raise RunDirectoryError(f"{first.path} and {second.path} differ in {what}: they are not matched")
@@ -185,7 +186,7 @@ class RunComparison:
 def compare_with(runs: Sequence[RecordedRun], condition: str) -> tuple[RunComparison, ...]:
     """Compare every other trained condition of a cohort with this one, by seed; empty without this one."""
     base = {run.seed: run for run in runs if run.condition == condition}
-    others = [run for run in runs if base and run.condition not in (condition, "frozen")]
+    others = [run for run in runs if base and run.condition not in (condition, FROZEN)]
     return tuple(
         RunComparison(name, condition, tuple((r, base[r.seed]) for r in others if r.condition == name))
         for name in dict.fromkeys(run.condition for run in others)
@@ -194,7 +195,7 @@ def compare_with(runs: Sequence[RecordedRun], condition: str) -> tuple[RunCompar
 
 def compare_with_frozen(runs: Sequence[RecordedRun]) -> tuple[RunComparison, ...]:
     """Compare every trained condition with Frozen; raises NoTableError where there is nothing to compare."""
-    comparisons = compare_with(runs, "frozen")
+    comparisons = compare_with(runs, FROZEN)
     if not comparisons:
         raise NoTableError("the cohort has nothing to compare with frozen")
     return comparisons
@@ -204,12 +205,13 @@ def paired_rows(comparisons: Sequence[RunComparison], parts_of: PartsOf) -> tupl
     """Build rows of every comparison over its seeds, then of every pair."""
     over, single = [], []
     for comparison in comparisons:
-        pairs = [(parts_of(one), parts_of(other)) for one, other in comparison.pairs]
+        pairs = [(parts_of(first), parts_of(second)) for first, second in comparison.pairs]
         seeds = [
-            {key: tuple(map(difference_cell, one[key], other[key])) for key in one} for one, other in pairs
+            {key: tuple(map(difference_cell, first[key], second[key])) for key in first}
+            for first, second in pairs
         ]
         over += over_seeds(comparison.name, seeds, mean_cell)
-        names = [comparison.of_seed(one.seed) for one, _ in comparison.pairs]
+        names = [comparison.of_seed(run.seed) for run, _ in comparison.pairs]
         single += [
             Row(label(name, key), cells)
             for name, parts in zip(names, seeds, strict=True)

@@ -141,20 +141,20 @@ def _entry(counts: CreditCounts, name: CandidateClass) -> ClassCredit:
 def _density(runs: Runs, counts: Mapping[str, Sequence[CreditCounts]]) -> list[Quantity]:
     """Share of groups without any advantage: each condition minus Native, seed by seed."""
     what, values = "zero-advantage share", []
-    for one in compare_with(runs, "native"):
+    for comparison in compare_with(runs, "native"):
         seeds = {
-            label(one.of_seed(a.seed), what): tuple(
+            label(comparison.of_seed(a.seed), what): tuple(
                 _with_origins(gap, a, b) for gap in map(_gap, counts[a.name], counts[b.name])
             )
-            for a, b in one.pairs
+            for a, b in comparison.pairs
         }
-        values.append(Quantity(label(one.name, what), 0.0, seeds))
+        values.append(Quantity(label(comparison.name, what), 0.0, seeds))
     return values
 
 
 def _gap(first: CreditCounts, second: CreditCounts) -> Cell:
-    one, other = zero_advantage_share(first), zero_advantage_share(second)
-    value = None if one is None or other is None else one - other
+    share, base = zero_advantage_share(first), zero_advantage_share(second)
+    value = None if share is None or base is None else share - base
     return Cell(value, formula="share of groups without any advantage, minus Native's", decimals=3)
 
 

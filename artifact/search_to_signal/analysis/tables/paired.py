@@ -25,6 +25,7 @@ from search_to_signal.analysis.tables.cells import (
 )
 from search_to_signal.analysis.tables.measures import RunComparison
 from search_to_signal.errors import RunDirectoryError
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.seeding import stream
 
 DIRECTIONS = "Seeds in which the first is better (strictly above), equal (to the last bit) and worse."
@@ -62,7 +63,7 @@ def _signs(name: str, title: str, layer: str, comparisons: Sequence[RunCompariso
     """Three rows per comparison: the seeds with a positive difference, with none, and with a negative one."""
     rows = []
     for comparison in comparisons:
-        seeds = [measures.differences(one, other) for one, other in comparison.pairs]
+        seeds = [measures.differences(first, second) for first, second in comparison.pairs]
         columns = [count_directions(cells) for cells in zip(*seeds, strict=True)]
         rows += [Row(label(comparison.name, k), tuple(column[k] for column in columns)) for k in columns[0]]
     note = f"{DIRECTIONS} {few_seeds(len(c.pairs) for c in comparisons)}"
@@ -109,7 +110,7 @@ def restart_comparisons(results: Results) -> tuple[RunComparison, ...]:
     to_references: list[RunComparison] = []
     for condition in dict.fromkeys(run.condition for run in runs):
         same = [run for run in runs if run.condition == condition]
-        for other in ("frozen", condition):
+        for other in (FROZEN, condition):
             pairs = tuple((r, live[other, r.seed]) for r in same if (other, r.seed) in live)
             if len(pairs) == len(same):
                 to_references.append(RunComparison(f"restart/{condition}", f"live/{other}", pairs))
@@ -206,7 +207,7 @@ def intervals(results: Results) -> Table:
     for run in results.cohort:
         seeds.setdefault(run.condition, []).append(measures.measured(run))
     for comparison in results.once(comparisons):
-        seeds[comparison.name] = [measures.differences(one, other) for one, other in comparison.pairs]
+        seeds[comparison.name] = [measures.differences(first, second) for first, second in comparison.pairs]
     covered = {n: interval_coverage(n) for n in sorted({len(cells) for cells in seeds.values()})}
     rows = tuple(row for name, cells in seeds.items() for row in _interval_rows(name, cells, covered))
     note, head = _interval_note(rows, covered), "Condition/measure"

@@ -79,7 +79,7 @@ def funnels(run: RecordedRun, names: Sequence[str]) -> Parts:
     shape = run.batch.outcome.shape
     parts: dict[str, Cells] = {"all": funnel_cells(run.batch, run.all_completions)}
     for operator in names:
-        drawn = np.array([one == operator for one in run.operators])
+        drawn = np.array([used == operator for used in run.operators])
         lines = run.completions(np.broadcast_to(drawn[:, None], shape))
         parts[operator] = funnel_cells(run.batch.at(drawn), lines)
     return parts

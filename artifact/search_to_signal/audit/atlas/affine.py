@@ -28,13 +28,13 @@ class _Given:
 
     def total(self, column: Reals) -> Reals:
         """Sums of a column (n,) over groups, (N,), in the order of the framework."""
-        found: Reals = self.batch.total(column, self.added)
-        return found
+        total: Reals = self.batch.total(column, self.added)
+        return total
 
     def spread(self, numbers: Reals) -> Reals:
         """A number of each group, (N,), given to its rows, (n,)."""
-        found: Reals = self.batch.spread(numbers)
-        return found
+        rows: Reals = self.batch.spread(numbers)
+        return rows
 
 
 def standardized(entry: NormalizerEntry, batch: RewardBatch, values: Reals) -> Reals:
@@ -83,9 +83,9 @@ def _divided(scale: DeviationScale, given: _Given, centred: Reals, mean: Reals) 
         known = given.values[given.known]
         whole = RewardBatch(known.astype(np.float64), np.array([0, len(known)]))
         count = np.array([len(known)], dtype=dtype)
-        one = _Given(whole, known, known, np.ones(len(known), dtype=np.bool_), count, given.added)
-        middle = one.total(known) / count
-        spread = divisor(scale, _variance(scale, one, known - middle, middle), dtype)
+        as_one_group = _Given(whole, known, known, np.ones(len(known), dtype=np.bool_), count, given.added)
+        middle = as_one_group.total(known) / count
+        spread = divisor(scale, _variance(scale, as_one_group, known - middle, middle), dtype)
         return centred / spread
     result = np.where(given.known, centred, dtype.type(0))
     return centred / given.spread(divisor(scale, _variance(scale, given, result, mean), dtype))
@@ -113,8 +113,8 @@ def _in_float64(given: _Given, around: Reals | None) -> Reals:
     """Squares around a mean (N,), or around the exact one, summed over groups: (N,)."""
     wide = given.filled.astype(np.float64)
     apart = wide - given.spread(given.batch.total(wide) / given.counts if around is None else around)
-    found: Reals = given.batch.total(apart * apart)
-    return found
+    squares: Reals = given.batch.total(apart * apart)
+    return squares
 
 
 def divisor(scale: DeviationScale, variance: Reals, dtype: "np.dtype[Any]") -> Reals:

@@ -77,8 +77,8 @@ def _check(entry: NormalizerEntry, batch: RewardBatch) -> None:
         "a group of one": entry.singleton == "refused" and bool((batch.sizes == 1).any()),
         "a NaN reward": entry.nan == "refused" and bool(np.isnan(batch.rewards).any()),
     }
-    found = [what for what, is_so in refused.items() if is_so]
-    if found:
+    reasons = [what for what, is_so in refused.items() if is_so]
+    if reasons:
         raise IllFormedGroupError(
-            f"{entry.name} refuses {' and '.join(found)}: leave these out, or use another"
+            f"{entry.name} refuses {' and '.join(reasons)}: leave these out, or use another"
         )

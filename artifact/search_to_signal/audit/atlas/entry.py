@@ -170,13 +170,13 @@ def sources() -> Mapping[str, NormalizerSource]:
 @cache
 def entries() -> Mapping[str, NormalizerEntry]:
     """Every entry that has a formula, by name, in the order of the file."""
-    found: dict[str, NormalizerEntry] = {}
+    converted: dict[str, NormalizerEntry] = {}
     raw: dict[str, dict[str, Any]] = {}
     for table in _file().entry:
         whole = _whole(table, raw)
         raw[whole["name"]] = whole
-        found[whole["name"]] = _converted(whole)
-    return found
+        converted[whole["name"]] = _converted(whole)
+    return converted
 
 
 def _whole(table: dict[str, Any], before: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def pkpo_binary(rows: Reals, options: Options) -> Reals:
     total = comb(size - 1, k - 1)
     # Rewards other than 0 and 1 are counted too, so a count may be below 0 or above the size.
     wrong = [max(size - int(count), 0) for count in right.sum(axis=1)]
-    others = np.array([comb(one, k - 1) / total if total else np.nan for one in wrong])
+    others = np.array([comb(failures, k - 1) / total if total else np.nan for failures in wrong])
     share: Reals = others[:, None] * right
     # A right singleton has nobody whose share to take off.
     if size > 1:
@@ -239,16 +239,16 @@ def _quantile(rows: Reals, share: float) -> Reals:
     weight = rank - rows.dtype.type(first)
     low, high = ordered[:, first], ordered[:, min(first + 1, rows.shape[1] - 1)]
     between = low + weight * (high - low) if weight < 0.5 else high - (high - low) * (1 - weight)
-    found: Reals = np.where(np.isnan(ordered[:, -1]), ordered[:, -1], between)
-    return found[:, None].astype(rows.dtype)
+    quantile: Reals = np.where(np.isnan(ordered[:, -1]), ordered[:, -1], between)
+    return quantile[:, None].astype(rows.dtype)
 
 
 def _deviation(rows: Reals) -> Reals:
     """As torch.std of one row: (N, G) -> (N,), in float64 around the mean as it was rounded."""
     mean = blocked(rows) / rows.dtype.type(rows.shape[1])
     apart = rows.astype(np.float64) - mean.astype(np.float64)[:, None]
-    found: Reals = np.sqrt((apart * apart).sum(axis=1) / (rows.shape[1] - 1)).astype(rows.dtype)
-    return found
+    deviation: Reals = np.sqrt((apart * apart).sum(axis=1) / (rows.shape[1] - 1)).astype(rows.dtype)
+    return deviation
 
 
 def _ours(name: str, batch: RewardBatch, values: Reals, options: Options) -> Reals:

@@ -32,7 +32,7 @@ def row(entry: NormalizerEntry) -> dict[str, str]:
 def table(chosen: Iterable[NormalizerEntry]) -> str:
     """Entries, one or more, as aligned plain text, and beneath it the sources that nobody could read."""
     rows = [row(entry) for entry in chosen]
-    cells = [tuple(rows[0]), *(tuple(one.values()) for one in rows)]
+    cells = [tuple(rows[0]), *(tuple(row.values()) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
     unread = [source.framework for source in sources().values() if source.repository == "unread"]

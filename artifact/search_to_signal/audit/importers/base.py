@@ -99,17 +99,17 @@ class Format:
         Raises RecordError where they are of several runs.
         """
         for pattern in self.patterns:
-            found = [path for path in directory.glob(pattern) if path.is_file()]
-            found = [path for path in found if path.name not in self.beside]
-            if found:
-                found.sort(key=lambda path: _natural(path.relative_to(directory)))
-                self._refuse_several(directory, found)
-                return found[-1:] if self.newest else found
+            paths = [path for path in directory.glob(pattern) if path.is_file()]
+            paths = [path for path in paths if path.name not in self.beside]
+            if paths:
+                paths.sort(key=lambda path: _natural(path.relative_to(directory)))
+                self._refuse_several(directory, paths)
+                return paths[-1:] if self.newest else paths
         return []
 
     def _refuse_several(self, directory: Path, files: Sequence[Path]) -> None:
         known = [re.search(self.run, path.as_posix()) for path in files] if self.run else []
-        runs = sorted({one[0] for one in known if one})
+        runs = sorted({match[0] for match in known if match})
         if len(runs) > 1:
             raise RecordError(f"{directory} holds {len(runs)} runs: give one of {', '.join(runs)}")
 
@@ -168,9 +168,9 @@ def refuse_unknown_reward(
     """
     seen: dict[str, float] = {}
     for _, record in _records(path) if name is not None else ():
-        if name in (found := rewards(record)):
+        if name in (given := rewards(record)):
             return
-        seen |= numbers(found)
+        seen |= numbers(given)
     if name is not None:
         raise RecordError(f"{path} has no reward {name}: choose one of {', '.join(seen) or 'those it has'}")
 

@@ -115,11 +115,11 @@ def _at_beginnings(
     begins: NDArray[np.bool_], values: Sequence[Any], made: Callable[[Any], Any] | None = None
 ) -> NDArray[Any]:
     """(R,) values where a group begins, and of the first row, which may begin one; None elsewhere."""
-    found = np.full(len(values), None, dtype=object)
+    column = np.full(len(values), None, dtype=object)
     rows = [0, *np.flatnonzero(begins).tolist()]
     chosen = [values[row] for row in rows]
-    found[rows] = chosen if made is None else list(map(made, chosen))
-    return found
+    column[rows] = chosen if made is None else list(map(made, chosen))
+    return column
 
 
 def _excerpt(prompt: Any) -> str:
@@ -133,17 +133,17 @@ def _positions(given: Sequence[int]) -> NDArray[np.int64]:
 
 
 def _parts_of(rows: Sequence[Any]) -> Table:
-    found: Table = {}
+    table: Table = {}
     if not has(rows, "components"):
-        return found
+        return table
     parts = [row.components or {} for row in rows]
     weights = [row.weights or {} for row in rows] if has(rows, "weights") else [{}] * len(rows)
     for name in dict.fromkeys(chain.from_iterable(parts)):
         present = np.fromiter((name in part for part in parts), np.bool_, len(parts))
-        found[_PRESENT + name] = present
-        found[_VALUE + name] = np.array([part.get(name) for part in parts], dtype=np.float64)
-        found[_WEIGHT + name] = np.array([weight.get(name, 1.0) for weight in weights], dtype=np.float64)
-    return found
+        table[_PRESENT + name] = present
+        table[_VALUE + name] = np.array([part.get(name) for part in parts], dtype=np.float64)
+        table[_WEIGHT + name] = np.array([weight.get(name, 1.0) for weight in weights], dtype=np.float64)
+    return table
 
 
 def assembled(

@@ -76,13 +76,13 @@ def by_id(keys: Iterable[Key], rows: Iterable[RolloutRow]) -> Iterator[Group]:
 
 def joined(runs: Runs, rows: Iterable[RolloutRow]) -> Iterator[Group]:
     """As ``by_id``, where the runs were counted before."""
-    found = _closed(rows, runs.groups)
+    groups = _closed(rows, runs.groups)
     if runs.steps:
         order: dict[int, list[Group]] = {}
-        for group in found:
+        for group in groups:
             order.setdefault(group[0].step, []).append(group)
-        found = (group for together in order.values() for group in together)
-    return found
+        groups = (group for together in order.values() for group in together)
+    return groups
 
 
 def _closed(rows: Iterable[RolloutRow], left: Counter[int]) -> Iterator[Group]:
@@ -114,11 +114,11 @@ def sampled_apart(groups: Iterable[Group]) -> Iterator[Group]:
             continue
         samplings: list[dict[Hashable, RolloutRow]] = []
         for row in group:
-            free = next((one for one in samplings if row.member not in one), None)
+            free = next((sampling for sampling in samplings if row.member not in sampling), None)
             if free is None:
                 samplings.append(free := {})
             free[row.member] = row
-        yield from (list(one.values()) for one in samplings)
+        yield from (list(sampling.values()) for sampling in samplings)
 
 
 def runs_of(keys: Iterable[Key]) -> Runs:
@@ -133,9 +133,9 @@ def runs_of(keys: Iterable[Key]) -> Runs:
 
 
 def _more_than_once(stamps: "array[int]") -> Counter[int]:
-    found, counts = np.unique(np.frombuffer(stamps, dtype=np.uint64), return_counts=True)
+    distinct, counts = np.unique(np.frombuffer(stamps, dtype=np.uint64), return_counts=True)
     several = counts > 1
-    return Counter(dict(zip(found[several].tolist(), counts[several].tolist(), strict=True)))
+    return Counter(dict(zip(distinct[several].tolist(), counts[several].tolist(), strict=True)))
 
 
 def _stamp(key: Hashable) -> int:

@@ -70,16 +70,16 @@ def _over_the_best(rows: Iterable[RolloutRow], best: float) -> Iterator[RolloutR
         best = max(best, row.reward) if math.isfinite(row.reward) else best
 
 
-def _score(path: Path, found: object, objective: str | None) -> float:
-    if not isinstance(found, list):
-        if objective is not None and found is not None:
+def _score(path: Path, recorded: object, objective: str | None) -> float:
+    if not isinstance(recorded, list):
+        if objective is not None and recorded is not None:
             raise RecordError(f"{path}: a score is one number, without a name: leave `reward` out")
-        return score(found)
-    if objective is None or not re.fullmatch(r"\d+", objective) or int(objective) >= len(found):
+        return score(recorded)
+    if objective is None or not re.fullmatch(r"\d+", objective) or int(objective) >= len(recorded):
         raise RecordError(
-            f"{path}: a score has {len(found)} objectives; name one of them as `reward`, from 0 on"
+            f"{path}: a score has {len(recorded)} objectives; name one of them as `reward`, from 0 on"
         )
-    return score(found[int(objective)]) if found else NAN
+    return score(recorded[int(objective)]) if recorded else NAN
 
 
 FORMAT = Format(

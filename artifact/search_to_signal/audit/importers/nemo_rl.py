@@ -18,7 +18,7 @@ from typing import Any
 
 from search_to_signal.audit.groups import UNKNOWN, RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions, read_json, value_at
-from search_to_signal.audit.importers.prompts import run_evidence, runs_of
+from search_to_signal.audit.importers.prompts import groups_by_prompt, prompt_evidence
 from search_to_signal.audit.importers.rows import NAN, RolloutRow, count, digest, number, score
 from search_to_signal.audit.importers.sniffing import JSONL
 
@@ -33,14 +33,14 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
         path,
         options,
         lambda record, at: _row(record, at, step, options),
-        lambda rows: runs_of(str(path), rows, options.group_size),
-        run_evidence(options.group_size),
+        lambda rows: groups_by_prompt(path, rows, options),
+        prompt_evidence(options),
     )
 
 
 def _row(record: Mapping[str, Any], position: int, step: int, options: ReadOptions) -> RolloutRow:
     given = {name: _only(value) for name, value in record.items()}
-    mask = [bool(one) for one in given["token_loss_mask"]]
+    mask = [bool(counts) for counts in given["token_loss_mask"]]
     tokens = given.get("token_ids")
     first = mask.index(True) if True in mask else len(mask)
     end = count(given["input_lengths"])
@@ -69,7 +69,7 @@ def _credit(given: Any, mask: list[bool]) -> float:
     """The advantage of a sequence: that of its trained tokens, where they have one; else their mean."""
     if not isinstance(given, list):
         return score(given)
-    trained = [score(one) for one, counts in zip(given, mask, strict=True) if counts]
+    trained = [score(value) for value, counts in zip(given, mask, strict=True) if counts]
     if not trained:
         return NAN
     return trained[0] if len(set(trained)) == 1 else sum(trained) / len(trained)

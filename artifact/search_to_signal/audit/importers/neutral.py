@@ -51,8 +51,8 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
         return
     rows = (
         _row(row, at, columns)
-        for positions, found in _chunks(path, columns, ())
-        for at, row in zip(positions, found, strict=True)
+        for positions, chunk in _chunks(path, columns, ())
+        for at, row in zip(positions, chunk, strict=True)
     )
     yield from batches(str(path), joined(runs, rows), options.rows)
 

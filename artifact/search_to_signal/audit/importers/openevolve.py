@@ -43,16 +43,16 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
 
 def _row(record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
     child, parent = record.get("child_metrics"), record.get("parent_metrics")
-    found = fitness(child, options.reward)
+    own_fitness = fitness(child, options.reward)
     return RolloutRow(
         group=position,
         position=position,
         step=count(record.get("iteration")),
-        reward=found,
+        reward=own_fitness,
         response=digest(_text(record.get("child_code")) or _text(record.get("llm_response"))),
         label=value_at(record, options.label),
         status=status(child),
-        improvement=found - fitness(parent, options.reward),
+        improvement=own_fitness - fitness(parent, options.reward),
         metrics=numbers(child),
     )
 

@@ -51,24 +51,29 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     known = {file: _program(file) for file in sorted((path.parent / "programs").glob("*.json"))}
     refuse_unknown_label(path, next(iter(known.values()), {}), options.label)
     _refuse_unknown_reward(path, known, options.reward)
-    found = sorted(known.values(), key=_order)
-    own = [one for one in found if not value_at(one, "metadata.migrant")]
-    scores = {str(one.get("id")): _fitness(one.get("metrics"), metadata, options.reward) for one in found}
+    programs = sorted(known.values(), key=_order)
+    own = [program for program in programs if not value_at(program, "metadata.migrant")]
+    scores = {
+        str(program.get("id")): _fitness(program.get("metrics"), metadata, options.reward)
+        for program in programs
+    }
     archive = set(map(str, metadata.get("archive") or ()))
-    rows = rows_of(path, enumerate(own), lambda one, at: _row(one, at, scores, archive, metadata, options))
-    copied = Assumption("migrants", _COPIED, {"copies": len(found) - len(own)})
+    rows = rows_of(
+        path, enumerate(own), lambda program, at: _row(program, at, scores, archive, metadata, options)
+    )
+    copied = Assumption("migrants", _COPIED, {"copies": len(programs) - len(own)})
     for batch in batches(str(path.parent), consecutive(rows), options.rows, _EVIDENCE):
         yield replace(batch, assumptions=(*batch.assumptions, copied)) if copied.counts["copies"] else batch
 
 
 def _program(file: Path) -> Program:
     try:
-        found = parse_json(file.read_bytes())
+        program = parse_json(file.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"{file}: no program ({reason(error)}); copy the checkpoint again") from error
-    if not isinstance(found, dict):
+    if not isinstance(program, dict):
         raise RecordError(f"{file}: no program, which is a JSON object; copy the checkpoint again")
-    return found
+    return program
 
 
 def _order(program: Program) -> tuple[int, float, str]:
@@ -76,9 +81,9 @@ def _order(program: Program) -> tuple[int, float, str]:
 
 
 def _refuse_unknown_reward(path: Path, programs: Mapping[Path, Program], name: str | None) -> None:
-    metrics = [numbers(one.get("metrics")) for one in programs.values()]
-    if name is not None and not any(name in one for one in metrics):
-        names = ", ".join(dict.fromkeys(key for one in metrics for key in one))
+    metrics = [numbers(program.get("metrics")) for program in programs.values()]
+    if name is not None and not any(name in measured for measured in metrics):
+        names = ", ".join(dict.fromkeys(key for measured in metrics for key in measured))
         raise RecordError(f"{path} has no reward {name}: choose one of {names or 'those it has'}")
 
 

@@ -1,7 +1,9 @@
 """Groups that a log does not name: runs of rows with the same prompt."""
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
+from search_to_signal.audit.importers.base import ReadOptions
 from search_to_signal.audit.importers.rows import Evidence, Group, RolloutRow, assumed, consecutive
 from search_to_signal.errors import RecordError
 
@@ -12,21 +14,21 @@ _RUNS = (
 _SPLIT = "a group is a run of rows with the same prompt, split into the group size that the caller gave"
 
 
-def runs_of(source: str, rows: Iterable[RolloutRow], group_size: int | None) -> Iterator[Group]:
-    """Runs of rows with equal ``group``, split into groups of ``group_size`` where it is given.
+def groups_by_prompt(path: Path, rows: Iterable[RolloutRow], options: ReadOptions) -> Iterator[Group]:
+    """Runs of rows with equal ``group``, split into groups of the size that the caller gave, if any.
 
     Raises RecordError for a run that cannot be split evenly.
     """
     for run in consecutive(rows):
-        size = group_size or len(run)
+        size = options.group_size or len(run)
         if len(run) % size:
             raise RecordError(
-                f"{source}: {len(run)} rows with one prompt from row {run[0].position} on are no multiple of "
+                f"{path}: {len(run)} rows with one prompt from row {run[0].position} on are no multiple of "
                 f"the group size {size}; give the size that the run was trained with, or none"
             )
         yield from (run[start : start + size] for start in range(0, len(run), size))
 
 
-def run_evidence(group_size: int | None) -> Evidence:
+def prompt_evidence(options: ReadOptions) -> Evidence:
     """How many runs of which length were taken for groups."""
-    return assumed("consecutive_prompts", _SPLIT if group_size else _RUNS)
+    return assumed("consecutive_prompts", _SPLIT if options.group_size else _RUNS)

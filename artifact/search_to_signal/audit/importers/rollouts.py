@@ -79,7 +79,7 @@ class Columns:
         own = [self.of(name) for name in COLUMNS]
         if any("." in name for name in self.names.values()) or len(set(own)) < len(own) or self.parts:
             return ()
-        fields = {self.of(one.name): self._field(one) for one in msgspec.structs.fields(Rollout)}
+        fields = {self.of(column.name): self._field(column) for column in msgspec.structs.fields(Rollout)}
         every = msgspec.defstruct("Read", [*fields.values()], frozen=True, gc=False)
         needed = {self.of("group"), self.of("reward")}
         # msgspec takes no name that JSON escapes.
@@ -94,10 +94,10 @@ class Columns:
         )
         return msgspec.json.Decoder(alone), msgspec.json.Decoder(every)
 
-    def _field(self, one: msgspec.structs.FieldInfo) -> tuple[str, Any, Any]:
-        kind = Any if one.name == "label" else _Whole if one.type is int else one.type
-        default = {} if one.required else {"default": one.default}
-        return one.name, kind, msgspec.field(name=self.of(one.name), **default)
+    def _field(self, column: msgspec.structs.FieldInfo) -> tuple[str, Any, Any]:
+        kind = Any if column.name == "label" else _Whole if column.type is int else column.type
+        default = {} if column.required else {"default": column.default}
+        return column.name, kind, msgspec.field(name=self.of(column.name), **default)
 
     @cached_property
     def wanted(self) -> frozenset[str]:
@@ -122,7 +122,7 @@ class Columns:
             response=self._read(record, "response", _text),
             label=record.get(self.of("label")),
             status=self._read(record, "status", _text),
-            prompt=found(record, self.of("prompt")),
+            prompt=column_value(record, self.of("prompt")),
             components=components,
             weights=weights,
         )
@@ -130,7 +130,7 @@ class Columns:
     def _read(self, record: Mapping[str, Any], name: str, made: Callable[[Any], Made]) -> Made:
         """A column by its name in Rollout; raises ValueError, naming the column."""
         try:
-            return made(found(record, self.of(name)))
+            return made(column_value(record, self.of(name)))
         except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"{self.of(name)}: {error}") from error
 
@@ -145,12 +145,12 @@ class Columns:
 
     def _parts(self, record: Mapping[str, Any]) -> tuple[dict[str, float | None], dict[str, float | None]]:
         if self.parts:
-            return {name: _score(found(record, name)) for name in self.parts}, dict(self.parts)
+            return {name: _score(column_value(record, name)) for name in self.parts}, dict(self.parts)
         parts, weights = (_numbers(record.get(name), name) for name in ("components", "weights"))
         return parts, {name: weights.get(name, 1.0) for name in parts}
 
 
-def found(record: Mapping[str, Any], name: str) -> Any:
+def column_value(record: Mapping[str, Any], name: str) -> Any:
     """The value of a column, ``a.b`` being column b within a unless the file has one of that very name."""
     if name in record:
         return record[name]
@@ -198,7 +198,7 @@ def _numbers(value: Any, name: str) -> dict[str, float | None]:
         return {}
     if not isinstance(value, Mapping):
         raise ValueError(f"{name} are no numbers by name")
-    return {str(key): None if one is None else number(one) for key, one in value.items()}
+    return {str(key): None if entry is None else number(entry) for key, entry in value.items()}
 
 
 def refused(path: Path, position: int, error: Exception) -> RecordError:

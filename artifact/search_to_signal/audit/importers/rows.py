@@ -67,11 +67,11 @@ def digests(texts: Sequence[str | None]) -> NDArray[np.uint64]:
     """(R,): the digest of each text."""
     if texts.count(None) == len(texts):
         return np.zeros(len(texts), dtype=np.uint64)
-    found = np.fromiter(map(hash, texts), np.int64, len(texts)).view(np.uint64)
-    found[found == 0] = 1
+    codes = np.fromiter(map(hash, texts), np.int64, len(texts)).view(np.uint64)
+    codes[codes == 0] = 1
     if None in texts:
-        found[[text is None for text in texts]] = 0
-    return found
+        codes[[text is None for text in texts]] = 0
+    return codes
 
 
 def number(value: object) -> float:
@@ -167,8 +167,8 @@ def assumed(key: str, says: str) -> Evidence:
 
 def sizes(groups: Sequence[Group]) -> dict[str, int]:
     """How many groups, and how many of each size."""
-    found = Counter(len(group) for group in groups)
-    return {"groups": len(groups), **{f"groups of {size}": found[size] for size in sorted(found)}}
+    counts = Counter(len(group) for group in groups)
+    return {"groups": len(groups), **{f"groups of {size}": counts[size] for size in sorted(counts)}}
 
 
 def _batch(source: str, groups: Sequence[Group], evidence: Evidence | None) -> RewardGroups:
@@ -208,11 +208,11 @@ def _table(source: str, rows: Sequence[Mapping[str, float]]) -> dict[str, Floats
 
 def _weights(rows: Sequence[RolloutRow]) -> dict[str, float]:
     """One weight per component; 1 for a component whose weight changes, which is then weighted already."""
-    found: dict[str, set[float]] = {}
+    weights: dict[str, set[float]] = {}
     for row in rows:
         for name, weight in row.weights.items():
-            found.setdefault(name, set()).add(weight)
-    return {name: next(iter(seen)) if len(seen) == 1 else 1.0 for name, seen in found.items()}
+            weights.setdefault(name, set()).add(weight)
+    return {name: next(iter(seen)) if len(seen) == 1 else 1.0 for name, seen in weights.items()}
 
 
 def _components(source: str, rows: Sequence[RolloutRow], weights: Mapping[str, float]) -> dict[str, Floats]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from search_to_signal.audit.groups import RewardGroups
 from search_to_signal.audit.importers.base import Format, ReadOptions
-from search_to_signal.audit.importers.prompts import run_evidence, runs_of
+from search_to_signal.audit.importers.prompts import groups_by_prompt, prompt_evidence
 from search_to_signal.audit.importers.rows import batches
 from search_to_signal.audit.importers.slime import dump_rows
 from search_to_signal.audit.importers.sniffing import TORCH
@@ -23,8 +23,8 @@ from search_to_signal.audit.importers.sniffing import TORCH
 
 def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
     """Groups of one dump; raises RecordError for a file that is damaged or holds more than plain data."""
-    runs = runs_of(str(path), dump_rows(path, options, _prompt), options.group_size)
-    yield from batches(str(path), runs, options.rows, run_evidence(options.group_size))
+    runs = groups_by_prompt(path, dump_rows(path, options, _prompt), options)
+    yield from batches(str(path), runs, options.rows, prompt_evidence(options))
 
 
 def _prompt(sample: Mapping[str, Any]) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from search_to_signal.audit.groups import ASSUMED_REWARD, Assumption, RewardGroups, excerpt
 from search_to_signal.audit.importers.base import Format, ReadOptions, refuse_unknown_label, value_at
-from search_to_signal.audit.importers.prompts import run_evidence, runs_of
+from search_to_signal.audit.importers.prompts import groups_by_prompt, prompt_evidence
 from search_to_signal.audit.importers.rows import (
     NAN,
     Evidence,
@@ -49,12 +49,12 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
 
 def contents_of(rows: Iterable[Mapping[str, Any]]) -> bytes:
     """A digest of rows without their step: a batch that trains twice is written twice, under two steps."""
-    found = hashlib.blake2b(digest_size=16)
+    hashed = hashlib.blake2b(digest_size=16)
     for row in rows:
-        found.update(
+        hashed.update(
             repr([value for name, value in row.items() if name != "step"]).encode("utf-8", "replace")
         )
-    return found.digest()
+    return hashed.digest()
 
 
 def _contents(path: Path) -> bytes:
@@ -71,21 +71,21 @@ def read_rows(
     wanted = dict.fromkeys([*FIXED[:3], *components, *(name for name in optional if name in columns)])
     rows = rows_of(path, records(list(wanted)), lambda record, at: _row(record, at, components, options))
     evidence = _evidence(components, options)
-    yield from batches(str(path), runs_of(str(path), rows, options.group_size), options.rows, evidence)
+    yield from batches(str(path), groups_by_prompt(path, rows, options), options.rows, evidence)
 
 
 def _components(
     path: Path, columns: Sequence[str], numeric: Sequence[str], options: ReadOptions
 ) -> tuple[str, ...]:
     """The reward columns: those that were named, or every column of numbers that TRL does not fix."""
-    found = options.components or tuple(name for name in numeric if name not in FIXED)
-    unknown = sorted({*found, *options.weights} - {*found} | {*found} - {*columns})
-    if unknown or not found:
+    names = options.components or tuple(name for name in numeric if name not in FIXED)
+    unknown = sorted({*names, *options.weights} - {*names} | {*names} - {*columns})
+    if unknown or not names:
         raise RecordError(
             f"{path} has no rewards {', '.join(unknown)}: as components, name columns that it has "
             f"({', '.join(columns)})"
         )
-    return found
+    return names
 
 
 def _row(
@@ -125,7 +125,7 @@ def _evidence(components: Sequence[str], options: ReadOptions) -> Evidence:
     key = "named_reward" if options.components and options.weights else ASSUMED_REWARD
     says = f"the reward is the sum of {', '.join(components)} ({chosen}) with {weighing}"
 
-    runs = run_evidence(options.group_size)
+    runs = prompt_evidence(options)
 
     def evidence(groups: Sequence[Group]) -> tuple[Assumption, ...]:
         reward = Assumption(key, says, {"rows": sum(len(group) for group in groups)})

@@ -43,14 +43,14 @@ def read(path: Path, options: ReadOptions) -> Iterator[RewardGroups]:
 
 
 def _row(record: dict[str, Any], position: int, options: ReadOptions) -> RolloutRow:
-    steps = [one for one in record.get("steps") or () if isinstance(one, dict)]
+    steps = [step for step in record.get("steps") or () if isinstance(step, dict)]
     rewards = [number(value) for value in record.get("step_rewards") or ()]
     return RolloutRow(
         group=record.get("trajectory_index"),
         position=position,
         step=count(record.get("train_step")),
         reward=score(record.get(options.reward or "total_reward")),
-        response=digest("\x1e".join(str(one.get("ac_text")) for one in steps)) if steps else 0,
+        response=digest("\x1e".join(str(step.get("ac_text")) for step in steps)) if steps else 0,
         label=value_at(record, options.label)
         if options.label
         else "/".join(map(str, record.get("tags") or ())),

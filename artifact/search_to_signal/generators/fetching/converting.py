@@ -8,7 +8,7 @@ import numpy as np
 
 from search_to_signal.errors import ModelFileError
 from search_to_signal.generators.fetching.gguf_file import ARCHITECTURE, GgufModel
-from search_to_signal.generators.fetching.tokens import Vocabulary, read_vocabulary, write_tokenizer
+from search_to_signal.generators.fetching.tokens import TokenVocabulary, read_vocabulary, write_tokenizer
 from search_to_signal.generators.fetching.weights import HEAD, Sizes, write_weights
 from search_to_signal.progress import Progress
 
@@ -53,7 +53,7 @@ def _sizes(model: GgufModel, vocabulary: int) -> Sizes:
     return Sizes(layers, hidden, inner, heads, key_heads, vocabulary)
 
 
-def _config(model: GgufModel, sizes: Sizes, vocabulary: Vocabulary) -> dict[str, Any]:
+def _config(model: GgufModel, sizes: Sizes, vocabulary: TokenVocabulary) -> dict[str, Any]:
     # ``rope_theta`` in its old place: 4.49 would read 10,000 where newer releases write it.
     return {
         "architectures": ["Qwen2ForCausalLM"],
@@ -83,7 +83,7 @@ def _config(model: GgufModel, sizes: Sizes, vocabulary: Vocabulary) -> dict[str,
     }
 
 
-def _generation(vocabulary: Vocabulary) -> dict[str, Any]:
+def _generation(vocabulary: TokenVocabulary) -> dict[str, Any]:
     """Both tokens stop an answer; nothing filters or reweighs what is sampled (D23)."""
     ends = list(dict.fromkeys((vocabulary.end, vocabulary.pad)))
     return {"bos_token_id": vocabulary.pad, "eos_token_id": ends, "pad_token_id": vocabulary.pad}

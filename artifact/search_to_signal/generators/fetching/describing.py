@@ -14,7 +14,7 @@ SOURCE, CARD, LICENCE = "source.json", "README.md", "LICENSE"
 _LICENCES = Path(__file__).parent / "licences"
 
 
-class Origin(NamedTuple):
+class ModelOrigin(NamedTuple):
     """A model's name, what is known of it, and the SHA-256 of what it was made from, by name.
 
     ``revision`` is None where nothing says that the bytes are those of one; ``edited`` says what was changed.
@@ -28,7 +28,7 @@ class Origin(NamedTuple):
     edited: str = ""
 
 
-def describe(out: Path, origin: Origin, progress: Progress) -> None:
+def describe(out: Path, origin: ModelOrigin, progress: Progress) -> None:
     """Write source.json, README.md, the licence where it is ours to give, and the list of checksums last."""
     (out / SOURCE).write_text(json.dumps(_source(origin), indent=2) + "\n", encoding="utf-8")
     (out / CARD).write_text(_card(origin), encoding="utf-8")
@@ -40,7 +40,7 @@ def describe(out: Path, origin: Origin, progress: Progress) -> None:
     (out / CHECKSUMS).write_text("".join(f"{reading.copy([path])}  {path.name}\n" for path in files))
 
 
-def _source(origin: Origin) -> dict[str, object]:
+def _source(origin: ModelOrigin) -> dict[str, object]:
     return {
         "name": origin.name,
         "repository": origin.known and origin.known.repository,
@@ -51,7 +51,7 @@ def _source(origin: Origin) -> dict[str, object]:
     }
 
 
-def _card(origin: Origin) -> str:
+def _card(origin: ModelOrigin) -> str:
     files = "".join(f"- `{name}`, SHA-256 `{sha256}`\n" for name, sha256 in sorted(origin.files.items()))
     return f"""# {origin.name}
 
@@ -64,7 +64,7 @@ Made by `s2s model fetch {origin.name}`; `source.json` says the same for program
 """
 
 
-def _whose(origin: Origin) -> str:
+def _whose(origin: ModelOrigin) -> str:
     if origin.known is None:
         return "A model that this package does not know: only its publisher vouches for the bytes."
     if origin.revision is None:
@@ -74,7 +74,7 @@ def _whose(origin: Origin) -> str:
     return f"A model of {origin.known.repository} on huggingface.co, at revision {origin.revision}:"
 
 
-def _how(origin: Origin) -> str:
+def _how(origin: ModelOrigin) -> str:
     if not origin.converted:
         return f"The files are the distributor's, byte for byte{origin.edited}.\n"
     return (

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from search_to_signal.errors import ModelFileError
 from search_to_signal.generators.fetching.converting import convert
-from search_to_signal.generators.fetching.describing import Origin
+from search_to_signal.generators.fetching.describing import ModelOrigin
 from search_to_signal.generators.fetching.known import KnownModel
 from search_to_signal.generators.fetching.reading import (
     Reading,
@@ -30,7 +30,7 @@ class GgufSource(NamedTuple):
     sha256: str | None = None
     cached: bool = False
 
-    def write(self, out: Path, progress: Progress) -> Origin:
+    def write(self, out: Path, progress: Progress) -> ModelOrigin:
         """Check the bytes, then convert them; raises ModelFileError for others, and for no model."""
         self._refuse_size()
         joined = out / _JOINED if len(self.files) > 1 else None
@@ -41,7 +41,7 @@ class GgufSource(NamedTuple):
             joined.unlink()
         published = (self.known and self.known.gguf) or self.files[0].name
         revision = self.known.revision if self.known else None
-        return Origin(self.name, self.known, {published: found}, revision, converted=True)
+        return ModelOrigin(self.name, self.known, {published: found}, revision, converted=True)
 
     def _read(self, joined: Path | None, progress: Progress) -> str:
         size = total_size(self.files)

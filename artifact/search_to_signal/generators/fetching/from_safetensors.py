@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from safetensors import SafetensorError, safe_open
 
 from search_to_signal.errors import ModelFileError
-from search_to_signal.generators.fetching.describing import Origin
+from search_to_signal.generators.fetching.describing import ModelOrigin
 from search_to_signal.generators.fetching.known import KnownModel
 from search_to_signal.generators.fetching.reading import (
     Reading,
@@ -40,7 +40,7 @@ class SafetensorsSource(NamedTuple):
     revision: str | None = None
     cached: bool = False
 
-    def write(self, out: Path, progress: Progress) -> Origin:
+    def write(self, out: Path, progress: Progress) -> ModelOrigin:
         """Copy and check every file; raises ModelFileError for another, a missing or a damaged one."""
         _refuse_incomplete(self.files)
         size = total_size(list(self.files.values()))
@@ -58,7 +58,7 @@ class SafetensorsSource(NamedTuple):
                     "get it again"
                 )
         edited = f", but for rope_theta in {CONFIG}" if _place_rotation(out / CONFIG) else ""
-        return Origin(self.name, self.known, found, self.revision, converted=False, edited=edited)
+        return ModelOrigin(self.name, self.known, found, self.revision, converted=False, edited=edited)
 
 
 def wanted(name: str) -> bool:

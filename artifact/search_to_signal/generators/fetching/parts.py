@@ -69,9 +69,9 @@ def _series(directory: Path) -> list[tuple[int, Path]]:
 
 def _in_order(directory: Path, numbered: Sequence[tuple[int, Path]]) -> list[Path]:
     numbers = [number for number, _ in numbered]
-    for (one, path), (other, double) in pairwise(numbered):
-        if one == other:
-            raise ModelFileError(f"{path} and {double} are both part {one}: leave the parts of one file")
+    for (number, path), (following, double) in pairwise(numbered):
+        if number == following:
+            raise ModelFileError(f"{path} and {double} are both part {number}: leave the parts of one file")
     first = min(numbers[0], 1)
     if missing := sorted(set(range(first, numbers[-1])) - set(numbers)):
         raise ModelFileError(f"{directory} lacks {_named(missing)} of {numbers[-1]}: get what is missing")

@@ -19,7 +19,7 @@ _PIECES = (
 )
 
 
-class Vocabulary(NamedTuple):
+class TokenVocabulary(NamedTuple):
     """Tokens and their kinds by id, the merges in order, and the tokens that end and fill."""
 
     tokens: list[str]
@@ -46,7 +46,7 @@ class Vocabulary(NamedTuple):
         }
 
 
-def read_vocabulary(model: GgufModel) -> Vocabulary:
+def read_vocabulary(model: GgufModel) -> TokenVocabulary:
     """The vocabulary of a file; raises ModelFileError for another tokenizer or lists that do not fit."""
     kind = (model.setting("tokenizer.ggml.model"), model.setting("tokenizer.ggml.pre", "no name"))
     if kind != ("gpt2", "qwen2"):
@@ -57,10 +57,10 @@ def read_vocabulary(model: GgufModel) -> Vocabulary:
     # transformers' own reading of such a file takes <|endoftext|> for the end; a chat's is <|im_end|>.
     if len(tokens) != len(kinds) or not {END, PAD} <= control.keys():
         raise ModelFileError(f"{model.path} lacks the tokens {END} and {PAD}, or their kinds; get it again")
-    return Vocabulary(tokens, kinds, merges, control[END], control[PAD])
+    return TokenVocabulary(tokens, kinds, merges, control[END], control[PAD])
 
 
-def write_tokenizer(out: Path, vocabulary: Vocabulary, model: GgufModel) -> None:
+def write_tokenizer(out: Path, vocabulary: TokenVocabulary, model: GgufModel) -> None:
     """Write tokenizer.json and its settings; raises ModelFileError where the lists make no tokenizer."""
     text = json.dumps(_tokenizer(vocabulary), indent=2, ensure_ascii=False)
     try:
@@ -79,7 +79,7 @@ def write_tokenizer(out: Path, vocabulary: Vocabulary, model: GgufModel) -> None
         (out / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
+def _tokenizer(vocabulary: TokenVocabulary) -> dict[str, Any]:
     bytes_only = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
     split = {"type": "Split", "pattern": {"Regex": _PIECES}, "behavior": "Isolated", "invert": False}
     return {
@@ -106,7 +106,7 @@ def _tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def _settings(vocabulary: Vocabulary, template: str, context: int) -> dict[str, Any]:
+def _settings(vocabulary: TokenVocabulary, template: str, context: int) -> dict[str, Any]:
     added = {str(token.pop("id")): token for token in vocabulary.added()}
     return {
         "add_bos_token": False,

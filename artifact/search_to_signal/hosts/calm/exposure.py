@@ -61,11 +61,11 @@ def exposures(
     firsts = state.archive[: settings.population_size]
     base = np.array([state.distances(first) for first in firsts]).reshape(len(firsts), len(archived))
 
-    def one(result: Evaluated) -> float | None:
+    def exposure(result: Evaluated) -> float | None:
         if result.score is None:
             return None
         if not unconditional and holds(archived, result.score):
             return 0.0
         return _parent_chance(state, archived, base, _member(result), settings)
 
-    return tuple(one(result) for result in results)
+    return tuple(exposure(result) for result in results)

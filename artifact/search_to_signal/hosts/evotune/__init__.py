@@ -12,11 +12,11 @@ import numpy as np
 from search_to_signal.config import settings_of
 from search_to_signal.hosts.calm.operators import CROSSOVER, REPLACEMENT
 from search_to_signal.hosts.calm.prompts import REPLACEMENT_VARIANTS, build_prompt
-from search_to_signal.hosts.evotune.database import Database, initial_database, maintain
+from search_to_signal.hosts.evotune.database import IslandDatabase, initial_database, maintain
 from search_to_signal.hosts.evotune.sampling import chance_of, select_programs
 from search_to_signal.hosts.evotune.settings import EvoTuneSettings
 from search_to_signal.problems.base import Problem
-from search_to_signal.records.database import Database as StoredDatabase
+from search_to_signal.records.database import Database
 from search_to_signal.search.evaluated import Evaluated, event_of, member_of
 from search_to_signal.search.host import HostSetup, Request, Transition
 from search_to_signal.search.member import Member
@@ -26,24 +26,24 @@ from search_to_signal.search.prompt import PromptForm
 class Drawn(NamedTuple):
     """The database of a request, and the island that its programs are of."""
 
-    database: Database
+    database: IslandDatabase
     island: int
 
 
 @dataclass(frozen=True)
 class EvoTuneHost:
-    """The database for one problem; its states are ``Database``, those of its requests ``Drawn``."""
+    """The database for one problem; its states are ``IslandDatabase``, those of its requests ``Drawn``."""
 
     problem: Problem
     settings: EvoTuneSettings
     form: PromptForm = "compact"
     database_is_archive: ClassVar[bool] = True
 
-    def start(self, seed: Member) -> Database:
+    def start(self, seed: Member) -> IslandDatabase:
         """The seed heuristic on every island."""
         return initial_database(seed, self.settings)
 
-    def propose(self, state: Database, rng: np.random.Generator) -> Request:
+    def propose(self, state: IslandDatabase, rng: np.random.Generator) -> Request:
         """Upkeep of the database, an island, and its programs in a prompt of CALM's words (D51)."""
         database, was_reset = maintain(state, self.settings, rng)
         island = int(rng.integers(len(database.islands)))
@@ -68,11 +68,11 @@ class EvoTuneHost:
         after = replace(drawn.database, pending=pending, groups=drawn.database.groups + 1)
         return Transition(after, events, tuple(new), after.programs)
 
-    def database(self, state: Database) -> StoredDatabase:
+    def database(self, state: IslandDatabase) -> Database:
         """Islands and waiting programs by their ids."""
         islands = tuple(tuple(member.id for member in island) for island in state.islands)
         waiting = tuple((place, member.id) for place, member in state.pending)
-        return StoredDatabase(groups=state.groups, islands=islands, waiting=waiting)
+        return Database(groups=state.groups, islands=islands, waiting=waiting)
 
     def exposures(self, request: Request, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
         """The chance of being shown by the next prompt, 0 for a program that the island has (D13)."""

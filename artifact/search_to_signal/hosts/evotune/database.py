@@ -15,7 +15,7 @@ Island = tuple[Member, ...]
 
 
 @dataclass(frozen=True)
-class Database:
+class IslandDatabase:
     """Islands in order of registration, programs waiting for theirs, and the number of groups so far."""
 
     islands: tuple[Island, ...]
@@ -43,12 +43,12 @@ def best(island: Island) -> Member:
     return max(island, key=lambda member: member.score)
 
 
-def initial_database(seed: Member, settings: EvoTuneSettings) -> Database:
+def initial_database(seed: Member, settings: EvoTuneSettings) -> IslandDatabase:
     """Return a database whose islands hold the seed heuristic alone."""
-    return Database(((seed,),) * settings.num_islands)
+    return IslandDatabase(((seed,),) * settings.num_islands)
 
 
-def register_waiting(database: Database) -> Database:
+def register_waiting(database: IslandDatabase) -> IslandDatabase:
     """The waiting programs on their islands."""
     islands = [list(island) for island in database.islands]
     for place, member in database.pending:
@@ -56,14 +56,14 @@ def register_waiting(database: Database) -> Database:
     return replace(database, islands=tuple(_distinct(island) for island in islands), pending=())
 
 
-def migrate(database: Database) -> Database:
+def migrate(database: IslandDatabase) -> IslandDatabase:
     """Every island with the best program of the one before it, all at once."""
     migrants = [best(island) for island in database.islands]
     islands = [_distinct((*island, migrants[i - 1])) for i, island in enumerate(database.islands)]
     return replace(database, islands=tuple(islands))
 
 
-def reset(database: Database, rng: np.random.Generator) -> Database:
+def reset(database: IslandDatabase, rng: np.random.Generator) -> IslandDatabase:
     """The weaker half of the islands, rounded down, each begun again with the best of an island that stays.
 
     Of islands with equal bests the first are weaker.
@@ -81,8 +81,8 @@ def is_due(period: int, groups: int) -> bool:
 
 
 def maintain(
-    database: Database, settings: EvoTuneSettings, rng: np.random.Generator
-) -> tuple[Database, bool]:
+    database: IslandDatabase, settings: EvoTuneSettings, rng: np.random.Generator
+) -> tuple[IslandDatabase, bool]:
     """Apply what is due before a group: registration, migration, reset; returns whether there was a reset."""
     if is_due(settings.num_cont_rounds, database.groups):
         database = register_waiting(database)

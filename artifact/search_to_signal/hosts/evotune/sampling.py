@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from search_to_signal.hosts.evotune.database import Database, Island
+from search_to_signal.hosts.evotune.database import Island, IslandDatabase
 from search_to_signal.hosts.evotune.settings import EvoTuneSettings
 from search_to_signal.numerics import Floats
 from search_to_signal.search.member import Member
@@ -13,7 +13,7 @@ Clusters = dict[float, list[Member]]
 _LEAST = 1e-20
 
 
-def percentile(database: Database, settings: EvoTuneSettings) -> float:
+def percentile(database: IslandDatabase, settings: EvoTuneSettings) -> float:
     """The share of the clusters that is drawn from: it falls in line with the batches of groups."""
     batch = database.groups - database.groups % settings.num_cont_rounds
     progress = min(batch / settings.num_rounds, 1.0)
@@ -60,7 +60,7 @@ def drawable(clusters_of: Clusters, share: float, settings: EvoTuneSettings) -> 
 
 
 def select_programs(
-    database: Database, island: int, settings: EvoTuneSettings, rng: np.random.Generator
+    database: IslandDatabase, island: int, settings: EvoTuneSettings, rng: np.random.Generator
 ) -> tuple[Member, ...]:
     """The programs for a prompt, best first: one each of distinct clusters of an island."""
     found = clusters(database.islands[island], settings)
@@ -74,7 +74,7 @@ def _one_of(programs: list[Member], rng: np.random.Generator) -> Member:
     return programs[rng.choice(len(programs), p=shortest_first(programs))]
 
 
-def chance_of(database: Database, island: int, member: Member, settings: EvoTuneSettings) -> float:
+def chance_of(database: IslandDatabase, island: int, member: Member, settings: EvoTuneSettings) -> float:
     """How likely the next prompt shows a program, registered on its island alone; upkeep is left out."""
     found = clusters((*database.islands[island], member), settings)
     scores, chances, count = drawable(found, percentile(database, settings), settings)

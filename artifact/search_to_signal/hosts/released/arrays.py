@@ -12,8 +12,8 @@ def arrays_within(value: Any) -> list[NDArray[Any]]:
     found: dict[str, list[NDArray[Any]]] = {}
     for place, array in _leaves(value, "", 0):
         found.setdefault(place, []).append(array)
-    stacked = [np.stack(one) for one in found.values() if len({array.shape for array in one}) == 1]
-    return [*stacked, *(array for one in found.values() for array in one)]
+    stacked = [np.stack(group) for group in found.values() if len({array.shape for array in group}) == 1]
+    return [*stacked, *(array for group in found.values() for array in group)]
 
 
 def _leaves(value: Any, place: str, depth: int) -> Iterator[tuple[str, NDArray[Any]]]:

@@ -35,7 +35,7 @@ _LEFT_OUT = shutil.ignore_patterns(".git", "__pycache__")
 
 
 @dataclass(frozen=True)
-class Checkout:
+class ReleasedCheckout:
     """An open checkout; ``path`` is where it really lies."""
 
     path: Path
@@ -86,7 +86,7 @@ def remedy(module: str) -> str:
 
 
 @contextmanager
-def opened(path: Path, place: Path | None = None) -> Iterator[Checkout]:
+def opened(path: Path, place: Path | None = None) -> Iterator[ReleasedCheckout]:
     """Make a checkout importable and its files readable by relative path, without writing into it.
 
     The working directory is a temporary one with links to what the checkout holds, or ``place``, a copy of
@@ -102,7 +102,7 @@ def opened(path: Path, place: Path | None = None) -> Iterator[Checkout]:
     own = {entry.stem for entry in path.iterdir()}
     made = linked(path) if place is None else copied(path, place)
     with made as directory, _imported_from(directory, own), _contained_children():
-        yield Checkout(path if place is None else directory)
+        yield ReleasedCheckout(path if place is None else directory)
 
 
 @contextmanager

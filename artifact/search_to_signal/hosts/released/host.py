@@ -25,7 +25,7 @@ from search_to_signal.hosts.calm.operators import (
 from search_to_signal.hosts.calm.state import SearchState, state_of
 from search_to_signal.hosts.compared import AskedPrompt, NotComparableError, PlayedGroup
 from search_to_signal.hosts.released.arrays import arrays_within
-from search_to_signal.hosts.released.checkout import NAMES, Checkout
+from search_to_signal.hosts.released.checkout import NAMES, ReleasedCheckout
 from search_to_signal.hosts.released.trainer import (
     bases_of,
     changed,
@@ -214,7 +214,7 @@ class ReleasedHost:
             yield
 
 
-def released_host(checkout: Checkout, problem: str) -> ReleasedHost:
+def released_host(checkout: ReleasedCheckout, problem: str) -> ReleasedHost:
     """A host for one of our problems; raises HostError where the checkout has another interface.
 
     Its log, which ``log_dir`` names as a file, and its algorithms go below the working directory, which is

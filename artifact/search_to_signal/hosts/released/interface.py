@@ -88,7 +88,7 @@ def _require(path: Path, wanted: Signature) -> None:
     if wanted.owner and owner is None:
         raise HostError(f"{file} defines no class {wanted.owner}: the released host does")
     body = owner.body if owner else tree.body
-    found = next((one for one in body if isinstance(one, Function) and one.name == wanted.name), None)
+    found = next((node for node in body if isinstance(node, Function) and node.name == wanted.name), None)
     if found is None and wanted.inherited and owner and owner.bases:
         return
     if found is None:
@@ -99,8 +99,11 @@ def _require(path: Path, wanted: Signature) -> None:
 
 
 def _fault(found: Function, wanted: Signature) -> str | None:
-    given = [one.arg for one in (*found.args.posonlyargs, *found.args.args)]
-    static = any(isinstance(one, ast.Name) and one.id == "staticmethod" for one in found.decorator_list)
+    given = [argument.arg for argument in (*found.args.posonlyargs, *found.args.args)]
+    static = any(
+        isinstance(decorator, ast.Name) and decorator.id == "staticmethod"
+        for decorator in found.decorator_list
+    )
     given = given[1:] if wanted.owner and not static else given
     count = len(wanted.parameters)
     needed = len(given) - len(found.args.defaults)
@@ -118,7 +121,7 @@ def _require_fields(file: Path) -> None:
     if "Args" in _imported(tree):
         return
     body = next(node.body for node in _classes(tree) if node.name == "Args")
-    targets = [one.target for one in body if isinstance(one, ast.AnnAssign)]
+    targets = [node.target for node in body if isinstance(node, ast.AnnAssign)]
     fields = {target.id for target in targets if isinstance(target, ast.Name)}
     missing = [name for name in _FIELDS if name not in fields]
     if missing:

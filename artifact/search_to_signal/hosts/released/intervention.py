@@ -13,7 +13,7 @@ from typing import Any
 
 from search_to_signal.errors import HostError, S2SError
 from search_to_signal.hosts.released.asking import asked_operator, only_prompt
-from search_to_signal.hosts.released.checkout import Checkout
+from search_to_signal.hosts.released.checkout import ReleasedCheckout
 from search_to_signal.hosts.released.lengths import lengths_of
 from search_to_signal.hosts.released.observer import Observer
 from search_to_signal.hosts.released.rounds import ReleasedRound
@@ -23,7 +23,7 @@ from search_to_signal.progress import one_line
 _LONGEST = 300
 
 
-def intervene(checkout: Checkout, observer: Observer, seed: int) -> type[Any]:
+def intervene(checkout: ReleasedCheckout, observer: Observer, seed: int) -> type[Any]:
     """Put the observed trainer in the place of the released one, and return it.
 
     ``seed`` goes into training arguments that the trainer is made with, as TRL draws from theirs.
@@ -97,7 +97,7 @@ def _noting_errors(method: Callable[..., Any], observer: Observer) -> Callable[.
     return noted
 
 
-def play(checkout: Checkout, options: Any, observer: Observer, rounds: int) -> None:
+def play(checkout: ReleasedCheckout, options: Any, observer: Observer, rounds: int) -> None:
     """Start the released ``main.run``; the observer writes the records.
 
     Raises the first error of a call of the reward function, after which the host goes on; HostError also

@@ -11,9 +11,9 @@ from search_to_signal.hosts.calm.state import SearchState
 from search_to_signal.hosts.credit import assign_credit
 from search_to_signal.hosts.released.asking import Count
 from search_to_signal.hosts.released.lengths import CountedBy, Requests
-from search_to_signal.hosts.released.plan import Plan
+from search_to_signal.hosts.released.plan import ReleasedPlan
 from search_to_signal.hosts.released.rounds import ReleasedRound, Rescore, round_records, step_of
-from search_to_signal.hosts.released.stopping import Stop
+from search_to_signal.hosts.released.stopping import StopSignal
 from search_to_signal.normalizer import group_advantages
 from search_to_signal.records.files import storage_errors
 from search_to_signal.records.groups import batch_of
@@ -56,7 +56,7 @@ class Observer:
     the end. ``agreeing`` counts the groups whose native rewards follow from our records to the bit.
     """
 
-    plan: Plan
+    plan: ReleasedPlan
     mapping: RewardMapping
     files: RunFiles
     host: RecordWriter
@@ -72,7 +72,7 @@ class Observer:
     error: BaseException | None = None
     missed: BaseException | None = None
     missed_since: list[BaseException] = field(default_factory=list, repr=False)
-    stop: Stop = field(default_factory=Stop)
+    stop: StopSignal = field(default_factory=StopSignal)
 
     def refuse(self) -> None:
         """Raise again what ends the run, where there is such a thing."""
@@ -110,7 +110,7 @@ class Observer:
         records = assign_credit(completions, self.mapping, group_advantages)
         again = get_mapping(NATIVE)(batch_of([records])).reward[0]
         native = tuple(float(reward) for reward in played.native)
-        recomputed = tuple(float(one) for one in again)
+        recomputed = tuple(float(reward) for reward in again)
         requests = tuple(length.request for length in played.lengths if length.request is not None)
         generation = GenerationRecord(
             step=played.step,

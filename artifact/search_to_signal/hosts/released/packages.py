@@ -10,8 +10,8 @@ from traceback import extract_tb
 from typing import NamedTuple
 
 from search_to_signal.errors import HostError
-from search_to_signal.hosts.released.checkout import BRINGS, NAMES, NVML, Checkout, remedy
-from search_to_signal.hosts.released.plan import Plan
+from search_to_signal.hosts.released.checkout import BRINGS, NAMES, NVML, ReleasedCheckout, remedy
+from search_to_signal.hosts.released.plan import ReleasedPlan
 from search_to_signal.progress import one_line
 
 _MODULES = ("main", "args", "calm_trainer", "heuristic", "utils")
@@ -30,17 +30,17 @@ class _Import(NamedTuple):
         return f"{missing}: {remedy(self.package)}"
 
 
-def require_packages(checkout: Checkout, plan: Plan) -> None:
+def require_packages(checkout: ReleasedCheckout, plan: ReleasedPlan) -> None:
     """Raise HostError, naming file and line, for every package that is needed and not here."""
-    missing = [one for one in _needed(checkout, plan) if not _is_here(one.package)]
-    lines = [str(one) for one in missing]
-    if any((one.package, one.file) == (NVML, "main.py") for one in missing):
+    missing = [imported for imported in _needed(checkout, plan) if not _is_here(imported.package)]
+    lines = [str(imported) for imported in missing]
+    if any((imported.package, imported.file) == (NVML, "main.py") for imported in missing):
         lines.append(_nvml_needs(checkout.path / "main.py"))
     if lines:
         raise HostError("; ".join(lines))
 
 
-def import_later(checkout: Checkout, plan: Plan) -> None:
+def import_later(checkout: ReleasedCheckout, plan: ReleasedPlan) -> None:
     """Import now what the host imports later: Unsloth refuses a machine without a GPU, and comes before TRL.
 
     Raises HostError, naming file and line, where one does not import.
@@ -57,7 +57,7 @@ def import_later(checkout: Checkout, plan: Plan) -> None:
             ) from error
 
 
-def import_main(checkout: Checkout) -> None:
+def import_main(checkout: ReleasedCheckout) -> None:
     """Import ``main.py``, which asks NVML for the graphics cards meanwhile, whatever the configuration.
 
     Raises HostError where it does not import; where NVML is missing, with what a stand-in for it needs.
@@ -95,11 +95,11 @@ def _nvml_needs(main: Path) -> str:
     )
 
 
-def _needed(checkout: Checkout, plan: Plan) -> list[_Import]:
+def _needed(checkout: ReleasedCheckout, plan: ReleasedPlan) -> list[_Import]:
     """What a plan imports for certain; of what is imported later, what a local model is known to need."""
     later = set() if plan.served else set(BRINGS)
     found = _imports(checkout.path, plan.problem)
-    return [one for one in found if not one.later or one.package in later]
+    return [imported for imported in found if not imported.later or imported.package in later]
 
 
 def _is_here(package: str) -> bool:
@@ -115,12 +115,12 @@ def _imports(path: Path, problem: str) -> Iterator[_Import]:
     for name in (*_MODULES, f"problems/{NAMES[problem]}"):
         file = f"{name}.py"
         found: dict[str, _Import] = {}
-        for one in _named(ast.parse((path / file).read_text(encoding="utf-8")), file):
-            known = found.get(one.package)
-            if one.package in own or one.package in sys.stdlib_module_names:
+        for imported in _named(ast.parse((path / file).read_text(encoding="utf-8")), file):
+            known = found.get(imported.package)
+            if imported.package in own or imported.package in sys.stdlib_module_names:
                 continue
-            if known is None or (known.later and not one.later):
-                found[one.package] = one
+            if known is None or (known.later and not imported.later):
+                found[imported.package] = imported
         yield from found.values()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from search_to_signal.errors import ConfigError, HostError
 from search_to_signal.hosts.calm.settings import SearchSettings
-from search_to_signal.hosts.released.checkout import NAMES, Checkout
+from search_to_signal.hosts.released.checkout import NAMES, ReleasedCheckout
 from search_to_signal.hosts.released.endpoint import (
     ListModels,
     is_served,
@@ -25,7 +25,7 @@ _SECRET = re.compile("key|token|secret|password", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReleasedPlan:
     """A configuration: ``options`` is the host's own object, ``problem`` our name of its problem.
 
     It has ``groups`` rounds of ``group_size`` completions. ``model`` is a name or path as the host, or the
@@ -54,7 +54,7 @@ def _without_login(value: Any) -> Any:
     return re.sub("//[^/@]*@", "//", value) if isinstance(value, str) else value
 
 
-def planned(checkout: Checkout, config: str, problem: str | None) -> Plan:
+def planned(checkout: ReleasedCheckout, config: str, problem: str | None) -> ReleasedPlan:
     """The plan of a configuration file; raises HostError, naming it, for what cannot run or be recorded.
 
     ``problem`` is the one that the caller expects, None for whichever it is.
@@ -76,7 +76,7 @@ def planned(checkout: Checkout, config: str, problem: str | None) -> Plan:
     ours = _problem(config, options.problem_name, problem)
     _require_files(checkout, config, options)
     served = is_served(options)
-    return Plan(
+    return ReleasedPlan(
         config,
         options,
         ours,
@@ -89,7 +89,7 @@ def planned(checkout: Checkout, config: str, problem: str | None) -> Plan:
     )
 
 
-def _require_files(checkout: Checkout, config: str, options: Any) -> None:
+def _require_files(checkout: ReleasedCheckout, config: str, options: Any) -> None:
     """Seed and template have to be there; an empty path is the host's own file (HOST.md, point 27)."""
     for name, file in (("seed_algo_fp", "seed.py"), ("template_fp", "template.py")):
         given = getattr(options, name)
@@ -118,7 +118,7 @@ def _problem(config: str, named: str, wanted: str | None) -> str:
     return found
 
 
-def require_model(plan: Plan, list_models: ListModels) -> None:
+def require_model(plan: ReleasedPlan, list_models: ListModels) -> None:
     """Raise HostError where the model of a plan cannot be had; one that would be downloaded passes."""
     if not plan.model:
         raise HostError(f"{plan.config}: model_name is empty")

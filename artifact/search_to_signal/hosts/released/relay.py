@@ -28,7 +28,7 @@ _HERE = "127.0.0.1"
 
 
 @dataclass
-class Relay:
+class RequestRelay:
     """An endpoint's address here, and its answers since they were last taken."""
 
     url: str = ""
@@ -57,9 +57,9 @@ class Relay:
 
 
 @contextmanager
-def relayed(address: str) -> Iterator[Relay]:
+def relayed(address: str) -> Iterator[RequestRelay]:
     """Pass requests to ``address`` on while the context lasts; yields what to ask instead."""
-    parts, relay = urlsplit(address), Relay()
+    parts, relay = urlsplit(address), RequestRelay()
     with httpx.Client(timeout=None, follow_redirects=True) as client:
         handler = _handler(client, f"{parts.scheme}://{parts.netloc}", relay)
         server = ThreadingHTTPServer((_HERE, 0), handler)
@@ -76,8 +76,8 @@ def relayed(address: str) -> Iterator[Relay]:
             thread.join()
 
 
-def _handler(client: httpx.Client, origin: str, relay: Relay) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+def _handler(client: httpx.Client, origin: str, relay: RequestRelay) -> type[BaseHTTPRequestHandler]:
+    class RelayHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
@@ -112,7 +112,7 @@ def _handler(client: httpx.Client, origin: str, relay: Relay) -> type[BaseHTTPRe
         def log_message(self, format: str, *args: Any) -> None:
             """Log nothing: requests are in the records."""
 
-    return Handler
+    return RelayHandler
 
 
 @contextmanager

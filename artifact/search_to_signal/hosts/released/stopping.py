@@ -14,7 +14,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass
-class Stop:
+class StopSignal:
     """Whether a signal asked for the end; ``arm`` installs the handlers again."""
 
     asked: bool = False
@@ -28,7 +28,7 @@ class Stop:
 
 
 @contextmanager
-def stoppable() -> Iterator[Stop]:
+def stoppable() -> Iterator[StopSignal]:
     """Context in which both signals raise KeyboardInterrupt, even if other handlers are set meanwhile.
 
     Ray sets two as it starts. The one in Python ends its processes and raises SystemExit: a host with a bare
@@ -36,7 +36,7 @@ def stoppable() -> Iterator[Stop]:
     ``check`` takes its place. Child processes set what they like. Off the main thread there is nothing to
     set.
     """
-    stop, owner = Stop(), os.getpid()
+    stop, owner = StopSignal(), os.getpid()
 
     def end(number: int, frame: object) -> None:
         stop.asked = True

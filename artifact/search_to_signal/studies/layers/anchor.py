@@ -12,7 +12,7 @@ from pathlib import Path
 from search_to_signal.errors import ContractError
 from search_to_signal.profiles.layer_settings import AnchorSettings
 from search_to_signal.profiles.profile import Profile
-from search_to_signal.profiles.run_config import FROZEN, RunConfig
+from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.anchor import (
     CONTRACT,
@@ -24,8 +24,9 @@ from search_to_signal.records.anchor import (
     run_groups,
     write_contract,
 )
+from search_to_signal.records.conditions import FROZEN, run_name
 from search_to_signal.records.layers import ANCHOR
-from search_to_signal.records.manifest import REPORT, run_name
+from search_to_signal.records.manifest import REPORT
 from search_to_signal.records.reader import TIMINGS
 from search_to_signal.scheduling.run_slots import Reproduction, finished_cohort
 

@@ -11,7 +11,8 @@ import msgspec
 from search_to_signal.generators.settings import LOOPBACK, ApiSettings
 from search_to_signal.profiles.layer_settings import ApiReference
 from search_to_signal.profiles.profile import Profile
-from search_to_signal.profiles.run_config import FROZEN, RunConfig
+from search_to_signal.profiles.run_config import RunConfig
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.layers import API
 from search_to_signal.scheduling.run_slots import Reproduction
 
@@ -20,7 +21,7 @@ def references(profile: Profile, settings: ApiReference) -> list[RunConfig]:
     """Return one frozen run per seed, in groups of one completion."""
     endpoint = settings.endpoint or ApiSettings(base_url=LOOPBACK, key_variable="")
     generation = msgspec.structs.replace(profile.generation, backend="api", group_size=1, api=endpoint)
-    completions = settings.completions or profile.groups * profile.generation.group_size
+    completions = settings.completions or profile.completions
     return [
         profile.run(
             FROZEN,

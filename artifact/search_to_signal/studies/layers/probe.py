@@ -12,11 +12,12 @@ from search_to_signal.generators.opening import model_files
 from search_to_signal.loop.directory import Kind, read_own
 from search_to_signal.profiles.layer_settings import ProbeSettings
 from search_to_signal.profiles.profile import Profile
-from search_to_signal.profiles.run_config import FROZEN, RunConfig
+from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file, write_sums
 from search_to_signal.provenance.environment import environment
 from search_to_signal.provenance.source import source
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.files import write_atomically
 from search_to_signal.records.layers import PROBE
 from search_to_signal.records.manifest import read_manifest

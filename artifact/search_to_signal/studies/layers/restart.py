@@ -14,7 +14,7 @@ from search_to_signal.errors import RunDirectoryError
 from search_to_signal.loop.recorded import final_population
 from search_to_signal.profiles.layer_settings import RestartSettings
 from search_to_signal.profiles.profile import Profile
-from search_to_signal.profiles.run_config import Parent, RunConfig
+from search_to_signal.profiles.run_config import ParentRun, RunConfig
 from search_to_signal.provenance.checksums import sha256_file, write_sums
 from search_to_signal.records.layers import COHORT, FINAL_ARCHIVE, INITIAL_ARCHIVE, RESTART
 from search_to_signal.records.manifest import Manifest, read_manifest
@@ -31,7 +31,7 @@ def restart_of(config: RunConfig, parent: Manifest, completions_sha256: str, gro
         raise RunDirectoryError(
             f"the manifest of {config.label} names no final adapter: run the cohort again"
         )
-    start = Parent(
+    start = ParentRun(
         run=f"../../{COHORT}/{config.name}",
         adapter_sha256=parent.final_adapter_sha256,
         completions_sha256=completions_sha256,

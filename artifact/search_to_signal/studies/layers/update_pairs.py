@@ -105,10 +105,10 @@ def plans(settings: UpdateSettings, learner: LearnerSettings) -> list[UpdatePlan
 
 def relation(first: Floats, second: Floats) -> Relation:
     """Return the relation of two credits (steps, group size) in float32, as the learner reads them."""
-    one, other = first.astype(np.float32), second.astype(np.float32)
-    if not one.any() or not other.any():
+    as_read = first.astype(np.float32), second.astype(np.float32)
+    if not all(credit.any() for credit in as_read):
         return "without_credit"
-    if np.array_equal(one, other):
+    if np.array_equal(*as_read):
         return "equal"
     aligned = np.abs(_directions(first) - _directions(second)).max() <= PROPORTIONAL
     return "proportional" if aligned else "different"
@@ -122,7 +122,7 @@ def _directions(credit: Floats) -> Floats:
 def _matched_inputs(cell: UpdateWindow, settings: UpdateSettings) -> MatchedInputs:
     config, path = cell.config, model_directory(cell.config.model)
     model = attach_adapter(model_of_files(config), config.learner, derive_seed(config.seed, "adapter"))
-    tokens = [(one.prompt_ids, one.completion_ids) for one in cell.generations]
+    tokens = [(generation.prompt_ids, generation.completion_ids) for generation in cell.generations]
     trained, withheld = tokens[: settings.groups], tokens[settings.groups :]
     return fix_inputs(model, config.learner, load_tokenizer(path).pad_token_id, trained, withheld)
 
@@ -213,8 +213,9 @@ def _pair_record(
     rows: Mapping[Credit, Floats],
     results: Mapping[Credit, UpdateResult],
 ) -> PairRecord:
-    (one, other), (first, second) = (rows[key] for key in keys), (results[key] for key in keys)
-    related = relation(one, other)
+    credit, other_credit = (rows[key] for key in keys)
+    first, second = (results[key] for key in keys)
+    related = relation(credit, other_credit)
     without_credit = related == "without_credit"
     nothing = Comparison(None, None, None, None)
     comparison = nothing if without_credit else compare(first.change, second.change)
@@ -228,7 +229,7 @@ def _pair_record(
         second=keys[1],
         relation=related,
         by_construction=related == "equal" or (related == "proportional" and len(plan.places) == 1),
-        advantage_difference=float(np.abs(one - other).max()),
+        advantage_difference=float(np.abs(credit - other_credit).max()),
         cosine=comparison.cosine,
         product_cosine=comparison.product_cosine,
         norm_ratio=comparison.norm_ratio,

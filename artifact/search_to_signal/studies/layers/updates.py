@@ -14,10 +14,10 @@ from search_to_signal.config import canonical_json
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.generators.files import checked_files, model_directory
 from search_to_signal.profiles.layer_settings import UpdateSettings
-from search_to_signal.profiles.run_config import FROZEN
 from search_to_signal.progress import Progress
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.provenance.source import source
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.layers import BREADTH
 from search_to_signal.records.layers import UPDATES as LAYER
 from search_to_signal.records.manifest import read_manifest, run_directories, runs_below

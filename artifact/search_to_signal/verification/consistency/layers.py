@@ -7,6 +7,7 @@ from typing import Any
 from search_to_signal.provenance.adapters import ADAPTER, CONFIG
 from search_to_signal.provenance.checksums import sha256_file
 from search_to_signal.records.anchor import budget, loop_seconds, read_contract, run_groups
+from search_to_signal.records.conditions import FROZEN, run_name
 from search_to_signal.records.files import files_named
 from search_to_signal.records.layers import ANCHOR, COHORT, PROBE
 from search_to_signal.records.manifest import (
@@ -15,7 +16,6 @@ from search_to_signal.records.manifest import (
     read_manifest,
     read_roster,
     run_directories,
-    run_name,
     runs_below,
 )
 from search_to_signal.records.population import given
@@ -94,7 +94,7 @@ def _anchor(directory: Path) -> Iterator[str]:
         condition, seed = recorded.condition, recorded.seed
         online, frozen = (
             loop_seconds(directory / COHORT / run_name(name, seed), contract.clock)
-            for name in (condition, "frozen")
+            for name in (condition, FROZEN)
         )
         if recorded != budget(seed, condition, online, frozen):
             yield f"anchor: the budget of {condition}, seed {seed}, does not follow from timings"

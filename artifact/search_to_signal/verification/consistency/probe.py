@@ -7,6 +7,7 @@ import msgspec
 
 from search_to_signal.config import canonical_sha256
 from search_to_signal.provenance.checksums import sha256_file
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.files import is_component
 from search_to_signal.records.layers import COHORT, PROBE
 from search_to_signal.records.manifest import Manifest, read_manifest, run_directories
@@ -47,7 +48,7 @@ def _setting_problems(manifest: ProbeManifest, cohort: dict[str, Manifest]) -> I
     settings = {
         canonical_sha256(probed_config(run, manifest.completions))
         for run in cohort.values()
-        if run.facts.condition == "frozen"
+        if run.facts.condition == FROZEN
     }
     if manifest.config_sha256 not in settings:
         yield "config_sha256 is of no frozen run with its number of completions"
@@ -96,7 +97,7 @@ def _has_messages(prompt: str, entry: BankPrompt) -> bool:
 def _checkpoint_problems(checkpoint: ProbedCheckpoint, run: Manifest | None) -> Iterator[str]:
     recorded = (checkpoint.condition, checkpoint.seed, checkpoint.adapter_sha256)
     if run is None:
-        if checkpoint.name != INITIAL or recorded != ("frozen", None, None):
+        if checkpoint.name != INITIAL or recorded != (FROZEN, None, None):
             yield "it is no checkpoint of the cohort"
         return
     if recorded != (run.facts.condition, run.facts.seed, run.final_adapter_sha256):

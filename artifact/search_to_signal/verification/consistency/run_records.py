@@ -10,7 +10,8 @@ from msgspec import UNSET, convert
 
 from search_to_signal.provenance.adapters import adapter_problems
 from search_to_signal.records.abilities import ability_problems, operators_of_host
-from search_to_signal.records.manifest import Manifest, RunFacts, normalizer_of
+from search_to_signal.records.conditions import FROZEN, Condition
+from search_to_signal.records.manifest import Manifest, RunFacts
 from search_to_signal.records.population import given, population_sha256
 from search_to_signal.records.reader import GENERATIONS, HEURISTICS, STEPS, Group, read_groups, read_records
 from search_to_signal.records.schema import (
@@ -212,7 +213,7 @@ def _file_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
     rule, settings = manifest.facts.learning_rule, manifest.rule_settings
     yield from ability_problems(manifest.host, manifest.of_host, rule, manifest.of_rule, settings)
     condition, normalizer = manifest.facts.condition, manifest.facts.normalizer
-    if normalizer_of(condition, normalizer) != normalizer:
+    if Condition.parse(condition).normalizer_or(normalizer) != normalizer:
         yield f"normalizer is {normalizer}, condition {condition} names another one"
     if manifest.of_host.own_loop:
         return
@@ -220,5 +221,5 @@ def _file_problems(directory: Path, manifest: Manifest) -> Iterator[str]:
     steps = list(read_records(directory / STEPS, StepRecord))
     yield from adapter_problems(directory, manifest, steps, manifest.facts.trained)
     recorded_name, mapping = manifest.mapping_name, manifest.facts.mapping
-    if recorded_name is not UNSET and recorded_name != (None if mapping == "frozen" else own_name(mapping)):
+    if recorded_name is not UNSET and recorded_name != (None if mapping == FROZEN else own_name(mapping)):
         yield f"mapping_name is {recorded_name!r}, which {mapping} does not call itself"

@@ -34,7 +34,7 @@ Part = tuple[str, Callable[[Tools], Iterator[Finding]]]
 
 
 @dataclass(frozen=True)
-class Options:
+class RecomputeOptions:
     """How a directory is recomputed; no option changes a result.
 
     ``state`` is a file of results that an interrupted command resumes from. ``sample`` selects the groups
@@ -48,7 +48,7 @@ class Options:
     slots: int = 1
 
 
-def recompute(directory: Path, options: Options, progress: Progress) -> VerificationResult:
+def recompute(directory: Path, options: RecomputeOptions, progress: Progress) -> VerificationResult:
     """Parse every recorded text and execute every program again; nothing below the directory is written.
 
     The result counts ``parts``, ``groups``, ``completions``, ``executed`` (groups whose programs were

@@ -11,8 +11,9 @@ from search_to_signal.errors import RecordError
 from search_to_signal.generators.base import Completion, last_tokens
 from search_to_signal.generators.settings import GenerationSettings
 from search_to_signal.problems import find_problem
-from search_to_signal.profiles.run_config import FROZEN, RunConfig
+from search_to_signal.profiles.run_config import RunConfig
 from search_to_signal.programs.canonical import sha256_text
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.layers import COHORT, PROBE
 from search_to_signal.records.manifest import read_manifest, run_directories
 from search_to_signal.records.probe import (

@@ -113,8 +113,10 @@ def _excerpts(first: Any, second: Any) -> tuple[str, str]:
     is_long = max(map(len, texts)) > _SHOWN_LENGTH
     start = max(len(commonprefix(texts)) - _CONTEXT_LENGTH, 0) if is_long else 0
     end = start + _SHOWN_LENGTH
-    one, other = (f"{'...' if start else ''}{text[start:end]}{'...' if text[end:] else ''}" for text in texts)
-    return one, other
+    excerpt, other_excerpt = (
+        f"{'...' if start else ''}{text[start:end]}{'...' if text[end:] else ''}" for text in texts
+    )
+    return excerpt, other_excerpt
 
 
 def _result_difference(recorded: Path, again: Path, groups: int) -> Difference | None:
@@ -130,9 +132,9 @@ def _result_difference(recorded: Path, again: Path, groups: int) -> Difference |
             texts = (content.decode(errors="replace") for content in (first_bytes, second_bytes))
             return Difference(name, *_excerpts(*texts), groups)
     for field in ("initial_adapter_sha256", "final_adapter_sha256"):
-        one, other = (getattr(read_manifest(run), field) for run in (recorded, again))
-        if one != other:
-            return Difference(f"manifest: {field}", str(one), str(other), groups)
+        sha256, again_sha256 = (getattr(read_manifest(run), field) for run in (recorded, again))
+        if sha256 != again_sha256:
+            return Difference(f"manifest: {field}", str(sha256), str(again_sha256), groups)
     return None
 
 
@@ -160,12 +162,14 @@ def _tensor_difference(
     if first is None or second is None or first[:2] != second[:2] or first.dtype not in _TYPES:
         recorded, again = (f"{t.dtype} {list(t.shape)}" if t else _ABSENT for t in (first, second))
         return Difference(where, recorded, again, groups)
-    one, other = _values(first), _values(second)
+    weights, others = _values(first), _values(second)
     # Compared as bytes, since positive and negative zero are different weights.
-    unequal = np.flatnonzero(one.view(f"u{one.itemsize}") != other.view(f"u{one.itemsize}"))
+    unequal = np.flatnonzero(weights.view(f"u{weights.itemsize}") != others.view(f"u{weights.itemsize}"))
     at = int(unequal[0])
-    remark = f"{len(unequal)} of {len(one)} weights of it differ, by at most {np.abs(one - other).max():.3g}"
-    return Difference(f"{where}, weight {at}", repr(float(one[at])), repr(float(other[at])), groups, remark)
+    largest = np.abs(weights - others).max()
+    remark = f"{len(unequal)} of {len(weights)} weights of it differ, by at most {largest:.3g}"
+    texts = repr(float(weights[at])), repr(float(others[at]))
+    return Difference(f"{where}, weight {at}", *texts, groups, remark)
 
 
 def _values(tensor: StoredTensor) -> Floats:

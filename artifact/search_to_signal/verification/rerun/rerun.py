@@ -19,8 +19,9 @@ from search_to_signal.learner import GROUP, RULES
 from search_to_signal.normalizer import find_normalizer
 from search_to_signal.package_data import MODELS
 from search_to_signal.problems import find_problem
-from search_to_signal.profiles.run_config import ADAPTER, Parent, RunConfig
+from search_to_signal.profiles.run_config import ADAPTER, ParentRun, RunConfig
 from search_to_signal.progress import Progress
+from search_to_signal.records.conditions import FROZEN
 from search_to_signal.records.files import is_place, refuse_special_files
 from search_to_signal.records.manifest import MANIFEST, Manifest, finished_manifest, read_manifest, runs_below
 from search_to_signal.rewards import find_mapping
@@ -138,7 +139,9 @@ def _is_run_of(directory: Path, name: str) -> bool:
 def _parents(name: str, config: RunConfig) -> list[str]:
     """The runs that a run starts from, by their names below the results directory."""
     values = (getattr(config, field) for field in config.__struct_fields__)
-    return [os.path.normpath(os.path.join(name, value.run)) for value in values if isinstance(value, Parent)]
+    return [
+        os.path.normpath(os.path.join(name, value.run)) for value in values if isinstance(value, ParentRun)
+    ]
 
 
 def runnable_config(manifest: Manifest, models: Sequence[Path]) -> RunConfig:
@@ -154,7 +157,7 @@ def runnable_config(manifest: Manifest, models: Sequence[Path]) -> RunConfig:
     config = run_config(manifest)
     find_problem(config.problem)
     find_host(config.host, config.host_setup)
-    if config.condition != "frozen":
+    if config.condition != FROZEN:
         find_mapping(config.mapping)
         find_normalizer(config.normalizer)
         plugins.find(config.learning_rule, RULES, GROUP, "--rule")

@@ -34,7 +34,7 @@ _OTHER_BITS = "their adapters were made in other bits than here (--updates N mak
 
 
 @dataclass(frozen=True)
-class Options:
+class TokenDrawOptions:
     """How recorded tokens are read. Without ``sample`` every readable group is read.
 
     ``models`` are directories of models, ``adapters`` is the output directory of ``s2s retrain``, ``updates``
@@ -76,7 +76,7 @@ class RunDraws:
         self.findings.append(Finding(where, text))
 
 
-def check_draws(directory: Path, options: Options, progress: Progress) -> Iterator[RunDraws]:
+def check_draws(directory: Path, options: TokenDrawOptions, progress: Progress) -> Iterator[RunDraws]:
     """Read the recorded completions of every run below a directory, and yield each run's result.
 
     Nothing in the directory is written. Raises RunDirectoryError for a link or pipe in it.

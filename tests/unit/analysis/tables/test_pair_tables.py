@@ -7,7 +7,7 @@ import pytest
 
 from search_to_signal.analysis.results import Results
 from search_to_signal.analysis.tables.catalogue import build
-from search_to_signal.rewards.pairs import Pair, pairs_of
+from search_to_signal.rewards.pairs import PairPositions, pairs_of
 
 CLASSES = ("invalid", "valid_non_improving", "parent_improving", "strict_frontier_improving")
 
@@ -48,7 +48,7 @@ def values(results: Results, table: str, row: str) -> Mapping[str, object]:
 )
 def test_pairs_by_hand(scores: tuple[float | None, ...], texts: str, pairs: list[tuple[int, int]]) -> None:
     """Better half against worse in order of rank, failures against the valid in turn, equal texts once."""
-    assert pairs_of(scores, texts) == tuple(Pair(*pair) for pair in pairs)
+    assert pairs_of(scores, texts) == tuple(PairPositions(*pair) for pair in pairs)
 
 
 def test_what_pairing_leaves_out(results: Results) -> None:

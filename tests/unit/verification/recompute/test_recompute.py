@@ -33,7 +33,7 @@ from search_to_signal.verification.consistency.verify import verify
 from search_to_signal.verification.findings import VerificationResult
 from search_to_signal.verification.levels import RECOMPUTE, VERIFY, promise
 from search_to_signal.verification.recompute.completions import RecordedText, text_findings
-from search_to_signal.verification.recompute.directory import Options, recompute
+from search_to_signal.verification.recompute.directory import RecomputeOptions, recompute
 from search_to_signal.verification.recompute.endings import Ending, compare_endings
 from search_to_signal.verification.recompute.programs import Evaluations, ProgramRunner, limits_here
 from search_to_signal.verification.recompute.tools import Sample
@@ -69,7 +69,7 @@ def copied(honest: Path, tmp_path: Path) -> Path:
 
 def found(run: Path, **options: Any) -> VerificationResult:
     """What recomputing a run finds."""
-    return recompute(run, Options(**options), Silent())
+    return recompute(run, RecomputeOptions(**options), Silent())
 
 
 @pytest.fixture(scope="module")
@@ -355,7 +355,7 @@ def test_an_interrupted_recompute_goes_on(copied: Path, tmp_path: Path) -> None:
     reseal(copied)
     whole, state = found(copied), tmp_path / "state"
     with pytest.raises(KeyboardInterrupt):
-        recompute(copied, Options(state=state), Stop(6))
+        recompute(copied, RecomputeOptions(state=state), Stop(6))
     kept = state.read_bytes()
     lines = kept.count(b"\n") - 1
     state.write_bytes(kept + b'{"key": "torn')
