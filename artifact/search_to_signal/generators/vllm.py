@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import GenerationConfig
 
 from search_to_signal.errors import ConfigError, GenerationError
@@ -33,11 +34,15 @@ from search_to_signal.learner.device import fix_cublas
 
 @dataclass(frozen=True)
 class Engine:
-    """A running ``vllm.LLM`` with the two classes that a call to it needs."""
+    """A running ``vllm.LLM`` with the two classes that a call to it needs.
+
+    ``captured`` is only kept alive.
+    """
 
     llm: Any
     sampling_params: Callable[..., Any]
     lora_request: Callable[..., Any]
+    captured: Any = None
 
 
 class VllmGenerator:
@@ -155,6 +160,7 @@ def open_vllm(settings: GenerationSettings, model: Path, scratch: Path) -> VllmG
         raise ConfigError(f"vLLM cannot be imported ({error}): install the extra 'gpu'") from error
     # The learner of this process comes later, and asks for it.
     fix_cublas()
+    captured = _captured_number()
     knobs = settings.engine
     quantized = {"quantization": "bitsandbytes", "load_format": "bitsandbytes"} if knobs.load_in_4bit else {}
     llm = vllm.LLM(
@@ -168,5 +174,20 @@ def open_vllm(settings: GenerationSettings, model: Path, scratch: Path) -> VllmG
         **quantized,
     )
     tokenizer = load_tokenizer(model)
-    engine = Engine(llm, vllm.SamplingParams, adapters.LoRARequest)
+    engine = Engine(llm, vllm.SamplingParams, adapters.LoRARequest, captured)
     return VllmGenerator(engine, tokenizer, settings, scratch, stopping_ids(tokenizer, model))
+
+
+def _captured_number() -> Any:
+    """A captured graph, the first of the process; None without a card.
+
+    With the first one torch makes tensors for its random state, and drops them with the last. vLLM captures
+    in inference mode, and the learner could not write to tensors that were made there.
+    """
+    if not torch.cuda.is_available():
+        return None
+    number, graph = torch.zeros(1, device="cuda"), torch.cuda.CUDAGraph()  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        number.add_(1)
+    return graph, number

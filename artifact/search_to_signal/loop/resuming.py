@@ -18,6 +18,8 @@ from search_to_signal.search.host import Host
 
 # Facts of a machine that decide no bit of a record.
 _FREE = ("kernel", "cpu_count", "memory_mib")
+# Cards of one chip, whose runs came out byte for byte the same (docs/performance.md, Cards).
+_SAME_CHIP = {"NVIDIA H200": "NVIDIA H100 80GB HBM3"}
 
 
 class ResumePoint(NamedTuple):
@@ -46,7 +48,8 @@ def changes(found: Manifest, now: Manifest) -> list[str]:
 def _deciding(environment: Environment) -> dict[str, Any]:
     facts = {name: value for name, value in msgspec.structs.asdict(environment).items() if name not in _FREE}
     card = facts.pop("accelerator")
-    facts["card"] = None if card is msgspec.UNSET else card["name"] if isinstance(card, dict) else card.name
+    name = "" if card is msgspec.UNSET else card["name"] if isinstance(card, dict) else card.name
+    facts["card"] = _SAME_CHIP.get(name, name)
     return facts | {f"package {name}": version for name, version in facts.pop("packages").items()}
 
 
