@@ -15,6 +15,7 @@ from search_to_signal.errors import ConfigError, IllFormedGroupError, MappingErr
 from search_to_signal.numerics import Floats, midranks, tilted
 
 Normalizer = Callable[[Floats], Floats]
+"""From (N, G) finite rewards to (N, G) finite advantages; raises IllFormedGroupError for other input."""
 
 STABILIZER = 1e-4
 LEAVE_ONE_OUT_FLOOR = 1e-12
@@ -27,7 +28,17 @@ class ComponentNormalizer(Protocol):
     """A normalizer that reads named reward components instead of the scalar reward."""
 
     def of_components(self, components: Mapping[str, Floats]) -> Floats:
-        """Map components, (N, G) each, to advantages, (N, G)."""
+        """Normalize components.
+
+        Args:
+            components: By name, (N, G) finite rewards each.
+
+        Returns:
+            (N, G) finite advantages.
+
+        Raises:
+            IllFormedGroupError: A component is not finite, or not (N, G).
+        """
 
 
 def group_advantages(rewards: Floats) -> Floats:

@@ -39,8 +39,22 @@ def counted(number: int, noun: str) -> str:
 class Progress(Protocol):
     """Where long work reports to: how many of a task's steps are done, and lines for people."""
 
-    def update(self, task: str, done: int, total: int, note: str = "") -> None: ...
-    def say(self, line: str) -> None: ...
+    def update(self, task: str, done: int, total: int, note: str = "") -> None:
+        """Report how far a task is.
+
+        Args:
+            task: Its name, the same in every call.
+            done: How many of its steps are done.
+            total: How many it has.
+            note: A few words on its state.
+        """
+
+    def say(self, line: str) -> None:
+        """Show a line.
+
+        Args:
+            line: Text without a line break.
+        """
 
 
 class PlainProgress:

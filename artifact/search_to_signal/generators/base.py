@@ -84,14 +84,38 @@ class Generator(Protocol):
     completions cannot be had; never returns less than a group.
     """
 
-    def generate(self, prompt: ChatPrompt, seed: int) -> Generation: ...
+    def generate(self, prompt: ChatPrompt, seed: int) -> Generation:
+        """Sample one group.
+
+        Args:
+            prompt: The two chat messages.
+            seed: Of the group; every completion has a stream derived from it.
+
+        Returns:
+            The group's completions in their order, with the tokens of the prompt.
+
+        Raises:
+            ConfigError: The prompt is over its limit, and the settings refuse such prompts (D26).
+            GenerationError: Completions cannot be had.
+        """
 
 
 class Adapter(Protocol):
     """What a learner offers a sampler: its adapter as weights, or as files in PEFT's form."""
 
-    def merge_into(self, plain: Any) -> None: ...
-    def save(self, directory: Path) -> None: ...
+    def merge_into(self, plain: Any) -> None:
+        """Make a plain model compute what the adapted one computes.
+
+        Args:
+            plain: A copy of the base model, whose weights are replaced.
+        """
+
+    def save(self, directory: Path) -> None:
+        """Write the adapter's files.
+
+        Args:
+            directory: Where; it is made.
+        """
 
 
 class Trainable(Generator, Protocol):
@@ -101,10 +125,18 @@ class Trainable(Generator, Protocol):
     def pad_id(self) -> int: ...
 
     def base(self) -> Any:
-        """The model that a learner attaches its adapter to, or None: then it has to load one itself."""
+        """Share the base model.
+
+        Returns:
+            The model that a learner attaches its adapter to; None where it has to load one itself.
+        """
 
     def load_adapter(self, adapter: Adapter) -> None:
-        """Sample with the adapter from the next token on: before a restart's first group, after each step."""
+        """Sample with an adapter from the next token on.
+
+        Args:
+            adapter: A restart's before its first group, the learner's after each step.
+        """
 
 
 def request_seeds(seed: int, count: int) -> tuple[int, ...]:

@@ -70,16 +70,35 @@ class Learner(Protocol):
         """The adapted model; its adapter is published to the generator after every step, and stored."""
 
     def step(self, group: TrainingGroup) -> StepResult:
-        """Take one group; raises LearnerError for a group that cannot be learned from.
+        """Learn from one group.
 
-        Nothing that is not finite ever reaches a weight: such a gradient is a skipped opportunity.
+        Args:
+            group: Tokens, and one advantage per completion; a higher one makes its tokens more likely.
+
+        Returns:
+            What the optimizer did. A gradient that is not finite is a skipped opportunity, and reaches no
+            weight.
+
+        Raises:
+            LearnerError: The group is too long or empty, or its advantages are not finite.
         """
 
     def dump(self) -> bytes:
-        """Everything that steps change, as a file's contents."""
+        """Store the learner.
+
+        Returns:
+            Everything that steps change, as the bytes of a file.
+        """
 
     def load(self, data: bytes) -> None:
-        """Take up what ``dump`` gave; the next step does the same bits as if nothing had been between."""
+        """Restore the learner; the next step does the same bits as if nothing had been between.
+
+        Args:
+            data: What ``dump`` returned.
+
+        Raises:
+            LearnerError: These are not the bytes of such a learner.
+        """
 
 
 @runtime_checkable
@@ -87,17 +106,38 @@ class RoundLearner(Protocol):
     """A learner whose every round begins anew: earlier rounds leave nothing in its adapter."""
 
     def collect(self, group: TrainingGroup) -> None:
-        """Take a group as ``step`` does, without the round that may be due."""
+        """Take a group as ``step`` does, without the round that may be due.
+
+        Args:
+            group: As for ``step``.
+
+        Raises:
+            LearnerError: As ``step`` does.
+        """
 
 
 class LearningRule(Protocol):
     """What a profile names as ``learning_rule``."""
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Refuse ``[rule_settings]`` that are not this rule's, before a run begins; raises ConfigError."""
+        """Check settings before a run begins.
+
+        Args:
+            settings: The table ``[rule_settings]`` of a profile.
+
+        Raises:
+            ConfigError: A setting is unknown or cannot work.
+        """
 
     def learner(self, setup: LearnerSetup) -> Learner:
-        """Begin to learn."""
+        """Begin to learn.
+
+        Args:
+            setup: The model with its fresh adapter, settings and the run's seed.
+
+        Returns:
+            The learner of one run.
+        """
 
 
 @runtime_checkable
@@ -105,7 +145,14 @@ class HasFacts(Protocol):
     """A rule that says what its steps are like, so that a check of records can hold them to it."""
 
     def facts(self, settings: Mapping[str, Any]) -> RuleFacts:
-        """Of these ``[rule_settings]``."""
+        """Describe the steps of a run.
+
+        Args:
+            settings: The table ``[rule_settings]`` of a profile.
+
+        Returns:
+            How many groups a step trains on, whether its loss is always finite, whether it learns from pairs.
+        """
 
 
 def rule_facts(rule: LearningRule, settings: Mapping[str, Any]) -> RuleFacts:

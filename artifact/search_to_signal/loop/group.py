@@ -29,8 +29,31 @@ from search_to_signal.search.host import Request, Transition
 class Evaluator(Protocol):
     """What evaluates programs, in order: an evaluation pool, or what stands before one."""
 
-    def evaluate(self, codes: Sequence[str]) -> list[Evaluation]: ...
-    def replay(self, codes: Sequence[str]) -> list[Evaluation]: ...
+    def evaluate(self, codes: Sequence[str]) -> list[Evaluation]:
+        """Run programs on all instances.
+
+        Args:
+            codes: Their texts.
+
+        Returns:
+            One evaluation per text, in order; a score is higher for a better program.
+
+        Raises:
+            SandboxError: The isolation failed, not a program.
+        """
+
+    def replay(self, codes: Sequence[str]) -> list[Evaluation]:
+        """Run valid programs once more, in another environment, before they are admitted (D20).
+
+        Args:
+            codes: Their texts.
+
+        Returns:
+            As ``evaluate``; the isolation of one that decided otherwise is ``NONDETERMINISTIC``.
+
+        Raises:
+            SandboxError: As ``evaluate`` does.
+        """
 
 
 @dataclass(frozen=True)

@@ -54,13 +54,32 @@ class Problem(Protocol):
     splits: tuple[str, ...]
 
     def instances(self, split: str) -> tuple[Instance, ...]:
-        """Return the instances of a split as read-only arrays.
+        """Build the instances of a split.
 
-        Raises ConfigError for an unknown split, DataHashError when they are not the recorded ones.
+        Args:
+            split: One of ``splits``.
+
+        Returns:
+            The instances in their order, each a mapping of read-only arrays.
+
+        Raises:
+            ConfigError: There is no such split.
+            DataHashError: The instances are not the recorded ones.
         """
 
     def score(self, instance: Instance, answer: Array) -> float:
-        """Score one answer in the parent; raises InfeasibleAnswerError when it is no solution."""
+        """Score one answer, outside of the process that gave it.
+
+        Args:
+            instance: One of ``instances``.
+            answer: The array that the dialogue gave.
+
+        Returns:
+            The score, in ``unit`` or minus that; higher is better.
+
+        Raises:
+            InfeasibleAnswerError: The answer is no solution of the instance.
+        """
 
 
 class Stream(Protocol):
@@ -71,13 +90,28 @@ class Stream(Protocol):
         """Whether every question has been decided."""
 
     def question(self) -> tuple[Any, ...]:
-        """Return fresh positional arguments of the next call; asking twice is asking the same."""
+        """Ask the open question; asking twice is asking the same.
+
+        Returns:
+            Fresh positional arguments of the program's next call.
+        """
 
     def decide(self, choice: int) -> None:
-        """Take the choice for the open question; raises InfeasibleAnswerError when it is none."""
+        """Decide the open question.
+
+        Args:
+            choice: The index that the program chose.
+
+        Raises:
+            InfeasibleAnswerError: There is no such choice.
+        """
 
     def score(self) -> float:
-        """Score of the decisions; call it when done."""
+        """Score the decisions, when ``done``.
+
+        Returns:
+            The score; higher is better.
+        """
 
 
 @runtime_checkable
@@ -85,7 +119,14 @@ class StreamProblem(Problem, Protocol):
     """A problem of dialogue ``stream``: the choice is the first maximum of the returned priorities."""
 
     def open(self, instance: Instance) -> Stream:
-        """Open the dialogue on one instance."""
+        """Open the dialogue.
+
+        Args:
+            instance: One of ``instances``.
+
+        Returns:
+            A dialogue at its first question.
+        """
 
 
 @runtime_checkable
@@ -93,12 +134,27 @@ class MatrixProblem(Problem, Protocol):
     """A problem of dialogue ``matrix``."""
 
     def answer_shape(self, instance: Instance) -> tuple[int, ...]:
-        """Return the shape of the matrix that a heuristic answers with."""
+        """Say what a heuristic answers with.
+
+        Args:
+            instance: One of ``instances``.
+
+        Returns:
+            The shape of its matrix.
+        """
 
     def arguments(self, instance: Instance, parameters: int) -> tuple[Any, ...]:
-        """Return fresh positional arguments for a function with that many parameters.
+        """Build the arguments of a call.
 
-        Raises InfeasibleAnswerError when the host calls no function with so many.
+        Args:
+            instance: One of ``instances``.
+            parameters: How many parameters the program's function has.
+
+        Returns:
+            Fresh positional arguments.
+
+        Raises:
+            InfeasibleAnswerError: The host calls no function with so many.
         """
 
 
@@ -121,7 +177,15 @@ class HasScorePaths(Protocol):
     """A problem that scores by compiled kernels where these promise the reference's bits."""
 
     def score_path(self, instance: Instance, answer: Array) -> ScorePath:
-        """Say how ``score`` gets its bits: ``fast`` kernels, or the slower exact ``fallback``."""
+        """Say how ``score`` gets its bits.
+
+        Args:
+            instance: One of ``instances``.
+            answer: An answer to it.
+
+        Returns:
+            ``fast`` for compiled kernels, ``fallback`` for the slower exact way.
+        """
 
 
 def score_path_of(problem: Problem, instance: Instance, answer: Array) -> ScorePath:

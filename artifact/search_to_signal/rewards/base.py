@@ -49,7 +49,17 @@ class RewardMapping(Protocol):
         """Name in configurations, records and tables."""
 
     def __call__(self, groups: GroupBatch) -> Rewards:
-        """Map N groups of G completions to rewards, (N, G)."""
+        """Reward N groups of G completions.
+
+        Args:
+            groups: Arrays (N, G) of outcomes, scores (higher is better), bases and more; never changed.
+
+        Returns:
+            The reward (N, G) and its named components, (N, G) each, all finite; higher is better.
+
+        Raises:
+            IllFormedGroupError: The groups lack what this construction reads.
+        """
 
 
 def rewards_of(mapping: RewardMapping, groups: GroupBatch) -> Rewards:

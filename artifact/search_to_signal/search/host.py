@@ -81,13 +81,41 @@ class Host(Protocol):
     """A search over one problem. A state is whatever the host makes it, and is never changed in place."""
 
     def start(self, seed: Member) -> Any:
-        """The state before the first group; ``seed`` is the problem's evaluated seed heuristic."""
+        """Begin a search.
+
+        Args:
+            seed: The problem's seed heuristic, evaluated.
+
+        Returns:
+            The state before the first group.
+        """
 
     def propose(self, state: Any, rng: np.random.Generator) -> Request:
-        """The next group's request; every draw comes from ``rng``, a stream of this step alone."""
+        """Ask for the next group.
+
+        Args:
+            state: What ``start`` or the last ``update`` returned.
+            rng: A stream of this step alone; every draw comes from it.
+
+        Returns:
+            The request of the next group.
+
+        Raises:
+            MappingError: The operator is no name.
+        """
 
     def update(self, request: Request, results: Sequence[Evaluated], step: int) -> Transition:
-        """The search after the results (G,) of a request, in order of the completions; draws nothing."""
+        """Move the search on by a group's results; draws nothing.
+
+        Args:
+            request: What ``propose`` returned.
+            results: (G,) evaluated completions in their order; a score is higher for a better program, and
+                None for one that is not valid.
+            step: The group's number, from 0.
+
+        Returns:
+            The state and archive after the group, with one event per completion.
+        """
 
 
 @runtime_checkable
@@ -95,7 +123,15 @@ class HasExposures(Protocol):
     """A host that knows how likely a completion is to be shown again, which mapping search_exposure reads."""
 
     def exposures(self, request: Request, results: Sequence[Evaluated]) -> tuple[float | None, ...]:
-        """(G,) probabilities in [0, 1] (paper, Search Exposure); None for a completion without a score."""
+        """Say how likely each completion is to be shown again (paper, Search Exposure).
+
+        Args:
+            request: The group's request.
+            results: (G,) evaluated completions in their order.
+
+        Returns:
+            (G,) probabilities in [0, 1]; None for a completion without a score.
+        """
 
 
 @runtime_checkable
@@ -103,7 +139,15 @@ class HasPopulations(Protocol):
     """A host that can begin with more than the seed heuristic."""
 
     def start_with(self, seed: Member, population: Sequence[Member]) -> Any:
-        """The state before the first group: the seed, then the population, none of it equal to the seed."""
+        """Begin with a population (D45).
+
+        Args:
+            seed: The problem's seed heuristic, evaluated.
+            population: Further members in their order, none of them equal to the seed.
+
+        Returns:
+            The state before the first group.
+        """
 
 
 @runtime_checkable
@@ -115,7 +159,14 @@ class HasDatabase(Protocol):
     """
 
     def database(self, state: Any) -> Database:
-        """The state by the ids of its programs, all of which are in the heuristic store."""
+        """Describe the last state.
+
+        Args:
+            state: The state after the last group.
+
+        Returns:
+            Its islands and clusters by the ids of their programs, all of which are in the heuristic store.
+        """
 
 
 def wants_instance_scores(host: Host) -> bool:
