@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from search_to_signal.analysis.figures.course import COURSE
+from search_to_signal.analysis.figures.plot import CsvFrame
 from search_to_signal.analysis.page.facts import read_facts
 from search_to_signal.analysis.page.plan import (
     PlanSummary,
@@ -13,7 +15,7 @@ from search_to_signal.analysis.page.plan import (
     write_plan_report,
 )
 from search_to_signal.analysis.page.summary import PageFinding, build_findings
-from search_to_signal.analysis.report import HTML, write_evidence
+from search_to_signal.analysis.report import FIGURES, HTML, write_evidence
 from search_to_signal.analysis.results import NoTableError
 from search_to_signal.analysis.tables.catalogue import read_evidence
 from search_to_signal.claims.report import write_ledger
@@ -47,6 +49,7 @@ class PlanRebuild:
     remarks: tuple[str, ...]
     answers: tuple[str, ...]
     summary: PlanSummary
+    courses: Mapping[str, str]
 
     @property
     def leads(self) -> bool:
@@ -57,11 +60,18 @@ class PlanRebuild:
 
 
 def rebuild_plan(
-    root: Path, out: Path, names: Sequence[str], others: Mapping[str, str], progress: Progress, ship: bool
+    root: Path,
+    out: Path,
+    names: Sequence[str],
+    others: Mapping[str, str],
+    earlier: Mapping[str, str],
+    progress: Progress,
+    ship: bool,
 ) -> PlanRebuild:
     """Rebuild tables, figures and pages of checked evidence into an empty directory.
 
-    ``names`` are its packed directories, ``others`` the pages of other plans by title, relative to its own.
+    ``names`` are its packed directories, ``others`` the pages of other plans by title, relative to its own,
+    ``earlier`` the CSVs of the courses of earlier plans' cohorts, which stand beside its own.
     ``ship`` writes the rebuilt tables over the shipped ones. Raises RunDirectoryError for damaged evidence.
     """
     plan = read_plan(root / PLAN.name)
@@ -89,13 +99,29 @@ def rebuild_plan(
     reported = [name for name in order if name in reports and not reports[name][1]]
     survived: Sequence[PageFinding] = next((reports[name][0] for name in reported if reports[name][0]), [])
     pages = {name: f"../{name}/{HTML}" for name in reported}
-    page = write_plan_report(summary, out / REPORT, survived, pages, others, embedded)
+    courses = _courses(plan, out, reported)
+    page = write_plan_report(
+        summary, out / REPORT, survived, pages, others, embedded, {**courses, **earlier} if courses else {}
+    )
     write_ledger(out / REPORT, implementation(), first_of([load_report(out / name) for name in reported]))
     remarks += [summary.counts] if summary.partial or closed else []
     if ship:
         _ship_tables(root, out, names)
     problems += _compare_tables(root, out, names)
-    return PlanRebuild(page, tuple(problems), tuple(remarks), tuple(format_primary_answers(summary)), summary)
+    answers = tuple(format_primary_answers(summary))
+    return PlanRebuild(page, tuple(problems), tuple(remarks), answers, summary, courses)
+
+
+def _courses(plan: Plan, out: Path, reported: Sequence[str]) -> dict[str, str]:
+    """The CSVs of the cohorts that have the conditions of the plan's first one, by profile."""
+    texts = {}
+    for name in reported:
+        path = out / name / FIGURES / f"{COURSE.name}.csv"
+        if path.is_file():
+            texts[name] = path.read_text(encoding="utf-8")
+    conditions = {name: set(CsvFrame.read(text).names("condition")) for name, text in texts.items()}
+    first = conditions.get(plan.studies[0].profiles[0], set())
+    return {name: text for name, text in texts.items() if conditions[name] == first}
 
 
 def closed_layers(plan: Plan, closed: Mapping[str, Amendment], profile: str) -> dict[str, str]:

@@ -47,10 +47,11 @@ def rebuild(
         top = Path(temporary)
         outputs = {plan: top / plan.relative_to(root) for plan, names in packed.items() if names}
         pages = {plan: output / REPORT / HTML for plan, output in outputs.items()}
-        rebuilds = {
-            plan: rebuild_plan(plan, output, packed[plan], _other_pages(pages, plan), progress, ship)
-            for plan, output in outputs.items()
-        }
+        rebuilds: dict[Path, PlanRebuild] = {}
+        for plan, output in outputs.items():
+            earlier = {name: text for rebuilt in rebuilds.values() for name, text in rebuilt.courses.items()}
+            others = _other_pages(pages, plan)
+            rebuilds[plan] = rebuild_plan(plan, output, packed[plan], others, earlier, progress, ship)
         copy_files(top, out)
     unrecorded = [plan.name for plan in packed if plan not in rebuilds]
     problems = [

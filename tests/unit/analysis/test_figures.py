@@ -50,7 +50,7 @@ def mean(found: list[dict[str, str]]) -> float:
 
 
 def test_every_figure_lies_beside_its_data(figures: Path) -> None:
-    """Eight figures as CSV, PDF and PNG; the one whose layer has not run is not drawn."""
+    """Each figure as CSV, PDF and PNG; the one whose layer has not run is not drawn."""
     names = {plot.name for plot in DRAWN}
     assert {path.name for path in figures.iterdir()} == {
         f"{name}.{form}" for name in names for form in ("csv", "pdf", "png")
@@ -66,6 +66,24 @@ def test_the_csv_alone_gives_the_same_bytes(figures: Path, tmp_path: Path, plot:
     redraw(plot, copy)
     for form in (".pdf", ".png"):
         assert copy.with_suffix(form).read_bytes() == (figures / f"{plot.name}{form}").read_bytes(), form
+
+
+def test_the_course_ends_where_the_tables_do(evidence: Evidence, figures: Path) -> None:
+    """Equal parts have the whole run's validity as their mean, and the last one its best score."""
+    found = rows(figures, "course")
+    for run in evidence.results.cohort:
+        own = [row for row in found if (row["condition"], row["seed"]) == (run.condition, str(run.seed))]
+        valid = [row for row in own if row["measure"] == "valid (%)"]
+        ends = [0, *(int(row["group"]) for row in valid)]
+        sizes = [stop - start for start, stop in pairwise(ends)]
+        total = sum(size * float(row["value"]) for size, row in zip(sizes, valid, strict=True))
+        assert ends[-1] == len(run.groups)
+        assert total / len(run.groups) == pytest.approx(100 * run.metrics.valid_rate)
+        best = [row for row in own if row["measure"] == "best score so far"]
+        assert float(best[-1]["value"]) == run.metrics.final_best
+        distinct = [float(row["value"]) for row in own if "distinct" in row["measure"] and row["value"]]
+        assert distinct
+        assert all(0 < share <= 100 for share in distinct)
 
 
 def crowded(frame: CsvFrame) -> CsvFrame:

@@ -8,6 +8,7 @@ from spec.synthetic_runs import write_synthetic_run
 from tests.plans import plan_text, text_sha256
 from tests.probes import write_synthetic_probe
 
+from search_to_signal.analysis.figures.plot import CsvFrame
 from search_to_signal.cli import main
 from search_to_signal.evidence.plan_checks import table_problems
 from search_to_signal.records.manifest import write_roster
@@ -51,8 +52,13 @@ def rebuild(evidence: Path, out: Path, capsys: pytest.CaptureFixture[str], *more
     return code, capsys.readouterr().out
 
 
+def cohorts_beside(report: Path) -> list[str]:
+    """The cohorts whose courses a plan's page draws side by side."""
+    return CsvFrame.read((report / "figures" / "courses.csv").read_text()).names("cohort")
+
+
 def test_both_are_made_again(shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One command checks both, and each page leads to the other."""
+    """One command checks both, each page leads to the other, and the later one shows both plans' cohorts."""
     code, out = rebuild(shipped, tmp_path, capsys)
     pages = [tmp_path / "report/evidence.html", tmp_path / "further/report/evidence.html"]
     assert (code, out.splitlines()[-1]) == (0, f"s2s: OK: 0 problems; open {pages[0]} and {pages[1]}")
@@ -60,6 +66,9 @@ def test_both_are_made_again(shipped: Path, tmp_path: Path, capsys: pytest.Captu
     assert '<a href="../further/report/evidence.html">A further plan</a>' in first
     assert '<a href="../../report/evidence.html">A small plan</a>' in further
     assert (tmp_path / "further" / "larger" / "report.html").is_file()
+    assert cohorts_beside(tmp_path / "report") == ["main"]
+    assert cohorts_beside(tmp_path / "further" / "report") == ["larger", "main"]
+    assert '<figure id="figure-courses">' in further
     assert "further" not in (shipped / "SHA256SUMS").read_text()
     assert "larger/cohort/native-s1/records.xz" in (shipped / "further" / "SHA256SUMS").read_text()
 

@@ -13,6 +13,7 @@ from search_to_signal.analysis.figures.cohort import (
     PAIRED_EFFECTS,
     STAGE_DYNAMICS,
 )
+from search_to_signal.analysis.figures.course import COURSE
 from search_to_signal.analysis.figures.layers import BREADTH, HELDOUT, RESTART, TOURS_PLOT
 from search_to_signal.analysis.figures.plot import Plot, redraw, write_data
 from search_to_signal.analysis.figures.signal import SIGNAL
@@ -23,6 +24,7 @@ from search_to_signal.runtime import mapped
 
 PLOTS: Sequence[Plot] = (
     BEST_SO_FAR,
+    COURSE,
     SIGNAL,
     OUTCOMES_PLOT,
     PAIRED_EFFECTS,

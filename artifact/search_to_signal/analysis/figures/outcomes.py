@@ -8,8 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from search_to_signal.analysis.figures.drawing import BLUE, GREY, ORANGE, RED, zero_line
-from search_to_signal.analysis.figures.plot import CsvFrame, Value, lines
-from search_to_signal.analysis.figures.style import house_style
+from search_to_signal.analysis.figures.plot import CsvFrame, Value, draw_from_csv, lines
 from search_to_signal.analysis.plan.lines import find_measure, metric_heading
 from search_to_signal.analysis.plan.outcomes import OutcomeVerdict, QuestionOutcome
 
@@ -39,7 +38,6 @@ _COLUMNS = (
 )
 # Narrow, with names above their rows: it stays readable on a telephone.
 _WIDTH, _PER_LINE, _PER_PANEL = 4.4, 0.3, 0.72
-_DPI = 200
 # White behind them: the line at zero does not strike names through.
 _NAMES: Mapping[str, Any] = {
     "fontsize": 6.5,
@@ -66,22 +64,18 @@ def outcome_lines(outcomes: Sequence[QuestionOutcome], unit: str) -> str:
 
 def draw_outcomes(text: str, out: Path) -> Path:
     """Write NAME.csv and draw NAME.png and NAME.pdf from it; returns the PNG's path."""
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / f"{NAME}.csv"
-    path.write_text(text, encoding="utf-8")
     frame = CsvFrame.read(text)
-    panels = frame.names("metric")
-    rows = [len(frame.where(metric=name).names("comparison")) for name in panels]
-    with house_style():
-        height = _PER_LINE * sum(rows) + _PER_PANEL * len(rows)
-        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-        grid = figure.subplots(len(rows), 1, squeeze=False, height_ratios=[1 + n for n in rows])
-        for axes, name in zip(grid[:, 0], panels, strict=True):
-            _draw(axes, frame.where(metric=name), name)
-        figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
-        figure.set_layout_engine(None)  # panels stay where the first drawing put them
-        figure.savefig(path.with_suffix(".png"), dpi=_DPI, metadata={"Software": None})
-    return path.with_suffix(".png")
+    rows = [len(own.names("comparison")) for _, own in frame.by("metric")]
+    height = _PER_LINE * sum(rows) + _PER_PANEL * len(rows)
+    return draw_from_csv(NAME, text, _draw_panels, (_WIDTH, height), out)
+
+
+def _draw_panels(figure: Figure, frame: CsvFrame) -> None:
+    parts = list(frame.by("metric"))
+    ratios = [1 + len(own.names("comparison")) for _, own in parts]
+    grid = figure.subplots(len(parts), 1, squeeze=False, height_ratios=ratios)
+    for axes, (name, own) in zip(grid[:, 0], parts, strict=True):
+        _draw(axes, own, name)
 
 
 def _draw(axes: Axes, frame: CsvFrame, title: str) -> None:

@@ -132,10 +132,27 @@ def redraw(plot: Plot, path: Path, smoke: bool = False) -> Path:
         plot.draw(figure, CsvFrame.read(path.read_text(encoding="utf-8")))
         if smoke:
             _mark(figure)
-        figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
-        figure.set_layout_engine(None)  # panels stay where the first drawing put them
-        png = path.with_suffix(".png")
-        figure.savefig(png, dpi=_PNG_DPI, metadata={"Software": None})
+        return _save(figure, path)
+
+
+def draw_from_csv(
+    name: str, text: str, draw: Callable[[Figure, CsvFrame], None], size: tuple[float, float], out: Path
+) -> Path:
+    """Write NAME.csv below ``out`` and draw NAME.pdf and NAME.png from its text; returns the PNG's path."""
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{name}.csv"
+    path.write_text(text, encoding="utf-8")
+    with house_style():
+        figure = Figure(figsize=size, layout="constrained")
+        draw(figure, CsvFrame.read(text))
+        return _save(figure, path)
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
+    figure.set_layout_engine(None)  # panels stay where the first drawing put them
+    png = path.with_suffix(".png")
+    figure.savefig(png, dpi=_PNG_DPI, metadata={"Software": None})
     return png
 
 

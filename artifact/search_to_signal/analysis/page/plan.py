@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from search_to_signal.analysis.figures.outcomes import CAPTION, draw_outcomes, outcome_lines
+from search_to_signal.analysis.figures.course import COURSES, COURSES_CAPTION, draw_courses
+from search_to_signal.analysis.figures.outcomes import CAPTION, NAME, draw_outcomes, outcome_lines
 from search_to_signal.analysis.page.summary import PageFinding
 from search_to_signal.analysis.plan.deviations import NOTHING, find_deviations, read_recorded_runs
 from search_to_signal.analysis.plan.exploratory import (
@@ -127,11 +129,13 @@ def write_plan_report(
     pages: Mapping[str, str] | None = None,
     others: Mapping[str, str] | None = None,
     embedded: bool = True,
+    courses: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
-    """Write table, figure, evidence.md and evidence.html; returns the latter.
+    """Write table, figures, evidence.md and evidence.html; returns the latter.
 
     ``findings`` are those of a profile's own tables, ``pages`` are pages by profile and ``others`` pages of
     other plans by title, relative to ``out``. ``embedded`` is true where this artifact ships every model.
+    ``courses`` are the CSVs of the cohorts whose courses are drawn side by side, by name.
     """
     out.mkdir(parents=True, exist_ok=True)
     table = build_outcome_table(summary.outcomes, summary.plan)
@@ -141,10 +145,14 @@ def write_plan_report(
     if summary.longer:
         write_table(build_continued_table(summary.longer), out)
     drawn = select_primary(summary.outcomes)
-    picture = draw_outcomes(outcome_lines(drawn, summary.unit), out / "figures") if drawn else None
+    pictures = []
+    if drawn:
+        pictures.append((NAME, CAPTION, draw_outcomes(outcome_lines(drawn, summary.unit), out / "figures")))
+    if courses:
+        pictures.append((COURSES, COURSES_CAPTION, draw_courses(courses, out / "figures")))
     page = out / HTML
     context = {"findings": findings, "pages": pages or {}, "others": others or {}, "embedded": embedded}
-    page.write_text(_html(summary, table, picture, context), encoding="utf-8")
+    page.write_text(_html(summary, table, pictures, context), encoding="utf-8")
     (out / MARKDOWN).write_text(_markdown(summary, table), encoding="utf-8")
     return page
 
@@ -167,6 +175,10 @@ def format_primary_answers(summary: PlanSummary) -> list[str]:
     return blocks
 
 
+def _data(picture: Path) -> str:
+    return f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode('ascii')}"
+
+
 def _questions(
     outcomes: Sequence[QuestionOutcome], longer: Sequence[ContinuedRuns] = ()
 ) -> list[tuple[Question, list[str]]]:
@@ -185,12 +197,13 @@ def _answers(outcomes: Sequence[QuestionOutcome]) -> list[str]:
     return [format_outcome(outcome) for outcome in outcomes]
 
 
-def _html(summary: PlanSummary, table: Table, picture: Path | None, context: Mapping[str, Any]) -> str:
+def _html(
+    summary: PlanSummary, table: Table, pictures: Sequence[tuple[str, str, Path]], context: Mapping[str, Any]
+) -> str:
     plan, outcomes = summary.plan, summary.outcomes
     parts = [
         (study, [outcome for outcome in outcomes if outcome.study.key == study.key]) for study in plan.studies
     ]
-    data = None if picture is None else base64.b64encode(picture.read_bytes()).decode("ascii")
     return render(
         "search_to_signal.analysis.page",
         "plan.html",
@@ -201,9 +214,8 @@ def _html(summary: PlanSummary, table: Table, picture: Path | None, context: Map
         primary=_questions(
             [outcome for outcome in outcomes if outcome.question.role == "primary"], summary.longer
         ),
-        picture=None if data is None else f"data:image/png;base64,{data}",
+        pictures=[(name, caption, _data(picture)) for name, caption, picture in pictures],
         width=_WIDTH,
-        caption=CAPTION,
         studies=[
             (
                 study,
