@@ -35,6 +35,7 @@ from search_to_signal.analysis.plan.outcomes import (
 )
 from search_to_signal.analysis.plan.verdicts import (
     build_continued_table,
+    conclude,
     describe_continued_runs,
     group_by_verdict,
 )
@@ -210,11 +211,12 @@ def _html(
         plan=plan,
         partial=summary.partial,
         counts=summary.counts,
+        lead=conclude(outcomes),
         decided=group_by_verdict(outcomes, summary.exploratory, summary.longer),
         primary=_questions(
             [outcome for outcome in outcomes if outcome.question.role == "primary"], summary.longer
         ),
-        pictures=[(name, caption, _data(picture)) for name, caption, picture in pictures],
+        pictures={name: (caption, _data(picture)) for name, caption, picture in pictures},
         width=_WIDTH,
         studies=[
             (

@@ -3,6 +3,7 @@
 Exploratory outcomes and the later gains of longer runs are listed with them.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -43,6 +44,29 @@ def group_by_verdict(
     ]
     groups.append(VerdictLines(EXPLORATORY, tuple(_exploratory_lines(exploratory))))
     return [group for group in groups if group.lines]
+
+
+def conclude(outcomes: Sequence[QuestionOutcome]) -> str:
+    """Conclude the primary comparisons of the first study in a sentence: verdicts, least and greatest mean.
+
+    Empty where no seed of them is recorded.
+    """
+    primary = [outcome for outcome in outcomes if outcome.question.role == "primary" and outcome.values]
+    first = [outcome for outcome in primary if outcome.study.key == primary[0].study.key]
+    if not first:
+        return ""
+    parts = []
+    for key in dict.fromkeys(outcome.question.key for outcome in first):
+        same = [outcome for outcome in first if outcome.question.key == key]
+        verdicts = Counter(outcome.verdict.value for outcome in same)
+        counts = ", ".join(f"{verdict} in {number} of {len(same)}" for verdict, number in verdicts.items())
+        ordered = sorted(same, key=lambda outcome: outcome.mean or 0.0)
+        ends = dict.fromkeys(format_value(outcome, outcome.mean) for outcome in (ordered[0], ordered[-1]))
+        parts.append(f"{metric_heading(same[0])} {counts} ({' to '.join(ends)})")
+    seeds = dict.fromkeys(sorted({len(outcome.values) for outcome in first}))
+    bases = dict.fromkeys(outcome.base for outcome in first if len(outcome.sides) > 1)
+    against = f", against {' and '.join(bases)}" if bases else ""
+    return f"{first[0].study.title}{against}, n = {' to '.join(map(str, seeds))}: {'; '.join(parts)}."
 
 
 def _verdict_lines(
