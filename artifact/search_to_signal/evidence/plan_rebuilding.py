@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from search_to_signal.analysis.figures.course import COURSE
 from search_to_signal.analysis.figures.plot import CsvFrame
@@ -59,26 +60,62 @@ class PlanRebuild:
         return bool(self.answers) and not any(outcome.pending for outcome in outcomes)
 
 
+class OtherPlans(NamedTuple):
+    """Other plans' pages by title, relative to a plan's own, and the CSVs of earlier cohorts' courses."""
+
+    pages: Mapping[str, str]
+    courses: Mapping[str, str]
+
+
+class _Reports(NamedTuple):
+    """What the restored records of a plan gave; ``reports`` has findings or a reason by profile."""
+
+    summary: PlanSummary
+    reports: Mapping[str, tuple[list[PageFinding], str]]
+    embedded: bool
+    problems: list[str]
+    remarks: list[str]
+
+
 def rebuild_plan(
-    root: Path,
-    out: Path,
-    names: Sequence[str],
-    others: Mapping[str, str],
-    earlier: Mapping[str, str],
-    progress: Progress,
-    ship: bool,
+    root: Path, out: Path, names: Sequence[str], others: OtherPlans, progress: Progress, ship: bool
 ) -> PlanRebuild:
     """Rebuild tables, figures and pages of checked evidence into an empty directory.
 
-    ``names`` are its packed directories, ``others`` the pages of other plans by title, relative to its own,
-    ``earlier`` the CSVs of the courses of earlier plans' cohorts, which stand beside its own.
-    ``ship`` writes the rebuilt tables over the shipped ones. Raises RunDirectoryError for damaged evidence.
+    ``names`` are its packed directories. ``ship`` writes the rebuilt tables over the shipped ones. Raises
+    RunDirectoryError for damaged evidence.
     """
     plan = read_plan(root / PLAN.name)
-    sha256 = plan_sha256(root / PLAN.name)
     closed = closed_studies(read_amendments(root / PLAN.name, plan))
     if ship:
         list_evidence(root)
+    summary, reports, embedded, problems, remarks = _write_reports(root, out, names, plan, closed, progress)
+    order = dict.fromkeys(name for study in plan.studies for name in study.profiles)
+    reported = [name for name in order if name in reports and not reports[name][1]]
+    survived: Sequence[PageFinding] = next((reports[name][0] for name in reported if reports[name][0]), [])
+    pages = {name: f"../{name}/{HTML}" for name in reported}
+    courses = _courses(plan, out, reported)
+    drawn = {**courses, **others.courses} if courses else {}
+    page = write_plan_report(summary, out / REPORT, survived, pages, others.pages, embedded, drawn)
+    write_ledger(out / REPORT, implementation(), first_of([load_report(out / name) for name in reported]))
+    remarks += [summary.counts] if summary.partial or closed else []
+    if ship:
+        _ship_tables(root, out, names)
+    problems += _compare_tables(root, out, names)
+    answers = tuple(format_primary_answers(summary))
+    return PlanRebuild(page, tuple(problems), tuple(remarks), answers, summary, courses)
+
+
+def _write_reports(
+    root: Path,
+    out: Path,
+    names: Sequence[str],
+    plan: Plan,
+    closed: Mapping[str, Amendment],
+    progress: Progress,
+) -> _Reports:
+    """Restore the packed records, and write the report of each profile."""
+    sha256 = plan_sha256(root / PLAN.name)
     with TemporaryDirectory(prefix="s2s-") as temporary:
         top = Path(temporary)
         remarks = []
@@ -95,21 +132,7 @@ def rebuild_plan(
     for name, (_, reason) in reports.items():
         progress.say(f"{name}: {reason or 'tables, figures and page made again'}")
         remarks += [f"{name}: {reason}"] if reason else []
-    order = dict.fromkeys(name for study in plan.studies for name in study.profiles)
-    reported = [name for name in order if name in reports and not reports[name][1]]
-    survived: Sequence[PageFinding] = next((reports[name][0] for name in reported if reports[name][0]), [])
-    pages = {name: f"../{name}/{HTML}" for name in reported}
-    courses = _courses(plan, out, reported)
-    page = write_plan_report(
-        summary, out / REPORT, survived, pages, others, embedded, {**courses, **earlier} if courses else {}
-    )
-    write_ledger(out / REPORT, implementation(), first_of([load_report(out / name) for name in reported]))
-    remarks += [summary.counts] if summary.partial or closed else []
-    if ship:
-        _ship_tables(root, out, names)
-    problems += _compare_tables(root, out, names)
-    answers = tuple(format_primary_answers(summary))
-    return PlanRebuild(page, tuple(problems), tuple(remarks), answers, summary, courses)
+    return _Reports(summary, reports, embedded, problems, remarks)
 
 
 def _courses(plan: Plan, out: Path, reported: Sequence[str]) -> dict[str, str]:

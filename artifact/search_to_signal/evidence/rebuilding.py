@@ -10,7 +10,7 @@ from search_to_signal.analysis.page.plan import HTML
 from search_to_signal.errors import ConfigError, RunDirectoryError
 from search_to_signal.evidence.layout import FILES, evidence_roots, packed_results
 from search_to_signal.evidence.plan_checks import table_problems
-from search_to_signal.evidence.plan_rebuilding import PlanRebuild, copy_files, rebuild_plan
+from search_to_signal.evidence.plan_rebuilding import OtherPlans, PlanRebuild, copy_files, rebuild_plan
 from search_to_signal.evidence.unpacking import damages
 from search_to_signal.progress import Progress
 from search_to_signal.records.manifest import REPORT
@@ -50,8 +50,8 @@ def rebuild(
         rebuilds: dict[Path, PlanRebuild] = {}
         for plan, output in outputs.items():
             earlier = {name: text for rebuilt in rebuilds.values() for name, text in rebuilt.courses.items()}
-            others = _other_pages(pages, plan)
-            rebuilds[plan] = rebuild_plan(plan, output, packed[plan], others, earlier, progress, ship)
+            others = OtherPlans(_other_pages(pages, plan), earlier)
+            rebuilds[plan] = rebuild_plan(plan, output, packed[plan], others, progress, ship)
         copy_files(top, out)
     unrecorded = [plan.name for plan in packed if plan not in rebuilds]
     problems = [
